@@ -1,0 +1,142 @@
+//! The class of an instruction (Table 33-1 and the sections that add to it).
+
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+
+/// What an instruction is to PT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// No packet binds to it.
+    Other = 0,
+    /// Jcc, JCXZ and its kin, LOOP and its kin: one TNT bit.
+    Conditional,
+    /// JMP rel: no packet.
+    Jump,
+    /// CALL rel: no packet.
+    Call,
+    /// JMP r/m and JMPABS: a TIP.
+    IndirectJump,
+    /// CALL r/m: a TIP.
+    IndirectCall,
+    /// Near RET: a TIP, or a TNT bit when compressed.
+    Return,
+    /// Far JMP, CALL and RET, IRET, SYSRET, SYSEXIT, UIRET, ERETS, ERETU: a TIP.
+    FarTransfer,
+    /// SYSCALL, SYSENTER: a TIP, or TIP.PGD when the kernel is not traced.
+    Syscall,
+    /// INT n, INT3, INT1, INTO: FUP and TIP.
+    SoftwareInterrupt,
+    /// VMLAUNCH, VMRESUME.
+    VmEntry,
+    /// MOV to CR3: a PIP.
+    MovCr3,
+    /// PTWRITE: a PTW.
+    PtWrite,
+    /// VMPTRLD: a VMCS packet.
+    VmPtrLd,
+    /// XBEGIN; its target is the abort handler.
+    XBegin,
+    /// XEND.
+    XEnd,
+    /// XABORT.
+    XAbort,
+}
+
+impl Class {
+    pub(crate) fn of(decoded: &Instruction) -> Class {
+        let code = decoded.code();
+        if code.is_jcc_short_or_near() || code.is_jcx_short() || code.is_loop() || code.is_loopcc()
+        {
+            return Class::Conditional;
+        }
+        if code.is_jmp_short_or_near() {
+            return Class::Jump;
+        }
+        if code.is_call_near() {
+            return Class::Call;
+        }
+        if code.is_jmp_near_indirect() {
+            return Class::IndirectJump;
+        }
+        if code.is_call_near_indirect() {
+            return Class::IndirectCall;
+        }
+        if code.is_jmp_far()
+            || code.is_call_far()
+            || code.is_jmp_far_indirect()
+            || code.is_call_far_indirect()
+        {
+            return Class::FarTransfer;
+        }
+        match decoded.mnemonic() {
+            Mnemonic::Ret => Class::Return,
+            Mnemonic::Retf
+            | Mnemonic::Iret
+            | Mnemonic::Iretd
+            | Mnemonic::Iretq
+            | Mnemonic::Sysret
+            | Mnemonic::Sysretq
+            | Mnemonic::Sysexit
+            | Mnemonic::Sysexitq
+            | Mnemonic::Uiret
+            | Mnemonic::Erets
+            | Mnemonic::Eretu => Class::FarTransfer,
+            Mnemonic::Syscall | Mnemonic::Sysenter => Class::Syscall,
+            Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => {
+                Class::SoftwareInterrupt
+            }
+            Mnemonic::Vmlaunch | Mnemonic::Vmresume => Class::VmEntry,
+            Mnemonic::Ptwrite => Class::PtWrite,
+            Mnemonic::Vmptrld => Class::VmPtrLd,
+            Mnemonic::Xbegin => Class::XBegin,
+            Mnemonic::Xend => Class::XEnd,
+            Mnemonic::Xabort => Class::XAbort,
+            Mnemonic::Mov if decoded.op0_register() == Register::CR3 => Class::MovCr3,
+            _ => Class::Other,
+        }
+    }
+
+    /// A control transfer whose target is in the instruction itself and that always happens.
+    pub const fn is_direct(self) -> bool {
+        matches!(self, Class::Jump | Class::Call)
+    }
+
+    /// Anything that can go on elsewhere than at the next instruction.
+    pub const fn is_branch(self) -> bool {
+        matches!(
+            self,
+            Class::Conditional
+                | Class::Jump
+                | Class::Call
+                | Class::IndirectJump
+                | Class::IndirectCall
+                | Class::Return
+                | Class::FarTransfer
+                | Class::Syscall
+                | Class::SoftwareInterrupt
+                | Class::VmEntry
+        )
+    }
+}
+
+pub(crate) fn direct_target(decoded: &Instruction, class: Class) -> u64 {
+    match class {
+        Class::Conditional | Class::Jump | Class::Call | Class::XBegin => {
+            decoded.near_branch_target()
+        }
+        _ => 0,
+    }
+}
+
+pub(crate) fn repeats(decoded: &Instruction) -> bool {
+    (decoded.has_rep_prefix() || decoded.has_repne_prefix()) && decoded.is_string_instruction()
+}
+
+pub(crate) fn shadows(decoded: &Instruction) -> bool {
+    let to_ss = decoded.op0_kind() == OpKind::Register && decoded.op0_register() == Register::SS;
+    to_ss && matches!(decoded.mnemonic(), Mnemonic::Mov | Mnemonic::Pop)
+}
+
+pub(crate) fn pushes_flags(decoded: &Instruction) -> bool {
+    matches!(decoded.code(), Code::Pushfw | Code::Pushfd | Code::Pushfq)
+}

@@ -1,0 +1,1 @@
+"""rtit: Intel Processor Trace, complete, in software."""

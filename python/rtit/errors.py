@@ -1,0 +1,93 @@
+"""The errors that rtit raises.
+
+RtitError
+ +-- InputError             a file or stream is bad: names the source, the offset and the bad value
+ |    +-- PacketError       bytes that are no legal packet
+ |    +-- PerfDataError     a perf.data file that cannot be read
+ |    +-- ImageError        an ELF file that is missing, changed or malformed
+ |    +-- TruthError        a truth file that cannot be read
+ +-- UsageError             an option or argument is wrong; lists what is valid
+ +-- RecordError            a program cannot be recorded; carries the exit code
+ +-- UnsupportedError       a legal thing that this version does not do
+
+GeneralProtection and UndefinedOpcode are not errors of the library: they are answers of the modelled processor
+(`rtit.registers` raises the first, `rtit.processor` the second).
+"""
+
+from __future__ import annotations
+
+
+class RtitError(Exception):
+    """Base of every error that rtit raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(RtitError):
+    """Bad input.
+
+    `source` names the file or stream, `offset` is in bytes from its start, `value` the bad value; any may be None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        offset: int | None = None,
+        value: object = None,
+    ) -> None:
+        self.message = message
+        self.source = source
+        self.offset = offset
+        self.value = value
+        where = f"{source}: " if source else ""
+        at = f" at offset {offset:#x}" if offset is not None else ""
+        what = "" if value is None else f" ({value:#x})" if isinstance(value, int) else f" ({value})"
+        super().__init__(f"{where}{message}{at}{what}")
+
+
+class PacketError(InputError):
+    """Bytes that are no legal packet."""
+
+
+class PerfDataError(InputError):
+    """A perf.data file that cannot be read."""
+
+
+class ImageError(InputError):
+    """An ELF file that is missing, changed or malformed."""
+
+
+class TruthError(InputError):
+    """A truth file that cannot be read."""
+
+
+class UsageError(RtitError):
+    """A wrong option or argument; the message lists what is valid."""
+
+    exit_code = 2
+
+
+class RecordError(RtitError):
+    """A program cannot be recorded. `exit_code`: 125 our failure, 126 not executable, 127 not found."""
+
+    def __init__(self, message: str, exit_code: int = 125) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class UnsupportedError(RtitError):
+    """A legal thing that this version does not do."""
+
+
+class GeneralProtection(Exception):  # noqa: N818 - the architecture's name for it
+    """#GP(0): the modelled processor refuses an MSR access. `reason` says why in one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UndefinedOpcode(Exception):  # noqa: N818 - the architecture's name for it
+    """#UD: the modelled processor does not know the instruction."""

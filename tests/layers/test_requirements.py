@@ -1,0 +1,47 @@
+"""Every requirement of the chapter is tested or listed as open, never both."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    path = Path(__file__).resolve().parent.parent / "requirements" / "check.py"
+    spec = importlib.util.spec_from_file_location("requirements_check", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_marks_name_known_requirements(check: ModuleType) -> None:
+    unknown = {key: places for key, places in check.claimed().items() if key not in check.requirements()}
+    assert unknown == {}
+
+
+def test_what_is_tested_is_not_listed_open(check: ModuleType) -> None:
+    both = {key: check.claimed()[key] for key in check.listed_open() if key in check.claimed()}
+    assert both == {}
+
+
+def test_what_is_not_tested_is_listed_open(check: ModuleType) -> None:
+    missing = set(check.requirements()) - set(check.claimed()) - set(check.listed_open())
+    assert sorted(missing) == []
+
+
+def test_the_open_list_is_clean(check: ModuleType) -> None:
+    listed = check.listed_open()
+    assert sorted(set(listed)) == listed
+    assert set(listed) <= set(check.requirements())
+
+
+def test_the_list_is_whole(check: ModuleType) -> None:
+    assert len(check.requirements()) == 729

@@ -1,0 +1,83 @@
+"""The project's list of the chapter's requirements: each is tested, or listed as open.
+
+`ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers yet. A test claims one with
+`@pytest.mark.spec("ID")`. The marks are read from the source, so that a skipped test still counts as what it is.
+
+Run as a script it prints the table by area; with `--write-open` it brings open.txt up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import sys
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent
+OPEN = HERE / "open.txt"
+
+
+def requirements() -> dict[str, dict[str, str]]:
+    """Every requirement by id."""
+    with (HERE / "ids.csv").open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def listed_open() -> list[str]:
+    """The ids of open.txt, in order."""
+    return OPEN.read_text().split()
+
+
+def claimed() -> dict[str, list[str]]:
+    """Ids that tests carry, each with the places (file:line) that claim it."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if _is_spec(node):
+                for argument in node.args:  # type: ignore[attr-defined]
+                    if isinstance(argument, ast.Constant):
+                        place = f"{path.relative_to(TESTS)}:{node.lineno}"  # type: ignore[attr-defined]
+                        places.setdefault(str(argument.value), []).append(place)
+    return places
+
+
+def _is_spec(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "spec"
+        and isinstance(node.func.value, ast.Attribute)
+        and node.func.value.attr == "mark"
+    )
+
+
+def table() -> str:
+    """Requirements tested and in all, by area and by side."""
+    tested = set(claimed())
+    rows = requirements()
+    musts = {key: row for key, row in rows.items() if row["kind"] == "must"}
+    areas = sorted({key.rsplit("-", 1)[0] for key in musts})
+    total = Counter(key.rsplit("-", 1)[0] for key in musts)
+    done = Counter(key.rsplit("-", 1)[0] for key in musts if key in tested)
+    lines = [f"{area:8} {done[area]:4} / {total[area]}" for area in areas]
+    unit = [key for key, row in musts.items() if row["side"] != "decoder"]
+    decoder = [key for key, row in musts.items() if row["side"] == "decoder"]
+    lines.append(
+        f"unit {len(tested.intersection(unit))}/{len(unit)}, "
+        f"decoder {len(tested.intersection(decoder))}/{len(decoder)}"
+    )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table, or rewrite open.txt."""
+    if "--write-open" in sys.argv[1:]:
+        left = sorted(set(requirements()) - set(claimed()))
+        OPEN.write_text("\n".join(left) + "\n")
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
