@@ -10,8 +10,8 @@ RtitError
  +-- RecordError            a program cannot be recorded; carries the exit code
  +-- UnsupportedError       a legal thing that this version does not do
 
-GeneralProtection and UndefinedOpcode are not errors of the library: they are answers of the modelled processor
-(`rtit.registers` raises the first, `rtit.processor` the second).
+GeneralProtection and UndefinedOpcode are not errors of the library: they are answers of the
+modelled processor (`rtit.registers` raises the first, `rtit.processor` the second).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class RtitError(Exception):
 class InputError(RtitError):
     """Bad input.
 
-    `source` names the file or stream, `offset` is in bytes from its start, `value` the bad value; any may be None.
+    `source` names the file or stream, `offset` is in bytes from its start, `value` the bad value;
+    any may be None.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class InputError(RtitError):
         self.value = value
         where = f"{source}: " if source else ""
         at = f" at offset {offset:#x}" if offset is not None else ""
-        what = "" if value is None else f" ({value:#x})" if isinstance(value, int) else f" ({value})"
+        what = ""
+        if value is not None:
+            what = f" ({value:#x})" if isinstance(value, int) else f" ({value})"
         super().__init__(f"{where}{message}{at}{what}")
 
 
@@ -70,7 +73,9 @@ class UsageError(RtitError):
 
 
 class RecordError(RtitError):
-    """A program cannot be recorded. `exit_code`: 125 our failure, 126 not executable, 127 not found."""
+    """A program cannot be recorded. `exit_code`: 125 our failure, 126 not executable, 127 not
+    found.
+    """
 
     def __init__(self, message: str, exit_code: int = 125) -> None:
         super().__init__(message)

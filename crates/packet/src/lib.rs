@@ -1,1 +1,30 @@
-//! rtit-packet
+//! Intel PT packets: bytes in, packets out. No files, no clock, no Python.
+//!
+//! ```
+//! use rtit_packet::{PacketKind, Scanner};
+//!
+//! let mut scanner = Scanner::new(&[0x02, 0x83, 0x59, 0x8b]);
+//! let first = scanner.next().unwrap().unwrap();
+//! assert_eq!((first.offset, first.length, first.kind), (0, 2, PacketKind::TraceStop));
+//! let second = scanner.next().unwrap().unwrap();
+//! assert_eq!(second.kind, PacketKind::Mtc { ctc: 0x8b });
+//! assert!(scanner.next().is_none());
+//! ```
+//!
+//! `table` is generated from the Python declarations (`python -m rtit.packets.rust_table`); everything here reads
+//! headers, lengths and field positions from it.
+
+mod bits;
+mod error;
+mod kind;
+mod packet;
+mod psb;
+mod read;
+mod scan;
+pub mod table;
+
+pub use error::PacketError;
+pub use packet::{Ip, Packet, PacketKind, Tnt};
+pub use psb::{find_psb, PSB};
+pub use scan::Scanner;
+pub use table::Kind;

@@ -1,1 +1,47 @@
-"""To be filled."""
+"""The packets of Intel PT (section 33.4.2): one declaration each, and what derives from it.
+
+>>> from rtit.packets import decode, describe, encode
+>>> encode("TIP", ip_bytes=1, payload=0x1308).hex(" ")
+'2d 08 13'
+>>> describe(decode(b"\\x48"))
+'TNT bits=NNTNN'
+
+`table` holds the declarations. Payloads stay raw: joining an IP payload with LastIP is the
+business of those who write and read streams.
+"""
+
+from .blocks import item_name
+from .decode import Data, ItemSize, Truncated, decode
+from .encode import Value, encode, encode_cyc, encode_tnt, encoder
+from .packet import Packet, describe, reencode, to_json
+from .scan import PSB, BadBytes, BlockContext, find_psb, packets, scan
+from .table import BLOCK_TYPES, CFE_TYPES, EVD_TYPES, FORBIDDEN_IN_BLOCK, NAMES, WAKE_REASONS
+
+__all__ = [
+    "BLOCK_TYPES",
+    "CFE_TYPES",
+    "EVD_TYPES",
+    "FORBIDDEN_IN_BLOCK",
+    "NAMES",
+    "PSB",
+    "WAKE_REASONS",
+    "BadBytes",
+    "BlockContext",
+    "Data",
+    "ItemSize",
+    "Packet",
+    "Truncated",
+    "Value",
+    "decode",
+    "describe",
+    "encode",
+    "encode_cyc",
+    "encode_tnt",
+    "encoder",
+    "find_psb",
+    "item_name",
+    "packets",
+    "reencode",
+    "scan",
+    "to_json",
+]

@@ -1,0 +1,126 @@
+//! A slice of bytes as a sequence of packets.
+
+use crate::error::PacketError;
+use crate::packet::{Packet, PacketKind};
+use crate::psb::find_psb;
+use crate::read::{read, short_tnt, ItemSize};
+
+/// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
+///
+/// Every call of [`next`](Scanner::next) that gives a packet moves on. An error is given once, with the scanner still at
+/// the bad packet; after it `next` gives `None` until [`resync`](Scanner::resync) or [`seek`](Scanner::seek).
+#[derive(Clone, Debug)]
+pub struct Scanner<'a> {
+    data: &'a [u8],
+    /// From `position` to the end; empty after an error.
+    rest: &'a [u8],
+    position: usize,
+    block: ItemSize,
+}
+
+impl<'a> Scanner<'a> {
+    /// Starts at byte 0, outside a block.
+    pub fn new(data: &'a [u8]) -> Self {
+        Self::at(data, 0)
+    }
+
+    /// Starts at byte `position`, a packet boundary outside a block.
+    pub fn at(data: &'a [u8], position: usize) -> Self {
+        Self {
+            data,
+            rest: data.get(position..).unwrap_or_default(),
+            position,
+            block: None,
+        }
+    }
+
+    /// The bytes that are scanned.
+    pub fn data(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// Offset of the next packet, or of the one that could not be read.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Inside a block the bytes of its items: 4 or 8.
+    pub fn block(&self) -> Option<u8> {
+        self.block
+    }
+
+    /// Goes on at byte `position`, a packet boundary outside a block.
+    pub fn seek(&mut self, position: usize) {
+        *self = Self::at(self.data, position);
+    }
+
+    /// Goes on inside or outside a block, as [`block`](Scanner::block) once told: for scanning in pieces. Sizes other
+    /// than 4 mean 8.
+    pub fn set_block(&mut self, block: Option<u8>) {
+        self.block = block.map(|size| if size == 4 { 4 } else { 8 });
+    }
+
+    /// Goes on at the next PSB (after an error: that follows the bad packet's first byte) and returns its offset.
+    /// Without one it returns `None` and the scanner is at the end.
+    pub fn resync(&mut self) -> Option<usize> {
+        let stopped = self.rest.is_empty();
+        let from = self.position.saturating_add(usize::from(stopped));
+        let found = find_psb(self.data, from);
+        self.seek(found.unwrap_or(self.data.len()));
+        found
+    }
+
+    /// The next packet; `None` at the end of the data and after an error.
+    #[inline]
+    #[allow(clippy::should_implement_trait)] // it is: `Iterator` calls this one
+    pub fn next(&mut self) -> Option<Result<Packet, PacketError>> {
+        let &first = self.rest.first()?;
+        if self.block.is_none() {
+            // Most packets of most streams: worth a place in the caller's loop.
+            if let Some(tnt) = short_tnt(first) {
+                let offset = self.position;
+                self.advance(1);
+                return Some(Ok(Packet {
+                    offset,
+                    length: 1,
+                    kind: PacketKind::Tnt(tnt),
+                }));
+            }
+        }
+        Some(self.read())
+    }
+
+    #[inline(never)]
+    fn read(&mut self) -> Result<Packet, PacketError> {
+        let offset = self.position;
+        let (kind, length) = read(self.rest, offset, self.block).inspect_err(|_| {
+            self.rest = &[];
+        })?;
+        self.advance(length);
+        if let PacketKind::Bbp { sz, .. } = kind {
+            self.block = Some(if sz { 4 } else { 8 });
+        } else if self.block.is_some() && kind.ends_block() {
+            self.block = None;
+        }
+        Ok(Packet {
+            offset,
+            length,
+            kind,
+        })
+    }
+
+    #[inline]
+    fn advance(&mut self, length: usize) {
+        self.position += length;
+        self.rest = self.rest.get(length..).unwrap_or_default();
+    }
+}
+
+impl Iterator for Scanner<'_> {
+    type Item = Result<Packet, PacketError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        Scanner::next(self)
+    }
+}

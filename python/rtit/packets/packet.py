@@ -1,0 +1,92 @@
+"""A decoded packet as a value, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .encode import Value, stretch_cyc
+from .encode import encode as _encode
+from .table import BY_NAME, Coding, Declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One packet of a stream.
+
+    name: as in the chapter (`TIP.PGE`), `TNT.64` for the long TNT, `unknown` for one that the
+    chapter does not define. fields: values by name in declared order; not to be changed. offset:
+    of its first byte, in bytes. raw: its bytes, reserved bits included.
+    """
+
+    name: str
+    fields: Mapping[str, Value]
+    offset: int
+    raw: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes, header included."""
+        return len(self.raw)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.offset, self.raw))
+
+
+def reencode(packet: Packet) -> bytes:
+    """The bytes for the packet's fields, with its reserved bits and the length of its CYC kept.
+
+    Equals `packet.raw` for a packet that came from `decode`. Raises ValueError as `encode` does.
+    """
+    row = BY_NAME[packet.name]
+    if not row.defined:
+        return packet.raw
+    if row.coding is Coding.CYC:
+        cycles = packet.fields["cycles"]
+        if not isinstance(cycles, int):
+            raise ValueError(f"CYC: cycles = {cycles!r} is no count")
+        return stretch_cyc(cycles, packet.size)
+    raw = _encode(packet.name, **packet.fields)
+    if len(raw) != packet.size:
+        return raw
+    kept = reserved_mask(row, packet.size)
+    return bytes(new | old & mask for new, old, mask in zip(raw, packet.raw, kept, strict=True))
+
+
+def reserved_mask(row: Declaration, size: int) -> bytes:
+    """The bits of a packet of `size` bytes that are neither header nor field (1 = reserved)."""
+    used = int.from_bytes(row.mask, "little")
+    for field in row.fields:
+        if not field.context:
+            width = field.width or (size - field.byte) * 8
+            used |= ((1 << width) - 1) << field.byte * 8 + field.bit
+    return (((1 << size * 8) - 1) & ~used).to_bytes(size, "little")
+
+
+def describe(packet: Packet) -> str:
+    """One line: the name, then `field=value`; a value that has a name shows it in parentheses."""
+    row = BY_NAME[packet.name]
+    parts = [packet.name]
+    for field in row.fields:
+        value = packet.fields.get(field.name)
+        if value is None:
+            continue
+        if isinstance(value, int):
+            shown = f"{value:#x}" if field.hexadecimal else str(value)
+            if field.values:
+                shown += f"({field.values.get(value, 'reserved')})"
+        else:
+            shown = value
+        parts.append(f"{field.name}={shown}")
+    return " ".join(parts)
+
+
+def to_json(packet: Packet) -> dict[str, object]:
+    """A dict for `json.dumps`: offset, size, name, fields (plain numbers), raw (hexadecimal)."""
+    return {
+        "offset": packet.offset,
+        "size": packet.size,
+        "name": packet.name,
+        "fields": dict(packet.fields),
+        "raw": packet.raw.hex(),
+    }

@@ -1,0 +1,176 @@
+"""The Rust form of the packet table: `python -m rtit.packets.rust_table [--check]`.
+
+Writes crates/packet/src/table.rs of the source tree; with `--check` it only compares, and fails if
+they differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
+
+TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
+
+_VARIANTS = {
+    "TNT.64": "Tnt64",
+    "TIP.PGE": "TipPge",
+    "TIP.PGD": "TipPgd",
+    "MODE.Exec": "ModeExec",
+    "MODE.TSX": "ModeTsx",
+    "TraceStop": "TraceStop",
+    "PSBEND": "PsbEnd",
+    "EXSTOP": "ExStop",
+}
+
+_HEAD = """\
+//! The packet table. Generated: `python -m rtit.packets.rust_table`.
+
+/// What a packet is, without its fields.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+"""
+
+_TYPES = """\
+/// One packet's declaration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    pub kind: Kind,
+    pub name: &'static str,
+    /// A byte b at i fits iff `b & mask[i] == header[i]`; both have the same length.
+    pub header: &'static [u8],
+    pub mask: &'static [u8],
+    /// Bytes without a payload of varying length.
+    pub size: u8,
+    /// May come between BBP and BEP (Table 33-15).
+    pub in_block: bool,
+    /// Another packet outside a block.
+    pub only_in_block: bool,
+}
+
+/// Where a field is: `width` bits from bit `bit` of byte `byte` on, little endian, then shifted
+/// left by `shift`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    pub byte: usize,
+    pub bit: u32,
+    pub width: u32,
+    pub shift: u32,
+}
+"""
+
+
+def variant(name: str) -> str:
+    """The name of a packet's variant in the Rust enums."""
+    return _VARIANTS.get(name, name.capitalize())
+
+
+def render() -> str:
+    """The text of table.rs."""
+    out = [_HEAD]
+    out += [f"    {variant(row.name)},\n" for row in DECLARATIONS]
+    out += ["}\n\n", _TYPES, "\n"]
+    out.append("/// First byte of all packets with an extended opcode.\n")
+    out.append(f"pub const ESCAPE: u8 = {ESCAPE:#04x};\n\n")
+    out.append("/// The longest CYC that is read.\n")
+    out.append(f"pub const CYC_MAX_BYTES: usize = {CYC_MAX_BYTES};\n\n")
+    for row in DECLARATIONS:
+        if row.payload is not None:
+            out.append(_sizes(row))
+        out += [_invalid(row, i) for i in range(len(row.invalid))]
+    out.append("/// All packets; `ROWS[kind as usize].kind == kind`.\n#[rustfmt::skip]\n")
+    out.append(f"pub const ROWS: [Row; {len(DECLARATIONS)}] = [\n")
+    out += [f"    {_row(row)},\n" for row in DECLARATIONS]
+    out.append(
+        "];\n\n/// Fields at fixed places, by packet and field.\n"
+        "#[rustfmt::skip]\npub mod field {\n"
+    )
+    out.append("    use super::Field;\n\n")
+    out += [_field_line(row, i) for row in DECLARATIONS for i in range(len(row.fields))]
+    out.append("}\n")
+    return "".join(out)
+
+
+def _constant(name: str) -> str:
+    return name.upper().replace(".", "_")
+
+
+def _bytes(raw: bytes) -> str:
+    return "&[" + ", ".join(f"{byte:#04x}" for byte in raw) + "]"
+
+
+def _row(row: Declaration) -> str:
+    return (
+        f'Row {{ kind: Kind::{variant(row.name)}, name: "{row.name}", '
+        f"header: {_bytes(row.header)}, "
+        f"mask: {_bytes(row.mask)}, size: {row.size}, in_block: {str(row.in_block).lower()}, "
+        f"only_in_block: {str(row.only_in_block).lower()} }}"
+    )
+
+
+def _sizes(row: Declaration) -> str:
+    """Payload bytes by selector; the IP packets share one table, which TIP declares."""
+    payload = row.payload
+    if payload is None or (payload is BY_NAME["TIP"].payload and row.name != "TIP"):
+        return ""
+    width = next(field.width for field in row.fields if field.name == payload.selector)
+    sizes = [payload.sizes.get(value) for value in range(1 << width)]
+    shown = ["None" if size is None else f"Some({size})" for size in sizes]
+    name = "IP" if row.name == "TIP" else _constant(row.name)
+    text = f"/// Payload bytes of {row.name} by {payload.selector}; `None` is reserved.\n"
+    head = f"pub const {name}_PAYLOAD: [Option<u8>; {len(sizes)}] = ["
+    joined = ", ".join(shown)
+    if len(joined) > 58:  # where rustfmt begins to give each element a line
+        joined = "\n" + "".join(f"    {item},\n" for item in shown)
+    line = f"{head}{joined}];\n"
+    return text + line + "\n"
+
+
+def _invalid(row: Declaration, index: int) -> str:
+    rule = row.invalid[index]
+    name = f"{_constant(row.name)}_INVALID"
+    return (
+        f"/// Byte {rule.byte} of {row.name}: reserved if `byte & .0 == .1`.\n"
+        f"pub const {name}: (u8, u8) = ({rule.mask:#04x}, {rule.value:#04x});\n\n"
+    )
+
+
+def _field_line(row: Declaration, index: int) -> str:
+    field = row.fields[index]
+    if field.width == 0 or field.context:
+        return ""
+    if row.payload is BY_NAME["TIP"].payload and row.name != "TIP":
+        return ""
+    packet = "IP" if row.name == "TIP" else _constant(row.name)
+    name = field.name.removeprefix("ip_").upper() if packet == "IP" else field.name.upper()
+    return (
+        f"    pub const {packet}_{name}: Field = Field {{ byte: {field.byte}, bit: {field.bit}, "
+        f"width: {field.width}, shift: {field.shift} }};\n"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write or, with `--check`, compare.
+
+    Returns the exit status: 0, 1 if the file differs, 2 for bad arguments.
+    """
+    text = render()
+    if list(arguments) == ["--check"]:
+        same = TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text
+        if not same:
+            print(
+                f"{TARGET} is out of date: run python -m rtit.packets.rust_table", file=sys.stderr
+            )
+        return 0 if same else 1
+    if arguments:
+        print("usage: python -m rtit.packets.rust_table [--check]", file=sys.stderr)
+        return 2
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

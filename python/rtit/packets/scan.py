@@ -1,0 +1,113 @@
+"""A stream of packets: block context, bad bytes, the next PSB (sections 33.3.7 and 33.4.1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rtit.errors import PacketError
+
+from .decode import Data, ItemSize, Truncated, decode
+from .encode import encode
+from .packet import Packet
+from .table import BY_NAME
+
+PSB = encode("PSB")
+_ENDS_BLOCK = frozenset({"BEP", "OVF"})
+
+
+@dataclass(frozen=True, slots=True)
+class BadBytes:
+    """Bytes of a stream that are no packet.
+
+    offset, length: in bytes. reason: one clause. truncated: True for a packet that the end of the
+    data cuts off.
+    """
+
+    offset: int
+    length: int
+    reason: str
+    truncated: bool = False
+
+
+class BlockContext:
+    """Knows whether a stream is between BBP and BEP.
+
+    `item_size` is None outside a block, else the bytes of its items. Feed it every packet, in
+    order.
+    """
+
+    __slots__ = ("item_size",)
+
+    def __init__(self) -> None:
+        self.item_size: ItemSize | None = None
+
+    def update(self, packet: Packet) -> bool:
+        """Take note of a packet. False if Table 33-15 forbids it here; that ends the block."""
+        name = packet.name
+        if name == "BBP":
+            self.item_size = 4 if packet.fields["sz"] else 8
+        elif self.item_size is not None:
+            if name in _ENDS_BLOCK:
+                self.item_size = None
+            elif not BY_NAME[name].in_block:
+                self.item_size = None
+                return False
+        return True
+
+
+def packets(data: Data, start: int = 0) -> Iterator[Packet]:
+    """The packets from byte `start` on, which must be a packet boundary outside a block.
+
+    Ends quietly where the data ends inside a packet. Raises PacketError, once, at bytes that are
+    no packet.
+    """
+    for item in scan(data, start):
+        if isinstance(item, Packet):
+            yield item
+        elif not item.truncated:
+            raise PacketError(
+                item.reason,
+                offset=item.offset,
+                value=bytes(data[item.offset : item.offset + 4]).hex(" "),
+            )
+
+
+def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
+    """Packets and what lies between; after bytes that are no packet it goes on at the next PSB.
+
+    The sizes and lengths of the items add up to the bytes from `start` to the end.
+    """
+    context = BlockContext()
+    offset = start
+    while offset < len(data):
+        try:
+            packet = decode(data, offset, in_block=context.item_size)
+        except Truncated as error:
+            yield BadBytes(offset, len(data) - offset, error.message, truncated=True)
+            return
+        except PacketError as error:
+            at = find_psb(data, offset + 1)
+            end = len(data) if at is None else at
+            yield BadBytes(offset, end - offset, error.message)
+            context.item_size = None
+            offset = end
+            continue
+        context.update(packet)
+        yield packet
+        offset += packet.size
+
+
+def find_psb(data: Data, start: int = 0) -> int | None:
+    """Offset of the first PSB at or after `start`, None if there is none.
+
+    A payload before a PSB may look like its beginning, so that a run of 02H 82H is longer than 16
+    bytes: the PSB is the end of the run.
+    """
+    at = data.find(PSB, start)
+    if at < 0:
+        return None
+    end = at + len(PSB)
+    while data[end : end + 2] == PSB[:2]:
+        end += 2
+    return end - len(PSB)

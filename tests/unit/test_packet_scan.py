@@ -1,0 +1,74 @@
+"""Streams: bad bytes, the end of the data, and the search for a PSB."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import pytest
+
+from rtit.errors import PacketError
+from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, packets, scan
+
+
+def shown(data: Any, start: int = 0) -> Any:
+    return [
+        (item.offset, item.name if isinstance(item, Packet) else f"bad {item.length}")
+        for item in scan(data, start)
+    ]
+
+
+def test_scan_goes_on_at_the_next_psb() -> None:
+    data = b"\x06\x09\x04\x04" + PSB + b"\x06"
+    assert shown(data) == [(0, "TNT"), (1, "bad 3"), (4, "PSB"), (20, "TNT")]
+
+
+def test_scan_without_another_psb_ends_in_bad_bytes() -> None:
+    assert shown(b"\x06\x09\x04\x04") == [(0, "TNT"), (1, "bad 3")]
+
+
+def test_bad_bytes_end_a_block() -> None:
+    data = encode("BBP", sz=0, type=4) + b"\x09" + PSB + b"\x0c"
+    assert shown(data)[-1] == (20, "TNT")
+
+
+def test_cut_off_packet_is_told() -> None:
+    *_, last = scan(b"\x06\x2d\x01")
+    assert isinstance(last, BadBytes)
+    assert (last.offset, last.length, last.truncated) == (1, 2, True)
+
+
+def test_packets_raises_once_at_bad_bytes() -> None:
+    stream = packets(b"\x06\x09" + PSB)
+    assert next(stream).name == "TNT"
+    with pytest.raises(PacketError) as caught:
+        next(stream)
+    assert caught.value.offset == 1
+    assert list(stream) == []
+
+
+def test_packets_ends_quietly_inside_a_packet() -> None:
+    assert [packet.name for packet in packets(b"\x06\x2d\x01")] == ["TNT"]
+
+
+@pytest.mark.spec("PSB-020")
+def test_payload_that_looks_like_the_beginning_of_a_psb() -> None:
+    data = encode("PTW", ip=0, payload_bytes=1, payload=0x8202820282028202) + PSB + b"\x06"
+    assert find_psb(data) == 10
+    assert shown(data) == [(0, "PTW"), (10, "PSB"), (26, "TNT")]
+    assert shown(b"\x09" + data)[1:] == [(11, "PSB"), (27, "TNT")]
+
+
+def test_find_psb_from_inside_one() -> None:
+    assert find_psb(PSB, 1) is None
+    assert find_psb(PSB + PSB[:14]) == 14
+    assert find_psb(b"") is None
+    assert find_psb(PSB, 100) is None
+
+
+def test_scan_reads_mapped_files(tmp_path: Any) -> None:
+    path = tmp_path / "pt.bin"
+    path.write_bytes(PSB + b"\x06")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        assert shown(data) == [(0, "PSB"), (16, "TNT")]
+        assert find_psb(data) == 0
