@@ -1,1 +1,24 @@
-//! rtit-image
+//! Code bytes of an address space over time, and what ELF files say about code.
+//!
+//! Where to start: [`Space`] records changes (map, poke, unmap, clear, fork), each with its time;
+//! [`View`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
+//! build ids, segments and symbols. Nothing here opens a file, knows Python or decodes an
+//! instruction.
+
+mod bytes;
+mod demangle;
+pub mod elf;
+mod error;
+mod plt;
+mod ranges;
+mod sections;
+mod space;
+mod symbols;
+mod view;
+
+pub use bytes::Bytes;
+pub use demangle::demangle;
+pub use error::ElfError;
+pub use space::Space;
+pub use symbols::{Binding, Symbol};
+pub use view::{Changed, View};

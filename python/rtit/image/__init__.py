@@ -1,1 +1,24 @@
-"""To be filled."""
+"""Code bytes by address over time, and names for addresses.
+
+`Images` turns sideband (mappings, forks, execs, written code) into one `Space` a process; `Symbols`
+names addresses as of a time; `FileSymbols` is what one ELF file says. Bytes that are not known for
+sure (a missing or changed file) are left out and reported as a `Problem`.
+"""
+
+from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.files import Files, Problem
+from rtit.image.images import Images
+from rtit.image.mappings import Mapping, has_file
+from rtit.image.symbols import Location, Symbols
+
+__all__ = [
+    "FileSymbols",
+    "Files",
+    "Function",
+    "Images",
+    "Location",
+    "Mapping",
+    "Problem",
+    "Symbols",
+    "has_file",
+]

@@ -1,0 +1,81 @@
+//! Immutable bytes that many spaces share: a slice of one allocation.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A cheaply cloned slice of shared bytes. Files are copied in, not mapped: a file that shrinks
+/// while it is mapped kills the reader, and executable segments are small.
+#[derive(Clone)]
+pub struct Bytes {
+    data: Arc<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Bytes {
+    /// The part `range` of these bytes, counted from their start; `None` if it reaches outside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        Some(self.cut(range.start, range.end))
+    }
+
+    /// As `slice`, with the range clamped to what there is.
+    pub(crate) fn cut(&self, start: usize, end: usize) -> Bytes {
+        let end = end.min(self.len());
+        let start = start.min(end);
+        Bytes {
+            data: Arc::clone(&self.data),
+            start: self.start + start,
+            end: self.start + end,
+        }
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        self.data.get(self.start..self.end).unwrap_or(&[])
+    }
+
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if both are the same part of one allocation: equal without comparing a byte.
+    pub(crate) fn is(&self, other: &Bytes) -> bool {
+        Arc::ptr_eq(&self.data, &other.data) && self.start == other.start && self.end == other.end
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(data: Arc<[u8]>) -> Bytes {
+        let end = data.len();
+        Bytes {
+            data,
+            start: 0,
+            end,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(data: Vec<u8>) -> Bytes {
+        Arc::<[u8]>::from(data).into()
+    }
+}
+
+impl From<&[u8]> for Bytes {
+    fn from(data: &[u8]) -> Bytes {
+        Arc::<[u8]>::from(data).into()
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,60 @@
+//! Names as a programmer wrote them.
+
+use std::fmt::{self, Write};
+
+use cpp_demangle::DemangleOptions;
+
+/// Longer names, before or after, are left as they are: a few bytes can stand for megabytes.
+const MAX_NAME: usize = 4096;
+
+/// The readable form of a Rust or C++ symbol name (without the C++ parameter list); other names
+/// unchanged.
+pub fn demangle(name: &str) -> String {
+    readable(name).unwrap_or_else(|| name.to_owned())
+}
+
+fn readable(name: &str) -> Option<String> {
+    if name.len() > MAX_NAME {
+        return None;
+    }
+    let mut out = Bounded(String::new());
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        write!(out, "{rust:#}").ok()?;
+    } else if name.starts_with("_Z") {
+        let symbol = cpp_demangle::Symbol::new(name).ok()?;
+        let options = DemangleOptions::new().no_params().no_return_type();
+        symbol.structured_demangle(&mut out, &options).ok()?;
+    } else {
+        return None;
+    }
+    Some(out.0)
+}
+
+/// A string that refuses to grow beyond `MAX_NAME`.
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_NAME {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangle;
+
+    #[test]
+    fn rust_cpp_and_plain_names() {
+        assert_eq!(demangle("main"), "main");
+        assert_eq!(demangle("_ZN3foo3barEv"), "foo::bar");
+        assert_eq!(
+            demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"),
+            "core::fmt::Write::write_fmt"
+        );
+        assert_eq!(demangle("_Zbad"), "_Zbad");
+    }
+}

@@ -1,0 +1,130 @@
+//! The changes of one address space, in order of time.
+
+use std::sync::Arc;
+
+use crate::bytes::Bytes;
+use crate::view::{Changed, View};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Bytes appear at `address`, over whatever was there (a mapping, or code that was written).
+    Put { address: u64, bytes: Bytes },
+    /// `start..end` can no longer be read.
+    Remove { start: u64, end: u64 },
+    /// Nothing can be read any more.
+    Clear,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub time: u64,
+    pub action: Action,
+}
+
+/// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
+/// take effect in order of time, those of equal time in the order they were added. Cloning is
+/// cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// Shared with the views, which keep the list as it was when they were made.
+    changes: Arc<Vec<Change>>,
+}
+
+impl Space {
+    pub fn new() -> Space {
+        Space::default()
+    }
+
+    /// `bytes` are mapped at `address` from `time` on and replace what they overlap. A mapping that
+    /// would reach the last byte of the address space loses that byte.
+    pub fn map(&mut self, time: u64, address: u64, bytes: Bytes) {
+        let room = usize::try_from(u64::MAX - address).unwrap_or(usize::MAX);
+        let bytes = bytes.cut(0, room);
+        if !bytes.is_empty() {
+            self.add(time, Action::Put { address, bytes });
+        }
+    }
+
+    /// Code was written: `bytes` replace those at `address` from `time` on, mapped before or not.
+    pub fn poke(&mut self, time: u64, address: u64, bytes: &[u8]) {
+        self.map(time, address, bytes.into());
+    }
+
+    /// From `time` on nothing can be read in `size` bytes from `address`: what is mapped there now
+    /// is not known.
+    pub fn unmap(&mut self, time: u64, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        if end > address {
+            self.add(
+                time,
+                Action::Remove {
+                    start: address,
+                    end,
+                },
+            );
+        }
+    }
+
+    /// All mappings are gone (exec).
+    pub fn clear(&mut self, time: u64) {
+        self.add(time, Action::Clear);
+    }
+
+    /// The space of a process that was forked from this one at `time`: later changes of either do
+    /// not reach the other.
+    pub fn fork(&self, time: u64) -> Space {
+        let end = self.changes.partition_point(|change| change.time <= time);
+        let past = self.changes.get(..end).unwrap_or(&[]);
+        let cleared = past
+            .iter()
+            .rposition(|change| matches!(change.action, Action::Clear));
+        let live = past
+            .get(cleared.map_or(0, |index| index + 1)..)
+            .unwrap_or(&[]);
+        Space {
+            changes: Arc::new(live.to_vec()),
+        }
+    }
+
+    /// The process number is used again at `time`: from then on this is a copy of `parent` as of
+    /// `time`.
+    pub fn adopt(&mut self, time: u64, parent: &Space) {
+        let inherited = parent.fork(time);
+        self.clear(time);
+        for change in inherited.changes.iter() {
+            self.add(time, change.action.clone());
+        }
+    }
+
+    /// The number of different contents that a decoder can meet: 1, and one more for each time at
+    /// which bytes that were readable change or go.
+    pub fn epochs(&self) -> usize {
+        let mut view = self.view();
+        let mut epochs = 1;
+        let mut last = None;
+        for change in self.changes.iter() {
+            if last != Some(change.time) {
+                last = Some(change.time);
+                epochs += usize::from(view.advance(change.time) != Changed::None);
+            }
+        }
+        epochs
+    }
+
+    /// The number of changes recorded.
+    pub fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// A cursor before the first change. It shares the bytes and does not see later additions to
+    /// this space.
+    pub fn view(&self) -> View {
+        View::new(Arc::clone(&self.changes))
+    }
+
+    fn add(&mut self, time: u64, action: Action) {
+        let changes = Arc::make_mut(&mut self.changes);
+        let index = changes.partition_point(|change| change.time <= time);
+        changes.insert(index, Change { time, action });
+    }
+}

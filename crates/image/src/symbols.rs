@@ -1,0 +1,167 @@
+//! Code symbols of an ELF file.
+
+use std::collections::HashSet;
+
+use object::elf;
+use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
+use object::read::{ReadRef, SectionIndex};
+use object::Endianness;
+
+use crate::elf::{bad, header, sections};
+use crate::error::ElfError;
+use crate::plt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Binding {
+    Global = b'g',
+    Weak = b'w',
+    Local = b'l',
+    /// Not in a symbol table: a stub of a procedure linkage table.
+    Plt = b'p',
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Symbol {
+    /// Virtual address in the file's own numbering (before relocation).
+    pub value: u64,
+    /// Bytes; 0 if the file does not say.
+    pub size: u64,
+    pub name: String,
+    pub binding: Binding,
+}
+
+pub(crate) fn read<'data, E, R>(data: R) -> Result<Vec<Symbol>, ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let (header, endian) = header::<E, R>(data)?;
+    let table = sections(header, endian, data)?;
+    let mut symbols = HashSet::new();
+    for (index, section) in table.enumerate() {
+        if matches!(section.sh_type(endian), elf::SHT_SYMTAB | elf::SHT_DYNSYM) {
+            let names = names(section, endian, &table, data);
+            for (place, symbol) in entries::<E, R>(section, endian, data)?.iter().enumerate() {
+                symbols.extend(
+                    code_symbol::<E, R>(symbol, endian, &table, names).filter(|_| place > 0),
+                );
+            }
+        }
+        // A relocation table leads to the stubs: broken ones cost names, not the file.
+        if let Some(stubs) = plt::names(header, endian, &table, index, data) {
+            symbols.extend(stubs);
+        }
+    }
+    let mut symbols: Vec<Symbol> = symbols.into_iter().collect();
+    symbols.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
+    Ok(symbols)
+}
+
+/// Order: by value; then sized ones, global before weak before local, without leading underscores.
+fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, usize) {
+    let underscores = symbol.name.len() - symbol.name.trim_start_matches('_').len();
+    let binding = match symbol.binding {
+        Binding::Global => 0,
+        Binding::Weak => 1,
+        Binding::Local => 2,
+        Binding::Plt => 3,
+    };
+    (
+        symbol.value,
+        symbol.size == 0,
+        binding,
+        underscores,
+        symbol.name.len(),
+    )
+}
+
+/// The entries of a symbol table.
+pub(crate) fn entries<'data, E, R>(
+    section: &E::SectionHeader,
+    endian: Endianness,
+    data: R,
+) -> Result<&'data [E::Sym], ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let offset: u64 = section.sh_offset(endian).into();
+    section
+        .data_as_array(endian, data)
+        .map_err(bad("symbol table", offset))
+}
+
+/// The string table that `section` is linked to, whole: names are cut out of it here, since a read
+/// for each name would be slow on a file.
+pub(crate) fn names<'data, E, R>(
+    section: &E::SectionHeader,
+    endian: Endianness,
+    table: &SectionTable<'data, E, R>,
+    data: R,
+) -> &'data [u8]
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let strings = table.section(SectionIndex(section.sh_link(endian) as usize));
+    let strings = strings
+        .ok()
+        .filter(|strings| strings.sh_type(endian) == elf::SHT_STRTAB);
+    strings
+        .and_then(|strings| strings.data(endian, data).ok())
+        .unwrap_or(&[])
+}
+
+/// The name at `start` of a string table; `None` if it is empty or not within the table.
+pub(crate) fn name(strings: &[u8], start: u32) -> Option<String> {
+    let rest = strings.get(start as usize..)?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let name = rest.get(..end).filter(|name| !name.is_empty())?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn code_symbol<'data, E, R>(
+    symbol: &E::Sym,
+    endian: Endianness,
+    table: &SectionTable<'data, E, R>,
+    names: &[u8],
+) -> Option<Symbol>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    if symbol.st_shndx(endian) == elf::SHN_UNDEF {
+        return None;
+    }
+    let name = name(names, symbol.st_name(endian))?;
+    match symbol.st_type() {
+        elf::STT_FUNC | elf::STT_GNU_IFUNC => {}
+        // A label of assembly code, such as _start, if it lies in code.
+        elf::STT_NOTYPE => {
+            let section = table
+                .section(SectionIndex(symbol.st_shndx(endian).into()))
+                .ok()?;
+            let flags: u64 = section.sh_flags(endian).into();
+            if flags & u64::from(elf::SHF_EXECINSTR) == 0 || name.starts_with(".L") {
+                return None;
+            }
+        }
+        _ => return None,
+    }
+    let binding = match symbol.st_bind() {
+        elf::STB_LOCAL => Binding::Local,
+        elf::STB_WEAK => Binding::Weak,
+        _ => Binding::Global,
+    };
+    let (value, size) = (
+        symbol.st_value(endian).into(),
+        symbol.st_size(endian).into(),
+    );
+    Some(Symbol {
+        value,
+        size,
+        name,
+        binding,
+    })
+}

@@ -1,0 +1,156 @@
+//! A space as of a time; the cursor moves forward only.
+//!
+//! Rule of early visibility. A life of a space runs from one `clear` to the next. Where nothing was
+//! mapped before in the same life, bytes can be read from the start of that life, ahead of their
+//! own time: no other bytes could be meant, the time estimates of a decoder may lag, and a space
+//! that only grows then needs no invalidation at all. Everything else (replacing, removing, mapping
+//! again after removal) takes effect exactly at its time.
+
+use std::sync::Arc;
+
+use crate::ranges::Ranges;
+use crate::sections::{Section, Sections};
+use crate::space::{Action, Change};
+
+/// What a decoder must forget after `View::advance`. Ranges are half-open, hold bytes that were
+/// readable before and differ or are gone now, and may touch or overlap. Additions are never
+/// reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    None,
+    Ranges(Vec<(u64, u64)>),
+    All,
+}
+
+#[derive(Clone, Debug)]
+pub struct View {
+    changes: Arc<Vec<Change>>,
+    /// Index of the first change whose time has not come.
+    next: usize,
+    sections: Sections,
+}
+
+impl View {
+    pub(crate) fn new(changes: Arc<Vec<Change>>) -> View {
+        let sections = first_sections(&changes, 0);
+        View {
+            changes,
+            next: 0,
+            sections,
+        }
+    }
+
+    /// Moves to `time`: every change with a time up to and including it is in effect. A time before
+    /// the last one changes nothing.
+    pub fn advance(&mut self, time: u64) -> Changed {
+        match self.changes.get(self.next) {
+            Some(change) if change.time <= time => self.apply(time),
+            _ => Changed::None,
+        }
+    }
+
+    fn apply(&mut self, time: u64) -> Changed {
+        let changes = Arc::clone(&self.changes);
+        let mut ranges = Vec::new();
+        let mut all = false;
+        for (index, change) in changes.iter().enumerate().skip(self.next) {
+            if change.time > time {
+                break;
+            }
+            self.next = index + 1;
+            match &change.action {
+                Action::Put { address, bytes } => {
+                    let end = address.saturating_add(bytes.len() as u64);
+                    let bytes = bytes.clone();
+                    let section = Section {
+                        start: *address,
+                        end,
+                        bytes,
+                    };
+                    ranges.extend(self.sections.overlay(section));
+                }
+                Action::Remove { start, end } => {
+                    ranges.extend(self.sections.remove(*start, *end));
+                }
+                Action::Clear => {
+                    all |= !self.sections.is_empty();
+                    self.sections = first_sections(&changes, index + 1);
+                }
+            }
+        }
+        if all {
+            Changed::All
+        } else if ranges.is_empty() {
+            Changed::None
+        } else {
+            Changed::Ranges(ranges)
+        }
+    }
+
+    /// The time of the next change, if any: until then `advance` does nothing.
+    pub fn next_change(&self) -> Option<u64> {
+        self.changes.get(self.next).map(|change| change.time)
+    }
+
+    /// Copies up to 16 bytes from `address` on, across sections that touch, and returns how many
+    /// there are; 0 means that nothing is mapped at `address`. The rest of `out` is left as it was.
+    pub fn read(&self, address: u64, out: &mut [u8; 16]) -> usize {
+        self.read_into(address, out)
+    }
+
+    /// As `read`, for any number of bytes.
+    pub fn read_into(&self, address: u64, out: &mut [u8]) -> usize {
+        let mut at = address;
+        let mut done = 0;
+        for section in self.sections.from(address) {
+            if section.start > at || done == out.len() {
+                break;
+            }
+            let bytes = section.bytes.as_slice();
+            let rest = bytes.get((at - section.start) as usize..).unwrap_or(&[]);
+            let room = out.get_mut(done..).unwrap_or(&mut []);
+            let count = rest.len().min(room.len());
+            for (to, from) in room.iter_mut().zip(rest) {
+                *to = *from;
+            }
+            done += count;
+            at = section.end;
+        }
+        done
+    }
+
+    /// The bytes from `address` to the end of its section; more may follow in a section that
+    /// touches it.
+    pub fn section_bytes(&self, address: u64) -> Option<&[u8]> {
+        let section = self.sections.from(address).first()?;
+        section
+            .bytes
+            .as_slice()
+            .get((address - section.start) as usize..)
+    }
+}
+
+/// What can be read when a life begins whose first change is `changes[first]`: for every address
+/// the first bytes that are put there, unless something was removed there before.
+fn first_sections(changes: &[Change], first: usize) -> Sections {
+    let mut taken = Ranges::default();
+    let mut sections = Vec::new();
+    for change in changes.iter().skip(first) {
+        match &change.action {
+            Action::Put { address, bytes } => {
+                let end = address.saturating_add(bytes.len() as u64);
+                let bytes = bytes.clone();
+                let whole = Section {
+                    start: *address,
+                    end,
+                    bytes,
+                };
+                let parts = taken.add(whole.start, whole.end);
+                sections.extend(parts.into_iter().map(|(from, to)| whole.part(from, to)));
+            }
+            Action::Remove { start, end } => drop(taken.add(*start, *end)),
+            Action::Clear => break,
+        }
+    }
+    Sections::new(sections)
+}

@@ -1,0 +1,206 @@
+//! Spaces against a naive model: one byte a map entry, replayed from the start for every question.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use rtit_image::{Bytes, Changed, Space};
+
+const SIZE: u64 = 80;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Map(u64, Vec<u8>),
+    Poke(u64, Vec<u8>),
+    Unmap(u64, u64),
+    Clear,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = || prop::collection::vec(0u8..4, 0..24);
+    prop_oneof![
+        4 => (0..SIZE - 24, bytes()).prop_map(|(at, bytes)| Step::Map(at, bytes)),
+        4 => (0..SIZE - 24, bytes()).prop_map(|(at, bytes)| Step::Poke(at, bytes)),
+        2 => (0..SIZE, 0..30u64).prop_map(|(at, size)| Step::Unmap(at, size)),
+        1 => Just(Step::Clear),
+    ]
+}
+
+fn history() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    prop::collection::vec((0..40u64, step()), 0..25)
+}
+
+fn space(history: &[(u64, Step)]) -> Space {
+    let mut space = Space::new();
+    for (time, step) in history {
+        match step {
+            Step::Map(at, bytes) => space.map(*time, *at, Bytes::from(bytes.clone())),
+            Step::Poke(at, bytes) => space.poke(*time, *at, bytes),
+            Step::Unmap(at, size) => space.unmap(*time, *at, *size),
+            Step::Clear => space.clear(*time),
+        }
+    }
+    space
+}
+
+/// What each address reads as at `time` (`None`: before the first change), by the documented rules.
+fn model(history: &[(u64, Step)], time: Option<u64>) -> HashMap<u64, u8> {
+    let mut sorted = history.to_vec();
+    sorted.sort_by_key(|(time, _)| *time);
+    let mut now: HashMap<u64, u8> = HashMap::new();
+    let mut seen: HashMap<u64, ()> = HashMap::new();
+    let mut early = false;
+    for (when, step) in &sorted {
+        early |= time < Some(*when);
+        match step {
+            Step::Map(at, bytes) | Step::Poke(at, bytes) => {
+                for (address, byte) in (*at..).zip(bytes) {
+                    let first = seen.insert(address, ()).is_none();
+                    if !early || first {
+                        now.insert(address, *byte);
+                    }
+                }
+            }
+            Step::Unmap(at, size) => {
+                for address in *at..at + size {
+                    seen.insert(address, ());
+                    if !early {
+                        now.remove(&address);
+                    }
+                }
+            }
+            Step::Clear if early => break,
+            Step::Clear => {
+                now.clear();
+                seen.clear();
+            }
+        }
+    }
+    now
+}
+
+proptest! {
+    #[test]
+    fn a_view_reads_as_the_model(history in history(), times in prop::collection::vec(0..45u64, 0..8)) {
+        let mut times = times;
+        times.sort_unstable();
+        let mut view = space(&history).view();
+        let mut before = model(&history, None);
+        for time in std::iter::once(None).chain(times.into_iter().map(Some)) {
+            let changed = time.map_or(Changed::None, |time| view.advance(time));
+            let now = model(&history, time);
+            for address in 0..SIZE + 40 {
+                let mut out = [0xEE; 16];
+                let count = view.read(address, &mut out);
+                let expected: Vec<u8> = (address..address + 16).map_while(|at| now.get(&at).copied()).collect();
+                prop_assert_eq!(&out[..count], &expected[..], "address {} time {:?}", address, time);
+                prop_assert!(out[count..].iter().all(|byte| *byte == 0xEE));
+                let section = view.section_bytes(address);
+                prop_assert_eq!(section.is_some(), count > 0);
+                if let Some(section) = section {
+                    let both = section.len().min(count);
+                    prop_assert_eq!(&section[..both], &out[..both]);
+                }
+                let forgotten = match &changed {
+                    Changed::None => false,
+                    Changed::All => true,
+                    Changed::Ranges(ranges) => ranges.iter().any(|(start, end)| (*start..*end).contains(&address)),
+                };
+                if let Some(old) = before.get(&address) {
+                    prop_assert!(forgotten || now.get(&address) == Some(old), "stale byte at {}", address);
+                }
+            }
+            before = now;
+        }
+    }
+
+    #[test]
+    fn a_fork_keeps_the_past_and_not_the_future(history in history(), at in 0..40u64, later in step()) {
+        let mut parent = space(&history);
+        let child = parent.fork(at);
+        if let Step::Map(address, bytes) = later {
+            parent.poke(at, address, &bytes);
+        }
+        let past: Vec<_> = history.iter().filter(|(time, _)| *time <= at).cloned().collect();
+        let mut reused = space(&history);
+        reused.adopt(at, &child);
+        let mut adopted = reused.view();
+        adopted.advance(at);
+        let mut view = child.view();
+        view.advance(at);
+        for address in 0..SIZE {
+            let mut out = [0; 16];
+            let count = view.read(address, &mut out);
+            let mut again = [0; 16];
+            adopted.read(address, &mut again);
+            let now = model(&past, Some(at));
+            let expected: Vec<u8> = (address..address + 16).map_while(|at| now.get(&at).copied()).collect();
+            prop_assert_eq!(&out[..count], &expected[..]);
+            if !history.iter().any(|(time, _)| *time > at) {
+                prop_assert_eq!(again, out);
+            }
+        }
+    }
+}
+
+#[test]
+fn additions_show_early_and_need_no_forgetting() {
+    let mut space = Space::new();
+    space.map(10, 0x1000, vec![1; 16].into());
+    space.map(20, 0x1010, vec![2; 16].into());
+    let mut view = space.view();
+    let mut out = [0; 16];
+    assert_eq!(view.read(0x100c, &mut out), 16);
+    assert_eq!(out, [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]);
+    assert_eq!(view.advance(100), Changed::None);
+    assert_eq!(space.epochs(), 1);
+}
+
+#[test]
+fn a_poke_is_reported_at_its_time_as_the_bytes_that_differ() {
+    let mut space = Space::new();
+    space.map(0, 0x1000, vec![0x90; 64].into());
+    space.poke(50, 0x1008, &[0x90, 0xCC, 0xCC, 0x90]);
+    let mut view = space.view();
+    assert_eq!(view.advance(49), Changed::None);
+    assert_eq!(view.advance(50), Changed::Ranges(vec![(0x1009, 0x100b)]));
+    assert_eq!(view.advance(10), Changed::None);
+    assert_eq!(space.epochs(), 2);
+}
+
+#[test]
+fn the_same_bytes_mapped_again_change_nothing() {
+    let mut space = Space::new();
+    let code = Bytes::from(vec![7; 32]);
+    space.map(0, 0x1000, code.clone());
+    space.map(5, 0x1000, code);
+    space.map(6, 0x1000, vec![7; 32].into());
+    assert_eq!(space.view().advance(9), Changed::None);
+}
+
+#[test]
+fn exec_forgets_all() {
+    let mut space = Space::new();
+    space.map(0, 0x1000, vec![1; 8].into());
+    space.clear(5);
+    space.map(6, 0x2000, vec![2; 8].into());
+    let mut view = space.view();
+    assert!(view.section_bytes(0x2000).is_none());
+    assert_eq!(view.advance(5), Changed::All);
+    assert!(view.section_bytes(0x1000).is_none());
+    assert_eq!(view.section_bytes(0x2004), Some(&[2u8; 4][..]));
+}
+
+#[test]
+fn the_top_of_the_address_space_does_not_wrap() {
+    let mut space = Space::new();
+    space.map(0, u64::MAX - 4, vec![1; 64].into());
+    space.unmap(1, u64::MAX - 1, u64::MAX);
+    let mut view = space.view();
+    let mut out = [0; 16];
+    assert_eq!(view.read(u64::MAX - 4, &mut out), 4);
+    assert_eq!(view.read(u64::MAX, &mut out), 0);
+    assert_eq!(
+        view.advance(1),
+        Changed::Ranges(vec![(u64::MAX - 1, u64::MAX)])
+    );
+}

@@ -1,0 +1,365 @@
+//! `Space`, `Code`, `ElfFile` and `demangle`: code bytes over time, and ELF files, for Python.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use rtit_image::{elf, Bytes, ElfError, Symbol, View};
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Code>()?;
+    module.add_class::<Space>()?;
+    module.add_class::<ElfFile>()?;
+    module.add_function(wrap_pyfunction!(demangle, module)?)
+}
+
+/// The readable form of a Rust or C++ symbol name; other names unchanged.
+#[pyfunction]
+fn demangle(name: &str) -> String {
+    rtit_image::demangle(name)
+}
+
+/// Bytes of code that many spaces share without copying them.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Code {
+    bytes: Bytes,
+}
+
+#[pymethods]
+impl Code {
+    #[new]
+    fn new(data: &[u8]) -> Code {
+        Code { bytes: data.into() }
+    }
+
+    /// `size` bytes from `offset` on, shared; ValueError if there are fewer.
+    fn slice(&self, offset: usize, size: usize) -> PyResult<Code> {
+        let bytes = offset
+            .checked_add(size)
+            .and_then(|end| self.bytes.slice(offset..end));
+        let length = self.bytes.len();
+        let error = || PyValueError::new_err(format!("{size} bytes from {offset} of {length}"));
+        Ok(Code {
+            bytes: bytes.ok_or_else(error)?,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.bytes.as_slice())
+    }
+}
+
+/// Code bytes of one process over time. Times are TSC values, addresses and sizes are in bytes.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Space {
+    state: Mutex<State>,
+}
+
+struct State {
+    space: rtit_image::Space,
+    /// The view that the last `read` left, and its time.
+    view: Option<(u64, View)>,
+}
+
+impl Space {
+    /// The space as it is now; a cheap clone that later changes do not reach.
+    pub fn inner(&self) -> rtit_image::Space {
+        self.lock().space.clone()
+    }
+
+    fn from(space: rtit_image::Space) -> Space {
+        Space {
+            state: Mutex::new(State { space, view: None }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut rtit_image::Space)) {
+        let mut state = self.lock();
+        state.view = None;
+        change(&mut state.space);
+    }
+}
+
+#[derive(FromPyObject)]
+enum CodeOrBytes<'py> {
+    #[pyo3(transparent)]
+    Code(PyRef<'py, Code>),
+    #[pyo3(transparent, annotation = "bytes")]
+    Bytes(Bound<'py, PyBytes>),
+}
+
+#[pymethods]
+impl Space {
+    #[new]
+    fn new() -> Space {
+        Space::from(rtit_image::Space::new())
+    }
+
+    /// `code` is mapped at `address` from `time` on and replaces what it overlaps.
+    fn map(&self, time: u64, address: u64, code: CodeOrBytes<'_>) {
+        let bytes = match code {
+            CodeOrBytes::Code(code) => code.bytes.clone(),
+            CodeOrBytes::Bytes(data) => data.as_bytes().into(),
+        };
+        self.change(|space| space.map(time, address, bytes));
+    }
+
+    /// Code was written: `data` replaces the bytes at `address` from `time` on.
+    fn poke(&self, time: u64, address: u64, data: &[u8]) {
+        self.change(|space| space.poke(time, address, data));
+    }
+
+    /// From `time` on the `size` bytes from `address` on are not known.
+    fn unmap(&self, time: u64, address: u64, size: u64) {
+        self.change(|space| space.unmap(time, address, size));
+    }
+
+    /// All mappings are gone at `time` (exec).
+    fn clear(&self, time: u64) {
+        self.change(|space| space.clear(time));
+    }
+
+    /// The space of a process forked from this one at `time`.
+    fn fork(&self, time: u64) -> Space {
+        Space::from(self.lock().space.fork(time))
+    }
+
+    /// From `time` on this is a copy of `parent` as of `time` (a process number used again).
+    fn adopt(&self, time: u64, parent: &Space) {
+        let parent = parent.inner();
+        self.change(|space| space.adopt(time, &parent));
+    }
+
+    /// The bytes from `address` on as of `time`: at most `size`, fewer up to the first that is
+    /// unknown.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        time: u64,
+        address: u64,
+        size: usize,
+    ) -> Bound<'py, PyBytes> {
+        let mut state = self.lock();
+        let view = match state.view.take() {
+            Some((now, view)) if now <= time => view,
+            _ => state.space.view(),
+        };
+        let (_, view) = state.view.insert((time, view));
+        view.advance(time);
+        let mut out = Vec::new();
+        let mut at = Some(address);
+        while let Some(bytes) = at.and_then(|at| view.section_bytes(at)) {
+            let count = bytes.len().min(size - out.len());
+            if count == 0 {
+                break;
+            }
+            out.extend(bytes.iter().take(count));
+            at = address.checked_add(out.len() as u64);
+        }
+        PyBytes::new(py, &out)
+    }
+
+    /// The number of different contents that a decoder can meet.
+    #[getter]
+    fn epochs(&self) -> usize {
+        self.lock().space.epochs()
+    }
+
+    /// The number of changes recorded.
+    #[getter]
+    fn changes(&self) -> usize {
+        self.lock().space.changes()
+    }
+}
+
+/// What an ELF file says about its code. Raises rtit.errors.ImageError if the file is missing or
+/// malformed.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct ElfFile {
+    path: PathBuf,
+    identity: Identity,
+    elf: elf::Elf,
+}
+
+/// Device, inode, size and time of change: a file with another one has changed since it was opened.
+type Identity = (u64, u64, u64, i64, i64);
+
+fn identity(metadata: &Metadata) -> Identity {
+    (
+        metadata.dev(),
+        metadata.ino(),
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+    )
+}
+
+enum Failure {
+    Io(std::io::Error),
+    NotRegular,
+    Changed,
+    Elf(ElfError),
+}
+
+impl Failure {
+    fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
+        let (message, offset, value) = match self {
+            Failure::Io(error) => (format!("cannot be read: {error}"), None, None),
+            Failure::NotRegular => ("not a regular file".to_owned(), None, None),
+            Failure::Changed => ("changed since it was opened".to_owned(), None, None),
+            Failure::Elf(error) => (error.to_string(), Some(error.offset()), error.value()),
+        };
+        image_error(py, path, message, offset, value).unwrap_or_else(|error| error)
+    }
+}
+
+fn image_error(
+    py: Python<'_>,
+    path: &Path,
+    message: String,
+    offset: Option<u64>,
+    value: Option<u64>,
+) -> PyResult<PyErr> {
+    let keywords = PyDict::new(py);
+    keywords.set_item("source", path.display().to_string())?;
+    keywords.set_item("offset", offset)?;
+    keywords.set_item("value", value)?;
+    let class = py.import("rtit.errors")?.getattr("ImageError")?;
+    Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
+}
+
+fn open(path: &Path) -> Result<(elf::ReadCache<File>, Identity), Failure> {
+    // Looked at before it is opened: opening a pipe would wait for a writer.
+    if !path.metadata().map_err(Failure::Io)?.is_file() {
+        return Err(Failure::NotRegular);
+    }
+    let file = File::open(path).map_err(Failure::Io)?;
+    let metadata = file.metadata().map_err(Failure::Io)?;
+    Ok((elf::ReadCache::new(file), identity(&metadata)))
+}
+
+#[pymethods]
+impl ElfFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<ElfFile> {
+        let read = py.allow_threads(|| {
+            let (file, identity) = open(&path)?;
+            Ok((elf::read(&file).map_err(Failure::Elf)?, identity))
+        });
+        match read {
+            Ok((elf, identity)) => Ok(ElfFile {
+                path,
+                identity,
+                elf,
+            }),
+            Err(failure) => Err(Failure::raise(failure, py, &path)),
+        }
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    /// 32 or 64.
+    #[getter]
+    fn bits(&self) -> u8 {
+        self.elf.bits
+    }
+
+    /// e_type: 2 executable, 3 shared object or position-independent executable.
+    #[getter]
+    fn kind(&self) -> u16 {
+        self.elf.kind
+    }
+
+    /// e_machine: 3 is i386, 62 x86-64.
+    #[getter]
+    fn machine(&self) -> u16 {
+        self.elf.machine
+    }
+
+    #[getter]
+    fn entry(&self) -> u64 {
+        self.elf.entry
+    }
+
+    /// The GNU build id, or None.
+    #[getter]
+    fn build_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.elf.build_id.as_ref().map(|id| PyBytes::new(py, id))
+    }
+
+    /// PT_LOAD segments: (offset, address, file size, memory size, flags).
+    #[getter]
+    fn segments(&self) -> Vec<(u64, u64, u64, u64, u32)> {
+        let row = |part: &elf::Segment| {
+            (
+                part.offset,
+                part.address,
+                part.file_size,
+                part.memory_size,
+                part.flags,
+            )
+        };
+        self.elf.segments.iter().map(row).collect()
+    }
+
+    /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian
+    /// 64-bit values and sizes in bytes objects, a list of names, and a byte a symbol: b"g" global,
+    /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
+    /// file anew at each call; ImageError if it changed since it was opened.
+    fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
+        let read = py.allow_threads(|| {
+            let (file, identity) = open(&self.path)?;
+            if identity != self.identity {
+                return Err(Failure::Changed);
+            }
+            elf::symbols(&file).map_err(Failure::Elf)
+        });
+        let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
+        Ok(columns(py, symbols))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ElfFile({:?})", self.path)
+    }
+}
+
+type Columns<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Vec<String>,
+    Bound<'py, PyBytes>,
+);
+
+fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> Columns<'_> {
+    let values: Vec<u8> = symbols
+        .iter()
+        .flat_map(|symbol| symbol.value.to_le_bytes())
+        .collect();
+    let sizes: Vec<u8> = symbols
+        .iter()
+        .flat_map(|symbol| symbol.size.to_le_bytes())
+        .collect();
+    let bindings: Vec<u8> = symbols.iter().map(|symbol| symbol.binding as u8).collect();
+    let names = symbols.into_iter().map(|symbol| symbol.name).collect();
+    (
+        PyBytes::new(py, &values),
+        PyBytes::new(py, &sizes),
+        names,
+        PyBytes::new(py, &bindings),
+    )
+}

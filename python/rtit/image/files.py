@@ -1,0 +1,207 @@
+"""Files that were mapped while recording: found, checked, read once."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping as Table
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rtit.errors import ImageError
+from rtit.image.file_symbols import FileSymbols
+
+if TYPE_CHECKING:
+    from rtit._core import Code, ElfFile
+
+_PAGE = 4096
+
+Kind = Literal["missing", "changed", "truncated", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the bytes of a mapped file are not known.
+
+    `path` is the recorded path, `message` one sentence, `value` the bad value (a build id, a size
+    in bytes) or None.
+    """
+
+    kind: Kind
+    path: str
+    message: str
+    value: str | int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+class Unusable(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
+    """A file's bytes cannot be used."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class _File:
+    """A file as it was when it was first opened."""
+
+    real: str
+    size: int
+    stamp: tuple[int, int, int, int]
+    modified: float
+    elf: ElfFile | None
+    codes: dict[tuple[int, int], Code] = field(default_factory=dict)
+    symbols: FileSymbols | None = None
+
+
+class Files:
+    """Opens recorded paths.
+
+    `path_map` gives other places for recorded paths (files or directories; the longest match
+    counts), `symfs` is a directory to look up all other recorded paths under, as for perf.
+    `build_ids` maps recorded paths to build ids that the mapping records themselves do not carry.
+    `build_id_cache` is a directory laid out as ~/.debug, searched by build id if the file proper
+    does not fit. `recorded` is when the recording ended, in seconds since 1970: a file without a
+    known build id that was modified later is refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        symfs: str | os.PathLike[str] | None = None,
+        path_map: Table[str, str] | None = None,
+        build_ids: Table[str, bytes] | None = None,
+        build_id_cache: str | os.PathLike[str] | None = None,
+        recorded: float | None = None,
+    ) -> None:
+        self._symfs = os.fspath(symfs) if symfs is not None else None
+        self._map = sorted((path_map or {}).items(), key=lambda pair: -len(pair[0]))
+        self._build_ids = dict(build_ids or {})
+        self._cache = Path(build_id_cache) if build_id_cache is not None else None
+        self._recorded = recorded
+        self._open: dict[str, _File | Problem] = {}
+
+    def locate(self, path: str) -> str:
+        """Where the file that was recorded as `path` is looked for."""
+        for recorded, real in self._map:
+            directory = recorded.rstrip("/") + "/"
+            if path == recorded:
+                return real
+            if path.startswith(directory):
+                return os.path.join(real, path[len(directory) :])  # noqa: PTH118 - names, not files
+        if self._symfs is not None:
+            return self._symfs.rstrip("/") + "/" + path.lstrip("/")
+        return path
+
+    def code(self, path: str, offset: int, size: int, build_id: bytes | None = None) -> Code:
+        """`size` bytes at `offset` of the file recorded as `path`, shared between callers.
+
+        The last page of a mapping may reach beyond the end of the file; it is cut there. Raises
+        Unusable if the file is missing, not the one that was recorded, or too short.
+        """
+        file = self._file(path, build_id)
+        if (offset, size) not in file.codes:
+            file.codes[offset, size] = self._read(path, file, offset, size)
+        return file.codes[offset, size]
+
+    def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
+        """The functions of the file recorded as `path`, or None if it is unusable or no ELF."""
+        try:
+            file = self._file(path, build_id)
+            if file.symbols is None and file.elf is not None:
+                symbols = FileSymbols(file.elf)
+                _ = symbols.functions  # read now, so that a broken table shows here
+                file.symbols = symbols
+        except (Unusable, ImageError):
+            return None
+        return file.symbols
+
+    def _file(self, path: str, build_id: bytes | None) -> _File:
+        if not build_id or not any(build_id):
+            build_id = self._build_ids.get(path)
+        candidates = [self.locate(path)]
+        if self._cache is not None and build_id:
+            name = build_id.hex()
+            candidates.append(str(self._cache / ".build-id" / name[:2] / name[2:] / "elf"))
+        first: Problem | None = None
+        for number, real in enumerate(candidates):
+            file = self._opened(path, real)
+            own = number == 0 and real == path
+            if isinstance(file, Problem):
+                problem: Problem | None = replace(file, path=path)
+            else:
+                problem = self._differs(path, file, build_id, own)
+                if problem is None:
+                    return file
+            first = first or problem
+        raise Unusable(first or Problem("missing", path, "the file does not exist"))
+
+    def _opened(self, path: str, real: str) -> _File | Problem:
+        if real not in self._open:
+            self._open[real] = _open(path, real)
+        return self._open[real]
+
+    def _differs(self, path: str, file: _File, build_id: bytes | None, own: bool) -> Problem | None:
+        if build_id:
+            found = file.elf.build_id if file.elf is not None else None
+            # Old recordings pad build ids with zeros to 20 bytes.
+            if found is not None and found.ljust(20, b"\0") == build_id.ljust(20, b"\0"):
+                return None
+            has = f"has build id {found.hex()}" if found else "has no build id"
+            message = f"{file.real} {has}, recorded was {build_id.hex()}"
+            return Problem("changed", path, message, found.hex() if found else None)
+        if own and self._recorded is not None and file.modified > self._recorded:
+            return Problem("changed", path, "the file was modified after the recording")
+        return None
+
+    @staticmethod
+    def _read(path: str, file: _File, offset: int, size: int) -> Code:
+        from rtit._core import Code
+
+        if offset + size > -(-file.size // _PAGE) * _PAGE:
+            message = f"{file.real} ends before the mapping does, at {file.size:#x}"
+            raise Unusable(Problem("truncated", path, message, file.size))
+        wanted = max(0, min(size, file.size - offset))
+        try:
+            with Path(file.real).open("rb", buffering=0) as source:
+                if _stamp(os.fstat(source.fileno())) != file.stamp:
+                    raise Unusable(Problem("changed", path, f"{file.real} changed while in use"))
+                source.seek(offset)
+                data = source.read(wanted)
+                while len(data) < wanted and (more := source.read(wanted - len(data))):
+                    data += more
+        except OSError as error:
+            raise Unusable(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
+        if len(data) < wanted:
+            message = f"{file.real} became shorter while it was read"
+            raise Unusable(Problem("truncated", path, message, offset + len(data)))
+        return Code(data)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open(path: str, real: str) -> _File | Problem:
+    from rtit._core import ElfFile
+
+    try:
+        status = Path(real).stat()
+        if not stat.S_ISREG(status.st_mode):
+            return Problem("unreadable", path, f"{real} is not a regular file")
+        with Path(real).open("rb") as source:
+            magic = source.read(4)
+        elf = ElfFile(real) if magic == b"\x7fELF" else None
+    except FileNotFoundError:
+        return Problem("missing", path, f"{real} does not exist")
+    except OSError as error:
+        return Problem("unreadable", path, f"{real}: {error.strerror}")
+    except ValueError as error:  # a path with a NUL byte
+        return Problem("unreadable", path, str(error))
+    except ImageError as error:
+        return Problem("unreadable", path, str(error))
+    return _File(real, status.st_size, _stamp(status), status.st_mtime, elf)

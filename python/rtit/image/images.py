@@ -1,0 +1,183 @@
+"""Sideband in, spaces out: what code each process had at each time.
+
+Events are plain values in order of time; times are TSC values, addresses and sizes bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping as Table
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rtit.image.files import Files, Problem, Unusable
+from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
+
+if TYPE_CHECKING:
+    from rtit._core import Space
+
+_LAST_USER = 1 << 63
+
+
+class _Process:
+    def __init__(self, space: Space, mappings: Mappings) -> None:
+        self.space = space
+        self.mappings = mappings
+
+
+class Images:
+    """The spaces of all processes of a recording.
+
+    Options are those of `Files`. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time, then
+    ask for `space(tid)`. `problems` lists every file that could not be used, each once.
+    """
+
+    def __init__(
+        self,
+        *,
+        symfs: str | os.PathLike[str] | None = None,
+        path_map: Table[str, str] | None = None,
+        build_ids: Table[str, bytes] | None = None,
+        build_id_cache: str | os.PathLike[str] | None = None,
+        recorded: float | None = None,
+    ) -> None:
+        self.files = Files(
+            symfs=symfs,
+            path_map=path_map,
+            build_ids=build_ids,
+            build_id_cache=build_id_cache,
+            recorded=recorded,
+        )
+        self._processes: dict[int, _Process] = {}
+        self._pids: dict[int, int] = {}
+        self._problems: dict[Problem, None] = {}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Files whose bytes are not known, in the order they were met."""
+        return list(self._problems)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes seen, in the order they were met."""
+        return list(self._processes)
+
+    def pid(self, tid: int) -> int:
+        """The process of a thread; a thread never heard of is its own."""
+        return self._pids.get(tid, tid)
+
+    def space(self, tid: int) -> Space:
+        """The code of the thread's process over time; empty for one never heard of."""
+        return self._process(self.pid(tid)).space
+
+    def mappings(self, tid: int) -> Mappings:
+        """What was mapped in the thread's process."""
+        return self._process(self.pid(tid)).mappings
+
+    def thread(self, pid: int, tid: int) -> None:
+        """`tid` belongs to process `pid`; every event that carries both says so by itself."""
+        self._pids[tid] = pid
+
+    def mmap(
+        self,
+        time: int,
+        pid: int,
+        tid: int,
+        address: int,
+        size: int,
+        pgoff: int,
+        path: str,
+        *,
+        build_id: bytes | None = None,
+        executable: bool = True,
+    ) -> None:
+        """A mapping appeared (MMAP, MMAP2). `pgoff` is the file offset in bytes.
+
+        Ignored: kernel addresses, mappings that are not executable, and mappings of what is there
+        already (a change of protection). Memory without a file has the bytes that `text_poke`
+        brings, and none of a file mapped there before.
+        """
+        end = address + size
+        if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= _LAST_USER:
+            return
+        self.thread(pid, tid)
+        process = self._process(pid)
+        new = Mapping(address, end, pgoff, path, build_id, time)
+        old = process.mappings.covering(address, end)
+        if has_file(path):
+            for part in _gaps(new, old):
+                problem = self._show(process, part)
+                process.mappings.add(replace(part, problem=problem))
+            return
+        for each in old:
+            if has_file(each.path):
+                start = max(address, each.start)
+                process.space.unmap(time, start, min(end, each.end) - start)
+        for part in _gaps(new, old):
+            process.mappings.add(part)
+
+    def _show(self, process: _Process, part: Mapping) -> Problem | None:
+        size = part.end - part.start
+        # Also behind the end of a file that is cut there, nothing of an older mapping may stay.
+        for old in process.mappings.covering(part.start, part.end):
+            start = max(part.start, old.start)
+            process.space.unmap(part.since, start, min(part.end, old.end) - start)
+        try:
+            code = self.files.code(part.path, part.offset, size, part.build_id)
+        except Unusable as error:
+            process.space.unmap(part.since, part.start, size)
+            self._problems.setdefault(error.problem)
+            return error.problem
+        process.space.map(part.since, part.start, code)
+        return None
+
+    def exec(self, time: int, pid: int, tid: int | None = None) -> None:
+        """A new program starts in `pid` (COMM by exec): all its mappings are gone."""
+        self.thread(pid, pid if tid is None else tid)
+        process = self._process(pid)
+        process.space.clear(time)
+        process.mappings.clear(time)
+
+    def fork(self, time: int, pid: int, ppid: int, tid: int, ptid: int | None = None) -> None:
+        """A process or thread starts (FORK): a thread if `pid` is `ppid`, else a copy of `ppid`.
+
+        A `pid` that was used before goes on as the new process from `time` on.
+        """
+        self.thread(pid, tid)
+        if ptid is not None:
+            self._pids.setdefault(ptid, ppid)
+        if pid == ppid:
+            return
+        parent = self._process(ppid)
+        known = self._processes.get(pid)
+        if known is None:
+            self._processes[pid] = _Process(parent.space.fork(time), parent.mappings.fork(time))
+        else:
+            known.space.adopt(time, parent.space)
+            known.mappings.adopt(parent.mappings, time)
+
+    def text_poke(self, time: int, pid: int, address: int, new: bytes) -> None:
+        """Code was written (TEXT_POKE): `new` is what `address` holds from `time` on."""
+        if 0 <= address < _LAST_USER:
+            self._process(pid).space.poke(time, address, new)
+
+    def _process(self, pid: int) -> _Process:
+        if pid not in self._processes:
+            from rtit._core import Space
+
+            self._processes[pid] = _Process(Space(), Mappings())
+        return self._processes[pid]
+
+
+def _gaps(new: Mapping, old: list[Mapping]) -> list[Mapping]:
+    """The parts of `new` that do not show what `old` shows there already."""
+    parts = []
+    at = new.start
+    for each in [*old, None]:
+        if each is not None and not each.same_source(new):
+            continue
+        start, end = (each.start, each.end) if each is not None else (new.end, FOREVER)
+        if at < start:
+            parts.append(replace(new, start=at, end=start, offset=new.offset + at - new.start))
+        at = max(at, end)
+    return parts

@@ -1,0 +1,124 @@
+"""What was mapped where and when, in one process."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rtit.image.files import Problem
+
+# Names that the kernel and perf give to memory without a file behind it.
+_NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
+FOREVER = (1 << 64) - 1
+
+
+def has_file(path: str) -> bool:
+    """False for the names of anonymous memory and of the kernel's own pages such as [vdso]."""
+    return bool(path) and not path.startswith(_NO_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Executable memory from `start` up to `end`, from time `since` up to `until` (TSC).
+
+    `offset` is the file offset of `start` in bytes; `problem` says why its bytes are not known.
+    """
+
+    start: int
+    end: int
+    offset: int
+    path: str
+    build_id: bytes | None
+    since: int
+    until: int = FOREVER
+    problem: Problem | None = None
+
+    def same_source(self, other: Mapping) -> bool:
+        """True if both show the same bytes of the same thing at an address that they share."""
+        if (self.path, self.build_id) != (other.path, other.build_id):
+            return False
+        return not has_file(self.path) or self.start - self.offset == other.start - other.offset
+
+
+class Mappings:
+    """The mappings of one process. Times do not go back.
+
+    Early visibility is as for `Space`: a mapping where there was none before, since the start or
+    the last exec, counts from there on.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.past: list[Mapping] = []
+        self._now: list[Mapping] = []  # sorted, disjoint
+        self._life = start
+        self._touched: list[
+            tuple[int, int]
+        ] = []  # sorted, disjoint: mapped at some time in this life
+
+    def __iter__(self) -> Iterator[Mapping]:
+        yield from self.past
+        yield from self._now
+
+    def covering(self, start: int, end: int) -> list[Mapping]:
+        """The current mappings that overlap a range."""
+        first = bisect_right(self._now, start, key=lambda each: each.end)
+        last = bisect_right(self._now, end - 1, key=lambda each: each.start)
+        return self._now[first:last]
+
+    def add(self, new: Mapping) -> None:
+        """A mapping appears and replaces what it overlaps."""
+        self.remove(new.start, new.end, new.since)
+        if not self._touch(new.start, new.end):
+            new = replace(new, since=self._life)
+        index = bisect_right(self._now, new.start, key=lambda each: each.start)
+        self._now.insert(index, new)
+
+    def remove(self, start: int, end: int, time: int) -> None:
+        """What is mapped in a range ends at `time`."""
+        old = self.covering(start, end)
+        if not old:
+            return
+        first = self._now.index(old[0])
+        rest = []
+        for each in old:
+            if each.start < start:
+                rest.append(_cut(each, each.start, start))
+            if each.since < time:
+                inner = _cut(each, max(start, each.start), min(end, each.end))
+                self.past.append(replace(inner, until=time))
+            if each.end > end:
+                rest.append(_cut(each, end, each.end))
+        self._now[first : first + len(old)] = rest
+
+    def clear(self, time: int) -> None:
+        """All mappings end (exec)."""
+        self.remove(0, FOREVER + 1, time)
+        self._touched.clear()
+        self._life = time
+
+    def fork(self, time: int) -> Mappings:
+        """The mappings of a process forked at `time`."""
+        child = Mappings(time)
+        child.adopt(self, time)
+        return child
+
+    def adopt(self, parent: Mappings, time: int) -> None:
+        """Become what `parent` is at `time`; what was mapped until then ends."""
+        self.clear(time)
+        for each in list(parent._now):
+            self.add(replace(each, since=time))
+
+    def _touch(self, start: int, end: int) -> bool:
+        """Note that a range has been mapped; True if part of it had been before."""
+        first = bisect_right(self._touched, start, key=lambda each: each[1])
+        last = bisect_right(self._touched, end - 1, key=lambda each: each[0])
+        old = self._touched[first:last]
+        low = min(start, old[0][0]) if old else start
+        high = max(end, old[-1][1]) if old else end
+        self._touched[first:last] = [(low, high)]
+        return bool(old)
+
+
+def _cut(mapping: Mapping, start: int, end: int) -> Mapping:
+    return replace(mapping, start=start, end=end, offset=mapping.offset + start - mapping.start)

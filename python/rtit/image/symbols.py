@@ -1,0 +1,191 @@
+"""Names for addresses, as of a time."""
+
+from __future__ import annotations
+
+import os.path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.images import Images
+from rtit.image.mappings import FOREVER, Mapping, has_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What an address is.
+
+    `name` is the function, "" if none is known there; `offset` counts bytes from the function, or,
+    without one, from address 0 of the module; `module` is the recorded path, "" if nothing was
+    mapped (then `offset` is the address itself).
+    """
+
+    name: str
+    offset: int
+    module: str
+
+    def __str__(self) -> str:
+        base = self.name or os.path.basename(self.module)  # noqa: PTH119 - a name, not a file
+        if not base:
+            return f"{self.offset:#x}"
+        return f"{base}+{self.offset:#x}" if self.offset or not self.name else base
+
+
+class _Spans:
+    """Mappings by start, with the times of each as columns."""
+
+    def __init__(self, mappings: list[Mapping]) -> None:
+        import numpy as np
+
+        self.mappings = sorted(mappings, key=lambda each: each.start)
+        self._since = np.array([each.since for each in self.mappings], np.uint64)
+        self._until = np.array([each.until for each in self.mappings], np.uint64)
+
+    def at(self, time: int) -> list[Mapping]:
+        """The mappings that count at `time`; they are disjoint."""
+        import numpy as np
+
+        rows = np.flatnonzero((self._since <= np.uint64(time)) & (self._until > np.uint64(time)))
+        return [self.mappings[row] for row in rows]
+
+
+class Symbols:
+    """Names for the addresses of `images`, which must have all its events.
+
+    Each function, and each module for the addresses in it without one, has a number:
+    `table[number]` is its (name, module). Number 0 is ("", ""), nothing known. `demangle` turns
+    names of C++ and Rust into readable ones.
+    """
+
+    def __init__(self, images: Images, *, demangle: bool = True) -> None:
+        self._images = images
+        self._demangle = demangle
+        self.table: list[tuple[str, str]] = [("", "")]
+        self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
+        self._spans: dict[int, tuple[Any, _Spans]] = {}
+        self._owners: dict[tuple[str, bytes | None], Any] = {}
+
+    def lookup(self, tid: int, time: int, ip: int) -> Location:
+        """What `ip` is in the thread's process at `time`."""
+        mapping = self._mapping(tid, time, ip)
+        if mapping is None:
+            return Location("", ip, "")
+        at = ip - mapping.start + mapping.offset
+        symbols = self._file(mapping)
+        if symbols is None:
+            return Location("", at, mapping.path)
+        function = symbols.at(at)
+        if function is None:
+            return Location("", symbols.address(at), mapping.path)
+        return Location(self._name(function), at - function.offset, mapping.path)
+
+    def lookup_many(
+        self, tid: int, times: ArrayLike, ips: ArrayLike
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
+        """As `lookup`, for arrays of one length: (numbers into `table`, offsets).
+
+        Times need no order. Memory: a few arrays of the length given.
+        """
+        import numpy as np
+
+        when = np.asarray(times, dtype=np.uint64)
+        addresses = np.asarray(ips, dtype=np.uint64)
+        borders, spans = self._times(tid)
+        which = np.searchsorted(borders, when, "right") - 1
+        # Addresses repeat a lot: each is named once a span.
+        order = np.lexsort((addresses, which))
+        which, addresses = which[order], addresses[order]
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = (which[1:] != which[:-1]) | (addresses[1:] != addresses[:-1])
+        which, addresses = which[first], addresses[first]
+        numbers = np.zeros(len(addresses), dtype=np.uint32)
+        offsets = addresses.copy()
+        for index in np.unique(which):
+            rows = slice(*np.searchsorted(which, (index, index + 1)))
+            mappings = spans.at(int(borders[index]))
+            self._name_span(mappings, addresses[rows], numbers[rows], offsets[rows])
+        inverse = np.empty(len(order), dtype=np.intp)
+        inverse[order] = np.cumsum(first) - 1
+        return numbers[inverse], offsets[inverse]
+
+    def _name_span(self, mappings: list[Mapping], ips: Any, numbers: Any, offsets: Any) -> None:
+        """Name sorted addresses at one time; numbers and offsets are filled in place."""
+        import numpy as np
+
+        starts = np.searchsorted(ips, np.array([each.start for each in mappings], np.uint64))
+        ends = np.searchsorted(ips, np.array([each.end for each in mappings], np.uint64))
+        for index in np.flatnonzero(starts < ends):
+            mapping = mappings[index]
+            rows = slice(starts[index], ends[index])
+            at = ips[rows] - np.uint64(mapping.start) + np.uint64(mapping.offset & FOREVER)
+            numbers[rows], offsets[rows] = self._name_module(mapping, at)
+
+    def _name_module(self, mapping: Mapping, at: Any) -> tuple[Any, Any]:
+        import numpy as np
+
+        module = self._number("", mapping.path)
+        symbols = self._file(mapping)
+        if symbols is None:
+            return np.full(len(at), module, np.uint32), at
+        starts, ends, owners = symbols.columns
+        named, offsets = self._owned(mapping, symbols)
+        if not len(starts):
+            return np.full(len(at), module, np.uint32), symbols.addresses(at)
+        found = np.searchsorted(starts, at, "right") - 1
+        safe = np.maximum(found, 0)
+        inside = (found >= 0) & (at < ends[safe])
+        owner = owners[safe]
+        numbers = np.where(inside, named[owner], np.uint32(module)).astype(np.uint32)
+        return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
+
+    def _owned(self, mapping: Mapping, symbols: FileSymbols) -> tuple[Any, Any]:
+        import numpy as np
+
+        key = (mapping.path, mapping.build_id)
+        if key not in self._owners:
+            functions = symbols.functions
+            named = [self._number(self._name(each), mapping.path) for each in functions]
+            offsets = [each.offset for each in functions]
+            self._owners[key] = np.array(named, np.uint32), np.array(offsets, np.uint64)
+        named_, offsets_ = self._owners[key]
+        return named_, offsets_
+
+    def _times(self, tid: int) -> tuple[Any, _Spans]:
+        """When the mappings of the thread's process change (sorted, from 0 on), and all of them."""
+        import numpy as np
+
+        pid = self._images.pid(tid)
+        if pid not in self._spans:
+            spans = _Spans(list(self._images.mappings(tid)))
+            borders = {0}.union(*((each.since, each.until) for each in spans.mappings))
+            self._spans[pid] = np.array(sorted(borders), np.uint64), spans
+        return self._spans[pid]
+
+    def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
+        for mapping in self._images.mappings(tid):
+            if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:
+                return mapping
+        return None
+
+    def _file(self, mapping: Mapping) -> FileSymbols | None:
+        if not has_file(mapping.path):
+            return None
+        return self._images.files.symbols(mapping.path, mapping.build_id)
+
+    def _name(self, function: Function) -> str:
+        if not self._demangle:
+            return function.name
+        from rtit._core import demangle
+
+        return demangle(function.name)
+
+    def _number(self, name: str, module: str) -> int:
+        key = (name, module)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.table)
+            self.table.append(key)
+        return self._numbers[key]
