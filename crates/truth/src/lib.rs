@@ -1,1 +1,41 @@
-//! rtit-truth
+//! What a program really executed, in one streaming file form: runs of instructions with hashes.
+//!
+//! * [`hash`]: the polynomial hash over instruction addresses; runs combine into a chain a thread.
+//! * [`Writer`]: what a tracer calls, one [`Run`] at a time.
+//! * [`Reader`]: the file as a stream of [`Item`]s in bounded memory; [`threads`] and [`ThreadRuns`] on top of it.
+//! * [`compare`]: does a decoded path equal the truth, and where does it part from it.
+//! * [`Selector`]: the part of the truth that address filters let through.
+//!
+//! # The file
+//!
+//! A 16-byte header (`rtit-truth`, two zero bytes, u32 version 1), then records of a u32 type, a u32 payload size and
+//! the payload; all integers are little-endian. A file whose last record is not COMPLETE is a prefix: its recorder was
+//! killed.
+
+mod compare;
+mod error;
+mod format;
+pub mod hash;
+mod reader;
+mod select;
+mod threads;
+mod writer;
+
+pub use compare::{compare, Difference, Identical, Options, Outcome, Reason};
+pub use error::Error;
+pub use hash::{Chain, RunHash};
+pub use reader::{Item, Reader};
+pub use select::Selector;
+pub use threads::{threads, Contents, Thread, ThreadRuns};
+pub use writer::Writer;
+
+/// Instructions executed one after the other in memory order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// How many instructions were executed; a REP instruction counts once.
+    pub instructions: u32,
+    /// [`RunHash`] of their addresses.
+    pub hash: u64,
+}

@@ -1,0 +1,230 @@
+//! Does a decoded path equal the truth?
+//!
+//! Both sides are runs of one thread. They may cut a sequential stretch differently, so they are compared at the
+//! instruction counts at which both begin a run: there the chain hashes and the starts of the next runs must agree.
+
+use std::fmt;
+
+use crate::{Chain, Run};
+
+/// What may differ at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Instructions by which the decoded path may end before the truth.
+    pub shortfall: u64,
+    /// Instructions by which it may go on after the truth (a killed recorder loses the truth that it had buffered).
+    pub excess: u64,
+}
+
+/// The paths agree as far as both go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Identical {
+    /// Instructions that were compared and are equal.
+    pub instructions: u64,
+    /// Runs of the truth that were compared.
+    pub runs: u64,
+    /// Instructions of the truth after the decoded path's end.
+    pub shortfall: u64,
+    /// Decoded instructions after the truth's end.
+    pub excess: u64,
+    /// Decoded instructions at the end that lie inside a run of the truth, where no hash can tell.
+    pub unchecked: u64,
+}
+
+/// The first place where the paths part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// Instructions up to the last place where they agree.
+    pub instructions: u64,
+    /// Run numbers, from 0, of the runs that follow there.
+    pub truth_index: u64,
+    pub decoded_index: u64,
+    /// The runs that follow there; None at an end.
+    pub truth: Option<Run>,
+    pub decoded: Option<Run>,
+    pub reason: Reason,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The next runs start at different addresses.
+    Start,
+    /// The paths from there to the next common boundary (a count of instructions) pass other addresses.
+    Path { until: u64 },
+    /// The decoded path ends here and the truth goes on by more than may be.
+    DecodedEnds { missing: u64 },
+    /// The truth ends here and the decoded path goes on by more than may be.
+    TruthEnds { extra: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Identical(Identical),
+    Different(Difference),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Start => write!(f, "the next runs start at different addresses"),
+            Reason::Path { until } => {
+                write!(f, "other addresses were passed up to instruction {until}")
+            }
+            Reason::DecodedEnds { missing } => {
+                write!(f, "the decoded path ends {missing} instructions early")
+            }
+            Reason::TruthEnds { extra } => {
+                write!(
+                    f,
+                    "the decoded path has {extra} instructions that were not executed"
+                )
+            }
+        }
+    }
+}
+
+/// One side: its runs and how far it has been read.
+struct Side<I> {
+    runs: I,
+    /// Runs taken so far.
+    taken: u64,
+    chain: Chain,
+    next: Option<Run>,
+}
+
+impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
+    fn new(runs: I) -> Result<Self, E> {
+        let mut side = Side {
+            runs,
+            taken: 0,
+            chain: Chain::default(),
+            next: None,
+        };
+        side.fetch()?;
+        Ok(side)
+    }
+
+    fn fetch(&mut self) -> Result<(), E> {
+        self.next = None;
+        for run in self.runs.by_ref() {
+            let run = run?;
+            if run.instructions > 0 {
+                self.next = Some(run);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes the next run; false at the end.
+    fn step(&mut self) -> Result<bool, E> {
+        let Some(run) = self.next else {
+            return Ok(false);
+        };
+        self.chain.push(&run);
+        self.taken += 1;
+        self.fetch()?;
+        Ok(true)
+    }
+}
+
+/// The last place where both sides agreed.
+#[derive(Clone, Copy)]
+struct Agreed {
+    instructions: u64,
+    truth_index: u64,
+    decoded_index: u64,
+    truth: Option<Run>,
+    decoded: Option<Run>,
+}
+
+impl Agreed {
+    fn differ(&self, reason: Reason) -> Outcome {
+        Outcome::Different(Difference {
+            instructions: self.instructions,
+            truth_index: self.truth_index,
+            decoded_index: self.decoded_index,
+            truth: self.truth,
+            decoded: self.decoded,
+            reason,
+        })
+    }
+}
+
+/// Compares a decoded path with the truth in constant memory. Runs without instructions count as absent. An error of
+/// either iterator ends the comparison.
+pub fn compare<E>(
+    truth: impl Iterator<Item = Result<Run, E>>,
+    decoded: impl Iterator<Item = Result<Run, E>>,
+    options: Options,
+) -> Result<Outcome, E> {
+    let mut truth = Side::new(truth)?;
+    let mut decoded = Side::new(decoded)?;
+    loop {
+        let agreed = Agreed {
+            instructions: truth.chain.instructions,
+            truth_index: truth.taken,
+            decoded_index: decoded.taken,
+            truth: truth.next,
+            decoded: decoded.next,
+        };
+        match (truth.next, decoded.next) {
+            (Some(t), Some(d)) if t.start != d.start => return Ok(agreed.differ(Reason::Start)),
+            (Some(_), Some(_)) => {}
+            _ => return finish(truth, decoded, agreed, options),
+        }
+        truth.step()?;
+        decoded.step()?;
+        while truth.chain.instructions != decoded.chain.instructions {
+            let more = if truth.chain.instructions < decoded.chain.instructions {
+                truth.step()?
+            } else {
+                decoded.step()?
+            };
+            if !more {
+                return finish(truth, decoded, agreed, options);
+            }
+        }
+        if truth.chain.hash != decoded.chain.hash {
+            return Ok(agreed.differ(Reason::Path {
+                until: truth.chain.instructions,
+            }));
+        }
+    }
+}
+
+/// At least one side has ended: counts what the other still has and judges it.
+fn finish<E>(
+    mut truth: Side<impl Iterator<Item = Result<Run, E>>>,
+    mut decoded: Side<impl Iterator<Item = Result<Run, E>>>,
+    agreed: Agreed,
+    options: Options,
+) -> Result<Outcome, E> {
+    // Runs on each side since the last agreement. When each has several and no boundary is common, the paths have
+    // parted before the end: an honest cut leaves one unfinished run on one side.
+    let truth_runs = truth.taken - agreed.truth_index;
+    let decoded_runs = decoded.taken - agreed.decoded_index;
+    let (truth_at, decoded_at) = (truth.chain.instructions, decoded.chain.instructions);
+    while truth.step()? {}
+    while decoded.step()? {}
+    let (all, got) = (truth.chain.instructions, decoded.chain.instructions);
+    let (shortfall, excess) = (all.saturating_sub(got), got.saturating_sub(all));
+    if shortfall > options.shortfall {
+        return Ok(agreed.differ(Reason::DecodedEnds { missing: shortfall }));
+    }
+    if excess > options.excess {
+        return Ok(agreed.differ(Reason::TruthEnds { extra: excess }));
+    }
+    if truth_runs > 1 && decoded_runs > 1 {
+        return Ok(agreed.differ(Reason::Path {
+            until: truth_at.min(decoded_at),
+        }));
+    }
+    Ok(Outcome::Identical(Identical {
+        instructions: agreed.instructions,
+        runs: agreed.truth_index,
+        shortfall,
+        excess,
+        unchecked: all.min(got).saturating_sub(agreed.instructions),
+    }))
+}

@@ -1,0 +1,15 @@
+//! Constants of the file form, shared by the writer and the reader.
+
+pub const MAGIC: [u8; 12] = *b"rtit-truth\0\0";
+pub const VERSION: u32 = 1;
+pub const HEADER_SIZE: u64 = 16;
+pub const RECORD_HEADER_SIZE: u64 = 8;
+/// tid, count: what comes before the runs of a RUNS record.
+pub const RUNS_HEADER_SIZE: u32 = 8;
+pub const RUN_SIZE: u32 = 24;
+
+pub const THREAD: u32 = 1;
+pub const RUNS: u32 = 2;
+pub const CHECK: u32 = 3;
+pub const END: u32 = 4;
+pub const COMPLETE: u32 = 5;

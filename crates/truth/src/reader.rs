@@ -1,0 +1,263 @@
+//! The reading side: a file as a stream of items, in memory bounded by the number of threads.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use crate::format::{
+    CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, RECORD_HEADER_SIZE, RUNS, RUNS_HEADER_SIZE, RUN_SIZE,
+    THREAD, VERSION,
+};
+use crate::{Chain, Error, Run};
+
+/// One thing that the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Item {
+    Thread { tid: u32, pid: u32 },
+    Run { tid: u32, run: Run },
+    Check { tid: u32, chain: Chain },
+    End { tid: u32, status: u32, chain: Chain },
+    Complete,
+}
+
+/// Reads a truth file item by item and checks every CHECK and END against the runs before it. A file that ends early,
+/// even inside a record, is a prefix: the items end without [`Item::Complete`].
+pub struct Reader<R: Read = File> {
+    input: BufReader<R>,
+    offset: u64,
+    /// Runs left in the current RUNS record.
+    left: u32,
+    tid: u32,
+    chains: HashMap<u32, Chain>,
+    done: bool,
+    complete: bool,
+}
+
+impl Reader<File> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Reader::new(File::open(path)?)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads and checks the header.
+    pub fn new(input: R) -> Result<Self, Error> {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        let mut header = [0u8; HEADER_SIZE as usize];
+        let size = fill(&mut input, &mut header)?;
+        let (magic, version) = header.split_at(MAGIC.len());
+        if size < header.len() || magic != MAGIC {
+            return Err(Error::Magic {
+                found: header.get(..size.min(12)).unwrap_or(&[]).to_vec(),
+            });
+        }
+        let version = u32_at(version, 0);
+        if version != VERSION {
+            return Err(Error::Version { found: version });
+        }
+        Ok(Reader {
+            input,
+            offset: HEADER_SIZE,
+            left: 0,
+            tid: 0,
+            chains: HashMap::new(),
+            done: false,
+            complete: false,
+        })
+    }
+
+    /// Whether COMPLETE has been read.
+    pub fn complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Instructions and hash of a thread, from its runs so far.
+    pub fn chain_of(&self, tid: u32) -> Option<Chain> {
+        self.chains.get(&tid).copied()
+    }
+
+    /// The next item, or None at the end of the file or of what there is of it.
+    pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
+        if self.done {
+            return Ok(None);
+        }
+        let result = self.read_item();
+        // After an error the position in the file means nothing.
+        self.done = !matches!(result, Ok(Some(_)));
+        result
+    }
+
+    fn read_item(&mut self) -> Result<Option<Item>, Error> {
+        loop {
+            if self.left > 0 {
+                return self.read_run();
+            }
+            let offset = self.offset;
+            let mut header = [0u8; RECORD_HEADER_SIZE as usize];
+            let whole = self.read(&mut header)?;
+            if self.complete && self.offset != offset {
+                return Err(Error::Trailing { offset });
+            }
+            if !whole {
+                return Ok(None);
+            }
+            let (kind, size) = (u32_at(&header, 0), u32_at(&header, 4));
+            let bad_size = Error::Size {
+                offset,
+                kind,
+                found: size,
+            };
+            let item = match kind {
+                THREAD if size == 8 => self.read_thread()?,
+                RUNS if size >= RUNS_HEADER_SIZE => {
+                    let mut payload = [0u8; RUNS_HEADER_SIZE as usize];
+                    if !self.read(&mut payload)? {
+                        return Ok(None);
+                    }
+                    let (tid, count) = (u32_at(&payload, 0), u32_at(&payload, 4));
+                    if count.checked_mul(RUN_SIZE) != size.checked_sub(RUNS_HEADER_SIZE) {
+                        return Err(bad_size);
+                    }
+                    if !self.chains.contains_key(&tid) {
+                        return Err(Error::UnknownThread { offset, tid });
+                    }
+                    self.tid = tid;
+                    self.left = count;
+                    continue;
+                }
+                CHECK | END if size == 24 => self.read_chain(kind, offset)?,
+                COMPLETE if size == 0 => {
+                    self.complete = true;
+                    Some(Item::Complete)
+                }
+                THREAD | RUNS | CHECK | END | COMPLETE => return Err(bad_size),
+                _ => {
+                    return Err(Error::Type {
+                        offset,
+                        found: kind,
+                    })
+                }
+            };
+            return Ok(item);
+        }
+    }
+
+    fn read_thread(&mut self) -> Result<Option<Item>, Error> {
+        let mut payload = [0u8; 8];
+        if !self.read(&mut payload)? {
+            return Ok(None);
+        }
+        let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        self.chains.entry(tid).or_default();
+        Ok(Some(Item::Thread { tid, pid }))
+    }
+
+    fn read_run(&mut self) -> Result<Option<Item>, Error> {
+        let offset = self.offset;
+        let mut payload = [0u8; RUN_SIZE as usize];
+        if !self.read(&mut payload)? {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let flags = u32_at(&payload, 12);
+        if flags != 0 {
+            return Err(Error::Reserved {
+                offset: offset + 12,
+                found: flags,
+            });
+        }
+        let run = Run {
+            start: u64_at(&payload, 0),
+            instructions: u32_at(&payload, 8),
+            hash: u64_at(&payload, 16),
+        };
+        let tid = self.tid;
+        self.chains.entry(tid).or_default().push(&run);
+        Ok(Some(Item::Run { tid, run }))
+    }
+
+    fn read_chain(&mut self, kind: u32, offset: u64) -> Result<Option<Item>, Error> {
+        let mut payload = [0u8; 24];
+        if !self.read(&mut payload)? {
+            return Ok(None);
+        }
+        let (tid, value) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        let chain = Chain {
+            instructions: u64_at(&payload, 8),
+            hash: u64_at(&payload, 16),
+        };
+        let counted = self
+            .chain_of(tid)
+            .ok_or(Error::UnknownThread { offset, tid })?;
+        if counted != chain {
+            return Err(Error::Chain {
+                offset,
+                tid,
+                instructions: chain.instructions,
+                counted: counted.instructions,
+            });
+        }
+        if kind == END {
+            return Ok(Some(Item::End {
+                tid,
+                status: value,
+                chain,
+            }));
+        }
+        if value != 0 {
+            return Err(Error::Reserved {
+                offset: offset + 12,
+                found: value,
+            });
+        }
+        Ok(Some(Item::Check { tid, chain }))
+    }
+
+    /// Whether the file had all the bytes asked for; if not, it ends here.
+    fn read(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
+        let size = fill(&mut self.input, bytes)?;
+        self.offset += size as u64;
+        Ok(size == bytes.len())
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Item, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_item().transpose()
+    }
+}
+
+fn fill(input: &mut impl Read, bytes: &mut [u8]) -> Result<usize, Error> {
+    let mut size = 0;
+    while let Some(rest) = bytes.get_mut(size..).filter(|rest| !rest.is_empty()) {
+        match input.read(rest) {
+            Ok(0) => break,
+            Ok(n) => size += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::Io(error)),
+        }
+    }
+    Ok(size)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |eight| u64::from_le_bytes(*eight))
+}

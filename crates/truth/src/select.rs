@@ -1,0 +1,44 @@
+//! What address filters let through (IP filtering and TraceStop, section 33.2.5.3).
+
+use crate::Run;
+
+/// Takes the part of a thread's path that is traced under FilterEn and TraceStop ranges. A range is inclusive at both
+/// ends, as IA32_RTIT_ADDRn_A and _B are.
+///
+/// Both are evaluated where a run begins, which is the target of a taken branch or an entry from outside; execution
+/// that leaves a range sequentially stays traced until the next taken branch. So the truth must begin a run exactly
+/// there.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    filters: Vec<(u64, u64)>,
+    stops: Vec<(u64, u64)>,
+    stopped: bool,
+}
+
+impl Selector {
+    /// No filter ranges: everything passes; the part of a filter range that a stop range overlaps acts as stop range.
+    pub fn new(filters: Vec<(u64, u64)>, stops: Vec<(u64, u64)>) -> Self {
+        Selector {
+            filters,
+            stops,
+            stopped: false,
+        }
+    }
+
+    /// Whether `run`, the thread's next, is traced.
+    pub fn keeps(&mut self, run: &Run) -> bool {
+        self.stopped = self.stopped || within(&self.stops, run.start);
+        !self.stopped && (self.filters.is_empty() || within(&self.filters, run.start))
+    }
+
+    /// Whether TraceStop has ended this thread's trace.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+}
+
+fn within(ranges: &[(u64, u64)], ip: u64) -> bool {
+    ranges
+        .iter()
+        .any(|&(first, last)| first <= ip && ip <= last)
+}

@@ -1,0 +1,170 @@
+//! The writing side: what a tracer calls.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::format::{
+    CHECK, COMPLETE, END, MAGIC, RUNS, RUNS_HEADER_SIZE, RUN_SIZE, THREAD, VERSION,
+};
+use crate::{Chain, Error, Run};
+
+/// A thread's runs leave the buffer before they take more bytes than this.
+const FLUSH_SIZE: usize = 64 * 1024;
+const FLUSH_RUNS: usize = (FLUSH_SIZE - 16) / RUN_SIZE as usize;
+const CHECK_EVERY: u64 = 1 << 20;
+
+#[derive(Default)]
+struct Pending {
+    runs: Vec<u8>,
+    count: usize,
+    chain: Chain,
+    checked: u64,
+}
+
+/// Writes a truth file. Every record reaches the operating system in one write, so that a killed recorder leaves a
+/// readable prefix; without [`Writer::finish`] the file says that it is one.
+pub struct Writer<W: Write = File> {
+    output: W,
+    threads: BTreeMap<u32, Pending>,
+}
+
+impl Writer<File> {
+    /// Creates the file, or empties it.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Writer::new(File::create(path)?)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes the header to `output`, which should not buffer: the writer does.
+    pub fn new(mut output: W) -> Result<Self, Error> {
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        output.write_all(&header)?;
+        Ok(Writer {
+            output,
+            threads: BTreeMap::new(),
+        })
+    }
+
+    /// Announces a thread; a tid that is announced again (exec by another thread, reuse) continues its chain.
+    pub fn thread(&mut self, tid: u32, pid: u32) -> Result<(), Error> {
+        self.flush_thread(tid)?;
+        self.threads.entry(tid).or_default();
+        let mut payload = [0u8; 8];
+        payload[..4].copy_from_slice(&tid.to_le_bytes());
+        payload[4..].copy_from_slice(&pid.to_le_bytes());
+        record(&mut self.output, THREAD, &payload)
+    }
+
+    /// Adds a run; one without instructions is left out.
+    #[inline]
+    pub fn run(&mut self, tid: u32, start: u64, instructions: u32, hash: u64) -> Result<(), Error> {
+        if instructions == 0 {
+            return Ok(());
+        }
+        let pending = self
+            .threads
+            .get_mut(&tid)
+            .ok_or(Error::NotAnnounced { tid })?;
+        pending.runs.extend_from_slice(&start.to_le_bytes());
+        pending.runs.extend_from_slice(&instructions.to_le_bytes());
+        pending.runs.extend_from_slice(&0u32.to_le_bytes());
+        pending.runs.extend_from_slice(&hash.to_le_bytes());
+        pending.count += 1;
+        pending.chain.push(&Run {
+            start,
+            instructions,
+            hash,
+        });
+        if pending.chain.instructions - pending.checked >= CHECK_EVERY {
+            pending.write_runs(&mut self.output, tid)?;
+            pending.checked = pending.chain.instructions;
+            chain_record(&mut self.output, CHECK, tid, 0, pending.chain)?;
+        } else if pending.count >= FLUSH_RUNS {
+            pending.write_runs(&mut self.output, tid)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a thread with its wait status.
+    pub fn end(&mut self, tid: u32, status: u32) -> Result<(), Error> {
+        let pending = self
+            .threads
+            .get_mut(&tid)
+            .ok_or(Error::NotAnnounced { tid })?;
+        pending.write_runs(&mut self.output, tid)?;
+        pending.runs = Vec::new();
+        chain_record(&mut self.output, END, tid, status, pending.chain)
+    }
+
+    /// Instructions and hash of a thread so far.
+    pub fn chain_of(&self, tid: u32) -> Option<Chain> {
+        self.threads.get(&tid).map(|pending| pending.chain)
+    }
+
+    /// Writes out what is buffered.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        for (&tid, pending) in &mut self.threads {
+            pending.write_runs(&mut self.output, tid)?;
+        }
+        Ok(self.output.flush()?)
+    }
+
+    /// Writes out what is buffered and says that the file is complete.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        record(&mut self.output, COMPLETE, &[])?;
+        Ok(self.output.flush()?)
+    }
+
+    fn flush_thread(&mut self, tid: u32) -> Result<(), Error> {
+        match self.threads.get_mut(&tid) {
+            Some(pending) => pending.write_runs(&mut self.output, tid),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Pending {
+    fn write_runs(&mut self, output: &mut impl Write, tid: u32) -> Result<(), Error> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        // FLUSH_RUNS bounds the count, so that the size fits.
+        let mut bytes = Vec::with_capacity(self.runs.len() + 16);
+        bytes.extend_from_slice(&RUNS.to_le_bytes());
+        bytes.extend_from_slice(&(RUNS_HEADER_SIZE + RUN_SIZE * self.count as u32).to_le_bytes());
+        bytes.extend_from_slice(&tid.to_le_bytes());
+        bytes.extend_from_slice(&(self.count as u32).to_le_bytes());
+        bytes.append(&mut self.runs);
+        self.count = 0;
+        Ok(output.write_all(&bytes)?)
+    }
+}
+
+fn record(output: &mut impl Write, kind: u32, payload: &[u8]) -> Result<(), Error> {
+    let size = u32::try_from(payload.len()).map_err(|error| Error::Io(io::Error::other(error)))?;
+    let mut bytes = Vec::with_capacity(payload.len() + 8);
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&size.to_le_bytes());
+    bytes.extend_from_slice(payload);
+    Ok(output.write_all(&bytes)?)
+}
+
+fn chain_record(
+    output: &mut impl Write,
+    kind: u32,
+    tid: u32,
+    value: u32,
+    chain: Chain,
+) -> Result<(), Error> {
+    let mut payload = [0u8; 24];
+    payload[..4].copy_from_slice(&tid.to_le_bytes());
+    payload[4..8].copy_from_slice(&value.to_le_bytes());
+    payload[8..16].copy_from_slice(&chain.instructions.to_le_bytes());
+    payload[16..].copy_from_slice(&chain.hash.to_le_bytes());
+    record(output, kind, &payload)
+}

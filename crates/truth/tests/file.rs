@@ -1,0 +1,278 @@
+//! Writing and reading the file form; bad files.
+
+use rtit_truth::{threads, Chain, Error, Item, Reader, Run, RunHash, Thread, ThreadRuns, Writer};
+
+/// A run of `instructions` instructions of one byte each.
+fn run(start: u64, instructions: u32) -> Run {
+    let mut hash = RunHash::default();
+    (0..u64::from(instructions)).for_each(|i| hash.push(start + i));
+    Run {
+        start,
+        instructions,
+        hash: hash.hash,
+    }
+}
+
+fn put(writer: &mut Writer<&mut Vec<u8>>, tid: u32, run: Run) {
+    writer
+        .run(tid, run.start, run.instructions, run.hash)
+        .unwrap();
+}
+
+fn sample() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.thread(10, 10).unwrap();
+    put(&mut writer, 10, run(0x40_1000, 5));
+    writer.thread(11, 10).unwrap();
+    put(&mut writer, 11, run(0x40_2000, 1));
+    put(&mut writer, 10, run(0x40_3000, 2));
+    put(&mut writer, 10, Run::default());
+    writer.end(11, 0x100).unwrap();
+    writer.end(10, 9).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+fn items(bytes: &[u8]) -> Result<Vec<Item>, Error> {
+    Reader::new(bytes)?.collect()
+}
+
+/// A file of one thread 1 followed by `record`.
+fn with(kind: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = b"rtit-truth\0\0\x01\0\0\0\x01\0\0\0\x08\0\0\0\x01\0\0\0\x01\0\0\0".to_vec();
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+#[test]
+fn bytes_of_a_small_file() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.thread(7, 6).unwrap();
+    writer.run(7, 0x1122_3344_5566_7788, 1, 2).unwrap();
+    writer.end(7, 0x8b).unwrap();
+    writer.finish().unwrap();
+    let expected: &[u8] = b"rtit-truth\0\0\x01\0\0\0\
+        \x01\0\0\0\x08\0\0\0\x07\0\0\0\x06\0\0\0\
+        \x02\0\0\0\x20\0\0\0\x07\0\0\0\x01\0\0\0\
+        \x88\x77\x66\x55\x44\x33\x22\x11\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
+        \x04\0\0\0\x18\0\0\0\x07\0\0\0\x8b\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
+        \x05\0\0\0\0\0\0\0";
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let bytes = sample();
+    let contents = threads(Reader::new(bytes.as_slice()).unwrap()).unwrap();
+    let mut first = Chain::default();
+    first.push(&run(0x40_1000, 5));
+    first.push(&run(0x40_3000, 2));
+    let mut second = Chain::default();
+    second.push(&run(0x40_2000, 1));
+    assert!(contents.complete);
+    assert_eq!(
+        contents.threads,
+        [
+            Thread {
+                tid: 10,
+                pid: 10,
+                chain: first,
+                runs: 2,
+                status: Some(9)
+            },
+            Thread {
+                tid: 11,
+                pid: 10,
+                chain: second,
+                runs: 1,
+                status: Some(0x100)
+            },
+        ]
+    );
+    let of_10: Result<Vec<Run>, Error> =
+        ThreadRuns::new(Reader::new(bytes.as_slice()).unwrap(), 10).collect();
+    assert_eq!(of_10.unwrap(), [run(0x40_1000, 5), run(0x40_3000, 2)]);
+}
+
+#[test]
+fn every_prefix_is_a_prefix() {
+    let bytes = sample();
+    let all = items(&bytes).unwrap();
+    assert_eq!(all.last(), Some(&Item::Complete));
+    for size in 16..bytes.len() {
+        let some = items(&bytes[..size]).unwrap();
+        assert!(some.len() < all.len());
+        assert_eq!(some, all[..some.len()]);
+    }
+}
+
+#[test]
+fn a_check_every_2_20_instructions_and_bounded_records() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.thread(1, 1).unwrap();
+    let one = run(0x1000, 100);
+    for _ in 0..22_000 {
+        put(&mut writer, 1, one);
+    }
+    writer.end(1, 0).unwrap();
+    writer.finish().unwrap();
+    let checks: Vec<u64> = items(&bytes)
+        .unwrap()
+        .iter()
+        .filter_map(|item| match item {
+            Item::Check { chain, .. } => Some(chain.instructions),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(checks, [1_048_600, 2_097_200]);
+    let (mut at, mut runs_records) = (16, 0);
+    while at < bytes.len() {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        runs_records += u32::from(word(at) == 2);
+        let size = word(at + 4) as usize + 8;
+        assert!(size <= 64 * 1024);
+        at += size;
+    }
+    assert!(runs_records > 8);
+}
+
+#[test]
+fn flush_leaves_a_readable_prefix() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.thread(1, 1).unwrap();
+    put(&mut writer, 1, run(5, 3));
+    writer.flush().unwrap();
+    put(&mut writer, 1, run(50, 3));
+    drop(writer);
+    assert_eq!(
+        items(&bytes).unwrap(),
+        [
+            Item::Thread { tid: 1, pid: 1 },
+            Item::Run {
+                tid: 1,
+                run: run(5, 3)
+            }
+        ]
+    );
+}
+
+#[test]
+fn a_thread_must_be_announced() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    assert!(matches!(
+        writer.run(3, 0, 1, 0),
+        Err(Error::NotAnnounced { tid: 3 })
+    ));
+    assert!(matches!(
+        writer.end(3, 0),
+        Err(Error::NotAnnounced { tid: 3 })
+    ));
+}
+
+#[test]
+fn bad_headers() {
+    assert!(matches!(Reader::new(&b""[..]), Err(Error::Magic { .. })));
+    assert!(matches!(
+        Reader::new(&b"rtit-truth\0\0\x01"[..]),
+        Err(Error::Magic { .. })
+    ));
+    assert!(matches!(
+        Reader::new(&b"PERFILE2 and more of it"[..]),
+        Err(Error::Magic { .. })
+    ));
+    let version = Reader::new(&b"rtit-truth\0\0\x02\0\0\0"[..]).map(|_| ());
+    assert!(matches!(version, Err(Error::Version { found: 2 })));
+}
+
+#[test]
+fn bad_records() {
+    let mut chain = vec![0u8; 24];
+    chain[0] = 1;
+    chain[8] = 9;
+    let mut stranger = vec![0u8; 24];
+    stranger[0] = 2;
+    let mut flagged = vec![0u8; 32];
+    (flagged[0], flagged[4], flagged[20]) = (1, 1, 4);
+    let mut many = vec![0u8; 32];
+    many[0] = 1;
+    many[4..8].fill(0xff);
+    let wrong = |kind, payload: &[u8]| items(&with(kind, payload)).unwrap_err();
+    assert!(matches!(
+        wrong(6, b""),
+        Error::Type {
+            offset: 32,
+            found: 6
+        }
+    ));
+    assert!(matches!(
+        wrong(1, b"1234"),
+        Error::Size {
+            offset: 32,
+            kind: 1,
+            found: 4
+        }
+    ));
+    assert!(matches!(
+        wrong(2, b"1234"),
+        Error::Size {
+            offset: 32,
+            kind: 2,
+            found: 4
+        }
+    ));
+    assert!(matches!(
+        wrong(2, &many),
+        Error::Size {
+            offset: 32,
+            kind: 2,
+            found: 32
+        }
+    ));
+    assert!(matches!(
+        wrong(2, &[2, 0, 0, 0, 0, 0, 0, 0]),
+        Error::UnknownThread { tid: 2, .. }
+    ));
+    assert!(matches!(
+        wrong(2, &flagged),
+        Error::Reserved {
+            offset: 60,
+            found: 4
+        }
+    ));
+    assert!(matches!(
+        wrong(3, &stranger),
+        Error::UnknownThread { offset: 32, tid: 2 }
+    ));
+    assert!(matches!(
+        wrong(4, &chain),
+        Error::Chain {
+            tid: 1,
+            instructions: 9,
+            counted: 0,
+            ..
+        }
+    ));
+    let mut trailing = with(5, b"");
+    trailing.push(0);
+    assert!(matches!(
+        items(&trailing),
+        Err(Error::Trailing { offset: 40 })
+    ));
+    assert!(wrong(6, b"").to_string().ends_with("(offset 0x20)"));
+}
+
+#[test]
+fn nothing_follows_an_error() {
+    let bytes = with(6, b"");
+    let mut reader = Reader::new(bytes.as_slice()).unwrap();
+    assert!(reader.next_item().is_ok());
+    assert!(reader.next_item().is_err());
+    assert!(matches!(reader.next_item(), Ok(None)));
+}

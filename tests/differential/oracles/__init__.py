@@ -1,0 +1,1 @@
+"""Independent decoders, each run as a process of its own."""

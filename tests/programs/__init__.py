@@ -1,0 +1,1 @@
+"""Small programs, one situation each, that tests record."""
