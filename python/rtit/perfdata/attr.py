@@ -1,0 +1,190 @@
+"""struct perf_event_attr, and the intel_pt PMU's config.
+
+The layout is the one of include/uapi/linux/perf_event.h. It grew over the years: a file says how
+many bytes each attr has, and fields beyond that are 0.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from enum import IntFlag
+
+from rtit.errors import UsageError
+
+
+class SampleType(IntFlag):
+    """attr.sample_type: which fields a SAMPLE, and the sample_id of other records, carry."""
+
+    IP = 1 << 0
+    TID = 1 << 1
+    TIME = 1 << 2
+    ADDR = 1 << 3
+    READ = 1 << 4
+    CALLCHAIN = 1 << 5
+    ID = 1 << 6
+    CPU = 1 << 7
+    PERIOD = 1 << 8
+    STREAM_ID = 1 << 9
+    RAW = 1 << 10
+    IDENTIFIER = 1 << 16
+    AUX = 1 << 20
+
+
+class AttrFlag(IntFlag):
+    """The bit-field word of perf_event_attr, as far as this project reads or sets it."""
+
+    DISABLED = 1 << 0
+    INHERIT = 1 << 1
+    EXCLUDE_USER = 1 << 4
+    EXCLUDE_KERNEL = 1 << 5
+    EXCLUDE_HV = 1 << 6
+    EXCLUDE_IDLE = 1 << 7
+    MMAP = 1 << 8
+    COMM = 1 << 9
+    FREQ = 1 << 10
+    ENABLE_ON_EXEC = 1 << 12
+    TASK = 1 << 13
+    MMAP_DATA = 1 << 17
+    SAMPLE_ID_ALL = 1 << 18
+    EXCLUDE_HOST = 1 << 19
+    EXCLUDE_GUEST = 1 << 20
+    MMAP2 = 1 << 23
+    COMM_EXEC = 1 << 24
+    CONTEXT_SWITCH = 1 << 26
+    NAMESPACES = 1 << 28
+    KSYMBOL = 1 << 29
+    BPF_EVENT = 1 << 30
+    AUX_OUTPUT = 1 << 31
+    CGROUP = 1 << 32
+    TEXT_POKE = 1 << 33
+    BUILD_ID = 1 << 34
+
+
+_ATTR = struct.Struct("<IIQQQQQ IIQQ QQIiQ IHHII QQ")
+
+SMALLEST = 64
+"""PERF_ATTR_SIZE_VER0: no attr is shorter."""
+WRITTEN = 128
+"""The size of the attrs that we write (PERF_ATTR_SIZE_VER7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """perf_event_attr: what one event counts or traces. All fields are unsigned but `clockid`.
+
+    `config1` and `config2` share their place with bp_addr and bp_len. `flags` is the whole
+    bit-field word.
+    """
+
+    type: int
+    size: int = WRITTEN
+    config: int = 0
+    sample_period: int = 0
+    sample_type: int = 0
+    read_format: int = 0
+    flags: int = 0
+    wakeup_events: int = 0
+    bp_type: int = 0
+    config1: int = 0
+    config2: int = 0
+    branch_sample_type: int = 0
+    sample_regs_user: int = 0
+    sample_stack_user: int = 0
+    clockid: int = 0
+    sample_regs_intr: int = 0
+    aux_watermark: int = 0
+    sample_max_stack: int = 0
+    reserved_2: int = 0
+    aux_sample_size: int = 0
+    reserved_3: int = 0
+    sig_data: int = 0
+    config3: int = 0
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Attr:
+        """Read an attr of any length; what lies beyond the fields known here is ignored."""
+        known = bytes(data[: _ATTR.size])
+        return cls(*_ATTR.unpack(known.ljust(_ATTR.size, b"\0")))
+
+    def encode(self) -> bytes:
+        """The attr's `size` bytes."""
+        return _ATTR.pack(*astuple(self))[: self.size].ljust(self.size, b"\0")
+
+    @property
+    def sample_id_all(self) -> bool:
+        """Whether records other than SAMPLE end with a sample_id."""
+        return bool(self.flags & AttrFlag.SAMPLE_ID_ALL)
+
+
+CONFIG_TERMS: Mapping[str, tuple[int, int]] = {
+    "pt": (0, 0),
+    "cyc": (1, 1),
+    "pwr_evt": (4, 4),
+    "fup_on_ptw": (5, 5),
+    "mtc": (9, 9),
+    "tsc": (10, 10),
+    "noretcomp": (11, 11),
+    "ptw": (12, 12),
+    "branch": (13, 13),
+    "mtc_period": (14, 17),
+    "cyc_thresh": (19, 22),
+    "psb_period": (24, 27),
+    "event": (31, 31),
+    "notnt": (55, 55),
+}
+"""Term of the intel_pt PMU -> lowest and highest bit of attr.config. The places are those of
+IA32_RTIT_CTL.
+"""
+
+_TERM = re.compile(r"([a-z_]+)(?:=(0x[0-9a-f]+|\d+))?")
+
+
+def config_mask(term: str) -> int:
+    """The bits of attr.config that `term` covers."""
+    low, high = CONFIG_TERMS[term]
+    return (2 << high) - (1 << low)
+
+
+def config_value(config: int, term: str) -> int:
+    """The value of `term` in an attr.config."""
+    return (config & config_mask(term)) >> CONFIG_TERMS[term][0]
+
+
+def format_config(config: int) -> str:
+    """The terms as perf takes them, such as `tsc,mtc,mtc_period=3,branch`; bits without a name as
+    `config=0x..`.
+    """
+    terms = []
+    for term, (low, high) in CONFIG_TERMS.items():
+        value = config_value(config, term)
+        if value:
+            terms.append(term if low == high else f"{term}={value}")
+        config &= ~config_mask(term)
+    if config:
+        terms.append(f"config={config:#x}")
+    return ",".join(terms)
+
+
+def parse_config(text: str) -> int:
+    """attr.config from perf's terms; the inverse of `format_config`. A term without a value is 1.
+
+    Raises UsageError on an unknown term, a malformed one, or a value that does not fit its bits.
+    """
+    config = 0
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        match = _TERM.fullmatch(part)
+        name = match[1] if match else part
+        if match is None or (name != "config" and name not in CONFIG_TERMS):
+            raise UsageError(f"unknown term {part!r}; terms: {', '.join(CONFIG_TERMS)}")
+        value = int(match[2], 0) if match[2] else 1
+        if name == "config":
+            config |= value
+            continue
+        low, high = CONFIG_TERMS[name]
+        if value >> (high - low + 1):
+            raise UsageError(f"{name}={value} does not fit {high - low + 1} bits")
+        config = config & ~config_mask(name) | value << low
+    return config

@@ -1,0 +1,188 @@
+"""The optional parts of a perf.data file's header: what was recorded, where, by whom.
+
+Layouts: tools/perf/Documentation/perf.data-file-format.txt of Linux. rtit's own facts travel in
+CPUDESC, the free text in which perf records the CPU's marketing name: stock perf prints it as it is
+and never interprets it. The form is `rtit: key=value; key=value`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from . import records
+from .attr import Attr
+from .cursor import Cursor
+
+
+class Feature(IntEnum):
+    """HEADER_*: bit of the header's flags, and `feature` of a HEADER_FEATURE record."""
+
+    TRACING_DATA = 1
+    BUILD_ID = 2
+    HOSTNAME = 3
+    OSRELEASE = 4
+    VERSION = 5
+    ARCH = 6
+    NRCPUS = 7
+    CPUDESC = 8
+    CPUID = 9
+    TOTAL_MEM = 10
+    CMDLINE = 11
+    EVENT_DESC = 12
+    CPU_TOPOLOGY = 13
+    NUMA_TOPOLOGY = 14
+    BRANCH_STACK = 15
+    PMU_MAPPINGS = 16
+    GROUP_DESC = 17
+    AUXTRACE = 18
+    STAT = 19
+    CACHE = 20
+    SAMPLE_TIME = 21
+    MEM_TOPOLOGY = 22
+    CLOCKID = 23
+    DIR_FORMAT = 24
+    BPF_PROG_INFO = 25
+    BPF_BTF = 26
+    COMPRESSED = 27
+    CPU_PMU_CAPS = 28
+    CLOCK_DATA = 29
+    HYBRID_TOPOLOGY = 30
+    PMU_CAPS = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of the file: its attr, the ids under which records name it, and its name."""
+
+    attr: Attr
+    ids: tuple[int, ...]
+    name: str
+
+
+_U32 = struct.Struct("<I")
+_U32_PAIR = struct.Struct("<II")
+_U64 = struct.Struct("<Q")
+_U64_PAIR = struct.Struct("<QQ")
+_STRING_ALIGNMENT = 64
+_FACTS = "rtit:"
+
+
+def pack_string(value: str) -> bytes:
+    """A perf header string: u32 length, then the text with its NUL, padded to 64 bytes."""
+    data = os.fsencode(value) + b"\0"
+    data += bytes(-len(data) % _STRING_ALIGNMENT)
+    return _U32.pack(len(data)) + data
+
+
+def pack_strings(values: Sequence[str]) -> bytes:
+    """CMDLINE: u32 count, then the strings."""
+    return _U32.pack(len(values)) + b"".join(map(pack_string, values))
+
+
+def unpack_strings(at: Cursor) -> list[str]:
+    """The inverse of `pack_strings`."""
+    return [at.string() for _ in range(_count(at, at.u32(), 4))]
+
+
+def pack_cpus(available: int, online: int) -> bytes:
+    """NRCPUS."""
+    return _U32_PAIR.pack(available, online)
+
+
+def pack_events(events: Sequence[Event]) -> bytes:
+    """EVENT_DESC: attrs once more, with ids and names."""
+    size = events[0].attr.size if events else 0
+    return _U32_PAIR.pack(len(events), size) + b"".join(
+        event.attr.encode()
+        + _U32.pack(len(event.ids))
+        + pack_string(event.name)
+        + b"".join(map(_U64.pack, event.ids))
+        for event in events
+    )
+
+
+def unpack_events(at: Cursor) -> list[Event]:
+    """The inverse of `pack_events`."""
+    count, size = at.unpack(_U32_PAIR)
+    events = []
+    for _ in range(_count(at, count, size + 8)):
+        attr = Attr.decode(at.take(size))
+        number = at.u32()
+        name = at.string()
+        ids = at.take(8 * number)
+        events.append(Event(attr, tuple(value for (value,) in _U64.iter_unpack(ids)), name))
+    return events
+
+
+def pack_pmus(pmus: Mapping[int, str]) -> bytes:
+    """PMU_MAPPINGS: attr.type -> name of the PMU."""
+    return _U32.pack(len(pmus)) + b"".join(
+        _U32.pack(number) + pack_string(name) for number, name in pmus.items()
+    )
+
+
+def unpack_pmus(at: Cursor) -> dict[int, str]:
+    """The inverse of `pack_pmus`."""
+    return {at.u32(): at.string() for _ in range(_count(at, at.u32(), 8))}
+
+
+def pack_index(entries: Iterable[int]) -> bytes:
+    """AUXTRACE: the file offsets of the AUXTRACE records, each with the size of the record without
+    its data.
+    """
+    size = records.HEADER.size + records.Auxtrace.layout.fixed.size
+    body = b"".join(_U64_PAIR.pack(offset, size) for offset in entries)
+    return _U64.pack(len(body) // _U64_PAIR.size) + body
+
+
+def unpack_index(at: Cursor) -> list[int]:
+    """The file offsets in an AUXTRACE section."""
+    count = _count(at, at.unpack(_U64)[0], _U64_PAIR.size)
+    return [at.unpack(_U64_PAIR)[0] for _ in range(count)]
+
+
+def pack_build_ids(build_ids: Mapping[str, bytes]) -> bytes:
+    """BUILD_ID: a HEADER_BUILD_ID record a path; ids of at most 20 bytes (or ValueError)."""
+    out = bytearray()
+    for path, build_id in build_ids.items():
+        if len(build_id) > 20:
+            raise ValueError(f"the build id of {path} has {len(build_id)} bytes; at most 20 fit")
+        name = os.fsencode(path) + b"\0"
+        out += records.encode(
+            records.BuildId,
+            -1,
+            struct.pack("<20sB3x", build_id, len(build_id)),
+            tail=(name + bytes(-len(name) % _STRING_ALIGNMENT))[:-1],
+            misc=records.Misc.USER | records.Misc.BUILD_ID_SIZE,
+        )
+    return bytes(out)
+
+
+def format_facts(facts: Mapping[str, str]) -> str:
+    """CPUDESC for rtit's own facts. Raises ValueError where a key or value holds what separates
+    them.
+    """
+    for key, value in facts.items():
+        stripped = key == key.strip() != "" and value == value.strip()
+        if not stripped or set("=;\0\n") & set(key) or set(";\0\n") & set(value):
+            raise ValueError(f"{key!r}: {value!r} cannot be written as a fact")
+    return f"{_FACTS} " + "; ".join(f"{key}={value}" for key, value in facts.items())
+
+
+def parse_facts(description: str) -> dict[str, str]:
+    """The facts in a CPUDESC; empty if rtit did not write it."""
+    if not description.startswith(_FACTS):
+        return {}
+    pairs = (part.partition("=") for part in description[len(_FACTS) :].split(";"))
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator}
+
+
+def _count(at: Cursor, count: int, size: int) -> int:
+    """`count`, once it is known that so many items of at least `size` bytes can be there."""
+    if count * size > at.left:
+        raise at.fail(f"more entries than {at.left} bytes hold", count)
+    return count

@@ -1,0 +1,317 @@
+"""Reading perf.data: files of perf, of rtit, and of recorders that were killed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rtit.errors import PerfDataError, UnsupportedError
+
+from . import records
+from .attr import SMALLEST, Attr
+from .auxtrace import INTEL_PT, IntelPtInfo, Piece, Queue
+from .clock import TimeConversion
+from .cursor import Cursor
+from .decode import Decoder
+from .features import Event, Feature, parse_facts, unpack_events, unpack_pmus, unpack_strings
+from .header import SECTION, Header
+from .records import HEADER, Record
+from .sample import SampleLayouts
+from .scan import Place, Scan
+
+_HEADER_ATTR = records.HeaderAttr.layout.number
+_U64 = struct.Struct("<Q")
+
+
+class PerfData:
+    """A perf.data file, mapped and not read in: its memory does not grow with the file.
+
+    Both forms are read: with a header and from a pipe. Opening walks over the records once, by
+    their sizes. Every offset and size is checked against the file.
+
+    `events` are the attrs with their ids and names, `info` is what AUXTRACE_INFO says (None without
+    AUX data). Of a file that was cut, or whose recorder was killed, the whole records are read;
+    `incomplete` tells.
+
+    Raises PerfDataError (with offset and value) for what is no perf.data or contradicts itself,
+    UnsupportedError for directories, big-endian files, AUX data that is not Intel PT, and, while
+    iterating, compressed records.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._file, self._map = _open(self.path)
+        try:
+            self.header = Header.decode(self._file, self.path)
+            self._scan = Scan(self._file, self.header, self.path)
+            self._places = {**self._scan.features, **self._read_feature_table()}
+            attrs = self._read_attrs()
+            self._decoder = Decoder(self._file, SampleLayouts(attrs), self.path)
+            self.events = self._name(attrs)
+            self.info = self._read_info()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the file ends early, in one sentence: cut, or its recorder killed. None if it is
+        whole.
+        """
+        return self._scan.incomplete
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Views handed out stay good and keep it mapped until they are gone."""
+        try:
+            self._file.release()
+            if self._map is not None:
+                self._map.close()
+        except BufferError:
+            pass
+
+    # Records
+
+    def records(self) -> Iterator[Record]:
+        """All records in the order of the file; a type without a class comes as `records.Raw`.
+
+        Raises PerfDataError for a record that is too short for its type, UnsupportedError for a
+        compressed one.
+        """
+        return map(self._decoder.record, self._scan.walk())
+
+    def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:
+        """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
+        is copied.
+        """
+        queues: dict[Queue, list[Piece]] = {}
+        for place in self._scan.noted[records.Auxtrace.layout.number]:
+            record = self._decoder.as_type(records.Auxtrace, place)
+            start = place.offset + place.size
+            queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
+            queues.setdefault(queue, []).append(
+                Piece(
+                    file_offset=start,
+                    aux_offset=record.aux_offset,
+                    reference=record.reference,
+                    idx=record.idx,
+                    tid=record.tid,
+                    cpu=record.cpu,
+                    data=self._file[start : start + record.length],
+                )
+            )
+        return queues
+
+    # What the file says about itself
+
+    @property
+    def intel_pt(self) -> Event | None:
+        """The event that traced: the one of AUXTRACE_INFO's PMU; None without AUX data."""
+        if self.info is None:
+            return None
+        return next((e for e in self.events if e.attr.type == self.info.pmu_type), None)
+
+    @cached_property
+    def time_conversion(self) -> TimeConversion | None:
+        """TSC ticks <-> ns of the perf clock; None if the file does not say."""
+        found = self.info.time_conversion if self.info else None
+        for place in self._scan.noted[records.TimeConv.layout.number]:
+            if found is None:
+                record = self._decoder.as_type(records.TimeConv, place)
+                try:
+                    found = TimeConversion(record.time_shift, record.time_mult, record.time_zero)
+                except ValueError:
+                    continue
+        return found
+
+    @cached_property
+    def features(self) -> frozenset[int]:
+        """The numbers of the features that are there; see `features.Feature`."""
+        return frozenset(self._places)
+
+    def feature(self, number: int) -> memoryview | None:
+        """The bytes of a feature, from its section or its record; None if it is not there."""
+        place = self._places.get(number)
+        return None if place is None else self._file[place[0] : place[0] + place[1]]
+
+    @property
+    def hostname(self) -> str | None:
+        """The machine's name."""
+        return self._string(Feature.HOSTNAME)
+
+    @property
+    def release(self) -> str | None:
+        """The kernel's release."""
+        return self._string(Feature.OSRELEASE)
+
+    @property
+    def version(self) -> str | None:
+        """The version of the program that wrote the file."""
+        return self._string(Feature.VERSION)
+
+    @property
+    def arch(self) -> str | None:
+        """The machine's architecture, such as x86_64."""
+        return self._string(Feature.ARCH)
+
+    @property
+    def cpuid(self) -> str | None:
+        """vendor,family,model,stepping: decoders need it for errata."""
+        return self._string(Feature.CPUID)
+
+    @property
+    def cpu_description(self) -> str | None:
+        """The CPU's name; in files of rtit, its facts."""
+        return self._string(Feature.CPUDESC)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What rtit wrote about the recording (profile, time model, exit status ...); empty for
+        other writers.
+        """
+        return parse_facts(self.cpu_description or "")
+
+    @cached_property
+    def command_line(self) -> list[str]:
+        """The recorder's arguments; empty if the file does not say."""
+        at = self._feature_cursor(Feature.CMDLINE)
+        return unpack_strings(at) if at else []
+
+    @cached_property
+    def pmus(self) -> dict[int, str]:
+        """attr.type -> name of the PMU."""
+        at = self._feature_cursor(Feature.PMU_MAPPINGS)
+        return unpack_pmus(at) if at else {}
+
+    @cached_property
+    def build_ids(self) -> dict[str, bytes]:
+        """Path -> build id of the files that the recording ran."""
+        places = list(self._scan.noted[records.BuildId.layout.number])
+        start, size = self._places.get(Feature.BUILD_ID, (0, 0))
+        end = start + size
+        while end - start >= HEADER.size:
+            place = Place(start, *HEADER.unpack_from(self._file, start))
+            if not HEADER.size <= place.size <= end - start:
+                raise self._error("bad size of a build id", start, place.size)
+            places.append(place)
+            start += place.size
+        found = [self._decoder.as_type(records.BuildId, place) for place in places]
+        return {record.path: record.build_id for record in found}
+
+    # Inside
+
+    def _error(self, message: str, offset: int, value: object = None) -> PerfDataError:
+        return PerfDataError(message, source=self.path, offset=offset, value=value)
+
+    def _read_feature_table(self) -> dict[int, tuple[int, int]]:
+        """Feature -> (offset, size) of its section: a table behind the records has them in order of
+        the bits.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        whole = len(self._file)
+        for i, number in enumerate(self.header.features):
+            at = self.header.data.end + i * SECTION.size
+            if at + SECTION.size > whole:
+                self._scan.note(f"the file ends at {whole:#x}, within the table of its features")
+                break
+            offset, size = SECTION.unpack_from(self._file, at)
+            if offset + size > whole:
+                self._scan.note(f"feature {number} lies outside of the file at offset {offset:#x}")
+                continue
+            found[number] = (offset, size)
+        return found
+
+    def _read_attrs(self) -> list[tuple[Attr, tuple[int, ...]]]:
+        if self.header.attrs is None:
+            return list(map(self._read_attr_record, self._scan.noted[_HEADER_ATTR]))
+        found = []
+        budget = len(self._file)
+        entry = self.header.entry_size
+        for start in range(self.header.attrs.offset, self.header.attrs.end, entry):
+            place = start + entry - SECTION.size
+            attr = Attr.decode(self._file[start:place])
+            offset, size = SECTION.unpack_from(self._file, place)
+            budget -= size
+            if offset + size > len(self._file) or size % 8 or budget < 0:
+                raise self._error("bad place of an event's ids", place, size)
+            found.append((attr, _words(self._file[offset : offset + size])))
+        return found
+
+    def _read_attr_record(self, place: Place) -> tuple[Attr, tuple[int, ...]]:
+        start, end = place.offset + HEADER.size, place.offset + place.size
+        size = Attr.decode(self._file[start:end]).size
+        if not SMALLEST <= size <= end - start:
+            raise self._error("bad size of an attr", place.offset, size)
+        ids = self._file[start + size : end]
+        return Attr.decode(self._file[start : start + size]), _words(ids[: len(ids) // 8 * 8])
+
+    def _name(self, attrs: list[tuple[Attr, tuple[int, ...]]]) -> list[Event]:
+        """The names are in EVENT_DESC, which has the same events in the same order, or nowhere."""
+        at = self._feature_cursor(Feature.EVENT_DESC)
+        named = unpack_events(at) if at else []
+        return [
+            Event(
+                attr,
+                ids,
+                named[i].name if i < len(named) and named[i].attr.type == attr.type else "",
+            )
+            for i, (attr, ids) in enumerate(attrs)
+        ]
+
+    def _read_info(self) -> IntelPtInfo | None:
+        places = self._scan.noted[records.AuxtraceInfo.layout.number]
+        if not places:
+            return None
+        record = self._decoder.as_type(records.AuxtraceInfo, places[0])
+        if record.kind != INTEL_PT:
+            raise UnsupportedError(f"{self.path}: AUX data of kind {record.kind} is no Intel PT")
+        start = places[0].offset + HEADER.size + record.layout.fixed.size
+        data = memoryview(record.data)
+        return IntelPtInfo.decode(Cursor(data, start, self.path, "AUXTRACE_INFO"))
+
+    def _feature_cursor(self, number: Feature) -> Cursor | None:
+        data = self.feature(number)
+        if data is None:
+            return None
+        return Cursor(data, self._places[number][0], self.path, f"HEADER_{number.name}")
+
+    def _string(self, number: Feature) -> str | None:
+        at = self._feature_cursor(number)
+        return at.string() if at else None
+
+
+def _open(path: str) -> tuple[memoryview, mmap.mmap | None]:
+    try:
+        with Path(path).open("rb") as file:
+            mode = os.fstat(file.fileno())
+            if not stat.S_ISREG(mode.st_mode):
+                raise UnsupportedError(f"{path}: not a regular file; save the data in one first")
+            if not mode.st_size:
+                raise PerfDataError("the file is empty", source=path, offset=0)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except IsADirectoryError:
+        raise UnsupportedError(f"{path}: a perf.data directory is not read") from None
+    except OSError as error:
+        raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
+    return memoryview(mapped), mapped
+
+
+def _words(data: memoryview) -> tuple[int, ...]:
+    return tuple(value for (value,) in _U64.iter_unpack(data))

@@ -1,0 +1,367 @@
+"""Writing perf.data while a program runs.
+
+The header comes first. Records follow; after each flush and each chunk of AUX data the header's
+size of the data is brought up to date, so that a file whose recorder was killed is good up to its
+last flush. Features that matter for reading go in twice: as HEADER_FEATURE records right at the
+start, and in their sections at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from rtit.errors import RecordError
+
+from . import features, records
+from .attr import Attr, AttrFlag, SampleType, config_mask, format_config
+from .auxtrace import INTEL_PT, IntelPtInfo
+from .clock import TimeConversion
+from .features import Event, Feature
+from .header import DATA_SIZE_OFFSET, FILE, FLAGS_OFFSET, MAGIC, SECTION
+from .output import OutputFile
+from .records import Misc
+from .sample import SampleLayout
+
+MODEL_TIME = TimeConversion(shift=10, mult=1024, zero=0)
+"""The perf clock of modelled recordings: 1 ns is 1 TSC tick."""
+
+_PT_ID, _SIDEBAND_ID = 1, 2
+_SOFTWARE, _DUMMY = 1, 9
+_COMMON_FLAGS = (
+    AttrFlag.SAMPLE_ID_ALL | AttrFlag.EXCLUDE_KERNEL | AttrFlag.EXCLUDE_HV | AttrFlag.EXCLUDE_GUEST
+)
+_SIDEBAND_FLAGS = (
+    AttrFlag.MMAP
+    | AttrFlag.MMAP2
+    | AttrFlag.COMM
+    | AttrFlag.COMM_EXEC
+    | AttrFlag.TASK
+    | AttrFlag.TEXT_POKE
+)
+_SAMPLE_TYPE = SampleType.IP | SampleType.TID | SampleType.TIME | SampleType.IDENTIFIER
+_ALIGNMENT = 8
+
+
+class Writer:
+    """A perf.data file of one Intel PT event, with a buffer of its own for each thread (cpu -1).
+
+    * `path` is made anew; see `output.rotate` for what was there.
+    * `config` is attr.config: IA32_RTIT_CTL bits as the intel_pt PMU takes them; `pmu_type` its
+      attr.type.
+    * `time` converts the `time` arguments (ns of the perf clock) from TSC; `tsc_ctc` is (EBX, EAX)
+      of CPUID.15H; `max_nonturbo_ratio` the ratio of TSC to bus clock; `mtc_freq_bits` the mask of
+      mtc_period in `config`.
+    * `filter` is perf's filter expression, `cpuid` as perf writes it (GenuineIntel,6,94,3),
+      `cmdline` the recorder's.
+    * `facts` is what rtit itself wants to find again; see `features.format_facts`.
+
+    A context manager; leaving it closes the file. Raises RecordError, in one sentence, when the
+    file cannot be written, and ValueError for arguments that no file can hold.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: int,
+        cpuid: str,
+        cmdline: Sequence[str] = (),
+        pmu_type: int = 8,
+        time: TimeConversion = MODEL_TIME,
+        tsc_ctc: tuple[int, int] = (80, 2),
+        max_nonturbo_ratio: int = 10,
+        mtc_freq_bits: int = config_mask("mtc_period"),
+        filter: str | None = None,  # noqa: A002 - perf's name for it
+        cap_event_trace: bool = False,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.time = time
+        pt = Attr(
+            type=pmu_type,
+            config=config,
+            sample_period=1,
+            sample_type=_SAMPLE_TYPE,
+            flags=_COMMON_FLAGS | AttrFlag.DISABLED | AttrFlag.ENABLE_ON_EXEC,
+        )
+        sideband = Attr(
+            type=_SOFTWARE,
+            config=_DUMMY,
+            sample_period=1,
+            sample_type=_SAMPLE_TYPE,
+            flags=_COMMON_FLAGS | _SIDEBAND_FLAGS,
+        )
+        self._events = [
+            Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/u"),
+            Event(sideband, (_SIDEBAND_ID,), "dummy:u"),
+        ]
+        self._layout = SampleLayout(sideband)
+        self._facts = dict(facts or {})
+        self._cpuid = cpuid
+        self._cmdline = list(cmdline)
+        self._index: list[int] = []
+        self._buffers: dict[int, tuple[int, int]] = {}
+        info = IntelPtInfo.of_recording(
+            pmu_type=pmu_type,
+            time=time,
+            tsc_ctc=tsc_ctc,
+            max_nonturbo_ratio=max_nonturbo_ratio,
+            mtc_freq_bits=mtc_freq_bits,
+            filter=filter,
+            cap_event_trace=cap_event_trace,
+        )
+        known = self._features()
+        self._file = OutputFile(path)
+        try:
+            self._write_header()
+            for number, data in known.items():
+                if len(data) < records.LARGEST // 2:
+                    self._append(records.HeaderFeature, int(number), tail=data)
+            self._append(records.AuxtraceInfo, INTEL_PT, 0, tail=info.encode())
+            self.flush()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Sideband. Times are ns of the perf clock, never before the last one of the same thread.
+
+    def comm(self, pid: int, tid: int, time: int, name: str, by_exec: bool = False) -> None:
+        """The thread is called `name` from now on."""
+        misc = Misc.USER | (Misc.COMM_EXEC if by_exec else 0)
+        self._sideband(records.Comm, pid, tid, time, pid, tid, tail=os.fsencode(name), misc=misc)
+
+    def mmap2(
+        self,
+        pid: int,
+        tid: int,
+        time: int,
+        address: int,
+        size: int,
+        pgoff: int,
+        prot: int,
+        flags: int,
+        major: int,
+        minor: int,
+        inode: int,
+        generation: int,
+        path: str,
+        build_id: bytes | None = None,
+    ) -> None:
+        """A mapping of `size` bytes of the file, from byte `pgoff` on, appeared at `address`.
+
+        With a `build_id` (at most 20 bytes) the record holds it in the place of device and inode.
+        """
+        misc = Misc.USER
+        if build_id:
+            identity = records.Mmap2.pack_build_id(build_id)
+            misc |= Misc.MMAP_BUILD_ID
+        else:
+            identity = records.Mmap2.pack_inode(major, minor, inode, generation)
+        values = (pid, tid, address, size, pgoff, identity, prot, flags)
+        self._sideband(records.Mmap2, pid, tid, time, *values, tail=os.fsencode(path), misc=misc)
+
+    def fork(self, pid: int, ppid: int, tid: int, ptid: int, time: int) -> None:
+        """Thread `tid` of process `pid` began; `ptid` of `ppid` made it."""
+        self._sideband(records.Fork, ppid, ptid, time, pid, ppid, tid, ptid, time)
+
+    def exit(self, pid: int, ppid: int, tid: int, ptid: int, time: int) -> None:
+        """Thread `tid` of process `pid` ended."""
+        self._sideband(records.Exit, pid, tid, time, pid, ppid, tid, ptid, time)
+
+    def itrace_start(self, pid: int, tid: int, time: int) -> None:
+        """Tracing of the thread began."""
+        self._append(
+            records.ItraceStart, pid, tid, sample_id=self._sample_id(pid, tid, time, _PT_ID)
+        )
+
+    def aux(self, pid: int, tid: int, time: int, offset: int, size: int, flags: int = 0) -> None:
+        """`size` bytes from `offset` of the thread's stream were produced; `flags` see
+        `records.AuxFlag`.
+        """
+        sample_id = self._sample_id(pid, tid, time, _PT_ID)
+        self._append(records.Aux, offset, size, flags, sample_id=sample_id)
+
+    def text_poke(
+        self, pid: int, tid: int, time: int, address: int, new_bytes: bytes, old_bytes: bytes = b""
+    ) -> None:
+        """Code without a file: `new_bytes` is at `address` of the process from now on.
+
+        `old_bytes`, if given, is what was there, as long as `new_bytes`. Code too long for a record
+        goes into several. stock perf passes over these records: their cpumode is user.
+        """
+        if old_bytes and len(old_bytes) != len(new_bytes):
+            raise ValueError(f"{len(old_bytes)} old bytes for {len(new_bytes)} new ones")
+        fixed = records.HEADER.size + records.TextPoke.layout.fixed.size
+        room = records.LARGEST - fixed - self._layout.id_size - (_ALIGNMENT - 1)
+        step = room // 2 if old_bytes else room
+        for start in range(0, len(new_bytes), step):
+            was, now = old_bytes[start : start + step], new_bytes[start : start + step]
+            values = (address + start, len(was), len(now))
+            self._sideband(
+                records.TextPoke, pid, tid, time, *values, tail=was + now, misc=Misc.USER
+            )
+
+    # AUX data
+
+    def auxtrace(
+        self,
+        tid: int,
+        pid: int,
+        data: bytes | bytearray | memoryview,
+        offset: int | None,
+        reference_tsc: int,
+    ) -> None:
+        """A chunk of the thread's packets; no packet may begin in one chunk and end in the next.
+
+        A length that is no multiple of 8 is padded with PAD packets. `offset` is the chunk's place
+        in the thread's stream, None for right behind the last chunk with its padding.
+        `reference_tsc` is the TSC, not 0, at a time after all packets of the chunk: its high byte
+        completes the packets' 56 bits. `pid` is not recorded: perf takes it from COMM, FORK or
+        MMAP2.
+        """
+        if not 0 < reference_tsc < 1 << 64:
+            raise ValueError(f"reference TSC {reference_tsc}, not 1..2**64-1")
+        view = memoryview(data)
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        padding = -len(view) % _ALIGNMENT
+        index, expected = self._buffers.get(tid, (len(self._buffers), 0))
+        start = expected if offset is None else offset
+        values = (len(view) + padding, start, reference_tsc, index, tid, -1, 0)
+        record = self._encode(records.Auxtrace, *values)
+        place = self._file.offset
+        self._file.append(record, view, bytes(padding))
+        self._index.append(place)
+        self._buffers[tid] = (index, start + len(view) + padding)
+        self.flush()
+
+    # The file
+
+    def flush(self) -> None:
+        """Bring the file up to date: whatever happens to this process now, all records until here
+        can be read.
+        """
+        self._check()
+        self._file.flush()
+        size = self._file.offset - self._data_offset
+        self._file.put(DATA_SIZE_OFFSET, struct.pack("<Q", size))
+
+    def close(
+        self,
+        build_ids: Mapping[str, bytes] | None = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the features and close the file; nothing happens the second time.
+
+        `build_ids` is path -> build id of the files that ran; `facts` are added to those given
+        before. After an error the file stays as the last flush left it.
+        """
+        if self._file.closed:
+            return
+        with self._file:
+            if self._file.failed:
+                return
+            self.flush()
+            self._facts.update(facts or {})
+            found = self._features() | {Feature.AUXTRACE: features.pack_index(self._index)}
+            if build_ids:
+                found[Feature.BUILD_ID] = features.pack_build_ids(build_ids)
+            sections = sorted(found.items())
+            offset = self._file.offset + len(sections) * SECTION.size
+            for _, data in sections:
+                self._file.append(SECTION.pack(offset, len(data)))
+                offset += len(data)
+            self._file.append(*(data for _, data in sections))
+            self._file.flush()
+            bits = sum(1 << number for number, _ in sections)
+            self._file.put(FLAGS_OFFSET, struct.pack("<Q", bits))
+
+    # Inside
+
+    def _write_header(self) -> None:
+        ids = b"".join(struct.pack(f"<{len(e.ids)}Q", *e.ids) for e in self._events)
+        entry_size = self._events[0].attr.size + SECTION.size
+        attrs_offset = FILE.size + len(ids)
+        attrs = bytearray()
+        offset = FILE.size
+        for event in self._events:
+            attrs += event.attr.encode() + SECTION.pack(offset, 8 * len(event.ids))
+            offset += 8 * len(event.ids)
+        self._data_offset = attrs_offset + len(attrs)
+        sections = (attrs_offset, len(attrs), self._data_offset, 0, 0, 0)
+        header = FILE.pack(MAGIC, FILE.size, entry_size, *sections, 0, 0, 0, 0)
+        self._file.append(header + ids + attrs)
+
+    def _features(self) -> dict[Feature, bytes]:
+        """The features that are known from the start; the facts change."""
+        cpus = os.cpu_count() or 1
+        return {
+            Feature.ARCH: features.pack_string("x86_64"),
+            Feature.NRCPUS: features.pack_cpus(cpus, cpus),
+            Feature.CPUDESC: features.pack_string(features.format_facts(self._facts)),
+            Feature.CPUID: features.pack_string(self._cpuid),
+            Feature.CMDLINE: features.pack_strings(self._cmdline),
+            Feature.EVENT_DESC: features.pack_events(self._events),
+            Feature.PMU_MAPPINGS: features.pack_pmus(
+                {_SOFTWARE: "software", self._events[0].attr.type: "intel_pt"}
+            ),
+        }
+
+    def _sample_id(self, pid: int, tid: int, time: int, identifier: int) -> bytes:
+        return self._layout.write_id(pid=pid, tid=tid, time=time, id=identifier)
+
+    def _sideband(
+        self,
+        cls: type[records.Record],
+        pid: int,
+        tid: int,
+        time: int,
+        *values: object,
+        tail: bytes = b"",
+        misc: int = 0,
+    ) -> None:
+        sample_id = self._sample_id(pid, tid, time, _SIDEBAND_ID)
+        self._append(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
+
+    def _append(
+        self,
+        cls: type[records.Record],
+        *values: object,
+        tail: bytes = b"",
+        misc: int = 0,
+        sample_id: bytes = b"",
+    ) -> None:
+        self._file.append(self._encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id))
+
+    def _encode(
+        self,
+        cls: type[records.Record],
+        *values: object,
+        tail: bytes = b"",
+        misc: int = 0,
+        sample_id: bytes = b"",
+    ) -> bytes:
+        self._check()
+        try:
+            return records.encode(cls, *values, tail=tail, misc=misc, sample_id=sample_id)
+        except struct.error as error:
+            raise ValueError(f"{cls.layout.name}: {error}") from error
+
+    def _check(self) -> None:
+        if self._file.closed or self._file.failed:
+            raise RecordError(f"{self._file.path} takes no more records")

@@ -1,0 +1,119 @@
+"""perf -D and our reader list the same records of real files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rtit.perfdata import PerfData, Queue, records
+
+PERF = shutil.which("perf")
+pytestmark = pytest.mark.skipif(PERF is None, reason="needs stock perf")
+
+FILES = (
+    "hase/loopy-skylake",
+    "hase/control_flow-skylake",
+    "hase/loopy-broadwell-snapshot",
+    "chromeos/cpu-wide",
+)
+
+
+@pytest.fixture(params=FILES)
+def path(request: pytest.FixtureRequest, traces: Path) -> Path:
+    return traces / f"{request.param}.perf.data"
+
+
+@pytest.fixture
+def dump(path: Path, tmp_path: Path) -> str:
+    """`perf script -D`: a line `time offset [size]: PERF_RECORD_NAME ...` a record."""
+    return subprocess.run(
+        [PERF or "perf", "script", "-i", str(path), "-D"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+        check=True,
+        timeout=300,
+    ).stdout
+
+
+def test_every_record(path: Path, dump: str) -> None:
+    """Offset, size, type and time of each."""
+    lines = re.findall(
+        r"^(?:(-?\d+) )?(?:(\d+) )?(0x[0-9a-f]+) \[(0x[0-9a-f]+)\]: PERF_RECORD_(\w+)",
+        dump,
+        re.MULTILINE,
+    )
+    perf = {
+        int(offset, 16): (name, int(size, 16), int(b or a or 0))
+        for a, b, offset, size, name in lines
+    }
+    with PerfData(path) as file:
+        ours = {r.offset: (r.name, r.size, r.time or 0) for r in file.records()}
+    assert len(perf) > 50
+    # perf drops FINISHED_ROUND's time and prints no line for some of its own kinds.
+    for offset, row in perf.items():
+        assert ours[offset] == row
+    quiet = Counter(ours[offset][0] for offset in ours.keys() - perf.keys())
+    assert set(quiet) <= {"TIME_CONV", "FINISHED_ROUND"}
+
+
+def test_aux_data(path: Path, dump: str) -> None:
+    found = re.findall(
+        r"PERF_RECORD_AUXTRACE size: (\S+)  offset: (\S+)  ref: (\S+)  idx: (\d+)"
+        r"  tid: (-?\d+)  cpu: (-?\d+)",
+        dump,
+    )
+    with PerfData(path) as file:
+        queues = file.auxtrace_buffers()
+    pieces = [piece for queue in queues.values() for piece in queue]
+    assert [
+        (p.size, p.aux_offset, p.reference, p.idx, p.tid, p.cpu)
+        for p in sorted(pieces, key=lambda p: p.file_offset)
+    ] == [tuple(int(value, 0) for value in row) for row in found]
+    assert all(queue == Queue(piece.cpu, -1) for queue in queues for piece in queues[queue])
+
+
+def test_auxtrace_info(path: Path, dump: str) -> None:
+    """perf's print-out of AUXTRACE_INFO, line by line."""
+    labels = {
+        "PMU Type": "pmu_type",
+        "Time Shift": "time_shift",
+        "Time Muliplier": "time_mult",
+        "Time Zero": "time_zero",
+        "Cap Time Zero": "cap_user_time_zero",
+        "TSC bit": "tsc_bit",
+        "NoRETComp bit": "noretcomp_bit",
+        "Have sched_switch": "have_sched_switch",
+        "Snapshot mode": "snapshot_mode",
+        "Per-cpu maps": "per_cpu_mmaps",
+        "MTC bit": "mtc_bit",
+        "TSC:CTC numerator": "tsc_ctc_n",
+        "TSC:CTC denominator": "tsc_ctc_d",
+        "CYC bit": "cyc_bit",
+        "Max non-turbo ratio": "max_nonturbo_ratio",
+    }
+    with PerfData(path) as file:
+        info = file.info
+    assert info is not None
+    for label, field in labels.items():
+        match = re.search(rf"^  {re.escape(label)} +(\S+)$", dump, re.MULTILINE)
+        assert match is not None, label
+        assert getattr(info, field) == int(match[1], 0)
+
+
+def test_aux_records(path: Path, dump: str) -> None:
+    found = re.findall(r"PERF_RECORD_AUX offset: (\S+) size: (\S+) flags: (\S+)", dump)
+    with PerfData(path) as file:
+        ours = [
+            (record.time, record.aux_offset, record.length, record.flags)
+            for record in file.records()
+            if isinstance(record, records.Aux)
+        ]
+    rows = Counter(tuple(int(value, 0) for value in row) for row in found)
+    assert Counter(row[1:] for row in ours) == rows
