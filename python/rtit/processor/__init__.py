@@ -1,1 +1,9 @@
-"""To be filled."""
+"""Processors: architectural events, and the state that they change.
+
+`Processor` turns each event into what its trace unit has to know of it.
+"""
+
+from rtit.processor.processor import Processor
+from rtit.unit.arch import Arch
+
+__all__ = ["Arch", "Processor"]

@@ -1,1 +1,105 @@
-"""To be filled."""
+"""The PT MSRs and the CPUID leaves of PT as tables of bit-fields, with their #GP rules.
+
+IA32_RTIT_CTL and its like are MSR addresses; CTL and its like are tables of fields.
+
+`msr` and `cpuid` hold the tables, `fields` what a table can do, `profiles` processors and where
+their values come from, `errata` their errata, `file` the values, `rules` what RDMSR and WRMSR
+answer, `words` a value in words, `names` what people type.
+"""
+
+from __future__ import annotations
+
+from rtit.registers.cpuid import LEAVES, Leaf
+from rtit.registers.errata import ERRATA, Erratum
+from rtit.registers.fields import Decoded, Field, Register
+from rtit.registers.file import RegisterFile
+from rtit.registers.msr import (
+    ADDR,
+    CR3_MATCH,
+    CTL,
+    IA32_RTIT_ADDR0_A,
+    IA32_RTIT_ADDR0_B,
+    IA32_RTIT_ADDR1_A,
+    IA32_RTIT_ADDR1_B,
+    IA32_RTIT_ADDR2_A,
+    IA32_RTIT_ADDR2_B,
+    IA32_RTIT_ADDR3_A,
+    IA32_RTIT_ADDR3_B,
+    IA32_RTIT_CR3_MATCH,
+    IA32_RTIT_CTL,
+    IA32_RTIT_OUTPUT_BASE,
+    IA32_RTIT_OUTPUT_MASK_PTRS,
+    IA32_RTIT_STATUS,
+    MSRS,
+    OUTPUT_BASE,
+    OUTPUT_MASK_PTRS,
+    STATUS,
+    Msr,
+)
+from rtit.registers.profiles import (
+    ALDERLAKE,
+    BROADWELL,
+    FULL,
+    GOLDMONT_PLUS,
+    ICELAKE,
+    PROFILES,
+    SKYLAKE,
+    Profile,
+)
+from rtit.registers.rules import (
+    check_rdmsr,
+    check_wrmsr,
+    is_canonical,
+    rdmsr,
+    wrmsr,
+    wrmsr_faults,
+)
+from rtit.registers.words import Row, explain
+
+__all__ = [
+    "ADDR",
+    "ALDERLAKE",
+    "BROADWELL",
+    "CR3_MATCH",
+    "CTL",
+    "ERRATA",
+    "FULL",
+    "GOLDMONT_PLUS",
+    "IA32_RTIT_ADDR0_A",
+    "IA32_RTIT_ADDR0_B",
+    "IA32_RTIT_ADDR1_A",
+    "IA32_RTIT_ADDR1_B",
+    "IA32_RTIT_ADDR2_A",
+    "IA32_RTIT_ADDR2_B",
+    "IA32_RTIT_ADDR3_A",
+    "IA32_RTIT_ADDR3_B",
+    "IA32_RTIT_CR3_MATCH",
+    "IA32_RTIT_CTL",
+    "IA32_RTIT_OUTPUT_BASE",
+    "IA32_RTIT_OUTPUT_MASK_PTRS",
+    "IA32_RTIT_STATUS",
+    "ICELAKE",
+    "LEAVES",
+    "MSRS",
+    "OUTPUT_BASE",
+    "OUTPUT_MASK_PTRS",
+    "PROFILES",
+    "SKYLAKE",
+    "STATUS",
+    "Decoded",
+    "Erratum",
+    "Field",
+    "Leaf",
+    "Msr",
+    "Profile",
+    "Register",
+    "RegisterFile",
+    "Row",
+    "check_rdmsr",
+    "check_wrmsr",
+    "explain",
+    "is_canonical",
+    "rdmsr",
+    "wrmsr",
+    "wrmsr_faults",
+]

@@ -1,0 +1,137 @@
+"""Known errata of PT as switches, and which processors have them.
+
+Real streams carry the marks of errata, so a model of a real processor offers them on request: see
+`Profile.errata` and `Profile.with_errata`. BDM106 acts here, in the rules for WRMSR. For the
+others the switches are declared and carried by the profile; the trace unit does not act on them
+yet (`Erratum.acts` is False): it writes what the chapter says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LIBIPT = "libipt: the models in pt_cpu_errata (pt_config.c), the text in struct pt_errata"
+_LINUX = "Linux: pt_pmu_hw_init (arch/x86/events/intel/pt.c)"
+
+_BROADWELL = frozenset((6, model) for model in (0x3D, 0x47, 0x4F, 0x56))
+_SKYLAKE = frozenset((6, model) for model in (0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6))
+_SERVERS = frozenset((6, model) for model in (0x55, 0x6A, 0x6C, 0x8F, 0xAD, 0xAE, 0xCF))
+_SERVERS |= {(0x13, 0x01)}
+_ICE_LAKE = frozenset((6, model) for model in (0x66, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7, 0xA8))
+_HYBRIDS = frozenset(
+    (6, model) for model in (0x97, 0x9A, 0xAA, 0xAC, 0xB5, 0xB7, 0xBA, 0xBD, 0xBF, 0xC5, 0xC6, 0xCC)
+)
+_GOLDMONT = frozenset((6, model) for model in (0x5C, 0x5F))
+_ATOMS = frozenset((6, model) for model in (0x7A, 0x86, 0x96, 0x9C, 0xAF, 0xB6, 0xDD))
+
+
+@dataclass(frozen=True, slots=True)
+class Erratum:
+    """One erratum under the name of the first processor that listed it.
+
+    `effect` says what a stream shows that the chapter rules out; `models` are (DisplayFamily,
+    DisplayModel); `aliases` its names on other processors; `acts` whether the switch changes what
+    this library does. `flag` names a boolean of `Profile` that is the switch, if it is one.
+    """
+
+    name: str
+    effect: str
+    source: str
+    models: frozenset[tuple[int, int]]
+    aliases: tuple[str, ...] = ()
+    acts: bool = False
+    flag: str | None = None
+
+
+_TABLE = (
+    Erratum(
+        "BDM64",
+        "a transactional abort right after a branch: the branch's packet may have a wrong target",
+        _LIBIPT,
+        _BROADWELL,
+    ),
+    Erratum(
+        "BDM70",
+        "a PSB+ in front of a TIP.PGE may hold a FUP and a MODE.Exec though PacketEn is still 0",
+        _LIBIPT,
+        _BROADWELL | _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        ("SKD024", "SKL021", "KBL021"),
+    ),
+    Erratum(
+        "BDM106",
+        "WRMSR that sets TraceEn with BranchEn clear faults",
+        _LINUX,
+        _BROADWELL,
+        acts=True,
+        flag="branchen_must_be_set",
+    ),
+    Erratum(
+        "SKD007",
+        "an overflow may cut a CYC of several bytes: the OVF follows its first byte",
+        _LIBIPT,
+        _SKYLAKE,
+        ("SKL049", "KBL041"),
+    ),
+    Erratum(
+        "SKD010",
+        "an OVF may lack the FUP or TIP.PGE that tells where tracing goes on",
+        _LIBIPT,
+        _SKYLAKE,
+        ("SKD014", "SKL033", "KBL030"),
+    ),
+    Erratum(
+        "SKD022",
+        "a VM entry that clears TraceEn while PacketEn is 1 puts a FUP before its TIP.PGD",
+        _LIBIPT,
+        _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        ("SKL024", "KBL023"),
+    ),
+    Erratum(
+        "SKL014",
+        "a direct unconditional branch out of the filter range may give a TIP.PGD without its IP",
+        _LIBIPT,
+        _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        ("KBL014",),
+    ),
+    Erratum(
+        "SKL168",
+        "a PSB may swallow the CYC right before it, and the MTC that belongs to that CYC",
+        _LIBIPT,
+        _SKYLAKE,
+    ),
+    Erratum(
+        "SKZ84",
+        "TSC offsetting or scaling in a guest: TMA packets hold wrong values and a stray byte",
+        _LIBIPT,
+        _SERVERS,
+    ),
+    Erratum(
+        "APL11",
+        "an overflow as TraceEn or ContextEn is cleared may put a TIP.PGD after the OVF",
+        _LIBIPT,
+        _GOLDMONT | _ATOMS | _HYBRIDS,
+    ),
+    Erratum(
+        "APL12",
+        "an overflow outside the filter range may put a FUP after the OVF",
+        _LIBIPT,
+        _GOLDMONT,
+    ),
+)
+
+ERRATA = {erratum.name: erratum for erratum in _TABLE}
+"""Every erratum by name."""
+
+
+def errata_of(family: int, model: int) -> tuple[str, ...]:
+    """The names of the errata that a processor is known to have, in the order of `ERRATA`."""
+    return tuple(each.name for each in _TABLE if (family, model) in each.models)
+
+
+def erratum_name(name: str) -> str:
+    """The name that `ERRATA` lists, from that or an alias in any case; ValueError if unknown."""
+    wanted = name.upper()
+    for each in _TABLE:
+        if wanted in (each.name, *each.aliases):
+            return each.name
+    raise ValueError(f"there is no erratum {name}; known are {', '.join(ERRATA)}")

@@ -1,0 +1,179 @@
+"""Registers as tables of bit-fields: decode, encode and explain derive from one row per field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Access = Literal["rw", "ignored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row of a register table: bits `high`:`low`, both inclusive, bit 0 least significant.
+
+    `capability` names the attribute of `Profile` that must be true (MSR fields: otherwise the field
+    is reserved) or whose value the field reports (CPUID fields). `encodings` names the attribute
+    with the bitmap of legal encodings; `legal` lists legal values where the chapter fixes them.
+    `limit` names the attribute that bounds the field's high bit (exclusive). `access` "ignored":
+    what software writes there has no effect and does not fault. `reset` is the value after cold
+    reset. `values` says what single encodings mean.
+    """
+
+    name: str
+    high: int
+    low: int
+    source: str
+    meaning: str = ""
+    capability: str | None = None
+    encodings: str | None = None
+    legal: tuple[int, ...] | None = None
+    limit: str | None = None
+    access: Access = "rw"
+    reset: int = 0
+    values: Mapping[int, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def width(self) -> int:
+        """Number of bits."""
+        return self.high - self.low + 1
+
+    @property
+    def mask(self) -> int:
+        """The field's bits, in place."""
+        return ((1 << self.width) - 1) << self.low
+
+    @property
+    def bits(self) -> str:
+        """The position as the chapter writes it: `13` or `17:14`."""
+        return str(self.low) if self.high == self.low else f"{self.high}:{self.low}"
+
+    def get(self, value: int) -> int:
+        """The field of a register value, shifted down to bit 0."""
+        return (value & self.mask) >> self.low
+
+    def put(self, value: int, content: int) -> int:
+        """`value` with the field replaced by `content`; ValueError if it does not fit."""
+        if content < 0 or content >> self.width:
+            raise ValueError(f"{self.name} has {self.width} bits: {content:#x} does not fit")
+        return (value & ~self.mask) | (content << self.low)
+
+
+class Decoded(Mapping[str, int]):
+    """The fields of one register value: attributes and items by name; `int()` gives it back.
+
+    Reserved bits belong to no field but stay in `int(decoded)`.
+    """
+
+    __slots__ = ("_register", "_value")
+
+    def __init__(self, register: Register, value: int) -> None:
+        self._register = register
+        self._value = value
+
+    def __getattr__(self, name: str) -> int:
+        try:
+            return self._register[name].get(self._value)
+        except KeyError:
+            raise AttributeError(f"{self._register.name} has no field {name}") from None
+
+    def __getitem__(self, name: str) -> int:
+        return self._register[name].get(self._value)
+
+    def __iter__(self) -> Iterator[str]:
+        return (row.name for row in self._register.fields)
+
+    def __len__(self) -> int:
+        return len(self._register.fields)
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value:#x}" for name, value in self.items() if value)
+        return f"{self._register.name}({shown})"
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register of `width` bits made of `fields`; bits that no field covers are reserved.
+
+    `address` is the MSR address, or None for CPUID outputs and memory formats. `capability` names
+    the attribute of `Profile` without which any access faults. ValueError at construction if two
+    fields overlap.
+    """
+
+    name: str
+    source: str
+    fields: tuple[Field, ...]
+    address: int | None = None
+    width: int = 64
+    capability: str | None = None
+    _rows: dict[str, Field] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        seen = 0
+        for row in self.fields:
+            if seen & row.mask or row.high >= self.width or row.high < row.low:
+                raise ValueError(f"{self.name}.{row.name}: bits {row.bits} overlap or lie outside")
+            seen |= row.mask
+        object.__setattr__(self, "_rows", {row.name: row for row in self.fields})
+
+    def __getitem__(self, name: str) -> Field:
+        """The row of the field `name`; KeyError if there is none."""
+        return self._rows[name]
+
+    @property
+    def reserved_mask(self) -> int:
+        """Bits that belong to no field."""
+        mask = (1 << self.width) - 1
+        for row in self.fields:
+            mask &= ~row.mask
+        return mask
+
+    @property
+    def reset(self) -> int:
+        """The value after cold reset."""
+        return self.encode()
+
+    def decode(self, value: int) -> Decoded:
+        """The fields of `value`; ValueError if it has more than `width` bits."""
+        if value < 0 or value >> self.width:
+            raise ValueError(f"{self.name} has {self.width} bits: {value:#x} does not fit")
+        return Decoded(self, value)
+
+    def encode(self, **contents: int) -> int:
+        """A value from fields by name; fields not named have their reset value.
+
+        ValueError for an unknown name or a content that does not fit its field.
+        """
+        value = 0
+        for row in self.fields:
+            value |= row.reset << row.low
+        return self.replace(value, **contents)
+
+    def replace(self, value: int, **contents: int) -> int:
+        """`value` with the named fields replaced; raises as `encode`."""
+        for name, content in contents.items():
+            if name not in self._rows:
+                known = ", ".join(self._rows)
+                raise ValueError(f"{self.name} has no field {name}; it has {known}")
+            value = self._rows[name].put(value, content)
+        return value
+
+    def explain(self, value: int) -> str:
+        """`value` in words: a line per field (bits, content, meaning, source), one for the rest."""
+        lines = [f"{self.name} = {value:#x} ({self.source})"]
+        for name, content in self.decode(value).items():
+            row = self._rows[name]
+            said = "off" if row.width == 1 and not content else row.meaning
+            said = row.values.get(content, said)
+            lines.append(
+                f"  {row.bits:>5}  {name:<20} {content:#x}  {said} ({row.source})".rstrip()
+            )
+        if reserved := value & self.reserved_mask:
+            lines.append(f"  reserved bits are set: {reserved:#x}")
+        return "\n".join(lines)

@@ -1,0 +1,229 @@
+"""A processor as the trace unit sees it: what CPUID enumerates, and limits (section 33.3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from rtit.registers.cpuid import LEAVES, Leaf
+from rtit.registers.errata import ERRATA, errata_of, erratum_name
+
+_LBR_EXCLUSIVE = frozenset({(6, model) for model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E)})
+_DERIVED = {
+    "maximum_subleaf": "derived: 1 if sub-leaf 1 of 14H has anything to say",
+    "lbr_exclusive": "derived: the models that section 33.3.1.2 lists",
+    "known_errata": "derived: registers.errata names a source for each",
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A processor. Booleans are capabilities by the fields of `registers.cpuid` that report them.
+
+    `ranges` is 0..4 (without effect if `ip_filtering` is false); `mtc_periods`, `cyc_thresholds`
+    and `psb_periods` are bitmaps of legal encodings, bit n for encoding n (encoding 0 is legal in
+    any case). `maxphyaddr` and `linear_width` are in bits, `crystal_hz` in Hz with TSC = crystal x
+    `tsc_numerator` / `tsc_denominator`. `vmx_tracing` is IA32_VMX_MISC[14]; `vmx_no_pt_gp` says
+    which writes of IA32_RTIT_CTL fault in VMX operation without it. `branchen_must_be_set`: setting
+    TraceEn without BranchEn faults, as on the first processors with PT. `errata` are the errata
+    that are on, by their names in `registers.errata`: none unless asked for; the unit does not act
+    on them yet. `sources` says where values come from, "assumed" included. ValueError if the values
+    contradict each other, or for an unknown erratum.
+    """
+
+    name: str
+    family: int = 6
+    model: int = 0
+    stepping: int = 0
+    pt: bool = True
+    cr3_filtering: bool = False
+    psb_cyc: bool = False
+    ip_filtering: bool = False
+    mtc: bool = False
+    ptwrite: bool = False
+    power_events: bool = False
+    preservation: bool = False
+    event_trace: bool = False
+    tnt_disable: bool = False
+    topa: bool = False
+    multi_entry: bool = False
+    single_range: bool = False
+    fabric: bool = False
+    lip: bool = False
+    ranges: int = 0
+    mtc_periods: int = 0
+    cyc_thresholds: int = 0
+    psb_periods: int = 0
+    tsc_denominator: int = 0
+    tsc_numerator: int = 0
+    crystal_hz: int = 0
+    maxphyaddr: int = 36
+    linear_width: int = 48
+    invariant_tsc: bool = True
+    vmx_tracing: bool = False
+    vmx_no_pt_gp: Literal["any", "traceen_only"] = "any"
+    branchen_must_be_set: bool = False
+    errata: frozenset[str] = frozenset()
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ranges <= 4 or (self.ip_filtering and not self.ranges):
+            raise ValueError(f"{self.ranges} address ranges: IP filtering has 1 to 4")
+        if not 32 <= self.maxphyaddr <= 52:
+            raise ValueError(f"MAXPHYADDR is 32 to 52, not {self.maxphyaddr}")
+        if self.linear_width not in (32, 48, 57):
+            raise ValueError(f"linear addresses have 32, 48 or 57 bits, not {self.linear_width}")
+        for name in self.errata:
+            if erratum_name(name) != name or ERRATA[name].flag:
+                raise ValueError(f"{name} is switched on by Profile.with_errata")
+
+    @property
+    def implemented_ranges(self) -> int:
+        """RANGECNT: how many ADDRn_CFG fields and ADDRn_A/B pairs exist (section 33.2.8.5)."""
+        return self.ranges if self.ip_filtering else 0
+
+    @property
+    def range0(self) -> bool:
+        """Address range 0 exists."""
+        return self.implemented_ranges > 0
+
+    @property
+    def range1(self) -> bool:
+        """Address range 1 exists."""
+        return self.implemented_ranges > 1
+
+    @property
+    def range2(self) -> bool:
+        """Address range 2 exists."""
+        return self.implemented_ranges > 2
+
+    @property
+    def range3(self) -> bool:
+        """Address range 3 exists."""
+        return self.implemented_ranges > 3
+
+    @property
+    def memory_output(self) -> bool:
+        """Output to memory exists in some form, and so do its two MSRs (section 33.2.8.7)."""
+        return self.topa or self.single_range
+
+    @property
+    def maximum_subleaf(self) -> int:
+        """The last sub-leaf of leaf 14H: 1 if it has anything to say."""
+        return int(bool(self.implemented_ranges or self.mtc or self.psb_cyc))
+
+    @property
+    def lbr_exclusive(self) -> bool:
+        """LBR, BTS, BTM and LER rest while TraceEn = 1 (section 33.3.1.2)."""
+        return (self.family, self.model) in _LBR_EXCLUSIVE
+
+    @property
+    def known_errata(self) -> tuple[str, ...]:
+        """The errata that this model is known to have, on or not (see `registers.errata`)."""
+        return errata_of(self.family, self.model)
+
+    @property
+    def active_errata(self) -> tuple[str, ...]:
+        """The errata that are on, in the order of `ERRATA`."""
+        return tuple(
+            name
+            for name, each in ERRATA.items()
+            if (getattr(self, each.flag) if each.flag else name in self.errata)
+        )
+
+    def with_errata(self, *names: str) -> Profile:
+        """This processor with the errata `names` on as well; without names, all known ones.
+
+        Aliases and any case will do. ValueError for a name that no erratum has.
+        """
+        wanted = [erratum_name(name) for name in names] or self.known_errata
+        flags: dict[str, Any] = {
+            flag: True for name in wanted if (flag := ERRATA[name].flag) is not None
+        }
+        switches = {name for name in wanted if ERRATA[name].flag is None}
+        return replace(self, errata=self.errata | switches, **flags)
+
+    def source(self, name: str) -> str:
+        """Where the value of the attribute `name` comes from; "assumed" if nothing says so."""
+        return self.sources.get(name) or _DERIVED.get(name) or "assumed"
+
+    @property
+    def cpuid_text(self) -> str:
+        """The processor as perf.data names it: vendor, family, model and stepping, in decimal."""
+        return f"GenuineIntel,{self.family},{self.model},{self.stepping}"
+
+    @property
+    def tsc_hz(self) -> int | None:
+        """TSC ticks a second by CPUID.15H, or None if the leaf does not say."""
+        if not (self.tsc_denominator and self.crystal_hz):
+            return None
+        return self.crystal_hz * self.tsc_numerator // self.tsc_denominator
+
+    def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
+        """What CPUID returns, as far as PT is concerned; 0 in every other bit."""
+        if leaf == 0x01:
+            return Leaf(eax=_signature(self.family, self.model, self.stepping))
+        if leaf == 0x14 and (not self.pt or subleaf > self.maximum_subleaf):
+            return Leaf()
+        answer = Leaf()
+        for output, register in LEAVES.get((leaf, subleaf), {}).items():
+            content = {
+                row.name: int(getattr(self, row.capability or "")) for row in register.fields
+            }
+            answer = answer._replace(**{output: register.encode(**content)})
+        return answer
+
+    @classmethod
+    def from_cpuid(
+        cls,
+        name: str,
+        leaves: Mapping[tuple[int, int], tuple[int, int, int, int]],
+        *,
+        source: str = "",
+        **more: Any,
+    ) -> Profile:
+        """The processor that returns `leaves`: (eax, ebx, ecx, edx) by (leaf, sub-leaf).
+
+        `source` says where the leaves come from, for every attribute that they report. `more` are
+        attributes that CPUID does not report, or that replace what it reports.
+        """
+        convert: dict[str, Callable[[int], Any]] = {
+            item.name: bool if isinstance(item.default, bool) else int for item in fields(cls)
+        }
+        values: dict[str, Any] = {}
+        for key, outputs in LEAVES.items():
+            for output, register in outputs.items():
+                if key not in leaves:
+                    continue
+                decoded = register.decode(getattr(Leaf(*leaves[key]), output))
+                for row in register.fields:
+                    if row.capability in convert:
+                        values[row.capability] = convert[row.capability](decoded[row.name])
+                    elif row.capability == "implemented_ranges":
+                        values["ranges"] = decoded[row.name]
+        if (0x01, 0) in leaves:
+            values["family"], values["model"] = _family_model(leaves[0x01, 0][0])
+        sources = dict.fromkeys(values, source) | dict(more.pop("sources", {}))
+        return cls(name, **(values | more), sources=sources)
+
+
+def _signature(family: int, model: int, stepping: int) -> int:
+    return (
+        stepping
+        | (model & 15) << 4
+        | min(family, 15) << 8
+        | (model >> 4) << 16
+        | max(family - 15, 0) << 20
+    )
+
+
+def _family_model(eax: int) -> tuple[int, int]:
+    """DisplayFamily and DisplayModel (Volume 2, CPUID)."""
+    family = (eax >> 8) & 15
+    model = (eax >> 4) & 15
+    if family in (6, 15):
+        model |= (eax >> 12) & 0xF0
+    if family == 15:
+        family += (eax >> 20) & 255
+    return family, model

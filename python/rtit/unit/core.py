@@ -1,0 +1,46 @@
+"""What the topics of the unit share: its state, what is configured, and the packets of the event at
+hand.
+"""
+
+from __future__ import annotations
+
+from rtit.registers import Profile
+from rtit.unit.compression import ip_encodings
+from rtit.unit.enables import Configuration
+from rtit.unit.parameters import Parameters
+from rtit.unit.state import State
+from rtit.unit.time_model import TimeModel
+
+
+class Core:
+    """The common ground of generator, timing and PSB.
+
+    `packets` collects the whole packets of one event; the unit writes them out when the event is
+    over. `tnt_full` is the value of State.tnt, stop bit included, from which a TNT is sent;
+    `cyc_limit` the cycles after which a CYC is sent by itself.
+    """
+
+    __slots__ = (
+        "configuration",
+        "cyc_limit",
+        "ip_encodings",
+        "packets",
+        "parameters",
+        "profile",
+        "put",
+        "state",
+        "time",
+        "tnt_full",
+    )
+
+    def __init__(self, profile: Profile, time: TimeModel, parameters: Parameters) -> None:
+        self.profile = profile
+        self.time = time
+        self.parameters = parameters
+        self.configuration = Configuration()
+        self.state = State()
+        self.packets = bytearray()
+        self.put = self.packets.extend
+        self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
+        self.tnt_full = 1 << parameters.tnt_results
+        self.cyc_limit = 0

@@ -1,0 +1,84 @@
+"""The trace unit's state between two events: a plain value."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rtit.unit.arch import Arch
+
+NEVER = 1 << 80
+"""A core cycle that no clock reaches: what does not apply is due then."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that decides what the unit will send, apart from its registers, its output and its
+    parameters.
+
+    Comparable; `copy` and `assign` are what snapshot and restore are made of; `diff` names what
+    differs.
+    """
+
+    # IA32_RTIT_STATUS (section 33.2.8.4) and PacketEn (section 33.2.6.1)
+    trigger_en: bool = False
+    context_en: bool = False
+    filter_en: bool = False
+    packet_en: bool = False
+    stopped: bool = False
+    error: bool = False
+    pend_psb: bool = False
+    pend_topa_pmi: bool = False
+    # Wider than the register shows, since periods reach 64 MB.
+    packet_byte_count: int = 0
+
+    # The processor: its architectural state, and the linear address of the next instruction.
+    arch: Arch = field(default_factory=Arch)
+    ip: int = 0
+
+    # PacketEn, no address range in use, no DisTNT, no CS base to add, no PSB+ overdue: near
+    # branches need no second look.
+    plain: bool = False
+
+    # Compression (sections 33.4.2.1 and 33.4.2.2). `tnt` has a stop bit above the results, so 1 is
+    # empty.
+    tnt: int = 1
+    last_ip: int = 0
+    ret_stack: deque[int] = field(default_factory=lambda: deque(maxlen=64))
+    # The MODE.Exec byte last sent; None if none was since the last PSB.
+    mode_sent: int | None = None
+
+    # Time in core cycles: now, the last CYC, when the next CYC may go out, the next MTC (and how
+    # many MTC periods the ART has then seen), and the first of what comes by itself, which may be
+    # too early but never too late.
+    cycle: int = 0
+    cyc_base: int = 0
+    cyc_due: int = NEVER
+    next_mtc: int = NEVER
+    mtc_index: int = 0
+    due: int = NEVER
+
+    # IA32_PERF_GLOBAL_STATUS.Trace_ToPA_PMI, and ToPA PMIs signalled so far (section 33.2.7.2).
+    global_status_topa_pmi: bool = False
+    pmis: int = 0
+
+    def copy(self) -> State:
+        """A value of its own."""
+        other = State()
+        other.assign(self)
+        return other
+
+    def assign(self, other: State) -> None:
+        """Take every value of `other`."""
+        for name in _NAMES:
+            setattr(self, name, getattr(other, name))
+        self.ret_stack = other.ret_stack.copy()
+
+    def diff(self, other: State) -> dict[str, tuple[Any, Any]]:
+        """(ours, theirs) for every field that differs, by name."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in _NAMES)
+        return {name: (ours, theirs) for name, ours, theirs in pairs if ours != theirs}
+
+
+_NAMES = tuple(row.name for row in fields(State))

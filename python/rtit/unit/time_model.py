@@ -1,0 +1,97 @@
+"""The clocks of a modelled processor (section 33.8.3.1).
+
+Everything follows from one number, the retired instructions: core cycles by a fixed CPI, TSC ticks
+by the ratio of P1 to the core's ratio, crystal clocks by CPUID.15H. The same program gives the same
+times on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtit.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class TimeModel:
+    """How the clocks relate. Methods take `clock` (retired instructions) or `cycle` (core clock
+    cycles).
+
+    `cpi` core cycles an instruction takes; `tsc_start` the TSC at clock 0; `tsc_adjust` the
+    software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets show and ART does not;
+    `crystal_hz`, `tsc_numerator` and `tsc_denominator` ECX, EBX and EAX of CPUID.15H;
+    `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1) and `core_ratio` the current one (what CBR
+    says), both in multiples of `bus_hz`. `time_zero`, `time_shift` and `time_mult` turn TSC into
+    nanoseconds as perf does. Raises UsageError for a value that is not positive or when crystal and
+    bus disagree on the TSC's frequency.
+    """
+
+    cpi: int = 1
+    tsc_start: int = 1_000_000_000
+    tsc_adjust: int = 0
+    crystal_hz: int = 25_000_000
+    tsc_numerator: int = 80
+    tsc_denominator: int = 2
+    bus_hz: int = 100_000_000
+    max_non_turbo_ratio: int = 10
+    core_ratio: int = 10
+    time_zero: int = 0
+    time_shift: int = 10
+    time_mult: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in (
+            "cpi",
+            "crystal_hz",
+            "tsc_numerator",
+            "tsc_denominator",
+            "bus_hz",
+            "max_non_turbo_ratio",
+            "core_ratio",
+        ):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.core_ratio > 255 or self.max_non_turbo_ratio > 255:
+            raise UsageError("a ratio to the bus clock has 8 bits: 1 to 255")
+        if self.tsc_start < 0:
+            raise UsageError(f"tsc_start must not be negative, is {self.tsc_start}")
+        if self.crystal_hz * self.tsc_numerator != self.tsc_hz * self.tsc_denominator:
+            raise UsageError(
+                f"the crystal makes the TSC run at {self.crystal_hz} * {self.tsc_numerator} / "
+                f"{self.tsc_denominator} Hz, the bus at {self.tsc_hz} Hz"
+            )
+
+    @property
+    def tsc_hz(self) -> int:
+        """Frequency of the TSC: P1."""
+        return self.bus_hz * self.max_non_turbo_ratio
+
+    def tsc(self, clock: int) -> int:
+        """The TSC as RDTSC would give it after `clock` retired instructions."""
+        return self.tsc_at(clock * self.cpi)
+
+    def nanoseconds(self, clock: int) -> int:
+        """perf's time after `clock` retired instructions."""
+        return self.time_zero + (self.tsc(clock) * self.time_mult >> self.time_shift)
+
+    def ticks_at(self, cycle: int) -> int:
+        """Ticks at TSC rate, without software offset."""
+        return self.tsc_start + cycle * self.max_non_turbo_ratio // self.core_ratio
+
+    def tsc_at(self, cycle: int) -> int:
+        """The TSC at a core cycle, modulo 2^64."""
+        return (self.ticks_at(cycle) + self.tsc_adjust) & 0xFFFF_FFFF_FFFF_FFFF
+
+    def art_at(self, cycle: int) -> int:
+        """The Always Running Timer (core crystal clock) at a core cycle."""
+        return self.ticks_at(cycle) * self.tsc_denominator // self.tsc_numerator
+
+    def fast_counter_at(self, cycle: int) -> int:
+        """AdjustedProcessorCycles: ticks at TSC rate since the last crystal clock edge."""
+        edge = -(-self.art_at(cycle) * self.tsc_numerator // self.tsc_denominator)
+        return self.ticks_at(cycle) - edge
+
+    def cycle_of_art(self, art: int) -> int:
+        """The first core cycle at which the ART has reached `art`."""
+        ticks = -(-art * self.tsc_numerator // self.tsc_denominator)
+        return -(-(ticks - self.tsc_start) * self.core_ratio // self.max_non_turbo_ratio)

@@ -1,0 +1,164 @@
+"""Physical memory: pages, restricted ranges, the observer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.registers import CTL, FULL, RegisterFile
+from rtit.unit.memory import Memory
+from rtit.unit.output import OK, Output
+from rtit.unit.topa import Entry, write_table
+
+TOPA = CTL.encode(TraceEn=1, ToPA=1)
+
+
+def test_unwritten_memory_reads_zero() -> None:
+    memory = Memory()
+    assert memory.read(0xFFFF_FFFF_F000, 5) == bytes(5)
+    assert memory.snapshot() == {}
+
+
+def test_writes_cross_pages() -> None:
+    memory = Memory()
+    data = bytes(range(1, 251)) * 40
+    memory.write(0x1FF0, data)
+    assert memory.read(0x1FF0, len(data)) == data
+    assert memory.read(0x1FEF, 2) == b"\0\x01"
+    memory.store(0x5FFF, b"\xaa\xbb")
+    assert memory.read(0x5FFF, 2) == b"\xaa\xbb"
+    memory.write_u64(0x8FFC, 0x0102030405060708)
+    assert memory.read(0x8FFC, 8) == bytes([8, 7, 6, 5, 4, 3, 2, 1])
+    assert memory.read_u64(0x8FFC) == 0x0102030405060708
+
+
+def test_snapshots_compare_content() -> None:
+    one, two = Memory(), Memory()
+    one.write(0x1000, b"abc")
+    two.write(0x1000, b"ab")
+    assert one.snapshot() != two.snapshot()
+    two.store(0x1002, b"c")
+    two.store(0x9000, b"\0")
+    assert one.snapshot() == two.snapshot()
+
+
+@pytest.mark.spec("RMEM-001")
+@pytest.mark.parametrize("method", ["write", "store"])
+def test_restricted_bytes_are_dropped_and_read_as_ones(method: str) -> None:
+    memory = Memory(smrr=[(0x1004, 0x1008), (0x100A, 0x100B)])
+    getattr(memory, method)(0x1000, bytes(range(16)))
+    expected = bytearray(range(16))
+    expected[4:8] = b"\xff" * 4
+    expected[10] = 0xFF
+    assert memory.read(0x1000, 16) == expected
+    memory.smrr = ()
+    assert memory.read(0x1004, 4) == bytes(4)
+
+
+@pytest.mark.spec("OSR-007")
+def test_observer_sees_every_store_also_to_one_address() -> None:
+    seen: list[tuple[int, bytes]] = []
+    memory = Memory(mmio=[(0x8000, 0x9000)], observer=lambda at, data: seen.append((at, data)))
+    output = Output(memory, profile=FULL)
+    registers = RegisterFile(ctl=CTL.encode(TraceEn=1), output_base=0x8000, output_mask_ptrs=0x7F)
+    assert output.enable(registers) is OK
+    for n in range(5):
+        assert output.write(bytes([n]) * 64) is OK
+    assert seen == [(0x8000 + 64 * (n % 2), bytes([n]) * 64) for n in range(5)]
+    assert memory.snapshot() == {}
+
+
+def test_observer_does_not_see_what_software_writes() -> None:
+    seen: list[int] = []
+    memory = Memory(observer=lambda at, data: seen.append(at))
+    memory.write(0x1000, b"abc")
+    assert seen == []
+
+
+@pytest.mark.spec("RMEM-004")
+def test_the_apic_page_gives_no_error() -> None:
+    seen = bytearray()
+    memory = Memory(mmio=[(0xFEE0_0000, 0xFEE0_1000)], observer=lambda at, data: seen.extend(data))
+    output = Output(memory, profile=FULL, smrr_policy="error")
+    write_table(memory, 0x1000, [Entry(0xFEE0_0000), Entry(0x1000, end=True)])
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    assert output.write(b"x" * 5000) is OK
+    assert seen == b"x" * 5000
+
+
+@pytest.mark.spec("RMEM-001")
+def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
+    memory = Memory(smrr=[(0x10100, 0x10200)])
+    output = Output(memory, profile=FULL)
+    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x20000), Entry(0x1000, end=True)])
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    stream = bytes(n % 251 for n in range(8192))
+    assert output.write(stream[:5000]) is OK
+    assert output.write(stream[5000:]) is OK
+    assert memory.read(0x10000, 0x100) == stream[:0x100]
+    assert memory.read(0x10100, 0x100) == b"\xff" * 0x100
+    assert memory.read(0x10200, 0xE00) == stream[0x200:0x1000]
+    assert memory.read(0x20000, 0x1000) == stream[0x1000:]
+
+
+@pytest.mark.spec("RMEM-002")
+@pytest.mark.parametrize("step", [1, 7, 256, 5000])
+def test_or_it_is_an_error_when_the_pointer_gets_there(step: int) -> None:
+    memory = Memory(smrr=[(0x10100, 0x10200)])
+    output = Output(memory, profile=FULL, smrr_policy="error")
+    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x1000, end=True)])
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    written = 0
+    while True:
+        result = output.write(b"y" * step)
+        written += step - result.lost
+        if result is not OK:
+            break
+    assert result.error is not None
+    assert "0x10100" in result.error
+    assert written == 0x100
+    assert memory.read(0x10000, 0x100) == b"y" * 0x100
+    assert output.msrs() == (0x1000, 0x100 << 32 | 0x7F)
+
+
+def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
+    memory = Memory(smrr=[(0x8000, 0x8010)])
+    output = Output(memory, profile=FULL, smrr_policy="error")
+    registers = RegisterFile(ctl=1, output_base=0x8000, output_mask_ptrs=0xFF)
+    assert output.enable(registers).error is not None
+    registers.output_mask_ptrs = 0x10 << 32 | 0xFF
+    assert output.enable(registers) is OK
+    # The range is circular: after its end the pointer is at its base again.
+    result = output.write(b"z" * 0xF8)
+    assert result.error is not None
+    assert result.lost == 8
+
+
+@pytest.mark.spec("RMEM-003")
+@pytest.mark.parametrize("policy", ["drop", "error"])
+def test_a_table_entry_in_restricted_memory_is_an_error(policy: str) -> None:
+    memory = Memory()
+    output = Output(memory, profile=FULL, smrr_policy="drop" if policy == "drop" else "error")
+    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x20000), Entry(0x1000, end=True)])
+    memory.smrr = ((0x1008, 0x1010),)
+    assert output.enable(RegisterFile(ctl=TOPA, output_base=0x1000)) is OK
+    assert output.write(b"x" * 4095) is OK
+    result = output.write(b"abc")
+    assert result.lost == 2
+    assert result.error is not None
+    assert "0x1008" in result.error
+    assert output.msrs() == (0x1000, 1 << 7 | 0x7F)
+
+
+@pytest.mark.spec("RMEM-005")
+def test_a_change_of_the_ranges_is_noticed_at_enable() -> None:
+    memory = Memory()
+    output = Output(memory, profile=FULL, smrr_policy="error")
+    write_table(memory, 0x1000, [Entry(0x10000), Entry(0x1000, end=True)])
+    registers = RegisterFile(ctl=TOPA, output_base=0x1000)
+    assert output.enable(registers) is OK
+    assert output.write(b"x" * 16) is OK
+    memory.smrr = ((0x10020, 0x10021),)
+    output.disable()
+    registers.output_base, registers.output_mask_ptrs = output.msrs()
+    assert output.enable(registers) is OK
+    assert output.write(b"x" * 17).lost == 1

@@ -1,0 +1,331 @@
+"""Output through Tables of Physical Addresses (section 33.2.7.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from rtit.registers import BROADWELL, CTL, FULL, Profile, RegisterFile
+from rtit.unit.memory import Memory
+from rtit.unit.output import OK, Output, OutputResult, Scheme
+from rtit.unit.topa import Entry, write_table
+
+TOPA = CTL.encode(TraceEn=1, ToPA=1)
+TABLE, OTHER = 0x1000, 0x3000
+A, B, C = 0x10000, 0x20000, 0x40000
+K = 1024
+
+
+def start(
+    entries: list[Entry | int],
+    *,
+    index: int = 0,
+    offset: int = 0,
+    profile: Profile = FULL,
+    follow: Literal["eager", "lazy"] = "eager",
+) -> tuple[Output, Memory]:
+    memory = Memory()
+    write_table(memory, TABLE, entries)
+    output = Output(memory, profile=profile, follow=follow)
+    assert output.enable(registers(index, offset)) is OK
+    return output, memory
+
+
+def registers(index: int = 0, offset: int = 0, base: int = TABLE) -> RegisterFile:
+    return RegisterFile(
+        ctl=TOPA, output_base=base, output_mask_ptrs=offset << 32 | index << 7 | 0x7F
+    )
+
+
+def pointers(output: Output) -> tuple[int, int, int]:
+    """(table base, entry index, output offset) as the MSRs give them."""
+    base, value = output.msrs()
+    assert value & 0x7F == 0x7F
+    return base, value >> 7 & 0x1FF_FFFF, value >> 32
+
+
+def stream(size: int) -> bytes:
+    return bytes(n * 7 % 251 + 1 for n in range(size))
+
+
+@pytest.mark.spec("TOPA-001", "MSRCTL-011")
+@pytest.mark.parametrize(
+    ("fields", "scheme"),
+    [
+        ({"ToPA": 1}, Scheme.TOPA),
+        ({"ToPA": 0}, Scheme.SINGLE_RANGE),
+        ({"ToPA": 1, "FabricEn": 1}, Scheme.FABRIC),
+        ({"ToPA": 0, "FabricEn": 1}, Scheme.FABRIC),
+    ],
+)
+def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: Scheme) -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A)])
+    output = Output(memory, profile=FULL, fabric=lambda data: None)
+    values = registers()
+    values.ctl = CTL.encode(TraceEn=1, **fields)
+    assert output.enable(values) is OK
+    assert output.state.scheme == scheme
+
+
+@pytest.mark.spec("TOPA-012")
+@pytest.mark.parametrize("code", range(16))
+def test_size_encodings(code: int) -> None:
+    size = 4 * K << code
+    assert Entry(0x8000_0000, size).encode() == 0x8000_0000 | code << 6
+    memory = Memory()
+    write_table(memory, TABLE, [0x8000_0000 | code << 6, Entry(B)])
+    output = Output(memory, profile=FULL)
+    assert output.enable(registers(0, size - 1)) is OK
+    assert output.write(b"ab") is OK
+    assert memory.read(0x8000_0000 + size - 1, 1) == b"a"
+    assert memory.read(B, 1) == b"b"
+
+
+@pytest.mark.spec("TOPA-012")
+@pytest.mark.parametrize("code", range(16))
+def test_size_is_ignored_in_an_end_entry(code: int) -> None:
+    output, _ = start([Entry(A), TABLE | 1 | code << 6])
+    assert output.write(b"x" * 4 * K) is OK
+    assert pointers(output) == (TABLE, 0, 0)
+
+
+@pytest.mark.spec("TOPA-011")
+def test_entry_bits() -> None:
+    assert Entry(A, end=True).encode() == A | 1
+    assert Entry(A, interrupt=True).encode() == A | 4
+    assert Entry(A, stop=True).encode() == A | 16
+    assert Entry.decode(A | 4 | 16 | 2 << 6) == Entry(A, 16 * K, interrupt=True, stop=True)
+    for bad in (Entry(A, 3 * K), Entry(A, 2 * K), Entry(A, 256 << 20), Entry(A + 1)):
+        with pytest.raises(ValueError, match="ToPA"):
+            bad.encode()
+
+
+@pytest.mark.spec("TOPA-003", "TOPA-005", "MSROMP-003")
+def test_start_at_an_entry_and_an_offset() -> None:
+    output, memory = start([Entry(A), Entry(B), Entry(C, 8 * K)], index=2, offset=0x100)
+    assert output.write(b"abc") is OK
+    assert memory.read(C + 0x100, 3) == b"abc"
+    assert pointers(output) == (TABLE, 2, 0x103)
+
+
+@pytest.mark.spec("MSROMP-003", "MSROMP-004")
+@pytest.mark.parametrize("index", [0, 1, 511, (1 << 25) - 1])
+def test_entry_index(index: int) -> None:
+    memory = Memory()
+    memory.write_u64(TABLE + 8 * index, Entry(B).encode())
+    output = Output(memory, profile=FULL)
+    assert output.enable(registers(index)) is OK
+    output.write(b"q")
+    assert memory.read(B, 1) == b"q"
+    assert pointers(output) == (TABLE, index, 1)
+
+
+@pytest.mark.spec("TOPA-002", "CPUID-024")
+@pytest.mark.parametrize("step", [1, 3, 1000, 4096, 20 * K])
+def test_regions_are_one_stream(step: int) -> None:
+    output, memory = start([Entry(A), Entry(C, 8 * K), Entry(B), Entry(TABLE, end=True)])
+    data = stream(16 * K)
+    for at in range(0, len(data), step):
+        assert output.write(data[at : at + step]) is OK
+    assert memory.read(A, 4 * K) + memory.read(C, 8 * K) + memory.read(B, 4 * K) == data
+    assert pointers(output) == (TABLE, 0, 0)
+    output.write(b"again")
+    assert memory.read(A, 6) == b"again" + data[5:6]
+
+
+@pytest.mark.spec("TOPA-006", "TOPA-004")
+def test_a_region_is_filled_by_its_last_byte() -> None:
+    output, _ = start([Entry(A), Entry(B), Entry(TABLE, end=True)])
+    assert output.write(b"x" * 4095) is OK
+    assert pointers(output) == (TABLE, 0, 4095)
+    assert output.write(b"x") is OK
+    assert pointers(output) == (TABLE, 1, 0)
+    output.disable()
+    assert pointers(output) == (TABLE, 1, 0)
+
+
+@pytest.mark.spec("TOPA-007", "MSROBS-005")
+@pytest.mark.parametrize("follow", ["eager", "lazy"])
+def test_end_leads_to_another_table(follow: Literal["eager", "lazy"]) -> None:
+    output, memory = start([Entry(A), Entry(OTHER, end=True)], follow=follow)
+    write_table(memory, OTHER, [Entry(B), Entry(TABLE, end=True)])
+    assert output.write(b"x" * 4 * K) is OK
+    assert pointers(output) == ((OTHER, 0, 0) if follow == "eager" else (TABLE, 1, 0))
+    assert output.write(b"y") is OK
+    assert pointers(output) == (OTHER, 0, 1)
+    assert memory.read(B, 1) == b"y"
+    assert output.write(b"y" * 4 * K) is OK
+    assert pointers(output) == (TABLE, 0, 1)
+    assert memory.read(A, 2) == b"yx"
+
+
+def test_an_empty_write_moves_nothing() -> None:
+    output, _ = start([Entry(A), Entry(OTHER, end=True)], follow="lazy")
+    output.write(b"x" * 4 * K)
+    before = output.snapshot()
+    assert output.write(b"") is OK
+    assert output.state == before
+
+
+def test_enabling_at_an_end_entry_follows_it() -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A), Entry(OTHER, end=True)])
+    write_table(memory, OTHER, [Entry(B)])
+    output = Output(memory, profile=FULL)
+    assert output.enable(registers(1, 0x55)) is OK
+    assert pointers(output) == (OTHER, 0, 0)
+
+
+@pytest.mark.spec("TOPA-009")
+@pytest.mark.parametrize("follow", ["eager", "lazy"])
+def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", "lazy"]) -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A)])
+    memory.write_u64(TABLE + 0xFFFFFF8, Entry(B).encode())
+    output = Output(memory, profile=FULL, follow=follow)
+    assert output.enable(registers(0xFFFFFF8 >> 3, 4094)) is OK
+    assert output.write(b"abcd") is OK
+    assert memory.read(B + 4094, 2) == b"ab"
+    assert memory.read(A, 2) == b"cd"
+    assert pointers(output) == (TABLE, 0, 2)
+
+
+@pytest.mark.spec("TSTP-003", "TOPA-008")
+@pytest.mark.parametrize("step", [1, 5, 9000])
+def test_stop_ends_output_with_the_last_byte(step: int) -> None:
+    output, memory = start([Entry(A), Entry(C, 8 * K, stop=True), Entry(B)])
+    data = stream(14 * K)
+    done = 0
+    result = OK
+    while result is OK:
+        part = data[done : done + step]
+        result = output.write(part)
+        done += len(part) - result.lost
+    assert result == OutputResult(lost=result.lost, stopped=True)
+    assert done == 12 * K
+    assert memory.read(A, 4 * K) + memory.read(C, 8 * K) == data[: 12 * K]
+    assert memory.read(B, 1) == b"\0"
+    assert pointers(output) == (TABLE, 1, 8 * K)
+    assert output.write(b"more") == OutputResult(lost=4, stopped=True)
+    output.disable()
+    assert pointers(output) == (TABLE, 1, 8 * K)
+
+
+@pytest.mark.spec("TSTP-004")
+def test_enabling_where_a_stop_left_off_is_an_error() -> None:
+    output, memory = start([Entry(A, stop=True)])
+    assert output.write(b"x" * 4 * K).stopped
+    values = RegisterFile(TOPA, 0, *output.msrs())
+    output = Output(memory, profile=FULL)
+    error = output.enable(values).error
+    assert error is not None
+    assert "OutputOffset 0x1000" in error
+
+
+@pytest.mark.parametrize("follow", ["eager", "lazy"])
+def test_int_gives_a_pmi_when_the_region_is_filled(follow: Literal["eager", "lazy"]) -> None:
+    output, _ = start([Entry(A, interrupt=True), Entry(B), Entry(TABLE, end=True)], follow=follow)
+    assert output.write(b"x" * 4095) is OK
+    assert output.write(b"xy") == OutputResult(pmi=True)
+    assert output.write(b"x" * 4094) is OK
+    assert output.write(b"x") is OK
+    assert output.write(b"x" * 12 * K) == OutputResult(pmi=True)
+
+
+def test_stop_and_int_come_together() -> None:
+    output, _ = start([Entry(A, interrupt=True, stop=True), Entry(B)])
+    assert output.write(b"x" * 5000) == OutputResult(5000 - 4096, stopped=True, pmi=True)
+
+
+@pytest.mark.spec("CPUID-025", "TOPA-014")
+@pytest.mark.parametrize("flags", [{}, {"interrupt": True}, {"stop": True}])
+def test_single_entry_table(flags: dict[str, bool]) -> None:
+    table: list[Entry | int] = [Entry(A, **flags), Entry(TABLE, end=True)]
+    output, memory = start(table, profile=BROADWELL)
+    result = output.write(b"x" * 4096 + b"y")
+    assert result.error is None
+    assert result.stopped == ("stop" in flags)
+    assert result.pmi == ("interrupt" in flags)
+    assert memory.read(A, 1) == (b"x" if "stop" in flags else b"y")
+
+
+@pytest.mark.spec("TPMI-009", "CPUID-025")
+@pytest.mark.parametrize("margin", [0, 1, 512, 4095])
+def test_single_entry_pmi_comes_early(margin: int) -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(TABLE, end=True)])
+    output = Output(memory, profile=BROADWELL, pmi_margin=margin)
+    assert output.enable(registers()) is OK
+    for _ in range(2):
+        assert output.write(b"x" * (4096 - margin - 1)) is OK
+        assert output.write(b"x") == OutputResult(pmi=True)
+        assert output.write(b"x" * margin) is OK
+        assert pointers(output) == (TABLE, 0, 0)
+
+
+@pytest.mark.parametrize("offset", [4096 - 512, 4000])
+def test_a_start_past_the_early_point_still_gives_a_pmi(offset: int) -> None:
+    table: list[Entry | int] = [Entry(A, interrupt=True), Entry(TABLE, end=True)]
+    output, _ = start(table, offset=offset, profile=BROADWELL)
+    assert output.write(b"x" * (4095 - offset)) is OK
+    assert output.write(b"x") == OutputResult(pmi=True)
+
+
+@pytest.mark.spec("TPMI-010")
+def test_single_entry_without_stop_overwrites_the_top() -> None:
+    output, memory = start([Entry(A), Entry(TABLE, end=True)], profile=BROADWELL)
+    assert output.write(b"old" + b"." * 4093 + b"new") is OK
+    assert memory.read(A, 3) == b"new"
+    output, memory = start([Entry(A, stop=True), Entry(TABLE, end=True)], profile=BROADWELL)
+    assert output.write(b"old" + b"." * 4093 + b"new").lost == 3
+    assert memory.read(A, 3) == b"old"
+
+
+@pytest.mark.spec("TPMI-011")
+@pytest.mark.parametrize("grow", ["append", "new table", "circular"])
+def test_tables_edited_while_disabled_are_honoured(grow: str) -> None:
+    """The handler of Table 33-4: INT at entry 0, more room is made while tracing is off."""
+    output, memory = start([Entry(A, interrupt=True), Entry(B), 0])
+    assert output.write(b"1" * 4096).pmi
+    output.disable()
+    values = RegisterFile(TOPA, 0, *output.msrs())
+    if grow == "append":
+        write_table(memory, TABLE + 16, [Entry(C), Entry(TABLE, end=True)])
+    elif grow == "new table":
+        write_table(memory, OTHER, [Entry(C), Entry(OTHER, end=True)])
+        write_table(memory, TABLE + 16, [Entry(OTHER, end=True)])
+    else:
+        write_table(memory, TABLE, [Entry(C)])
+        write_table(memory, TABLE + 16, [Entry(TABLE, end=True)])
+    assert output.enable(values) is OK
+    assert output.write(b"2" * 4096 + b"3" * 10) is OK
+    assert memory.read(A, 4096) == b"1" * 4096
+    assert memory.read(B, 4096) == b"2" * 4096
+    assert memory.read(C, 10) == b"3" * 10
+
+
+def test_restoring_a_snapshot_goes_back_to_its_region() -> None:
+    output, memory = start([Entry(A), Entry(B), Entry(TABLE, end=True)])
+    output.write(b"abc")
+    saved = output.snapshot()
+    output.write(b"x" * 4096)
+    output.write(b"y")
+    output.restore(saved)
+    output.write(b"def")
+    assert memory.read(A, 7) == b"abcdefx"
+    assert memory.read(B, 5) == b"xxxy\0"
+
+
+@pytest.mark.spec("TOPA-015")
+def test_stores_go_straight_to_physical_memory() -> None:
+    seen: list[tuple[int, bytes]] = []
+    memory = Memory(observer=lambda at, data: seen.append((at, data)))
+    write_table(memory, TABLE, [Entry(A), Entry(B)])
+    output = Output(memory, profile=replace(FULL, maxphyaddr=36))
+    output.enable(registers(0, 4094))
+    output.write(b"abc")
+    output.write(b"d")
+    assert seen == [(A + 4094, b"ab"), (B, b"c"), (B + 1, b"d")]

@@ -1,0 +1,183 @@
+"""Operational errors of ToPA output: each is raised when the bad entry becomes current."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from rtit.registers import BROADWELL, CTL, FULL, Msr, Profile, RegisterFile, wrmsr
+from rtit.unit.memory import Memory
+from rtit.unit.output import OK, Output
+from rtit.unit.topa import Entry, write_table
+
+TABLE = 0x1000
+A, B = 0x10000, 0x20000
+MEGA = 1 << 20
+
+
+def start(
+    entries: list[Entry | int],
+    *,
+    base: int = TABLE,
+    index: int = 0,
+    offset: int = 0,
+    profile: Profile = FULL,
+) -> tuple[Output, str | None]:
+    memory = Memory()
+    write_table(memory, base, entries)
+    output = Output(memory, profile=profile)
+    registers = RegisterFile(
+        ctl=CTL.encode(TraceEn=1, ToPA=1),
+        output_base=base,
+        output_mask_ptrs=offset << 32 | index << 7 | 0x7F,
+    )
+    return output, output.enable(registers).error
+
+
+def bad_entry(value: int, profile: Profile = FULL) -> str:
+    """`value` as entry 0, and behind two regions: the same error, there 8192 bytes later."""
+    _, first = start([value], profile=profile)
+    output, error = start([Entry(A), Entry(B), value], profile=profile)
+    assert error is None
+    assert output.write(b"x" * 8191) is OK
+    result = output.write(b"xyz")
+    assert result.lost == 2
+    assert result.error is not None
+    assert first is not None
+    assert result.error.replace("entry 2", "entry 0") == first
+    assert output.msrs() == (TABLE, 2 << 7 | 0x7F)
+    assert output.write(b"1") == (1, False, result.error, False)
+    return result.error
+
+
+@pytest.mark.spec("TERR-001", "TOPA-011")
+@pytest.mark.parametrize("bit", [1, 3, 5, 10, 11])
+def test_reserved_bits(bit: int) -> None:
+    assert f"{1 << bit:#x}" in bad_entry(A | 1 << bit)
+
+
+@pytest.mark.spec("TERR-002")
+@pytest.mark.parametrize("base", [0x1080, 0x1100, 0x1200, 0x1400, 0x1800, 0x1F80])
+def test_table_base_from_the_msr(base: int) -> None:
+    _, error = start([Entry(A)], base=base)
+    assert error is not None
+    assert f"{base:#x}" in error
+
+
+@pytest.mark.spec("MSROBS-003")
+def test_table_base_is_accepted_by_wrmsr_and_refused_at_enable() -> None:
+    registers = RegisterFile()
+    for bit in range(7, 12):
+        wrmsr(registers, Msr.OUTPUT_BASE, 0x8000 | 1 << bit, profile=FULL)
+        wrmsr(registers, Msr.CTL, 0x101, profile=FULL)
+        assert Output(Memory(), profile=FULL).enable(registers).error is not None
+        wrmsr(registers, Msr.CTL, 0, profile=FULL)
+
+
+@pytest.mark.spec("TERR-002")
+@pytest.mark.parametrize("bit", [10, 11])
+def test_table_base_from_an_end_entry(bit: int) -> None:
+    """Of bits 11:0 only 11:10 can misalign it: 9:6 are the ignored size."""
+    output, _ = start([Entry(A), 0x5000 | 1 << bit | 1])
+    result = output.write(b"x" * 4097)
+    assert result.lost == 1
+    assert result.error is not None
+
+
+@pytest.mark.spec("TERR-003", "TOPA-013")
+@pytest.mark.parametrize("bit", range(12, 21))
+def test_a_region_aligned_below_its_size(bit: int) -> None:
+    assert "aligned" in bad_entry(4 * MEGA | 1 << bit | 9 << 6)
+
+
+@pytest.mark.spec("TOPA-013")
+@pytest.mark.parametrize("code", range(16))
+def test_a_region_aligned_to_its_size(code: int) -> None:
+    assert start([(0x1000 << code) | code << 6])[1] is None
+
+
+@pytest.mark.spec("TERR-004")
+@pytest.mark.parametrize("maxphyaddr", [36, 39, 46, 52])
+def test_address_bits_beyond_maxphyaddr(maxphyaddr: int) -> None:
+    profile = replace(FULL, maxphyaddr=maxphyaddr)
+    assert start([1 << (maxphyaddr - 1)], profile=profile)[1] is None
+    for bit in range(maxphyaddr, 64):
+        assert "MAXPHYADDR" in bad_entry(1 << bit, profile)
+        output, _ = start([Entry(A), 1 << bit | TABLE | 1], profile=profile)
+        assert output.write(b"x" * 4096).error is not None
+
+
+@pytest.mark.spec("TERR-005", "MSROMP-008")
+@pytest.mark.parametrize("code", [0, 3, 15])
+def test_output_offset_beyond_the_region(code: int) -> None:
+    size = 4096 << code
+    assert start([code << 6], offset=size - 1)[1] is None
+    for offset in (size, size + 1, 0xFFFF_FFFF):
+        _, error = start([code << 6], offset=offset)
+        assert error is not None
+        assert f"{offset:#x}" in error
+
+
+@pytest.mark.spec("TERR-006")
+@pytest.mark.parametrize("bits", [4, 16, 20])
+def test_end_with_int_or_stop(bits: int) -> None:
+    assert "END with INT or STOP" in bad_entry(TABLE | 1 | bits)
+
+
+@pytest.mark.spec("TERR-007")
+def test_end_in_entry_0() -> None:
+    _, error = start([Entry(TABLE, end=True)])
+    assert error == "ToPA entry 0 has END"
+
+
+@pytest.mark.spec("TERR-007")
+def test_end_in_entry_0_of_the_next_table() -> None:
+    output, _ = start([Entry(A), Entry(0x8000, end=True)])
+    write_table(output.memory, 0x8000, [Entry(TABLE, end=True)])
+    result = output.write(b"x" * 4096)
+    assert result.error == "ToPA entry 0 has END"
+    assert result.lost == 0
+    assert output.msrs() == (0x8000, 0x7F)
+
+
+@pytest.mark.spec("TERR-008", "CPUID-025")
+def test_single_entry_processor_with_two_regions() -> None:
+    output, error = start([Entry(A), Entry(B), Entry(TABLE, end=True)], profile=BROADWELL)
+    assert error is None
+    result = output.write(b"x" * 4097)
+    assert result.lost == 1
+    assert result.error is not None
+    assert "no END" in result.error
+    assert output.msrs() == (TABLE, 1 << 7 | 0x7F)
+
+
+@pytest.mark.spec("TERR-009", "CPUID-025")
+def test_single_entry_processor_with_an_end_elsewhere() -> None:
+    output, error = start([Entry(A), Entry(0x5000, end=True)], profile=BROADWELL)
+    assert error is None
+    result = output.write(b"x" * 4096)
+    assert result.error is not None
+    assert "0x5000" in result.error
+
+
+def test_single_entry_processor_started_beyond_its_table() -> None:
+    table: list[Entry | int] = [Entry(A), Entry(TABLE, end=True), Entry(TABLE, end=True), Entry(B)]
+    assert start(table, index=1, profile=BROADWELL)[1] is None
+    assert start(table, index=2, profile=BROADWELL)[1] is not None
+    assert start(table, index=3, profile=BROADWELL)[1] is not None
+
+
+@pytest.mark.parametrize("follow", ["eager", "lazy"])
+def test_lazy_output_meets_the_error_with_the_next_byte(follow: Literal["eager", "lazy"]) -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(B).encode() | 2])
+    output = Output(memory, profile=FULL, follow=follow)
+    output.enable(RegisterFile(ctl=0x101, output_base=TABLE))
+    result = output.write(b"x" * 4096)
+    assert result.pmi
+    assert (result.error is not None) == (follow == "eager")
+    result = output.write(b"y")
+    assert result.lost == 1
+    assert result.error is not None

@@ -1,0 +1,135 @@
+"""CPUID leaves of the profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rtit.registers import BROADWELL, FULL, LEAVES, PROFILES, SKYLAKE, Leaf, Profile
+
+
+@pytest.mark.spec("CPUID-001")
+def test_pt_is_bit_25_of_leaf_7() -> None:
+    assert FULL.cpuid(7).ebx >> 25 & 1 == 1
+    without = replace(FULL, pt=False)
+    assert without.cpuid(7).ebx >> 25 & 1 == 0
+    assert without.cpuid(0x14) == Leaf()
+    assert without.cpuid(0x14, 1) == Leaf()
+
+
+@pytest.mark.spec("CPUID-002")
+def test_highest_subleaf() -> None:
+    assert FULL.cpuid(0x14).eax == 1
+    assert SKYLAKE.cpuid(0x14).eax == 1
+    assert BROADWELL.cpuid(0x14).eax == 0
+    assert BROADWELL.cpuid(0x14, 1) == Leaf()
+    assert FULL.cpuid(0x14, 2) == Leaf()
+
+
+@pytest.mark.spec("CPUID-021", "CPUID-028", "CPUID-030", "CPUID-032", "CPUID-036")
+def test_reserved_bits_read_zero() -> None:
+    leaf = FULL.cpuid(0x14)
+    assert leaf.ebx == 0x1FF
+    assert leaf.ecx == 0x8000_000F
+    assert leaf.edx == 0
+    leaf = FULL.cpuid(0x14, 1)
+    assert leaf.eax & 0xFFF8 == 0
+    assert (leaf.ecx, leaf.edx) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("output", "bit", "capability"),
+    [
+        ("ebx", 0, "cr3_filtering"),
+        ("ebx", 1, "psb_cyc"),
+        ("ebx", 2, "ip_filtering"),
+        ("ebx", 3, "mtc"),
+        ("ebx", 4, "ptwrite"),
+        ("ebx", 5, "power_events"),
+        ("ebx", 6, "preservation"),
+        ("ebx", 7, "event_trace"),
+        ("ebx", 8, "tnt_disable"),
+        ("ecx", 0, "topa"),
+        ("ecx", 1, "multi_entry"),
+        ("ecx", 2, "single_range"),
+        ("ecx", 3, "fabric"),
+        ("ecx", 31, "lip"),
+    ],
+)
+def test_capability_bits(output: str, bit: int, capability: str) -> None:
+    on = getattr(FULL.cpuid(0x14), output)
+    change: dict[str, Any] = {capability: False}
+    off = getattr(replace(FULL, **change).cpuid(0x14), output)
+    assert on ^ off == 1 << bit
+
+
+@pytest.mark.spec("CPUID-031")
+@pytest.mark.parametrize("ranges", range(1, 5))
+def test_range_count(ranges: int) -> None:
+    assert replace(FULL, ranges=ranges).cpuid(0x14, 1).eax & 7 == ranges
+
+
+@pytest.mark.spec("CPUID-033", "CPUID-034", "CPUID-035")
+def test_bitmaps() -> None:
+    profile = replace(FULL, mtc_periods=0x249, cyc_thresholds=0x3FFF, psb_periods=0x3F)
+    leaf = profile.cpuid(0x14, 1)
+    assert leaf.eax >> 16 == 0x249
+    assert leaf.ebx == 0x003F_3FFF
+
+
+@pytest.mark.spec("CPUID-038")
+def test_models_where_lbr_and_pt_exclude_each_other() -> None:
+    for model in range(256):
+        profile = replace(FULL, family=6, model=model)
+        assert profile.lbr_exclusive == (model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E))
+    assert not replace(FULL, family=15, model=0x3D).lbr_exclusive
+
+
+def test_real_dumps() -> None:
+    assert SKYLAKE.cpuid(1).eax == 0x506E3
+    assert (SKYLAKE.family, SKYLAKE.model, SKYLAKE.stepping) == (6, 0x5E, 3)
+    assert SKYLAKE.cpuid(0x14) == (1, 0xF, 7, 0)
+    assert SKYLAKE.cpuid(0x14, 1) == (0x0249_0002, 0x003F_3FFF, 0, 0)
+    assert SKYLAKE.cpuid(0x80000008).eax == 0x3027
+    assert BROADWELL.cpuid(1).eax == 0x406F1
+    assert BROADWELL.cpuid(0x14) == (0, 1, 1, 0)
+    assert BROADWELL.maxphyaddr == 46
+
+
+def test_text_form() -> None:
+    assert SKYLAKE.cpuid_text == "GenuineIntel,6,94,3"
+
+
+def test_clock_of_the_model() -> None:
+    assert FULL.cpuid(0x15) == (2, 80, 25_000_000, 0)
+    assert FULL.tsc_hz == 1_000_000_000
+    assert SKYLAKE.tsc_hz is None
+    assert FULL.cpuid(0x80000007).edx == 1 << 8
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_leaves_and_profile_are_two_forms_of_one_thing(profile: Profile) -> None:
+    leaves = {key: profile.cpuid(*key) for key in LEAVES}
+    again = Profile.from_cpuid(
+        profile.name,
+        leaves,
+        vmx_tracing=profile.vmx_tracing,
+        branchen_must_be_set=profile.branchen_must_be_set,
+    )
+    assert again == profile
+
+
+@pytest.mark.parametrize(
+    "change", [{"ranges": 5}, {"ranges": 0}, {"maxphyaddr": 53}, {"linear_width": 40}]
+)
+def test_contradictions_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"ranges|MAXPHYADDR|bits"):
+        replace(FULL, **change)
+
+
+def test_sources_name_attributes() -> None:
+    for profile in PROFILES.values():
+        for name in profile.sources:
+            assert hasattr(profile, name)

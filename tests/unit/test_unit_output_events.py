@@ -1,0 +1,155 @@
+"""What the unit makes of its output: flush, ToPA STOP, errors in mid-trace, PMIs (sections
+33.2.7.2, 33.3.3, 33.3.10).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.packets import packets
+from rtit.processor import Processor
+from rtit.registers import CTL, STATUS, Msr
+from rtit.unit import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI, Memory
+from rtit.unit.memory import Observer
+from rtit.unit.topa import Entry, write_table
+
+TABLE = 0x10_0000
+REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
+
+
+def topa(*entries: Entry | int, observer: Observer | None = None, **ctl: int) -> Processor:
+    cpu = Processor(memory=Memory(observer=observer))
+    write_table(cpu.unit.output.memory, TABLE, entries)
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    fields = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5} | ctl
+    cpu.wrmsr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
+    return cpu
+
+
+def fill(cpu: Processor, count: int) -> None:
+    """`count` TIPs of 3 bytes."""
+    for index in range(count):
+        cpu.indirect_jump(0x1000, 0x1000 + 2 * index)
+
+
+def status(cpu: Processor) -> dict[str, int]:
+    return dict(STATUS.decode(cpu.rdmsr(Msr.STATUS)))
+
+
+@pytest.mark.spec("TRCEN-003", "TRCEN-005")
+def test_clearing_traceen_delivers_everything() -> None:
+    cpu = topa(Entry(REGIONS[0]), Entry(TABLE, end=True))
+    memory = cpu.unit.output.memory
+    cpu.conditional(0x1000, 0x1002, 0x1010, True)
+    assert memory.read(REGIONS[0], 4096).rstrip(b"\0")[-3:] == bytes.fromhex("310010")
+    cpu.wrmsr(Msr.CTL, 0, ip=0x1010)
+    written = memory.read(REGIONS[0], cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32)
+    assert [p.name for p in packets(written)][-3:] == ["TNT", "FUP", "TIP.PGD"]
+    assert cpu.rdmsr(Msr.OUTPUT_BASE) == TABLE
+
+
+@pytest.mark.spec("TRCEN-006", "TPMI-001")
+def test_a_region_that_the_flush_fills() -> None:
+    cpu = topa(Entry(REGIONS[0], interrupt=True), Entry(REGIONS[1]), Entry(TABLE, end=True))
+    while cpu.unit.output.state.output_offset < 4094:
+        fill(cpu, 1)
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    cpu.wrmsr(Msr.CTL, 0)
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
+
+
+@pytest.mark.spec("TPMI-001", "TPMI-006", "MSRSTS-012")
+@pytest.mark.parametrize("inject", [0, 1])
+def test_pmi(inject: int) -> None:
+    cpu = topa(
+        Entry(REGIONS[0], interrupt=True),
+        Entry(REGIONS[1]),
+        Entry(TABLE, end=True),
+        InjectPsbPmiOnEnable=inject,
+    )
+    seen: list[int] = []
+    cpu.unit.on_pmi = lambda: seen.append(1)
+    fill(cpu, 1300)
+    assert not seen
+    fill(cpu, 100)
+    assert seen == [1]
+    assert status(cpu)["PendTopaPMI"] == inject
+    assert status(cpu)["TriggerEn"] == 1
+    cpu.wrmsr(Msr.CTL, 0)
+    assert status(cpu)["PendTopaPMI"] == inject
+
+
+@pytest.mark.spec("MSRSTS-008", "EN-005", "EN-006")
+def test_topa_stop_ends_without_a_packet() -> None:
+    cpu = topa(Entry(REGIONS[0], stop=True), Entry(TABLE, end=True))
+    fill(cpu, 2000)
+    assert status(cpu) | {"PacketByteCnt": 0} == {
+        "FilterEn": 1,
+        "ContextEn": 1,
+        "TriggerEn": 0,
+        "Error": 0,
+        "Stopped": 1,
+        "PendPSB": 0,
+        "PendTopaPMI": 0,
+        "PacketByteCnt": 0,
+    }
+    assert status(cpu)["PacketByteCnt"] == 4096
+    region = cpu.unit.output.memory.read(REGIONS[0], 4096)
+    assert not {"TIP.PGD", "TraceStop"} & {p.name for p in packets(region)}
+    cpu.wrmsr(Msr.CTL, 0)
+    assert cpu.unit.output.memory.read(REGIONS[0], 4096) == region
+    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == 4096
+    assert cpu.unit.stopped
+
+
+@pytest.mark.spec("OPERR-002", "OPERR-003", "OPERR-004", "MSRSTS-007")
+def test_error_in_mid_trace() -> None:
+    cpu = topa(Entry(REGIONS[0]), Entry(REGIONS[1]).encode() | 1 << 1, Entry(TABLE, end=True))
+    fill(cpu, 1000)
+    assert status(cpu)["Error"] == 0
+    fill(cpu, 1000)
+    assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
+    assert cpu.unit.error
+    assert "reserved" in (cpu.unit.output.state.error or "")
+    ctl = cpu.rdmsr(Msr.CTL)
+    cpu.wrmsr(Msr.CTL, ctl & ~1)
+    write_table(cpu.unit.output.memory, TABLE, [Entry(REGIONS[0]), Entry(REGIONS[1])])
+    cpu.wrmsr(Msr.STATUS, 0)
+    cpu.wrmsr(Msr.CTL, ctl)
+    assert status(cpu)["TriggerEn"] == 1
+
+
+@pytest.mark.spec("TOPA-002")
+def test_stream_over_regions() -> None:
+    stream = bytearray()
+    cpu = topa(
+        Entry(REGIONS[0]),
+        Entry(REGIONS[1], 8192),
+        Entry(REGIONS[2]),
+        Entry(TABLE, end=True),
+        observer=lambda _, data: stream.extend(data),
+    )
+    fill(cpu, 4000)
+    memory = cpu.unit.output.memory
+    parts = [(REGIONS[0], 4096), (REGIONS[1], 8192), (REGIONS[2], 4096)]
+    image = b"".join(memory.read(base, size) for base, size in parts)
+    assert image == bytes(stream).ljust(len(image), b"\0")
+    assert sum(p.name == "TIP" for p in packets(bytes(stream))) == 4000
+
+
+@pytest.mark.spec("MSRGEN-004")
+def test_units_share_nothing() -> None:
+    one, two = Processor(), Processor()
+    one.wrmsr(Msr.CR3_MATCH, 0x5000)
+    one.wrmsr(Msr.STATUS, 0x30)
+    assert two.rdmsr(Msr.CR3_MATCH) == 0
+    assert two.rdmsr(Msr.STATUS) == 0
+
+
+def test_fabric() -> None:
+    sent = bytearray()
+    cpu = Processor(fabric=sent.extend)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)
+    cpu.wrmsr(Msr.CTL, 0)
+    assert [p.name for p in packets(bytes(sent))][-2:] == ["FUP", "TIP.PGD"]
+    assert cpu.unit.output.memory.snapshot() == {}

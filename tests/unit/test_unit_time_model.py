@@ -1,0 +1,97 @@
+"""The clocks (section 33.8.3.1), the parameters, and the architectural state."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.errors import UsageError
+from rtit.unit import Arch, Parameters, TimeModel
+
+
+@pytest.mark.spec("TIME-001", "TIME-003", "TIME-004")
+@given(
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(-(1 << 30), 1 << 30),
+)
+def test_tsc_is_crystal_clocks_and_ticks_since(
+    cycle: int, start: int, p1: int, ratio: int, offset: int
+) -> None:
+    time = TimeModel(
+        tsc_start=start,
+        tsc_adjust=offset,
+        crystal_hz=25_000_000,
+        tsc_numerator=4 * p1,
+        tsc_denominator=1,
+        max_non_turbo_ratio=p1,
+        core_ratio=ratio,
+    )
+    fast = time.fast_counter_at(cycle)
+    assert 0 <= fast < 4 * p1
+    total = time.art_at(cycle) * 4 * p1 + fast + offset
+    assert time.tsc_at(cycle) == total % (1 << 64)
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 10_000_000), st.sampled_from((1, 2, 3)))
+def test_first_cycle_of_a_crystal_clock(start: int, cycle: int, denominator: int) -> None:
+    time = TimeModel(
+        tsc_start=start,
+        crystal_hz=12_500_000 * denominator,
+        tsc_numerator=80,
+        tsc_denominator=denominator,
+        core_ratio=7,
+    )
+    art = time.art_at(cycle) + 1
+    first = time.cycle_of_art(art)
+    assert first > cycle
+    assert time.art_at(first) >= art > time.art_at(first - 1)
+
+
+def test_nanoseconds_are_tsc_ticks() -> None:
+    time = TimeModel()
+    assert time.tsc(1234) == 1_000_001_234
+    assert time.nanoseconds(1234) == 1_000_001_234
+    assert TimeModel(cpi=3).tsc(1000) == 1_000_003_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cpi": 0}, {"core_ratio": 256}, {"tsc_start": -1}, {"crystal_hz": 24_000_000}],
+)
+def test_impossible_clocks(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        TimeModel(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tnt_form": "medium"},
+        {"tnt_flush": 7},
+        {"ret_compression_depth": 65},
+        {"psb_delay": -1},
+        {"psb_plus_order": ("TSC",)},
+        {"cyc_counter_bits": 20},
+        {"cyc_max_bytes": 1},
+        {"ip_compression": "zip"},
+    ],
+)
+def test_impossible_parameters(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong)).split("_")[0]):
+        Parameters(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("MODE-002")
+def test_code_width() -> None:
+    assert [Arch().code(bits).mode_exec for bits in (16, 32, 64)] == [0, 2, 1]
+    assert [Arch().code(bits).bits for bits in (16, 32, 64)] == [16, 32, 64]
+    with pytest.raises(UsageError):
+        Arch(cs_l=False, lma=False).code(64)
+    with pytest.raises(UsageError):
+        Arch(cs_l=True, cs_d=True)
+    with pytest.raises(UsageError):
+        Arch(cpl=4)
