@@ -1,1 +1,33 @@
-//! rtit-flow
+//! Intel PT packets plus code bytes: what ran.
+//!
+//! Where to start: [`Flow`] holds a stream, pulls rows of runs and events out of it and keeps the [`Ledger`]. Below it
+//! are `decoder` (what each packet does to the state of tracing), `walk` (how packets move the program through the
+//! code), `code` (instructions decoded once into nodes), `stack` (RET compression) and `time` (timing packets to TSC).
+//! A [`Sink`] decides what becomes of the flow. Nothing here opens a file or knows Python.
+//!
+//! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
+
+mod code;
+mod counts;
+mod decoder;
+mod error;
+mod event;
+mod hash;
+mod ledger;
+mod rows;
+mod sink;
+mod stack;
+mod stream;
+mod time;
+mod walk;
+
+pub use counts::Counts;
+pub use decoder::{Decoder, Settings};
+pub use error::{Cause, ErrorClass, FlowError};
+pub use event::{Event, EventKind};
+pub use hash::{mix, of_sequence, K};
+pub use ledger::{Ledger, Span, Trust};
+pub use rows::{Columns, PlacedEvent, Rows, Run};
+pub use sink::{Counting, End, HashedRun, HashedRuns, Instructions, Sequence, Sink};
+pub use stream::{Flow, RunIter};
+pub use time::TimeSettings;

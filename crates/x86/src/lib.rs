@@ -6,8 +6,10 @@
 
 mod apx;
 mod class;
+mod text;
 
 pub use class::Class;
+pub use text::format;
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions};
 

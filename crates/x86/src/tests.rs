@@ -132,6 +132,20 @@ fn short_and_bad_bytes() {
 }
 
 #[test]
+fn text_is_in_intel_syntax() {
+    assert_eq!(
+        format(&[0x48, 0x8b, 0x43, 0x08], 0, Mode::Bits64),
+        "mov rax,[rbx+8]"
+    );
+    assert_eq!(
+        format(&[0xe8, 0, 0, 0, 0], 0x1000, Mode::Bits64),
+        "call 0x1005"
+    );
+    assert_eq!(format(&[0x06], 0, Mode::Bits64), "(bad)");
+    assert_eq!(format(&[], 0, Mode::Bits64), "(bad)");
+}
+
+#[test]
 fn no_bytes_can_trip_it() {
     let mut state = 0x1234_5678_9abc_def1u64;
     for _ in 0..200_000 {

@@ -1,0 +1,214 @@
+//! Bytes to nodes.
+
+use rtit_image::View;
+use rtit_x86::{decode, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
+
+use super::{Call, Code, Node, Piece, Stop, NO_NODE, PAGE_SHIFT};
+use crate::error::Cause;
+use crate::hash::{mix, K};
+use crate::sink::End;
+
+/// A node has at most this many instructions, so that no packet makes a node of unbounded size.
+const MAX_INSTRUCTIONS: u32 = 512;
+
+/// A node under construction: what has been appended to the arenas since it was begun.
+struct Draft {
+    mode: Mode,
+    first_piece: usize,
+    first_call: usize,
+    instructions: u32,
+    /// The piece that is still growing.
+    piece: Piece,
+}
+
+impl Code {
+    /// Decodes a node. An address without a single instruction is an error and leaves nothing behind.
+    pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+        let mut draft = Draft {
+            mode,
+            first_piece: self.pieces.len(),
+            first_call: self.calls.len(),
+            instructions: 0,
+            piece: self.new_piece(ip),
+        };
+        let (stop, target, next) = self.fill(view, &mut draft, ip)?;
+        if draft.piece.count != 0 {
+            self.pieces.push(draft.piece);
+        }
+        let index = self.nodes.len() as u32;
+        self.nodes.push(Node {
+            start: ip,
+            target,
+            next,
+            taken: NO_NODE,
+            fall: NO_NODE,
+            instructions: draft.instructions,
+            first_piece: draft.first_piece as u32,
+            first_call: draft.first_call as u32,
+            pieces: (self.pieces.len() - draft.first_piece) as u16,
+            calls: (self.calls.len() - draft.first_call) as u16,
+            stop,
+            mode,
+        });
+        self.by_start[mode as usize].insert(ip, index);
+        self.index_pages(index);
+        Ok(index)
+    }
+
+    /// Decodes until something stops the node: why, the branch target, and where the flow goes on.
+    fn fill(&mut self, view: &View, draft: &mut Draft, ip: u64) -> Result<(Stop, u64, u64), Cause> {
+        let mut reader = Reader {
+            view,
+            bytes: &[],
+            start: 0,
+        };
+        let mut at = ip;
+        loop {
+            if draft.instructions >= MAX_INSTRUCTIONS {
+                return Ok((Stop::Full, 0, at));
+            }
+            let instruction = match reader.decode(at, draft.mode) {
+                Ok(instruction) => instruction,
+                Err(cause) if draft.instructions == 0 => return Err(cause),
+                Err(_) => return Ok((Stop::Unknown, 0, at)),
+            };
+            self.append(draft, &instruction);
+            let next = instruction.next();
+            let stop = match instruction.class {
+                Class::Jump | Class::Call => {
+                    self.transfer(draft, &instruction);
+                    at = draft.mode.truncate(instruction.target);
+                    draft.piece = self.new_piece(at);
+                    let own = &self.pieces[draft.first_piece..];
+                    if own.iter().any(|piece| piece.start == at) {
+                        return Ok((Stop::Loop, 0, at));
+                    }
+                    continue;
+                }
+                Class::Conditional => Stop::Conditional,
+                Class::IndirectJump => Stop::IndirectJump,
+                Class::IndirectCall => {
+                    self.add_call(draft, &instruction);
+                    Stop::IndirectCall
+                }
+                Class::Return => Stop::Return,
+                Class::FarTransfer => Stop::Far,
+                Class::Syscall => Stop::Syscall,
+                Class::SoftwareInterrupt => Stop::SoftwareInterrupt,
+                Class::VmEntry => Stop::VmEntry,
+                Class::MovCr3 => Stop::MovCr3,
+                Class::PtWrite => Stop::PtWrite,
+                Class::Other | Class::VmPtrLd | Class::XBegin | Class::XEnd | Class::XAbort => {
+                    // the end of the address space: what follows is not in memory order
+                    if next < at {
+                        return Ok((Stop::Full, 0, next));
+                    }
+                    at = next;
+                    continue;
+                }
+            };
+            return Ok((stop, draft.mode.truncate(instruction.target), next));
+        }
+    }
+
+    fn new_piece(&self, start: u64) -> Piece {
+        let first_length = self.lengths.len() as u32;
+        Piece {
+            start,
+            last: start,
+            hash: 0,
+            factor: 1,
+            first_length,
+            count: 0,
+            end: End::Cut,
+        }
+    }
+
+    fn append(&mut self, draft: &mut Draft, instruction: &Instruction) {
+        self.lengths.push(instruction.length);
+        let piece = &mut draft.piece;
+        piece.last = instruction.ip;
+        piece.count += 1;
+        piece.hash = piece.hash.wrapping_mul(K).wrapping_add(mix(instruction.ip));
+        piece.factor = piece.factor.wrapping_mul(K);
+        draft.instructions += 1;
+    }
+
+    /// A direct jump or call ends a piece.
+    fn transfer(&mut self, draft: &mut Draft, instruction: &Instruction) {
+        let calls = instruction.class == Class::Call;
+        if calls && !instruction.calls_next() {
+            self.add_call(draft, instruction);
+        }
+        self.pieces.push(Piece {
+            end: if calls { End::Call } else { End::Jump },
+            ..draft.piece.clone()
+        });
+    }
+
+    /// Notes the call that ends the piece under construction.
+    fn add_call(&mut self, draft: &Draft, instruction: &Instruction) {
+        let piece = (self.pieces.len() - draft.first_piece) as u16;
+        self.calls.push(Call {
+            return_ip: instruction.next(),
+            node: NO_NODE,
+            piece,
+        });
+    }
+
+    fn index_pages(&mut self, index: u32) {
+        let node = &self.nodes[index as usize];
+        for piece in self.pieces(node).to_vec() {
+            // the last instruction may reach into the next page
+            let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
+            for page in piece.start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
+                let nodes = self.by_page.entry(page).or_default();
+                if nodes.last() != Some(&index) {
+                    nodes.push(index);
+                }
+            }
+        }
+    }
+}
+
+/// Reads instruction bytes, mostly from one section.
+struct Reader<'a> {
+    view: &'a View,
+    bytes: &'a [u8],
+    start: u64,
+}
+
+impl Reader<'_> {
+    fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
+        if self.rest(ip).len() < MAX_LENGTH {
+            self.bytes = self.view.section_bytes(ip).unwrap_or(&[]);
+            self.start = ip;
+        }
+        let rest = self.rest(ip);
+        if rest.len() >= MAX_LENGTH {
+            return decode(rest, ip, mode).map_err(|error| cause(error, ip));
+        }
+        // the end of a section: the rest may be in the next one
+        let mut bytes = [0; 16];
+        let count = self.view.read(ip, &mut bytes);
+        let bytes = bytes.get(..count).unwrap_or(&[]);
+        if bytes.is_empty() {
+            return Err(Cause::Unmapped { ip });
+        }
+        decode(bytes, ip, mode).map_err(|error| cause(error, ip))
+    }
+
+    fn rest(&self, ip: u64) -> &[u8] {
+        usize::try_from(ip.wrapping_sub(self.start))
+            .ok()
+            .and_then(|at| self.bytes.get(at..))
+            .unwrap_or(&[])
+    }
+}
+
+fn cause(error: Undecodable, ip: u64) -> Cause {
+    match error {
+        Undecodable::Truncated => Cause::Unmapped { ip },
+        Undecodable::Invalid => Cause::Undecodable { ip },
+    }
+}

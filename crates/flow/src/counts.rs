@@ -1,0 +1,53 @@
+//! What is counted along the way.
+
+use rtit_packet::table::ROWS;
+use rtit_packet::Kind;
+
+/// Totals of a stream. Instructions and branches are those that were followed.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Packets by kind, PSB+ contents included.
+    pub packets: [u64; ROWS.len()],
+    pub instructions: u64,
+    /// Conditional branches.
+    pub conditional: u64,
+    /// Indirect jumps and calls, far transfers, system calls: all that took a TIP and is no near RET.
+    pub indirect: u64,
+    /// Near RETs.
+    pub returns: u64,
+    /// Near RETs that took a TNT bit.
+    pub compressed_returns: u64,
+    /// Asynchronous events (FUP and TIP or TIP.PGD).
+    pub asynchronous: u64,
+    /// Core cycles that CYC packets report.
+    pub cycles: u64,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            packets: [0; ROWS.len()],
+            instructions: 0,
+            conditional: 0,
+            indirect: 0,
+            returns: 0,
+            compressed_returns: 0,
+            asynchronous: 0,
+            cycles: 0,
+        }
+    }
+}
+
+impl Counts {
+    /// Packets of one kind.
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.packets.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    pub(crate) fn packet(&mut self, kind: Kind) {
+        if let Some(count) = self.packets.get_mut(kind as usize) {
+            *count += 1;
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The packets that move the program, and those that bind to a place in it.
+
+use rtit_packet::{Packet, PacketKind};
+use rtit_x86::Mode;
+
+use super::{Bound, BoundTo, Decoder, State};
+use crate::error::Cause;
+use crate::event::{Event, EventKind};
+use crate::ledger::Trust;
+use crate::sink::{End, Sink};
+use crate::walk::Stamp;
+
+/// The mode that MODE.Exec names (Table 33-26).
+pub(super) fn mode_of(csl: bool, csd: bool) -> Mode {
+    match (csl, csd) {
+        (true, _) => Mode::Bits64,
+        (false, true) => Mode::Bits32,
+        (false, false) => Mode::Bits16,
+    }
+}
+
+impl Decoder {
+    pub(super) fn tnt<S: Sink>(
+        &mut self,
+        results: (u64, u8),
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        self.settle(sink);
+        match self.state {
+            State::On => self.walker.tnt(sink, &mut self.counts, results, stamp),
+            State::Lost | State::Overflow => Ok(()),
+            _ => Err(Cause::UnexpectedPacket { name: "TNT" }),
+        }
+    }
+
+    pub(super) fn tip<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        self.settle(sink);
+        let mode = self.new_mode.take().unwrap_or(self.walker.mode);
+        match self.state {
+            State::Lost | State::Overflow => return Ok(()),
+            State::On | State::Async { .. } => {}
+            _ => return Err(Cause::UnexpectedPacket { name: "TIP" }),
+        }
+        let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
+        if let State::Async { ip } = self.state {
+            self.event(EventKind::Async, ip, target, sink, stamp);
+            self.counts.asynchronous += 1;
+            self.walker.go_to(target, stamp.time);
+            self.walker.mode = mode;
+            self.state = State::On;
+            return Ok(());
+        }
+        self.walker.tip(sink, &mut self.counts, target, mode, stamp)
+    }
+
+    pub(super) fn tip_pge<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        if self.state == State::On {
+            self.fail(
+                stamp.offset,
+                Cause::UnexpectedPacket { name: "TIP.PGE" },
+                sink,
+            );
+        }
+        let mode = self.new_mode.take().unwrap_or(self.walker.mode);
+        let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
+        // on without a loss: trust stays what it was
+        if self.ledger.trust() == Trust::Lost {
+            self.ledger.go_on(stamp.offset, Trust::Resumed);
+        }
+        self.start(ip, mode, EventKind::Enabled, sink, stamp);
+        Ok(())
+    }
+
+    /// The program is known to be at `ip`, whatever went before.
+    fn start<S: Sink>(&mut self, ip: u64, mode: Mode, kind: EventKind, sink: &mut S, stamp: Stamp) {
+        self.walker.reset();
+        self.walker.advance(stamp.time);
+        self.walker.go_to(ip, stamp.time);
+        self.walker.mode = mode;
+        self.state = State::On;
+        self.event(kind, ip, 0, sink, stamp);
+    }
+
+    pub(super) fn tip_pgd<S: Sink>(
+        &mut self,
+        ip: Option<u64>,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        self.settle(sink);
+        self.new_mode = None;
+        match self.state {
+            State::On => {
+                self.walker.expect_none_waiting()?;
+                let (last, target) = match ip {
+                    None => self.walker.stop_at_branch(sink, &mut self.counts, stamp)?,
+                    Some(ip) => (
+                        self.walker
+                            .stop_at_target(sink, &mut self.counts, ip, stamp)?,
+                        ip,
+                    ),
+                };
+                self.event(EventKind::Disabled, last, target, sink, stamp);
+            }
+            State::Async { ip: at } => {
+                self.counts.asynchronous += 1;
+                self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink, stamp);
+            }
+            State::Lost => return Ok(()),
+            State::Overflow => {}
+            _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
+        }
+        self.state = State::Off;
+        Ok(())
+    }
+
+    pub(super) fn fup<S: Sink>(
+        &mut self,
+        ip: u64,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        let Some(Bound { mut event, to }) = self.bound.take() else {
+            return self.unbound_fup(ip, sink, stamp);
+        };
+        event.ip = ip;
+        self.settle(sink);
+        match self.state {
+            State::On => {
+                self.walker.expect_none_waiting()?;
+                self.walker.walk_to(sink, &mut self.counts, ip, stamp)?;
+            }
+            State::Overflow if matches!(to, BoundTo::Tsx { .. }) => {
+                // MODE.TSX has a FUP only while PacketEn is 1 (erratum SKD010 drops the one after OVF)
+                self.ledger.go_on(stamp.offset, Trust::Resumed);
+                self.start(ip, self.walker.mode, EventKind::Resumed, sink, stamp);
+            }
+            _ => {
+                sink.event(&event);
+                return Ok(());
+            }
+        }
+        sink.event(&event);
+        match to {
+            BoundTo::Tsx { abort: true } => {
+                sink.close(End::Event, stamp.offset);
+                self.state = State::Async { ip };
+            }
+            BoundTo::Exec => {
+                if let Some(mode) = self.new_mode.take() {
+                    self.set_mode(mode);
+                }
+            }
+            BoundTo::Tsx { abort: false } | BoundTo::Place => {}
+        }
+        Ok(())
+    }
+
+    fn unbound_fup<S: Sink>(&mut self, ip: u64, sink: &mut S, stamp: Stamp) -> Result<(), Cause> {
+        self.settle(sink);
+        match self.state {
+            State::On => {
+                self.walker.expect_none_waiting()?;
+                self.walker.walk_to(sink, &mut self.counts, ip, stamp)?;
+                sink.close(End::Event, stamp.offset);
+                self.state = State::Async { ip };
+                Ok(())
+            }
+            State::Overflow => {
+                self.ledger.go_on(stamp.offset, Trust::Resumed);
+                let mode = self.new_mode.take().unwrap_or(self.walker.mode);
+                self.start(ip, mode, EventKind::Resumed, sink, stamp);
+                Ok(())
+            }
+            State::Lost => Ok(()),
+            _ => Err(Cause::UnexpectedPacket { name: "FUP" }),
+        }
+    }
+
+    pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
+        self.fail(stamp.offset, Cause::Overflow, sink);
+        self.clock.overflow();
+        self.event(EventKind::Overflow, 0, 0, sink, stamp);
+        self.state = State::Overflow;
+    }
+
+    pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
+        sink.close(End::Off, stamp.offset);
+        self.event(EventKind::Stopped, 0, 0, sink, stamp);
+        if self.state != State::Lost {
+            self.state = State::Off;
+        }
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        if self.walker.mode != mode {
+            let here = self.walker.here();
+            self.walker.go_to(here, self.clock.now());
+            self.walker.mode = mode;
+        }
+    }
+
+    /// Packets that only tell something; those that a FUP completes wait for it.
+    pub(super) fn note<S: Sink>(&mut self, packet: &Packet, sink: &mut S, stamp: Stamp) {
+        use EventKind as E;
+        let mut waits = None;
+        let mut ip = 0;
+        let (kind, value) = match packet.kind {
+            PacketKind::Pip { nr, cr3 } => {
+                self.paging = Some(cr3 | u64::from(nr));
+                (E::Paging, cr3 | u64::from(nr))
+            }
+            PacketKind::Vmcs { pointer } => {
+                self.vmcs = Some(pointer);
+                (E::Vmcs, pointer)
+            }
+            PacketKind::ModeExec { csl, csd, iflag } => {
+                self.new_mode = Some(mode_of(csl, csd));
+                waits = Some(BoundTo::Exec);
+                (
+                    E::ModeExec,
+                    u64::from(csl) | u64::from(csd) << 1 | u64::from(iflag) << 2,
+                )
+            }
+            PacketKind::ModeTsx { in_tx, tx_abort } => {
+                waits = Some(BoundTo::Tsx { abort: tx_abort });
+                (E::ModeTsx, u64::from(in_tx) | u64::from(tx_abort) << 1)
+            }
+            PacketKind::Ptw {
+                ip: with_ip,
+                payload,
+                ..
+            } => {
+                if with_ip {
+                    waits = Some(BoundTo::Place);
+                } else {
+                    ip = self.ptwrite(sink, stamp);
+                }
+                (E::PtWrite, payload)
+            }
+            PacketKind::ExStop { ip } => {
+                waits = ip.then_some(BoundTo::Place);
+                (E::ExStop, 0)
+            }
+            PacketKind::Bep { ip } => {
+                waits = ip.then_some(BoundTo::Place);
+                (E::BlockEnd, 0)
+            }
+            PacketKind::Cfe { ip, kind, vector } => {
+                waits = ip.then_some(BoundTo::Place);
+                self.new_mode = None;
+                (E::Cfe, u64::from(kind) | u64::from(vector) << 8)
+            }
+            PacketKind::Evd { kind, payload } => {
+                ip = kind.into();
+                (E::Evd, payload)
+            }
+            PacketKind::Mwait { hints, ext } => (E::Mwait, u64::from(hints) | u64::from(ext) << 32),
+            PacketKind::Pwre {
+                hw,
+                state,
+                sub_state,
+            } => (
+                E::Pwre,
+                u64::from(sub_state) | u64::from(state) << 4 | u64::from(hw) << 8,
+            ),
+            PacketKind::Pwrx {
+                last,
+                deepest,
+                wake,
+            } => (
+                E::Pwrx,
+                u64::from(deepest) | u64::from(last) << 4 | u64::from(wake) << 8,
+            ),
+            PacketKind::Bbp { sz, kind } => (E::BlockBegin, u64::from(kind) | u64::from(sz) << 8),
+            PacketKind::Bip { id, payload, .. } => {
+                ip = id.into();
+                (E::BlockItem, payload)
+            }
+            _ => return,
+        };
+        let event = Event {
+            kind,
+            ip,
+            value,
+            time: self.clock.now(),
+            offset: stamp.offset,
+        };
+        match waits {
+            Some(to) => self.bound = Some(Bound { event, to }),
+            None => sink.event(&event),
+        }
+    }
+
+    /// PTW without FUP binds to the next PTWRITE; its address, or 0 if it is not on the way.
+    fn ptwrite<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) -> u64 {
+        self.settle(sink);
+        match self.state {
+            State::On => self
+                .walker
+                .walk_to_ptwrite(sink, &mut self.counts, stamp)
+                .unwrap_or(0),
+            _ => 0,
+        }
+    }
+}

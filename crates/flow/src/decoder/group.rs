@@ -1,0 +1,155 @@
+//! PSB+: from PSB to PSBEND or OVF all packets are status only (section 33.3.7).
+
+use rtit_packet::{Packet, PacketKind};
+use rtit_x86::Mode;
+
+use super::{mode_of, Decoder, State};
+use crate::error::{Cause, FlowError};
+use crate::event::EventKind;
+use crate::ledger::Trust;
+use crate::sink::{End, Sink};
+use crate::walk::Stamp;
+
+/// What a PSB+ has said so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    offset: u64,
+    ip: Option<u64>,
+    mode: Option<Mode>,
+}
+
+impl Decoder {
+    pub(super) fn begin_group<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) -> Result<(), Cause> {
+        self.flush_bound(0, sink);
+        // a PSB never comes within a compound event; it is a place to go on from all the same
+        if let State::Async { .. } = self.state {
+            self.fail(stamp.offset, Cause::UnexpectedPacket { name: "PSB" }, sink);
+        }
+        if let Err(cause) = self.walker.expect_none_waiting() {
+            self.fail(stamp.offset, cause, sink);
+        }
+        self.last_ip = 0;
+        self.new_mode = None;
+        self.group = Some(Group {
+            offset: stamp.offset,
+            ip: None,
+            mode: None,
+        });
+        Ok(())
+    }
+
+    pub(super) fn in_group<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        let Some(mut group) = self.group else {
+            return Ok(());
+        };
+        match packet.kind {
+            PacketKind::Fup(ip) => group.ip = self.ip(ip),
+            PacketKind::ModeExec { csl, csd, .. } => group.mode = Some(mode_of(csl, csd)),
+            PacketKind::ModeTsx { .. } => {}
+            PacketKind::Pip { nr, cr3 } => {
+                let paging = Some(cr3 | u64::from(nr));
+                if self.paging != paging {
+                    self.paging = paging;
+                    self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink, stamp);
+                }
+            }
+            PacketKind::Vmcs { pointer } => {
+                if self.vmcs != Some(pointer) {
+                    self.vmcs = Some(pointer);
+                    self.event(EventKind::Vmcs, 0, pointer, sink, stamp);
+                }
+            }
+            PacketKind::Ovf => {
+                self.group = None;
+                self.overflow(sink, stamp);
+                return Ok(());
+            }
+            PacketKind::PsbEnd => {
+                self.group = None;
+                self.end_group(group, packet.end() as u64, sink, stamp);
+                return Ok(());
+            }
+            other => return Err(Cause::UnexpectedPacket { name: other.name() }),
+        }
+        self.group = Some(group);
+        Ok(())
+    }
+
+    /// The state that PSB+ tells against the one that was followed up to it.
+    fn end_group<S: Sink>(&mut self, group: Group, end: u64, sink: &mut S, stamp: Stamp) {
+        let at_psb = Stamp {
+            offset: group.offset,
+            ..stamp
+        };
+        self.settle(sink);
+        match (self.state, group.ip) {
+            (State::On, Some(ip)) => {
+                if self
+                    .walker
+                    .walk_to(sink, &mut self.counts, ip, at_psb)
+                    .is_err()
+                {
+                    self.fail(group.offset, Cause::Seam { ip }, sink);
+                    self.resumed(ip, sink, stamp);
+                    self.ledger.go_on(end, Trust::Exact);
+                }
+                self.state = State::On;
+            }
+            (State::On, None) => {
+                self.fail(group.offset, Cause::OffUnannounced, sink);
+                self.state = State::Off;
+            }
+            (State::Off, Some(ip)) => {
+                self.walker.go_to(ip, self.clock.now());
+                self.state = State::PsbOn {
+                    unannounced: Some(group.offset),
+                };
+            }
+            (_, Some(ip)) => {
+                self.resumed(ip, sink, stamp);
+                self.state = State::PsbOn { unannounced: None };
+            }
+            (_, None) => self.state = State::Off,
+        }
+        let from = if self.ledger.trust() == Trust::Lost && self.state == State::Off {
+            end
+        } else {
+            group.offset
+        };
+        self.ledger.go_on(from, Trust::Exact);
+        self.event(EventKind::Psb, group.ip.unwrap_or(0), 0, sink, at_psb);
+        self.walker.reset();
+        self.walker.advance(self.clock.now());
+        if let Some(mode) = group.mode {
+            self.set_mode(mode);
+        }
+    }
+
+    fn resumed<S: Sink>(&mut self, ip: u64, sink: &mut S, stamp: Stamp) {
+        self.walker.go_to(ip, self.clock.now());
+        if self.ledger.trust() == Trust::Lost {
+            self.event(EventKind::Resumed, ip, 0, sink, stamp);
+        }
+    }
+
+    /// A PSB+ turned tracing on, and no TIP.PGE came (erratum BDM70 puts a FUP into the PSB+ before one): it was on.
+    pub(super) fn settle<S: Sink>(&mut self, sink: &mut S) {
+        let State::PsbOn { unannounced } = self.state else {
+            return;
+        };
+        if let Some(offset) = unannounced {
+            let cause = Cause::OnUnannounced {
+                ip: self.walker.here(),
+            };
+            sink.close(End::Lost, offset);
+            self.ledger.fail(offset, FlowError { offset, cause });
+            self.ledger.go_on(offset, Trust::Exact);
+        }
+        self.state = State::On;
+    }
+}

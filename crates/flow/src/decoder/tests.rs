@@ -1,0 +1,313 @@
+//! Streams made by hand against small code, and streams made at random: nothing may panic, hang or contradict itself.
+
+use proptest::prelude::*;
+use rtit_packet::PacketError;
+
+use super::*;
+use crate::error::ErrorClass;
+use crate::rows::Rows;
+use crate::stream::{Flow, RunIter};
+
+const BASE: u64 = 0x1000;
+
+/// 1000 call 100e; 1005 jnz 1009; 1007 nop nop; 1009 jnz 1000; 100b call rax; 100d nop; 100e nop; 100f ret;
+/// 1010 syscall; 1012 jmp 1012; 1014 ptwrite eax; 1018 jmp rax; 101a int3; 101b mov cr3, rax; 101e nop
+const CODE: &[u8] = &[
+    0xe8, 0x09, 0, 0, 0, 0x75, 0x02, 0x90, 0x90, 0x75, 0xf5, 0xff, 0xd0, 0x90, 0x90, 0xc3, 0x0f,
+    0x05, 0xeb, 0xfe, 0xf3, 0x0f, 0xae, 0xe0, 0xff, 0xe0, 0xcc, 0x0f, 0x22, 0xd8, 0x90,
+];
+
+fn psb(ip: Option<u16>) -> Vec<u8> {
+    let mut bytes = [0x02, 0x82].repeat(8);
+    bytes.extend([0x99, 0x01]);
+    if let Some(ip) = ip {
+        bytes.extend([0x7d, ip as u8, (ip >> 8) as u8, 0, 0, 0, 0]);
+    }
+    bytes.extend([0x02, 0x23]);
+    bytes
+}
+
+fn ip_packet(opcode: u8, ip: u16) -> Vec<u8> {
+    vec![0x20 | opcode, ip as u8, (ip >> 8) as u8]
+}
+
+const TIP: u8 = 0x0d;
+const PGE: u8 = 0x11;
+const PGD: u8 = 0x01;
+const FUP: u8 = 0x1d;
+
+fn view_of(code: &[u8]) -> View {
+    let mut space = rtit_image::Space::new();
+    space.map(0, BASE, code.into());
+    space.view()
+}
+
+fn ips(stream: &[u8], view: View) -> (Vec<u64>, Vec<Span>) {
+    let mut flow = Flow::instructions(stream, view, &Settings::default());
+    let mut all = Vec::new();
+    while let Some((ips, _)) = flow.next_ips(7) {
+        all.extend(ips);
+    }
+    (all, flow.ledger().spans().to_vec())
+}
+
+fn causes(spans: &[Span]) -> Vec<Cause> {
+    spans
+        .iter()
+        .filter_map(|span| span.error)
+        .map(|error| error.cause)
+        .collect()
+}
+
+#[test]
+fn a_call_and_its_compressed_return() {
+    // ret, jnz taken, jnz not taken; call rax -> 1010; syscall leaves
+    let mut stream = psb(Some(0x1000));
+    stream.push(0x1c);
+    stream.extend(ip_packet(TIP, 0x1010));
+    stream.push(0x01);
+    let (ips, spans) = ips(&stream, view_of(CODE));
+    assert_eq!(
+        ips,
+        [0x1000, 0x100e, 0x100f, 0x1005, 0x1009, 0x100b, 0x1010]
+    );
+    assert_eq!(spans.len(), 1);
+    assert_eq!(spans[0].trust, Trust::Exact);
+}
+
+#[test]
+fn an_endless_loop_is_an_error_and_not_a_hang() {
+    let mut stream = psb(Some(0x1012));
+    stream.push(0x06);
+    let (ips, spans) = ips(&stream, view_of(CODE));
+    assert_eq!(ips, []);
+    assert_eq!(causes(&spans), [Cause::EndlessLoop { ip: 0x1012 }]);
+}
+
+#[test]
+fn a_loop_longer_than_a_node_ends_too() {
+    let mut code = vec![0x90; 1500];
+    code.extend([0xe9]);
+    code.extend((-1505i32).to_le_bytes());
+    for packets in [
+        vec![0x06],
+        ip_packet(TIP, 0x1000),
+        ip_packet(FUP, 0x2000),
+        vec![0x01],
+        ip_packet(PGD, 0x1234),
+    ] {
+        let mut stream = psb(Some(0x1000));
+        stream.extend(packets);
+        let (ips, spans) = ips(&stream, view_of(&code));
+        assert_eq!(ips, []);
+        assert_eq!(spans.last().map(|span| span.trust), Some(Trust::Lost));
+    }
+    // an event strikes within it
+    let mut stream = psb(Some(0x1000));
+    stream.extend(ip_packet(FUP, 0x1400));
+    let (ips, _) = ips(&stream, view_of(&code));
+    assert_eq!(ips.len(), 0x400);
+}
+
+#[test]
+fn code_that_changes_is_decoded_again() {
+    let mut space = rtit_image::Space::new();
+    space.map(0, BASE, CODE.into());
+    // 1009 becomes jnz 100d
+    space.poke(500, 0x1009, &[0x75, 0x02]);
+    let tsc = |time: u16| vec![0x19, time as u8, (time >> 8) as u8, 0, 0, 0, 0, 0];
+    let mut stream = Vec::new();
+    for time in [100, 600] {
+        stream.extend(psb(None));
+        stream.extend(tsc(time));
+        stream.extend([0x71, 0x09, 0x10, 0, 0, 0, 0]);
+        stream.push(0x06);
+        stream.extend(ip_packet(FUP, if time == 100 { 0x1000 } else { 0x100d }));
+        stream.push(0x01);
+    }
+    let (ips, spans) = ips(&stream, space.view());
+    assert_eq!(ips, [0x1009, 0x1009]);
+    assert_eq!(causes(&spans), []);
+}
+
+#[test]
+fn code_that_appears_later_is_found_then() {
+    let mut space = rtit_image::Space::new();
+    space.map(0, BASE, CODE.get(..9).unwrap_or(&[]).into());
+    space.unmap(1, 0x1009, 1);
+    space.map(500, 0x1009, CODE.get(9..).unwrap_or(&[]).into());
+    let mut stream = psb(Some(0x1007));
+    stream.push(0x06);
+    stream.extend(psb(Some(0x1007)));
+    stream.extend([0x19, 0x00, 0x10, 0, 0, 0, 0, 0]);
+    stream.push(0x06);
+    let (ips, _) = ips(&stream, space.view());
+    assert_eq!(
+        ips.get(ips.len() - 3..),
+        Some(&[0x1007, 0x1008, 0x1009][..])
+    );
+}
+
+#[test]
+fn a_small_cache_changes_nothing() {
+    let mut stream = psb(Some(0x1000));
+    for _ in 0..50 {
+        stream.extend([0x1e, 0x3e]);
+    }
+    let settings = Settings {
+        cache_limit: 1,
+        ..Settings::default()
+    };
+    let mut small = Flow::new(&stream, view_of(CODE), &settings);
+    let mut large = Flow::new(&stream, view_of(CODE), &Settings::default());
+    assert_eq!(small.next_rows(usize::MAX), large.next_rows(usize::MAX));
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    let unknown = PacketError::UnknownOpcode {
+        offset: 27,
+        first: 5,
+        second: None,
+    };
+    // where the program is, packets, the offset of the bad one among them
+    let cases: [(u16, &[u8], u64, Cause); 4] = [
+        (0x1000, &[0x04], 0, Cause::NotTakenReturn { ip: 0x100f }),
+        // one result is left when the PSB comes
+        (0x1000, &[0x1c, 0x06], 2, Cause::ResultsLeft { count: 1 }),
+        (
+            0x1005,
+            &[0x2d, 0, 0x10],
+            0,
+            Cause::UnexpectedTarget { ip: 0x1005 },
+        ),
+        (0x1000, &[0x05], 0, Cause::Packet(unknown)),
+    ];
+    for (start, packets, at, cause) in cases {
+        let mut stream = psb(Some(start));
+        let offset = stream.len() as u64 + at;
+        stream.extend(packets);
+        stream.extend(psb(Some(0x100d)));
+        let (_, spans) = ips(&stream, view_of(CODE));
+        let errors: Vec<FlowError> = spans.iter().filter_map(|span| span.error).collect();
+        assert_eq!(errors, [FlowError { offset, cause }]);
+        assert_eq!(spans.last().map(|span| span.trust), Some(Trust::Exact));
+    }
+}
+
+/// Everything that must hold of any stream.
+fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
+    let settings = Settings::default();
+    let mut whole = Flow::new(stream, view_of(code), &settings);
+    let rows = whole.next_rows(usize::MAX).unwrap_or_default();
+    prop_assert!(whole.next_rows(usize::MAX).is_none());
+
+    let mut parts = Flow::new(stream, view_of(code), &settings);
+    let mut joined = Rows::default();
+    while let Some(rows) = parts.next_rows(3) {
+        joined.runs.extend(rows.runs);
+        joined.events.extend(rows.events);
+    }
+    prop_assert_eq!(&joined, &rows);
+
+    let (ips, spans) = ips(stream, view_of(code));
+    let total: u64 = rows
+        .runs
+        .iter()
+        .map(|run| u64::from(run.instructions))
+        .sum();
+    prop_assert_eq!(total, ips.len() as u64);
+    prop_assert_eq!(total, whole.counts().instructions);
+    prop_assert_eq!(&spans, whole.ledger().spans());
+    let mut at = 0;
+    for span in &spans {
+        prop_assert_eq!(span.from, at);
+        prop_assert!(span.to >= span.from);
+        prop_assert_eq!(span.trust == Trust::Lost, span.error.is_some());
+        at = span.to;
+    }
+    prop_assert_eq!(at, stream.len() as u64);
+
+    let mut next = ips.iter();
+    for run in RunIter::new(stream, view_of(code), &settings) {
+        prop_assert_eq!(Some(&run.start), next.as_slice().first());
+        let own: Vec<u64> = next
+            .by_ref()
+            .take(run.instructions as usize)
+            .copied()
+            .collect();
+        let hash = own.iter().fold(0u64, |hash, &ip| {
+            hash.wrapping_mul(crate::hash::K)
+                .wrapping_add(crate::hash::mix(ip))
+        });
+        prop_assert_eq!(hash, run.hash);
+    }
+    Ok(())
+}
+
+fn packet() -> impl Strategy<Value = Vec<u8>> {
+    let ip = || 0x0ffeu16..0x1022;
+    prop_oneof![
+        6 => (1u8..128).prop_map(|bits| vec![bits << 1]).prop_filter("escape", |tnt| tnt[0] > 2),
+        4 => ip().prop_map(|ip| ip_packet(TIP, ip)),
+        3 => ip().prop_map(|ip| ip_packet(FUP, ip)),
+        2 => ip().prop_map(|ip| ip_packet(PGE, ip)),
+        2 => ip().prop_map(|ip| ip_packet(PGD, ip)),
+        2 => Just(vec![0x01]),
+        2 => proptest::option::of(ip()).prop_map(psb),
+        1 => any::<[u8; 6]>().prop_map(|bits| [&[0x02, 0xa3][..], &bits].concat()),
+        1 => Just(vec![0x02, 0xf3]),
+        1 => Just(vec![0x02, 0x83]),
+        1 => (0u8..3).prop_map(|bits| vec![0x99, 0x20 | bits]),
+        1 => (0u8..3).prop_map(|bits| vec![0x99, bits]),
+        1 => any::<[u8; 4]>().prop_map(|data| [&[0x02, 0x12][..], &data].concat()),
+        1 => any::<[u8; 4]>().prop_map(|data| [&[0x02, 0x92][..], &data].concat()),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(kind, vector)| vec![0x02, 0x13, kind & 0x9f, vector]),
+        1 => any::<u16>().prop_map(|time| vec![0x19, time as u8, (time >> 8) as u8, 0, 0, 0, 0, 0]),
+        1 => any::<u8>().prop_map(|ctc| vec![0x59, ctc]),
+        1 => any::<u8>().prop_map(|cycles| vec![cycles & 0xf8 | 3]),
+        1 => Just(vec![0x02, 0xe2]),
+        1 => Just(vec![0xd9, 0x80, 0x01]),
+    ]
+}
+
+fn stream() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(packet(), 0..40)
+        .prop_map(|packets| [psb(Some(0x1000)), packets.concat()].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_packets(stream in stream()) {
+        check(&stream, CODE)?;
+    }
+
+    #[test]
+    fn any_bytes(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+        check(&[psb(Some(0x1000)), tail].concat(), CODE)?;
+    }
+
+    #[test]
+    fn flipped_bytes(stream in stream(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4)) {
+        let mut stream = stream;
+        for (at, value) in flips {
+            let at = at % stream.len();
+            stream[at] ^= value;
+        }
+        check(&stream, CODE)?;
+    }
+
+    #[test]
+    fn any_code(stream in stream(), code in proptest::collection::vec(any::<u8>(), 1..64)) {
+        check(&stream, &code)?;
+    }
+}
+
+#[test]
+fn classes_have_distinct_numbers() {
+    let mut numbers: Vec<u8> = ErrorClass::ALL.iter().map(|class| *class as u8).collect();
+    numbers.dedup();
+    assert_eq!(numbers.len(), ErrorClass::ALL.len());
+}

@@ -1,0 +1,228 @@
+//! What can go wrong while a stream is followed. Every error has a stream offset, a bad value and a class.
+
+use std::fmt;
+
+use rtit_packet::PacketError;
+
+/// Whose fault a loss is. The numbers are those of the `class` column that Python sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum ErrorClass {
+    /// Bytes that are no legal packet.
+    BadBytes = 1,
+    /// The code that ran is not in the image, or is no instruction there.
+    CodeNotFound = 2,
+    /// The packets say what the code cannot do.
+    Disagreement = 3,
+    /// The hardware reported that it lost packets (OVF).
+    HardwareLoss = 4,
+    /// A legal stream that cannot be followed.
+    Unsupported = 5,
+    /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
+    Incomplete = 6,
+}
+
+impl ErrorClass {
+    /// One more than the highest number.
+    pub(crate) const COUNT: usize = 7;
+
+    pub const ALL: [ErrorClass; 6] = [
+        ErrorClass::BadBytes,
+        ErrorClass::CodeNotFound,
+        ErrorClass::Disagreement,
+        ErrorClass::HardwareLoss,
+        ErrorClass::Unsupported,
+        ErrorClass::Incomplete,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            ErrorClass::BadBytes => "bad bytes",
+            ErrorClass::CodeNotFound => "code not found",
+            ErrorClass::Disagreement => "trace and code disagree",
+            ErrorClass::HardwareLoss => "loss reported by hardware",
+            ErrorClass::Unsupported => "unsupported",
+            ErrorClass::Incomplete => "incomplete",
+        }
+    }
+}
+
+/// What went wrong. Addresses are instruction pointers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    Packet(PacketError),
+    /// The bytes before the first PSB.
+    BeforePsb,
+    /// The stream ends within a packet.
+    CutPacket,
+    Overflow,
+    /// Nothing is mapped at the address (or only a part of the instruction).
+    Unmapped {
+        ip: u64,
+    },
+    /// The bytes at the address are no instruction.
+    Undecodable {
+        ip: u64,
+    },
+    /// The code loops from this address without anything that a packet could decide.
+    EndlessLoop {
+        ip: u64,
+    },
+    /// Branch results arrived where the instruction at the address takes none.
+    UnexpectedResult {
+        ip: u64,
+    },
+    /// A not-taken result at a near RET.
+    NotTakenReturn {
+        ip: u64,
+    },
+    /// A compressed RET without a call to go with it.
+    EmptyStack {
+        ip: u64,
+    },
+    /// A TIP or TIP.PGD arrived where the instruction at the address makes none.
+    UnexpectedTarget {
+        ip: u64,
+    },
+    /// The stream has no branch results (DisTNT), and a conditional branch was reached.
+    NoResults {
+        ip: u64,
+    },
+    /// Branch results were left over when a packet arrived that comes after them.
+    ResultsLeft {
+        count: u64,
+    },
+    /// The address of a FUP, or the target of a TIP.PGD, is not on the way.
+    NotReached {
+        ip: u64,
+    },
+    /// The FUP of a PSB+ is not on the way: the segments do not meet.
+    Seam {
+        ip: u64,
+    },
+    /// A PSB+ says that tracing is on (`ip`) while it was off.
+    OnUnannounced {
+        ip: u64,
+    },
+    /// A PSB+ says that tracing is off while it was on.
+    OffUnannounced,
+    /// The packet has no business here.
+    UnexpectedPacket {
+        name: &'static str,
+    },
+    /// The packet should carry an IP and does not.
+    NoIp {
+        name: &'static str,
+    },
+}
+
+impl Cause {
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Cause::Packet(_) => ErrorClass::BadBytes,
+            Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
+            Cause::Overflow => ErrorClass::HardwareLoss,
+            Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
+            Cause::NoResults { .. } => ErrorClass::Unsupported,
+            _ => ErrorClass::Disagreement,
+        }
+    }
+
+    /// The bad value: an address or a number; 0 if there is none.
+    pub const fn value(&self) -> u64 {
+        match *self {
+            Cause::Unmapped { ip }
+            | Cause::Undecodable { ip }
+            | Cause::EndlessLoop { ip }
+            | Cause::UnexpectedResult { ip }
+            | Cause::NotTakenReturn { ip }
+            | Cause::EmptyStack { ip }
+            | Cause::UnexpectedTarget { ip }
+            | Cause::NoResults { ip }
+            | Cause::NotReached { ip }
+            | Cause::OnUnannounced { ip }
+            | Cause::Seam { ip } => ip,
+            Cause::ResultsLeft { count } => count,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Cause::Packet(ref error) => error.fmt(out),
+            Cause::BeforePsb => out.write_str("before the first PSB"),
+            Cause::CutPacket => out.write_str("the stream ends within a packet"),
+            Cause::Overflow => out.write_str("the processor dropped packets (OVF)"),
+            Cause::Unmapped { ip } => write!(out, "no code is known at {ip:#x}"),
+            Cause::Undecodable { ip } => write!(out, "the bytes at {ip:#x} are no instruction"),
+            Cause::EndlessLoop { ip } => {
+                write!(
+                    out,
+                    "the code loops for ever at {ip:#x}, yet a packet says that it went on"
+                )
+            }
+            Cause::UnexpectedResult { ip } => {
+                write!(
+                    out,
+                    "a branch result for the instruction at {ip:#x}, which takes none"
+                )
+            }
+            Cause::NotTakenReturn { ip } => {
+                write!(out, "a not-taken result for the RET at {ip:#x}")
+            }
+            Cause::EmptyStack { ip } => {
+                write!(out, "a compressed RET at {ip:#x} without a matching call")
+            }
+            Cause::UnexpectedTarget { ip } => {
+                write!(
+                    out,
+                    "a target for the instruction at {ip:#x}, which takes none"
+                )
+            }
+            Cause::NoResults { ip } => {
+                write!(
+                    out,
+                    "conditional branch at {ip:#x} in a stream without TNT (DisTNT)"
+                )
+            }
+            Cause::ResultsLeft { count } => {
+                write!(out, "{count} branch results were left over")
+            }
+            Cause::NotReached { ip } => write!(out, "{ip:#x} is not on the way"),
+            Cause::Seam { ip } => write!(out, "PSB+ gives {ip:#x}, which is not on the way"),
+            Cause::OnUnannounced { ip } => {
+                write!(
+                    out,
+                    "PSB+ gives {ip:#x} though no TIP.PGE turned tracing on"
+                )
+            }
+            Cause::OffUnannounced => {
+                out.write_str("PSB+ gives no IP though no TIP.PGD turned tracing off")
+            }
+            Cause::UnexpectedPacket { name } => write!(out, "{name} has no place here"),
+            Cause::NoIp { name } => write!(out, "{name} without an IP"),
+        }
+    }
+}
+
+/// An error of a stream: what, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowError {
+    /// Stream offset, in bytes, of the packet at which it was noticed.
+    pub offset: u64,
+    pub cause: Cause,
+}
+
+impl fmt::Display for FlowError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            // its text names the offset already
+            Cause::Packet(error) => error.fmt(out),
+            cause => write!(out, "{cause} at offset {:#x}", self.offset),
+        }
+    }
+}
+
+impl std::error::Error for FlowError {}

@@ -1,0 +1,114 @@
+//! Runs and events as rows.
+
+use crate::event::Event;
+use crate::sink::{End, Sequence, Sink, MAX_RUN};
+
+/// A run: instructions that ran one after the other in memory order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// IP of the first instruction.
+    pub start: u64,
+    /// IP of the last instruction.
+    pub last: u64,
+    /// TSC estimate at the start, a lower bound.
+    pub time: u64,
+    /// Stream offset of the packet that ended it.
+    pub offset: u64,
+    /// Number of instructions, at least 1.
+    pub instructions: u32,
+    /// Why the run ended: `End` as a number.
+    pub end: u8,
+}
+
+/// An event and its place: the number of runs, counted from the start of the stream, that began before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedEvent {
+    pub row: u64,
+    pub event: Event,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub runs: Vec<Run>,
+    pub events: Vec<PlacedEvent>,
+}
+
+impl Rows {
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.events.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.runs.len() + self.events.len()
+    }
+}
+
+/// The sink that makes rows.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    rows: Rows,
+    /// The run that goes on, if it has instructions.
+    open: Run,
+    /// Runs handed out so far.
+    taken: u64,
+    limit: usize,
+}
+
+/// Rows for which room is made at once.
+const MAX_RESERVED: usize = 1 << 16;
+
+impl Columns {
+    /// Decoding pauses when `limit` rows (runs and events together) wait.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// What has been gathered, in stream order.
+    pub fn take(&mut self) -> Rows {
+        self.taken += self.rows.runs.len() as u64;
+        let next = Vec::with_capacity(self.limit.min(MAX_RESERVED));
+        Rows {
+            runs: std::mem::replace(&mut self.rows.runs, next),
+            events: std::mem::take(&mut self.rows.events),
+        }
+    }
+}
+
+impl Sink for Columns {
+    #[inline]
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        if self.open.instructions == 0 {
+            self.open.start = sequence.start;
+            self.open.time = time;
+        }
+        self.open.last = sequence.last;
+        self.open.instructions += sequence.lengths.len() as u32;
+        if self.open.instructions >= MAX_RUN {
+            self.close(End::Cut, 0);
+        }
+    }
+
+    #[inline]
+    fn close(&mut self, end: End, offset: u64) {
+        if self.open.instructions != 0 {
+            self.rows.runs.push(Run {
+                end: end as u8,
+                offset,
+                ..self.open
+            });
+            self.open.instructions = 0;
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let begun = u64::from(self.open.instructions != 0);
+        self.rows.events.push(PlacedEvent {
+            row: self.taken + self.rows.runs.len() as u64 + begun,
+            event: *event,
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.limit
+    }
+}

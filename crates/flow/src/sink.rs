@@ -1,0 +1,197 @@
+//! What becomes of the flow. A sink is a type parameter: each gets a loop of its own with nothing in it that it does
+//! not need.
+
+use crate::event::Event;
+
+/// Why a run ended: what its last instruction did, or what came between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum End {
+    /// Cut without a reason in the program: the run goes on in the next row.
+    Cut = 0,
+    /// A conditional branch that was taken.
+    Conditional = 1,
+    Jump = 2,
+    Call = 3,
+    IndirectJump = 4,
+    IndirectCall = 5,
+    Return = 6,
+    /// Far JMP, CALL, RET, IRET and their kin.
+    Far = 7,
+    Syscall = 8,
+    /// An event struck before the next instruction.
+    Event = 9,
+    /// Tracing was turned off after an instruction that is no transfer (MOV CR3).
+    Off = 10,
+    /// What followed is lost.
+    Lost = 11,
+    /// The stream ended.
+    EndOfStream = 12,
+    /// VMLAUNCH, VMRESUME.
+    VmEntry = 13,
+}
+
+impl End {
+    pub const ALL: [End; 14] = [
+        End::Cut,
+        End::Conditional,
+        End::Jump,
+        End::Call,
+        End::IndirectJump,
+        End::IndirectCall,
+        End::Return,
+        End::Far,
+        End::Syscall,
+        End::Event,
+        End::Off,
+        End::Lost,
+        End::EndOfStream,
+        End::VmEntry,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            End::Cut => "cut",
+            End::Conditional => "conditional",
+            End::Jump => "jump",
+            End::Call => "call",
+            End::IndirectJump => "indirect jump",
+            End::IndirectCall => "indirect call",
+            End::Return => "return",
+            End::Far => "far",
+            End::Syscall => "syscall",
+            End::Event => "event",
+            End::Off => "off",
+            End::Lost => "lost",
+            End::EndOfStream => "end of stream",
+            End::VmEntry => "vm entry",
+        }
+    }
+}
+
+/// Instructions that ran one after the other in memory order: at least one.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// IP of the first instruction.
+    pub start: u64,
+    /// IP of the last instruction.
+    pub last: u64,
+    /// Length of each instruction, in bytes.
+    pub lengths: &'a [u8],
+    /// The hash over the IPs, started at 0 (see `hash`).
+    pub hash: u64,
+    /// `hash::K` to the power of the number of instructions.
+    pub factor: u64,
+}
+
+/// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
+pub trait Sink {
+    /// `time`: TSC estimate (a lower bound) at the start of the sequence.
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64);
+    /// The open run, if any, ends; `offset` is that of the packet that showed it.
+    fn close(&mut self, end: End, offset: u64);
+    fn event(&mut self, event: &Event);
+    /// True when enough is waiting to be taken: decoding pauses at the next packet.
+    fn is_full(&self) -> bool {
+        false
+    }
+}
+
+/// Counts nothing itself: the decoder's own counts are all that is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counting;
+
+impl Sink for Counting {
+    #[inline]
+    fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
+    #[inline]
+    fn close(&mut self, _end: End, _offset: u64) {}
+    fn event(&mut self, _event: &Event) {}
+}
+
+/// Every instruction: its IP and its length.
+#[derive(Clone, Debug, Default)]
+pub struct Instructions {
+    pub ips: Vec<u64>,
+    pub lengths: Vec<u8>,
+    /// Decoding pauses when this many wait.
+    pub limit: usize,
+}
+
+impl Sink for Instructions {
+    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+        let mut ip = sequence.start;
+        for &length in sequence.lengths {
+            self.ips.push(ip);
+            self.lengths.push(length);
+            ip = ip.wrapping_add(u64::from(length));
+        }
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {}
+    fn event(&mut self, _event: &Event) {}
+
+    fn is_full(&self) -> bool {
+        self.ips.len() >= self.limit
+    }
+}
+
+/// A run with the hash over its IPs, for comparison with a truth file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HashedRun {
+    pub start: u64,
+    pub instructions: u32,
+    pub hash: u64,
+}
+
+/// A longer run is cut: its count has 32 bits, and a node adds some hundred at most.
+pub(crate) const MAX_RUN: u32 = 1 << 31;
+
+/// Runs with hashes; a comparison pulls them one by one (`Flow::runs`).
+#[derive(Clone, Debug, Default)]
+pub struct HashedRuns {
+    pub ready: Vec<HashedRun>,
+    open: HashedRun,
+    pub limit: usize,
+}
+
+impl HashedRuns {
+    pub fn new(limit: usize) -> HashedRuns {
+        HashedRuns {
+            limit,
+            ..HashedRuns::default()
+        }
+    }
+}
+
+impl Sink for HashedRuns {
+    #[inline]
+    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+        if self.open.instructions == 0 {
+            self.open.start = sequence.start;
+        }
+        self.open.instructions += sequence.lengths.len() as u32;
+        self.open.hash = self
+            .open
+            .hash
+            .wrapping_mul(sequence.factor)
+            .wrapping_add(sequence.hash);
+        if self.open.instructions >= MAX_RUN {
+            self.close(End::Cut, 0);
+        }
+    }
+
+    #[inline]
+    fn close(&mut self, _end: End, _offset: u64) {
+        if self.open.instructions != 0 {
+            self.ready.push(self.open);
+            self.open = HashedRun::default();
+        }
+    }
+
+    fn event(&mut self, _event: &Event) {}
+
+    fn is_full(&self) -> bool {
+        self.ready.len() >= self.limit
+    }
+}

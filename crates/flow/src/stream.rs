@@ -1,0 +1,142 @@
+//! A stream with its decoder and one way of taking the results.
+
+use rtit_image::View;
+
+use crate::counts::Counts;
+use crate::decoder::{Decoder, Settings};
+use crate::ledger::Ledger;
+use crate::rows::{Columns, Rows};
+use crate::sink::{HashedRun, HashedRuns, Instructions, Sink};
+
+/// One stream of packets (`B`: anything that holds bytes), followed into a sink.
+pub struct Flow<B, S> {
+    stream: B,
+    decoder: Decoder,
+    sink: S,
+}
+
+impl<B: AsRef<[u8]>, S: Sink> Flow<B, S> {
+    pub fn with_sink(stream: B, view: View, settings: &Settings, sink: S) -> Self {
+        let decoder = Decoder::new(view, stream.as_ref(), settings);
+        Flow {
+            stream,
+            decoder,
+            sink,
+        }
+    }
+
+    /// Spans without gaps up to where decoding has come; complete once the stream has ended.
+    pub fn ledger(&self) -> &Ledger {
+        self.decoder.ledger()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.decoder.counts()
+    }
+
+    /// Decodes until the sink is full; false if the stream has ended.
+    pub fn advance(&mut self) -> bool {
+        self.decoder.decode(self.stream.as_ref(), &mut self.sink)
+    }
+
+    /// As `advance`, but pauses after about `bytes` bytes of the stream.
+    pub fn advance_by(&mut self, bytes: usize) -> bool {
+        let until = self.decoder.position().saturating_add(bytes);
+        self.decoder
+            .decode_until(self.stream.as_ref(), until, &mut self.sink)
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.decoder.is_finished()
+    }
+
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+}
+
+impl<B: AsRef<[u8]>> Flow<B, Columns> {
+    /// Runs and events as columns.
+    pub fn new(stream: B, view: View, settings: &Settings) -> Self {
+        Flow::with_sink(stream, view, settings, Columns::default())
+    }
+
+    /// About `max_rows` more rows (one packet may add some dozens beyond it); `None` at the end.
+    pub fn next_rows(&mut self, max_rows: usize) -> Option<Rows> {
+        self.sink.set_limit(max_rows.max(1));
+        self.advance();
+        let rows = self.sink.take();
+        (!rows.is_empty() || !self.decoder.is_finished()).then_some(rows)
+    }
+}
+
+impl<B: AsRef<[u8]>> Flow<B, Instructions> {
+    pub fn instructions(stream: B, view: View, settings: &Settings) -> Self {
+        Flow::with_sink(stream, view, settings, Instructions::default())
+    }
+
+    /// About `max` more instructions: their IPs and lengths; `None` at the end.
+    pub fn next_ips(&mut self, max: usize) -> Option<(Vec<u64>, Vec<u8>)> {
+        self.sink.limit = max.max(1);
+        self.advance();
+        let ips = std::mem::take(&mut self.sink.ips);
+        let lengths = std::mem::take(&mut self.sink.lengths);
+        (!ips.is_empty() || !self.decoder.is_finished()).then_some((ips, lengths))
+    }
+}
+
+impl<B: AsRef<[u8]>> Flow<B, HashedRuns> {
+    pub fn hashed(stream: B, view: View, settings: &Settings) -> Self {
+        Flow::with_sink(stream, view, settings, HashedRuns::default())
+    }
+
+    /// About `max` more runs with the hashes over their IPs; `None` at the end.
+    pub fn next_runs(&mut self, max: usize) -> Option<Vec<HashedRun>> {
+        self.sink.limit = max.max(1);
+        self.advance();
+        let runs = std::mem::take(&mut self.sink.ready);
+        (!runs.is_empty() || !self.decoder.is_finished()).then_some(runs)
+    }
+}
+
+/// The runs of a stream with the hashes over their IPs, one by one, for comparison with a truth.
+pub struct RunIter<B> {
+    flow: Flow<B, HashedRuns>,
+    next: usize,
+}
+
+/// Runs decoded at a time.
+const RUNS: usize = 4096;
+
+impl<B: AsRef<[u8]>> RunIter<B> {
+    pub fn new(stream: B, view: View, settings: &Settings) -> Self {
+        let sink = HashedRuns::new(RUNS);
+        RunIter {
+            flow: Flow::with_sink(stream, view, settings, sink),
+            next: 0,
+        }
+    }
+
+    /// The ledger and the counts: complete when the iterator has ended.
+    pub fn flow(&self) -> &Flow<B, HashedRuns> {
+        &self.flow
+    }
+}
+
+impl<B: AsRef<[u8]>> Iterator for RunIter<B> {
+    type Item = HashedRun;
+
+    fn next(&mut self) -> Option<HashedRun> {
+        loop {
+            if let Some(&run) = self.flow.sink.ready.get(self.next) {
+                self.next += 1;
+                return Some(run);
+            }
+            self.flow.sink.ready.clear();
+            self.next = 0;
+            if !self.flow.advance() && self.flow.sink.ready.is_empty() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! From timing packets to a TSC estimate (section 33.8.3).
+//!
+//! The estimate is that of the last timing packet, so it is a lower bound for what comes after it. MTCs count crystal
+//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC, scaled by the ratio of CBR.
+
+/// What the packets alone do not say; all from the machine that made the trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeSettings {
+    /// IA32_RTIT_CTL.MTCFreq: an MTC every 2^mtc_freq crystal ticks. 0..=15.
+    pub mtc_freq: u8,
+    /// TSC ticks per crystal tick as a fraction: CPUID.15H EBX and EAX. A zero in either: not known, MTCs give no time.
+    pub tsc_ctc: (u32, u32),
+    /// MSR_PLATFORM_INFO[15:8], the ratio of which the TSC is the frequency. 0: not known, CYCs give no time.
+    pub max_nonturbo_ratio: u8,
+    /// Any TSC value near the beginning of the stream: it completes the 56 bits of the TSC packets.
+    pub start_time: u64,
+}
+
+const TSC_BITS: u64 = 1 << 56;
+
+/// The last moment at which time was known, and what has been counted since.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    settings: TimeSettings,
+    /// The estimate now.
+    now: u64,
+    /// The moment from which CYCs count.
+    base: u64,
+    cycles: u64,
+    /// All cycles ever counted.
+    total_cycles: u64,
+    ratio: u8,
+    crystal: Crystal,
+}
+
+/// The crystal clock, as far as MTC and TMA tell.
+#[derive(Clone, Copy, Debug)]
+enum Crystal {
+    Unknown,
+    /// A TSC and its TMA; the crystal edge at or before that TSC.
+    Tma {
+        edge: u64,
+        ctc: u16,
+    },
+    /// An MTC: its time, the payload, and the crystal ticks from the edge at which time was `edge`.
+    Mtc {
+        edge: u64,
+        ticks: u64,
+        ctc: u8,
+    },
+}
+
+impl Clock {
+    pub fn new(settings: TimeSettings) -> Clock {
+        Clock {
+            settings: TimeSettings {
+                mtc_freq: settings.mtc_freq.min(15),
+                ..settings
+            },
+            now: settings.start_time,
+            base: settings.start_time,
+            cycles: 0,
+            total_cycles: 0,
+            ratio: 0,
+            crystal: Crystal::Unknown,
+        }
+    }
+
+    /// The estimate: a lower bound for what comes next.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    pub fn total_cycles(&self) -> u64 {
+        self.total_cycles
+    }
+
+    pub fn tsc(&mut self, payload: u64) {
+        let full = (self.now & !(TSC_BITS - 1)) | payload;
+        // of the values with these 56 bits, the one nearest to the estimate
+        let candidates = [
+            full.wrapping_sub(TSC_BITS),
+            full,
+            full.wrapping_add(TSC_BITS),
+        ];
+        let nearest = candidates
+            .into_iter()
+            .min_by_key(|value| value.abs_diff(self.now));
+        self.set(nearest.unwrap_or(full));
+        self.crystal = Crystal::Unknown;
+    }
+
+    pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
+        let edge = self.base.saturating_sub(u64::from(fast_counter));
+        self.crystal = Crystal::Tma { edge, ctc };
+    }
+
+    pub fn mtc(&mut self, ctc: u8) {
+        let shift = self.settings.mtc_freq;
+        let next = match self.crystal {
+            // a period begins now, whatever the time
+            Crystal::Unknown => Crystal::Mtc {
+                edge: self.now,
+                ticks: 0,
+                ctc,
+            },
+            Crystal::Tma { edge, ctc: from } => {
+                let known = u64::from(u16::MAX).min((1 << (shift + 8)) - 1);
+                let reached = u64::from(ctc) << shift;
+                let ticks = reached.wrapping_sub(u64::from(from)) & known;
+                Crystal::Mtc { edge, ticks, ctc }
+            }
+            Crystal::Mtc {
+                edge,
+                ticks,
+                ctc: last,
+            } => {
+                let periods = u64::from(ctc.wrapping_sub(last));
+                Crystal::Mtc {
+                    edge,
+                    ticks: ticks.saturating_add(periods << shift),
+                    ctc,
+                }
+            }
+        };
+        let first = matches!(self.crystal, Crystal::Unknown);
+        self.crystal = next;
+        if let (Crystal::Mtc { edge, ticks, .. }, false) = (next, first) {
+            if let Some(span) = self.crystal_ticks(ticks) {
+                self.set(edge.saturating_add(span));
+            }
+        }
+    }
+
+    /// TSC ticks in a number of crystal ticks.
+    fn crystal_ticks(&self, ticks: u64) -> Option<u64> {
+        let (numerator, denominator) = self.settings.tsc_ctc;
+        if numerator == 0 || denominator == 0 {
+            return None;
+        }
+        let span = u128::from(ticks) * u128::from(numerator) / u128::from(denominator);
+        u64::try_from(span).ok()
+    }
+
+    pub fn cbr(&mut self, ratio: u8) {
+        if self.cycles != 0 {
+            // what was counted so far ran at the old ratio
+            self.set(self.now);
+        }
+        self.ratio = ratio;
+    }
+
+    pub fn cyc(&mut self, cycles: u64) {
+        self.total_cycles = self.total_cycles.saturating_add(cycles);
+        self.cycles = self.cycles.saturating_add(cycles);
+        let (nominal, ratio) = (self.settings.max_nonturbo_ratio, self.ratio);
+        if nominal != 0 && ratio != 0 {
+            let span = u128::from(self.cycles) * u128::from(nominal) / u128::from(ratio);
+            self.now = self
+                .base
+                .saturating_add(u64::try_from(span).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// The cycle counter was interrupted: what was counted since the last TSC or MTC no longer adds up.
+    pub fn overflow(&mut self) {
+        self.set(self.now);
+    }
+
+    fn set(&mut self, time: u64) {
+        self.now = time;
+        self.base = time;
+        self.cycles = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(mtc_freq: u8, tsc_ctc: (u32, u32), max_nonturbo_ratio: u8) -> Clock {
+        Clock::new(TimeSettings {
+            mtc_freq,
+            tsc_ctc,
+            max_nonturbo_ratio,
+            start_time: 0,
+        })
+    }
+
+    /// Section 33.8.3.2: TSC + CTC_Delta * P - FastCounter, with CTC_Delta modulo 2^16.
+    #[test]
+    fn first_mtc_after_tma() {
+        let mut clock = clock(3, (168, 2), 0);
+        clock.tsc(1_000_000);
+        clock.tma(0xfff0, 20);
+        clock.mtc(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
+        assert_eq!(clock.now(), 1_000_000 + 0x18 * 84 - 20);
+    }
+
+    #[test]
+    fn mtc_wraps_from_ff_to_00() {
+        let mut clock = clock(0, (3, 1), 0);
+        clock.tsc(100);
+        clock.tma(0xfe, 0);
+        clock.mtc(0xff);
+        assert_eq!(clock.now(), 103);
+        clock.mtc(0x00);
+        assert_eq!(clock.now(), 106);
+        clock.mtc(0x03); // two were lost
+        assert_eq!(clock.now(), 115);
+    }
+
+    #[test]
+    fn only_the_known_bits_of_a_slow_mtc_are_used() {
+        let mut clock = clock(12, (2, 1), 0);
+        clock.tsc(0x10_0000);
+        clock.tma(0x0fff, 0);
+        clock.mtc(0x31); // low 16 bits of 31000H are 1000H
+        assert_eq!(clock.now(), 0x10_0000 + 2);
+    }
+
+    #[test]
+    fn cycles_scale_with_the_ratio() {
+        let mut clock = clock(0, (0, 0), 40);
+        clock.tsc(0xa000);
+        clock.cyc(4); // no CBR yet: nothing is known
+        assert_eq!(clock.now(), 0xa000);
+        clock.tsc(0xa000);
+        clock.cbr(20);
+        clock.cyc(4);
+        assert_eq!(clock.now(), 0xa008);
+        clock.cyc(12);
+        assert_eq!(clock.now(), 0xa020);
+        clock.tsc(0xa010); // overrides
+        assert_eq!(clock.now(), 0xa010);
+        assert_eq!(clock.total_cycles(), 20);
+    }
+
+    #[test]
+    fn tsc_packets_wrap_at_56_bits() {
+        let start_time = 0x12ff_ffff_ffff_fff0;
+        let mut clock = Clock::new(TimeSettings {
+            start_time,
+            ..TimeSettings::default()
+        });
+        clock.tsc(0xff_ffff_ffff_fff5);
+        assert_eq!(clock.now(), 0x12ff_ffff_ffff_fff5);
+        clock.tsc(0x10);
+        assert_eq!(clock.now(), 0x1300_0000_0000_0010);
+    }
+}

@@ -1,0 +1,267 @@
+//! Ways through several nodes: to the instruction that a packet names, or to the next that a packet can bind to.
+
+use super::{Stamp, Walker};
+use crate::code::{Place, Stop, NO_NODE};
+use crate::counts::Counts;
+use crate::error::Cause;
+use crate::sink::Sink;
+
+/// Nodes to run through before the one at which a packet takes effect.
+pub(super) struct Way {
+    pub nodes: u32,
+    pub last: u32,
+}
+
+impl Walker {
+    /// Runs on until the instruction at `ip` is next.
+    pub fn walk_to<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        ip: u64,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        if self.here() == ip {
+            return Ok(());
+        }
+        let start = self.resolve()?;
+        let mut chain = Chain::new(start);
+        let place = loop {
+            let node = self.code.node(chain.node);
+            if let Some(place) = self.code.find(node, ip) {
+                // the first instruction of the first node is where we are, not where we go
+                break Some(place);
+            }
+            if !node.stop.passes() {
+                return Err(Cause::NotReached { ip });
+            }
+            if node.next == ip {
+                break None;
+            }
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from).map_err(|cause| match cause {
+                Cause::Unmapped { .. } => cause,
+                _ => Cause::NotReached { ip },
+            })?;
+            chain
+                .step(next, last)
+                .map_err(|_| Cause::NotReached { ip })?;
+        };
+        self.run_through(
+            &Way {
+                nodes: chain.steps,
+                last: chain.node,
+            },
+            sink,
+            counts,
+            stamp,
+        );
+        match place {
+            Some(place) => self.emit_part(chain.node, place, sink, counts, stamp),
+            None => self.emit(chain.node, sink, counts, stamp),
+        }
+        self.go_to(ip, self.time);
+        Ok(())
+    }
+
+    /// TIP.PGD without FUP and without IP: the next branch or MOV CR3 turned tracing off. Returns that instruction's
+    /// address, and the taken target if it is a conditional branch.
+    pub fn stop_at_branch<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> Result<(u64, u64), Cause> {
+        let way = self.reach(|stop| matches!(stop, Stop::VmEntry | Stop::MovCr3))?;
+        let (stop, target) = {
+            let node = self.code.node(way.last);
+            (
+                node.stop,
+                if node.stop == Stop::Conditional {
+                    node.target
+                } else {
+                    0
+                },
+            )
+        };
+        if stop == Stop::SoftwareInterrupt {
+            return Err(Cause::UnexpectedTarget {
+                ip: self.last_ip(way.last),
+            });
+        }
+        self.finish(&way, stop, sink, counts, stamp);
+        Ok((self.last_ip(way.last), target))
+    }
+
+    /// TIP.PGD without FUP, with an IP: the next direct branch to `ip`, or the next branch that needs a packet.
+    pub fn stop_at_target<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        ip: u64,
+        stamp: Stamp,
+    ) -> Result<u64, Cause> {
+        let mut chain = Chain::new(self.resolve()?);
+        let pieces = loop {
+            let node = self.code.node(chain.node);
+            if let Some(pieces) = self.code.find_transfer(node, ip) {
+                break pieces;
+            }
+            if !node.stop.passes() || node.stop == Stop::VmEntry {
+                let way = Way {
+                    nodes: chain.steps,
+                    last: chain.node,
+                };
+                let stop = node.stop;
+                let elsewhere = stop == Stop::Conditional && node.target != ip;
+                if elsewhere || stop == Stop::SoftwareInterrupt {
+                    return Err(Cause::NotReached { ip });
+                }
+                self.finish(&way, stop, sink, counts, stamp);
+                return Ok(self.last_ip(way.last));
+            }
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from)?;
+            chain.step(next, last)?;
+        };
+        self.run_through(
+            &Way {
+                nodes: chain.steps,
+                last: chain.node,
+            },
+            sink,
+            counts,
+            stamp,
+        );
+        let last = self
+            .code
+            .pieces(self.code.node(chain.node))
+            .get(pieces - 1)
+            .map_or(0, |piece| piece.last);
+        self.emit_part(
+            chain.node,
+            Place {
+                pieces,
+                instructions: 0,
+            },
+            sink,
+            counts,
+            stamp,
+        );
+        Ok(last)
+    }
+
+    fn finish<S: Sink>(
+        &mut self,
+        way: &Way,
+        stop: Stop,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        self.run_through(way, sink, counts, stamp);
+        self.emit(way.last, sink, counts, stamp);
+        sink.close(stop.end(), stamp.offset);
+        if stop != Stop::MovCr3 {
+            self.after_transfer(stop, counts);
+        }
+    }
+
+    /// PTW without FUP: the next PTWRITE, if it comes before anything that needs a packet. Returns its address.
+    pub fn walk_to_ptwrite<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> Option<u64> {
+        let way = self.reach(|stop| stop == Stop::PtWrite).ok()?;
+        if self.code.node(way.last).stop != Stop::PtWrite {
+            return None;
+        }
+        self.run_through(&way, sink, counts, stamp);
+        self.emit(way.last, sink, counts, stamp);
+        self.go_to(self.code.node(way.last).next, self.time);
+        Some(self.last_ip(way.last))
+    }
+
+    /// The node at which a packet takes effect: the first that does not let the flow pass, or that `binds`.
+    pub(super) fn reach(&mut self, binds: impl Fn(Stop) -> bool) -> Result<Way, Cause> {
+        let mut chain = Chain::new(self.resolve()?);
+        loop {
+            let stop = self.code.node(chain.node).stop;
+            if !stop.passes() || binds(stop) {
+                return Ok(Way {
+                    nodes: chain.steps,
+                    last: chain.node,
+                });
+            }
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from)?;
+            chain.step(next, last)?;
+        }
+    }
+
+    /// Runs through the nodes before the last of a way.
+    pub(super) fn run_through<S: Sink>(
+        &mut self,
+        way: &Way,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let Ok(mut index) = self.resolve() else {
+            return;
+        };
+        for _ in 0..way.nodes {
+            self.emit(index, sink, counts, stamp);
+            match self.follow(index) {
+                Ok(next) => index = next,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The node after one that lets the flow pass.
+    fn follow(&mut self, index: u32) -> Result<u32, Cause> {
+        let node = self.code.node(index);
+        let (fall, ip, mode) = (node.fall, node.next, node.mode);
+        if fall != NO_NODE && self.code.node(fall).stop != Stop::Dead {
+            return Ok(fall);
+        }
+        let next = self.code.lookup(&self.view, ip, mode)?;
+        self.code.node_mut(index).fall = next;
+        Ok(next)
+    }
+}
+
+/// Follows nodes that let the flow pass and notices a cycle (Brent): such code never needs a packet.
+struct Chain {
+    node: u32,
+    steps: u32,
+    mark: u32,
+    next_mark: u32,
+}
+
+impl Chain {
+    fn new(node: u32) -> Chain {
+        Chain {
+            node,
+            steps: 0,
+            mark: node,
+            next_mark: 1,
+        }
+    }
+
+    fn step(&mut self, next: u32, last_ip: u64) -> Result<(), Cause> {
+        if next == self.mark {
+            return Err(Cause::EndlessLoop { ip: last_ip });
+        }
+        self.node = next;
+        self.steps += 1;
+        if self.steps == self.next_mark {
+            self.mark = next;
+            self.next_mark = self.next_mark.saturating_mul(2);
+        }
+        Ok(())
+    }
+}

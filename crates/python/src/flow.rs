@@ -1,0 +1,399 @@
+//! `Flow`: one PT stream and its code into what ran, as columns.
+
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict};
+use rtit_flow::{
+    Columns, Counting, Counts, End, ErrorClass, EventKind, HashedRuns, Instructions, Ledger,
+    Settings, Sink, Span, TimeSettings, Trust,
+};
+use rtit_packet::table::ROWS;
+
+use crate::image::Space;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Flow>()
+}
+
+/// Ctrl-C is looked for after this many bytes of a stream.
+const SLICE: usize = 1 << 22;
+
+/// The bytes of a stream: kept alive, not copied, when they are a bytes object.
+enum Stream {
+    Shared(PyBackedBytes),
+    Copied(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Stream {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Stream::Shared(bytes) => bytes,
+            Stream::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Stream {
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        if let Ok(bytes) = object.extract::<PyBackedBytes>() {
+            return Ok(Stream::Shared(bytes));
+        }
+        let buffer = PyBuffer::<u8>::get(object)
+            .map_err(|_| PyTypeError::new_err("the stream is not bytes-like"))?;
+        Ok(Stream::Copied(buffer.to_vec(object.py())?))
+    }
+}
+
+/// What the stream is decoded into: the first call that takes results decides.
+enum Way {
+    Open(Option<(Stream, rtit_image::View, Settings)>),
+    Rows(Box<rtit_flow::Flow<Stream, Columns>>),
+    Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
+    Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
+    Count(Box<rtit_flow::Flow<Stream, Counting>>),
+}
+
+/// Follows the PT packets of one logical processor through the code of a space.
+///
+/// `stream`: bytes-like; read from its first PSB on. `space`: the code, over time. Time settings come from the machine
+/// that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H (EBX, EAX); `max_nonturbo_ratio`
+/// MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time. `start_time`: any TSC value near the
+/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT. RuntimeError: another thread is
+/// decoding with this object at the moment.
+///
+/// Results are taken by one of `next`, `runs`, `ips` and `count`, not by several. Errors of the stream are no
+/// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Flow {
+    way: Mutex<Way>,
+}
+
+#[pymethods]
+impl Flow {
+    #[new]
+    #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
+        no_tnt = false))]
+    fn new(
+        stream: &Bound<'_, PyAny>,
+        space: &Space,
+        mtc_freq: u8,
+        tsc_ctc: (u32, u32),
+        max_nonturbo_ratio: u8,
+        start_time: u64,
+        no_tnt: bool,
+    ) -> PyResult<Flow> {
+        if mtc_freq > 15 {
+            return Err(PyValueError::new_err(format!(
+                "mtc_freq is {mtc_freq}, not 0 to 15"
+            )));
+        }
+        let settings = Settings {
+            time: TimeSettings {
+                mtc_freq,
+                tsc_ctc,
+                max_nonturbo_ratio,
+                start_time,
+            },
+            no_tnt,
+            ..Settings::default()
+        };
+        let parts = (Stream::new(stream)?, space.inner().view(), settings);
+        Ok(Flow {
+            way: Mutex::new(Way::Open(Some(parts))),
+        })
+    }
+
+    /// About `max_rows` more rows, runs and events together; None at the end.
+    ///
+    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS).
+    /// Events: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
+    /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
+    fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take() {
+                *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, view, &settings)));
+            }
+        }
+        let Way::Rows(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().set_limit(max_rows.max(1));
+        advance(py, flow)?;
+        let rows = flow.sink_mut().take();
+        if rows.is_empty() && flow.is_finished() {
+            return Ok(None);
+        }
+        let columns = PyDict::new(py);
+        let runs = &rows.runs;
+        columns.set_item("start", words(py, runs, |run| run.start)?)?;
+        columns.set_item("instructions", halves(py, runs, |run| run.instructions)?)?;
+        columns.set_item("last", words(py, runs, |run| run.last)?)?;
+        columns.set_item("end", octets(py, runs, |run| run.end)?)?;
+        columns.set_item("time", words(py, runs, |run| run.time)?)?;
+        columns.set_item("offset", words(py, runs, |run| run.offset)?)?;
+        let events = &rows.events;
+        columns.set_item("event_row", words(py, events, |at| at.row)?)?;
+        columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
+        columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;
+        columns.set_item("event_value", words(py, events, |at| at.event.value)?)?;
+        columns.set_item("event_time", words(py, events, |at| at.event.time)?)?;
+        columns.set_item("event_offset", words(py, events, |at| at.event.offset)?)?;
+        Ok(Some(columns))
+    }
+
+    /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
+    /// them; None at the end.
+    fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take() {
+                *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, view, &settings)));
+            }
+        }
+        let Way::Runs(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().limit = max_runs.max(1);
+        advance(py, flow)?;
+        let runs = std::mem::take(&mut flow.sink_mut().ready);
+        if runs.is_empty() && flow.is_finished() {
+            return Ok(None);
+        }
+        Ok(Some((
+            words(py, &runs, |run| run.start)?,
+            halves(py, &runs, |run| run.instructions)?,
+            words(py, &runs, |run| run.hash)?,
+        )))
+    }
+
+    /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
+    fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take() {
+                let flow = rtit_flow::Flow::instructions(stream, view, &settings);
+                *way = Way::Instructions(Box::new(flow));
+            }
+        }
+        let Way::Instructions(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().limit = max_instructions.max(1);
+        advance(py, flow)?;
+        let sink = flow.sink_mut();
+        let (ips, lengths) = (
+            std::mem::take(&mut sink.ips),
+            std::mem::take(&mut sink.lengths),
+        );
+        if ips.is_empty() && flow.is_finished() {
+            return Ok(None);
+        }
+        Ok(Some((
+            words(py, &ips, |&ip| ip)?,
+            PyBytes::new(py, &lengths),
+        )))
+    }
+
+    /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
+    fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take() {
+                let flow = rtit_flow::Flow::with_sink(stream, view, &settings, Counting);
+                *way = Way::Count(Box::new(flow));
+            }
+        }
+        let Way::Count(flow) = &mut *way else {
+            return Err(taken());
+        };
+        advance(py, flow)?;
+        counts_dict(py, &flow.counts(), flow.ledger())
+    }
+
+    /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
+    /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None.
+    fn ledger(&self) -> PyResult<Vec<LedgerRow>> {
+        let row = |span: &Span| {
+            let error = span.error.as_ref();
+            (
+                span.from,
+                span.to,
+                span.trust.name(),
+                error.map(|error| error.cause.class().name()),
+                error.map(ToString::to_string),
+                error.map(|error| error.offset),
+                error.map(|error| error.cause.value()),
+            )
+        };
+        let rows = self.with(|_, ledger| ledger.spans().iter().map(row).collect())?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    /// Totals so far: packets by name, errors by class, bytes by trust, and instructions, conditional, indirect,
+    /// returns, compressed_returns, asynchronous, cycles.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.with(|counts, ledger| counts_dict(py, counts, ledger))?
+            .unwrap_or_else(|| Ok(PyDict::new(py)))
+    }
+
+    /// Names of the numbers in the column `end`.
+    #[classattr]
+    #[pyo3(name = "ENDS")]
+    fn ends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let names = PyDict::new(py);
+        for end in End::ALL {
+            names.set_item(end as u8, end.name())?;
+        }
+        Ok(names)
+    }
+
+    /// Names of the numbers in the column `event_kind`.
+    #[classattr]
+    #[pyo3(name = "EVENTS")]
+    fn events(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let names = PyDict::new(py);
+        for kind in EventKind::ALL {
+            names.set_item(kind as u8, kind.name())?;
+        }
+        Ok(names)
+    }
+
+    /// Names of the numbers that an event of kind "error" has as its value.
+    #[classattr]
+    #[pyo3(name = "ERRORS")]
+    fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let names = PyDict::new(py);
+        for class in ErrorClass::ALL {
+            names.set_item(class as u8, class.name())?;
+        }
+        Ok(names)
+    }
+}
+
+type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+type Triple<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+);
+type LedgerRow = (
+    u64,
+    u64,
+    &'static str,
+    Option<&'static str>,
+    Option<String>,
+    Option<u64>,
+    Option<u64>,
+);
+
+impl Flow {
+    /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
+        match self.way.try_lock() {
+            Ok(way) => Ok(way),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread is decoding with this Flow",
+            )),
+        }
+    }
+
+    /// None before the first results were taken.
+    fn with<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
+        Ok(Some(match &*self.lock()? {
+            Way::Open(_) => return Ok(None),
+            Way::Rows(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Runs(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Instructions(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Count(flow) => take(&flow.counts(), flow.ledger()),
+        }))
+    }
+}
+
+fn taken() -> PyErr {
+    PyValueError::new_err("the results of this Flow are already being taken in another way")
+}
+
+/// Decodes until the sink is full, without the GIL.
+fn advance<S: Sink + Send>(py: Python<'_>, flow: &mut rtit_flow::Flow<Stream, S>) -> PyResult<()> {
+    while !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE)) {
+        py.check_signals()?;
+    }
+    Ok(())
+}
+
+/// A column of `N` bytes a row.
+fn column<'py, T, const N: usize>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, rows.len() * N, |bytes| {
+        for (to, row) in bytes.chunks_exact_mut(N).zip(rows) {
+            to.copy_from_slice(&value(row));
+        }
+        Ok(())
+    })
+}
+
+fn words<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u64,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| value(row).to_le_bytes())
+}
+
+fn halves<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| value(row).to_le_bytes())
+}
+
+fn octets<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u8,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| [value(row)])
+}
+
+fn counts_dict<'py>(
+    py: Python<'py>,
+    counts: &Counts,
+    ledger: &Ledger,
+) -> PyResult<Bound<'py, PyDict>> {
+    let packets = PyDict::new(py);
+    for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
+        packets.set_item(row.name, counts.of(row.kind))?;
+    }
+    let errors = PyDict::new(py);
+    for class in ErrorClass::ALL {
+        if ledger.errors(class) != 0 {
+            errors.set_item(class.name(), ledger.errors(class))?;
+        }
+    }
+    let bytes = PyDict::new(py);
+    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
+        bytes.set_item(trust.name(), ledger.bytes(trust))?;
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("packets", packets)?;
+    dict.set_item("errors", errors)?;
+    dict.set_item("bytes", bytes)?;
+    dict.set_item("instructions", counts.instructions)?;
+    dict.set_item("conditional", counts.conditional)?;
+    dict.set_item("indirect", counts.indirect)?;
+    dict.set_item("returns", counts.returns)?;
+    dict.set_item("compressed_returns", counts.compressed_returns)?;
+    dict.set_item("asynchronous", counts.asynchronous)?;
+    dict.set_item("cycles", counts.cycles)?;
+    Ok(dict)
+}

@@ -1,0 +1,98 @@
+"""The cases of libipt: which instructions ran, by its instruction decoder."""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# Where we stop on purpose and libipt goes on, or the other way round: case -> the classes of our
+# errors.
+DIFFERENT = {
+    # only the number of instructions is listed
+    "linear-fup-tip_pgd": [],
+    # libipt walks on at the end of the stream up to where code ends; we report what packets confirm
+    "pip-pip_mov_cr3-fail": [],
+    # it goes on at a TIP or a TSX FUP after an error, where compressed returns could not be
+    # followed any more; and it reports instructions up to the place of the error
+    "ptxed-resync-bad_query-fup-tip": ["trace and code disagree"],
+    "ptxed-resync-bad_query-tip": ["trace and code disagree"],
+    "ptxed-resync-nomap-fup-tip": ["code not found"],
+    "ptxed-resync-nomap-mode_exec-fup": ["code not found"],
+    "ptxed-resync-nomap-mode_tsx-fup-tip": ["code not found"],
+    "ptxed-resync-nomap-mode_tsx-tip_pgd": ["code not found"],
+    "ptxed-resync-nomap-tip": ["code not found"],
+    # the erratum can only be seen with the filter ranges at hand
+    "skl014-call": ["code not found"],
+    "skl014-jmp": ["code not found"],
+}
+
+# The same instructions, and our ledger has an error: an overflow, code that is not there.
+ERRORS = {
+    "mtc-ovf_keep-cyc": ["loss reported by hardware"],
+    "mwait-pwre-exstop_ip-ovf": ["loss reported by hardware"],
+    "mwait-pwre-ovf": ["loss reported by hardware"],
+    "ovf": ["loss reported by hardware"],
+    "ovf-mnt-fup": ["loss reported by hardware"],
+    "ovf-timing-fup": ["loss reported by hardware"],
+    "ovf-timing-tip_pge": ["loss reported by hardware"],
+    "ptxed-resync-nomap-tip_pgd": ["code not found"],
+    "ptxed-resync-nomap-tip_pge": ["code not found"],
+    "ptxed-resync-psb-bad_status-psb": ["code not found"],
+    "skd010-mode_tsx-fup": ["loss reported by hardware"],
+    "skd010-psb": ["loss reported by hardware"],
+}
+
+
+@pytest.fixture(scope="module")
+def cases(traces: Path) -> dict[str, dict[str, Any]]:
+    index = json.loads((traces / "libipt-cases" / "index.json").read_text())
+    return {case["name"]: case for case in index}
+
+
+def names() -> list[str]:
+    folder = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "libipt-cases"
+    return sorted(path.name.partition(".")[0] for path in folder.glob("*.instructions.txt"))
+
+
+def decode(folder: Path, case: dict[str, Any]) -> tuple[list[int], Any]:
+    space = core.Space()
+    space.map(0, int(case["image_base"], 16), (folder / f"{case['name']}.bin").read_bytes())
+    flow = core.Flow((folder / f"{case['name']}.pt").read_bytes(), space)
+    ips = array("Q")
+    while (part := flow.ips(1000)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), flow
+
+
+def listed(path: Path) -> list[int]:
+    lines = path.read_text().splitlines()
+    # "? " marks instructions in a transaction
+    return [int(line[-16:], 16) for line in lines if re.fullmatch(r"(\? )?[0-9a-f]{16}", line)]
+
+
+@pytest.mark.spec("DEC-003", "DEC-005", "PGE-006", "PGD-007", "PGD-008", "PGD-009", "FUP-005")
+@pytest.mark.parametrize("name", names())
+def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]]) -> None:
+    folder = traces / "libipt-cases"
+    case = cases[name]
+    ips, flow = decode(folder, case)
+    classes = [row[3] for row in flow.ledger() if row[3] is not None]
+    if name in DIFFERENT:
+        assert classes == DIFFERENT[name]
+        return
+    expected = next(run["expected"] for run in case["runs"] if run["level"] == "instructions")
+    assert ips == listed(folder / expected)
+    assert classes == ERRORS.get(name, [])
+
+
+def test_a_long_line_of_code(traces: Path, cases: dict[str, dict[str, Any]]) -> None:
+    ips, flow = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])
+    assert ips == list(range(0x100000, 0x100000 + 100000))
+    assert flow.ledger() == [(0, 0x21, "exact", None, None, None, None)]

@@ -1,0 +1,180 @@
+"""Loss: every byte is accounted for, wherever a stream is cut or damaged."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.packets import encode, encode_tnt
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# 1000 jnz 1004; 1002 nop; 1003 nop; 1004 jmp rax
+CODE = bytes.fromhex("75029090ffe0")
+
+
+def space() -> Any:
+    made = core.Space()
+    made.map(0, 0x1000, CODE)
+    return made
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def psb(ip: int | None) -> bytes:
+    fup = b"" if ip is None else full("FUP", ip)
+    return encode("PSB") + b"\x99\x01" + fup + encode("PSBEND")
+
+
+STREAM = (
+    psb(None)
+    + b"\x99\x01"
+    + full("TIP.PGE", 0x1000)
+    + encode_tnt(1, 0, long=False)
+    + full("TIP", 0x1002)
+    + encode("TSC", tsc=0x1234)
+    + encode("CYC", cycles=100)
+    + full("TIP", 0x1000)
+    + psb(0x1000)
+    + encode_tnt(1, 1, long=True)
+    + encode("MTC", ctc=5)
+    + full("FUP", 0x1004)
+    + encode("TIP.PGD", ip_bytes=0)
+)
+IPS = [0x1000, 0x1002, 0x1003, 0x1004, 0x1002, 0x1003, 0x1004, 0x1000]
+
+
+def decode(stream: bytes) -> tuple[list[int], list[Any], dict[str, Any]]:
+    flow = core.Flow(stream, space())
+    ips = array("Q")
+    while (part := flow.ips(2)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), flow.ledger(), flow.counts()
+
+
+def check_account(stream: bytes, ledger: list[Any], counts: dict[str, Any]) -> None:
+    """No gaps, no overlaps; a reason for every loss and none without."""
+    at = 0
+    for start, end, trust, kind, text, offset, _ in ledger:
+        assert start == at
+        assert end >= start
+        assert (trust == "lost") == (kind is not None) == (text is not None)
+        assert offset is None or 0 <= offset <= len(stream)
+        at = end
+    assert at == len(stream)
+    for trust, size in counts["bytes"].items():
+        assert size == sum(row[1] - row[0] for row in ledger if row[2] == trust)
+
+
+def test_the_whole_stream() -> None:
+    ips, ledger, counts = decode(STREAM)
+    assert ips == IPS
+    assert ledger == [(0, len(STREAM), "exact", None, None, None, None)]
+    assert counts["packets"]["PSB"] == 2
+    assert counts["packets"]["TIP"] == 2
+    assert counts["instructions"] == len(IPS)
+    assert (counts["conditional"], counts["indirect"], counts["asynchronous"]) == (2, 2, 1)
+    assert counts["cycles"] == 100
+
+
+@pytest.mark.spec("DEC-011", "DEC-013")
+@pytest.mark.parametrize("size", range(len(STREAM)))
+def test_cut_at_every_byte(size: int) -> None:
+    stream = STREAM[:size]
+    ips, ledger, counts = decode(stream)
+    check_account(bytes(stream), ledger, counts)
+    assert ips == IPS[: len(ips)]
+    assert {row[3] for row in ledger} <= {None, "incomplete"}
+
+
+@pytest.mark.spec("DEC-002")
+@pytest.mark.parametrize("start", range(1, STREAM.index(encode("PSB"), 16)))
+def test_bytes_before_the_first_psb_are_lost(start: int) -> None:
+    ips, ledger, counts = decode(STREAM[start:])
+    second = STREAM.index(encode("PSB"), 16) - start
+    check_account(STREAM[start:], ledger, counts)
+    assert ips == [0x1000]
+    assert ledger[0][:4] == (0, second, "lost", "incomplete")
+    assert ledger[1][2] == "exact"
+
+
+def test_a_cyc_before_the_first_psb_is_no_loss() -> None:
+    stream = encode("CYC", cycles=7) + STREAM
+    ips, ledger, _ = decode(stream)
+    assert ips == IPS
+    assert ledger == [(0, len(stream), "exact", None, None, None, None)]
+
+
+def test_no_psb_at_all() -> None:
+    assert decode(b"")[1] == []
+    assert decode(b"\x00" * 40)[1][0][:5] == (
+        0,
+        40,
+        "lost",
+        "incomplete",
+        "before the first PSB at offset 0x0",
+    )
+
+
+@pytest.mark.spec("DEC-013", "PSB-020")
+@pytest.mark.parametrize(("bad", "kind"), [(b"\x05", "bad bytes"), (b"\x02\x00", "bad bytes")])
+def test_bad_bytes_are_lost_up_to_the_next_psb(bad: bytes, kind: str) -> None:
+    first = psb(0x1002)
+    # the IP in what follows the bad bytes is not used: LastIP is not known
+    stream = first + bad + full("TIP.PGE", 0x1000) + psb(0x1000) + encode_tnt(1, 1)
+    ips, ledger, counts = decode(stream)
+    check_account(bytes(stream), ledger, counts)
+    assert ips == [0x1000]
+    assert [row[2] for row in ledger] == ["exact", "lost", "exact"]
+    assert ledger[1][:4] == (len(first), len(first) + len(bad) + 9, "lost", kind)
+
+
+def test_decoding_resumes_at_tip_pge_and_is_exact_again_at_psb() -> None:
+    head = psb(0x1000) + full("TIP", 0x1000)
+    stream = head + full("TIP.PGE", 0x1002) + full("TIP", 0x1000) + psb(0x1000) + encode_tnt(1, 1)
+    ips, ledger, counts = decode(stream)
+    check_account(bytes(stream), ledger, counts)
+    assert ips == [0x1002, 0x1003, 0x1004, 0x1000]
+    assert [row[2] for row in ledger] == ["exact", "lost", "resumed", "exact"]
+    assert ledger[1][3] == "trace and code disagree"
+    assert ledger[1][6] == 0x1000
+    assert counts["errors"] == {"trace and code disagree": 1}
+
+
+@pytest.mark.spec("DEC-013")
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(STREAM) - 1), st.integers(1, 255)), min_size=1, max_size=4
+    )
+)
+def test_damaged_streams(flips: list[tuple[int, int]]) -> None:
+    stream = bytearray(STREAM)
+    for at, value in flips:
+        stream[at] ^= value
+    _, ledger, counts = decode(bytes(stream))
+    check_account(bytes(stream), ledger, counts)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array("B", data)])
+def test_any_bytes_like_object_is_a_stream(kind: Any) -> None:
+    flow = core.Flow(kind(STREAM), space())
+    assert flow.count()["instructions"] == len(IPS)
+
+
+def test_a_flow_is_taken_in_one_way() -> None:
+    flow = core.Flow(STREAM, space())
+    assert flow.counts() == {}
+    flow.next(1)
+    for other in (flow.ips, flow.runs, lambda _: flow.count()):
+        with pytest.raises(ValueError, match="another way"):
+            other(1)
+    with pytest.raises(TypeError):
+        core.Flow("text", space())
+    with pytest.raises(ValueError, match="mtc_freq"):
+        core.Flow(STREAM, space(), mtc_freq=16)

@@ -1,0 +1,114 @@
+"""The time column: TSC, lower bounds, from TSC, MTC, TMA, CYC and CBR."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from rtit.packets import encode, encode_tnt
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# 1000 jmp rax: a run of one instruction a TIP
+CODE = bytes.fromhex("ffe0")
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def step() -> bytes:
+    """The run that was open ends, and one begins now."""
+    return full("TIP", 0x1000)
+
+
+def times(*packets: bytes, **settings: Any) -> list[int]:
+    """Start times of the runs that begin with a PGE at first and then at each `step()`."""
+    space = core.Space()
+    space.map(0, 0x1000, CODE)
+    head = encode("PSB") + encode("PSBEND") + b"\x99\x01"
+    stream = head + b"".join(packets) + full("FUP", 0x1000) + encode("TIP.PGD", ip_bytes=0)
+    flow = core.Flow(stream, space, **settings)
+    found = array("Q")
+    while (rows := flow.next(2)) is not None:
+        found.frombytes(rows["time"])
+    assert [row[2] for row in flow.ledger()] == ["exact"]
+    return list(found)
+
+
+def tsc(value: int) -> bytes:
+    return encode("TSC", tsc=value)
+
+
+PGE = full("TIP.PGE", 0x1000)
+
+
+@pytest.mark.spec("TSC-003", "DEC-016", "TIME-010")
+def test_tsc_alone() -> None:
+    # the run begins after the first TSC; later ones are known to come after it only when it ends
+    assert times(tsc(1000), PGE, tsc(2000), step(), step()) == [1000, 2000]
+    assert times(tsc(1000), PGE, step(), tsc(3000), step()) == [1000, 1000]
+
+
+@pytest.mark.spec("TSC-003")
+def test_tsc_wraps_at_56_bits() -> None:
+    near = 0x01FFFFFFFFFFFF00
+    stream = [tsc(near & (1 << 56) - 1), PGE, step(), tsc(5), step(), step()]
+    assert times(*stream, start_time=near) == [near, near, 0x0200000000000005]
+
+
+@pytest.mark.spec("TIME-001", "TIME-006", "TIME-007", "TIME-008", "MTC-005")
+@pytest.mark.parametrize(
+    ("mtc_freq", "ctc", "fast", "payload", "elapsed"),
+    [
+        # TSC + CTC_Delta * P - FastCounter, P = 168 / 2
+        (0, 0x0010, 0, 0x11, 84),
+        (3, 0x0010, 30, 0x03, 8 * 84 - 30),
+        (3, 0xFFF8, 0, 0x01, 16 * 84),  # of FFF8H and 0008H the low 11 bits are compared
+        (3, 0x1234, 0, 0x47, 4 * 84),  # of 1234H only the low 11 bits again
+        (9, 0x1234, 5, 0x0A, (0x1400 - 0x1234) * 84 - 5),
+        (12, 0x0FFF, 0, 0x31, 84),  # bits above 15 are not in TMA
+    ],
+)
+def test_the_first_mtc(mtc_freq: int, ctc: int, fast: int, payload: int, elapsed: int) -> None:
+    packets = [tsc(1 << 40), encode("TMA", ctc=ctc, fast_counter=fast), PGE]
+    packets += [encode("MTC", ctc=payload), step(), step()]
+    found = times(*packets, mtc_freq=mtc_freq, tsc_ctc=(168, 2))
+    assert found == [1 << 40, (1 << 40) + elapsed]
+
+
+@pytest.mark.spec("MTC-004", "TIME-005", "OVF-010")
+def test_mtcs_count_modulo_256_and_may_be_lost() -> None:
+    packets = [tsc(1000), encode("TMA", ctc=0xFE, fast_counter=0), PGE]
+    for payload in (0xFF, 0x00, 0x03):
+        packets += [encode("MTC", ctc=payload), step()]
+    found = times(*packets, step(), mtc_freq=0, tsc_ctc=(3, 1))
+    assert found == [1000, 1003, 1006, 1015]
+
+
+def test_mtcs_without_a_known_crystal_change_nothing() -> None:
+    packets = [tsc(1000), encode("TMA", ctc=1, fast_counter=0), PGE, encode("MTC", ctc=9), step()]
+    assert times(*packets, step()) == [1000, 1000]
+
+
+@pytest.mark.spec("TIME-009", "TIME-011", "CYC-015")
+def test_cycles_scale_with_the_ratio() -> None:
+    packets = [tsc(1000), encode("CBR", ratio=20), PGE, encode("CYC", cycles=10)]
+    packets += [encode("CYC", cycles=5), step(), encode("CYC", cycles=1), step(), step()]
+    assert times(*packets, max_nonturbo_ratio=40) == [1000, 1030, 1032]
+    assert times(*packets) == [1000, 1000, 1000]  # the ratio of the TSC is not known
+
+
+@pytest.mark.spec("CYC-009", "CYC-017")
+def test_a_cyc_before_a_tnt_is_the_time_of_its_first_branch() -> None:
+    # 1000 jnz 1002; 1002 jnz 1000: taken each time
+    space = core.Space()
+    space.map(0, 0x1000, bytes.fromhex("750075fc"))
+    stream = encode("PSB") + encode("PSBEND") + tsc(1000) + encode("CBR", ratio=10) + b"\x99\x01"
+    stream += PGE + encode("CYC", cycles=7) + encode_tnt(2, 0b11) + encode("CYC", cycles=9)
+    stream += encode_tnt(1, 1)
+    flow = core.Flow(stream, space, max_nonturbo_ratio=10)
+    rows = flow.next(1000)
+    assert list(array("Q", rows["time"])) == [1000, 1007, 1007]
