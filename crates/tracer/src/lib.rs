@@ -1,1 +1,43 @@
-//! rtit-tracer
+//! A ptrace single-step tracer for x86-64 Linux: what a program and all its children execute, as a stream of events.
+//!
+//! [`Tracer::start`] runs a program; [`Tracer::next_batch`] hands over what happened since. The tracer needs no
+//! privilege, no hardware and no help from the program; it costs some 20 microseconds an instruction.
+//!
+//! Where to start reading: [`event`] says what comes out, `engine` how it is found out, `task` what is known about a
+//! thread between two of its stops.
+//!
+//! # What a traced program can see
+//!
+//! * SIGTRAP is never blocked, and ignoring it is undone by the first step: only a program that is sent SIGTRAP by others
+//!   notices.
+//! * `rseq` answers ENOSYS: stops restart a restartable sequence for ever.
+//! * A system call that a signal without handler interrupts is restarted, as it would be; the few calls that are never
+//!   restarted (`epoll_wait`, `semop`) return EINTR, as under any ptrace tracer.
+//! * The trap flag that the program loads itself (POPF, IRET) is the tracer's from then on.
+//! * With pinning, `/proc/self/status` shows one CPU; `sched_getaffinity` answers as if there were no tracer.
+//! * `TracerPid` is set, a set-user-ID program gets no privilege from an unprivileged tracer, and time passes slowly.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("rtit-tracer steps programs by ptrace: it needs Linux on x86-64");
+
+mod child;
+mod engine;
+mod error;
+pub mod event;
+mod lookup;
+mod maps;
+mod memory;
+mod options;
+mod procfs;
+mod space;
+mod stream;
+mod sys;
+mod task;
+mod tracer;
+mod truth;
+
+pub use error::Error;
+pub use event::{Kind, Mapping, Record};
+pub use options::Options;
+pub use stream::Batch;
+pub use tracer::{Stats, Tracer};

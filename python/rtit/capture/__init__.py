@@ -1,1 +1,19 @@
-"""To be filled."""
+"""Back ends that make a real program drive the trace unit, and the recorder behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rtit.capture.session import Recording, Session, record, replay, start
+
+__all__ = ["Recording", "Session", "record", "replay", "start"]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded on use: reading filters must not load the trace unit
+    if name in __all__:
+        from rtit.capture import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module 'rtit.capture' has no attribute {name!r}")

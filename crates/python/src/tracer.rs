@@ -1,0 +1,169 @@
+//! `Tracer`: the ptrace tracer, and `check_program`.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use rtit_tracer::{Error, Options};
+
+/// Adds the class and the function of this file to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Tracer>()?;
+    module.add_function(wrap_pyfunction!(check_program, module)?)
+}
+
+/// A program under the tracer. Dropping the object kills the program.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Tracer {
+    /// None only while it is dropped.
+    inner: Option<rtit_tracer::Tracer>,
+}
+
+type Environment = Option<HashMap<OsString, OsString>>;
+
+fn options(argv: Vec<OsString>, env: Environment, cwd: Option<PathBuf>) -> Options {
+    let entry = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        name
+    };
+    Options {
+        environment: env.map(|env| env.into_iter().map(entry).collect()),
+        directory: cwd,
+        ..Options::new(argv)
+    }
+}
+
+/// rtit.errors.RecordError with the exit code that goes with the error.
+fn record_error(py: Python<'_>, error: &Error) -> PyErr {
+    let raised = py
+        .import("rtit.errors")
+        .and_then(|module| module.getattr("RecordError"))
+        .and_then(|class| class.call1((error.to_string(), error.exit_code())));
+    match raised {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}
+
+/// Raises what `Tracer` would raise before it starts anything.
+#[pyfunction]
+#[pyo3(signature = (argv, *, env = None, cwd = None))]
+fn check_program(
+    py: Python<'_>,
+    argv: Vec<OsString>,
+    env: Environment,
+    cwd: Option<PathBuf>,
+) -> PyResult<()> {
+    let options = options(argv, env, cwd);
+    py.allow_threads(|| rtit_tracer::Tracer::check(&options))
+        .map_err(|error| record_error(py, &error))
+}
+
+#[pymethods]
+impl Tracer {
+    /// Start `argv` (looked up in the PATH of `env`) under the tracer; it waits at its first instruction until then.
+    ///
+    /// `blocked` are the signals that the program starts with blocked; None are those of the calling thread. Raises
+    /// rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not executable), 125 (anything else).
+    #[new]
+    #[pyo3(signature = (
+        argv, *, env = None, cwd = None, no_aslr = false, truth = None, pin = true, blocked = Some(vec![])
+    ))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
+    fn new(
+        py: Python<'_>,
+        argv: Vec<OsString>,
+        env: Environment,
+        cwd: Option<PathBuf>,
+        no_aslr: bool,
+        truth: Option<PathBuf>,
+        pin: bool,
+        blocked: Option<Vec<i32>>,
+    ) -> PyResult<Self> {
+        let options = Options {
+            no_aslr,
+            truth,
+            pin,
+            blocked_signals: blocked,
+            ..options(argv, env, cwd)
+        };
+        let tracer = py
+            .allow_threads(|| rtit_tracer::Tracer::start(&options))
+            .map_err(|error| record_error(py, &error))?;
+        Ok(Tracer {
+            inner: Some(tracer),
+        })
+    }
+
+    /// The events since the last call as (records, blobs): `records` is a multiple of 40 bytes, see
+    /// `rtit.capture.events`. Empty if nothing happens within `timeout` seconds; None after the last event.
+    fn next_batch<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: f64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyList>)>> {
+        let timeout = Duration::try_from_secs_f64(timeout).map_err(|_| {
+            PyValueError::new_err(format!("timeout is no number of seconds: {timeout}"))
+        })?;
+        let Some(inner) = &self.inner else {
+            return Ok(None);
+        };
+        let Some(batch) = py.allow_threads(|| inner.next_batch(timeout)) else {
+            return Ok(None);
+        };
+        let blobs = batch.blobs.iter().map(|blob| PyBytes::new(py, blob));
+        Ok(Some((
+            PyBytes::new(py, &batch.records),
+            PyList::new(py, blobs)?,
+        )))
+    }
+
+    /// Send signal `number` to the first process. Raises ProcessLookupError if it has ended.
+    fn signal(&self, number: i32) -> PyResult<()> {
+        match &self.inner {
+            Some(inner) => inner
+                .signal(number)
+                .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Kill the program and everything that it started; the events still come to their end.
+    fn kill(&self) {
+        if let Some(inner) = &self.inner {
+            inner.kill();
+        }
+    }
+
+    /// The first process.
+    #[getter]
+    fn pid(&self) -> u32 {
+        self.inner.as_ref().map_or(0, rtit_tracer::Tracer::pid)
+    }
+
+    /// A dict: `retired` instructions, `stops`, `seconds` so far, and the `processes` that exist now.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = PyDict::new(py);
+        if let Some(inner) = &self.inner {
+            let now = inner.stats();
+            stats.set_item("retired", now.retired)?;
+            stats.set_item("stops", now.stops)?;
+            stats.set_item("seconds", now.seconds)?;
+            stats.set_item("processes", now.processes)?;
+        }
+        Ok(stats)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        // Waiting for the tracing thread takes a moment; other Python threads need not.
+        Python::with_gil(|py| py.allow_threads(move || drop(inner)));
+    }
+}

@@ -1,0 +1,203 @@
+//! System calls: their entry and exit, and those that matter to a trace.
+
+use std::io;
+
+use crate::event::{Kind, Record, Resume};
+use crate::sys::{self, Registers};
+use crate::task::{Call, Next, Position, Task};
+use crate::{memory, procfs};
+
+use super::processes::starts_thread;
+use super::Engine;
+
+/// Set in the number of a call by the x32 ABI.
+const X32: u64 = 0x4000_0000;
+
+/// Results that only a tracer sees: the call was interrupted and will be made again unless a handler runs.
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+
+impl Engine<'_> {
+    /// The thread is at the entry or the exit of a system call.
+    pub(super) fn call_stop(&mut self, task: &mut Task) -> io::Result<()> {
+        let registers = sys::registers(task.tid)?;
+        task.injected = None;
+        match task.position.clone() {
+            Position::Kernel(call) => self.returned(task, &call, &registers)?,
+            Position::User(next) => self.entered(task, next, registers)?,
+            Position::Restart(call) => {
+                self.made_again(task, &call.next);
+                task.position = Position::Kernel(call);
+            }
+            Position::New | Position::Exiting => {}
+        }
+        self.go(task, 0)
+    }
+
+    fn entered(&mut self, task: &mut Task, next: Next, mut registers: Registers) -> io::Result<()> {
+        let compat = next.vector == 0x80;
+        if compat {
+            self.write_software_interrupt(task, &next);
+        } else {
+            // The shadow of MOV SS ends at a SYSCALL: what is not at it has been passed.
+            self.pass_to(task, registers.rip);
+        }
+        task.outside = Some(Resume::SystemCall);
+        let call = Call {
+            number: registers.orig_rax & !X32,
+            arguments: if compat {
+                let r = &registers;
+                [r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp].map(|argument| argument & 0xffff_ffff)
+            } else {
+                let r = &registers;
+                [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+            },
+            compat,
+            exec: false,
+            next,
+        };
+        if !compat && call.number == libc::SYS_rseq as u64 {
+            // A restartable sequence is restarted by every stop, so that it would never come to its end.
+            registers.orig_rax = u64::MAX;
+            sys::set_registers(task.tid, &registers)?;
+        }
+        task.starting = starts_thread(&call);
+        task.position = Position::Kernel(call);
+        Ok(())
+    }
+
+    /// The kernel went back to the instruction and made the call again.
+    pub(super) fn made_again(&mut self, task: &mut Task, next: &Next) {
+        self.enter(task, next);
+        if next.vector == 0x80 {
+            self.write_software_interrupt(task, next);
+        } else {
+            task.position = Position::User(next.clone());
+            self.pass_to(task, next.ip.wrapping_add(2));
+        }
+        task.outside = Some(Resume::SystemCall);
+    }
+
+    /// The thread is about to leave the kernel.
+    pub(super) fn returned(
+        &mut self,
+        task: &mut Task,
+        call: &Call,
+        registers: &Registers,
+    ) -> io::Result<()> {
+        let result = registers.rax as i64;
+        task.starting = false;
+        let sigreturn = libc::SYS_rt_sigreturn as u64;
+        task.returned = !call.compat && call.number == sigreturn;
+        if !task.returned && RESTARTS.contains(&result) {
+            task.position = Position::Restart(call.clone());
+            return Ok(());
+        }
+        if call.exec || changes_mask(call) {
+            sys::unblock_trap(task.tid)?;
+        }
+        if call.exec {
+            task.outside = Some(Resume::Exec);
+        } else if !(-4095..0).contains(&result) {
+            self.succeeded(task, call, registers.rax)?;
+        }
+        self.arrive(task, registers);
+        Ok(())
+    }
+
+    /// A call whose effect a trace or the tracer has to know.
+    fn succeeded(&mut self, task: &mut Task, call: &Call, result: u64) -> io::Result<()> {
+        if self.maps_code(task, call, result) {
+            let changes = task.space.borrow_mut().refresh(task.tid);
+            self.change(task, changes);
+        }
+        if call.compat {
+            return Ok(());
+        }
+        match call.number as i64 {
+            libc::SYS_prctl if call.arguments[0] as i32 == libc::PR_SET_NAME => {
+                self.write_name(task, false);
+            }
+            libc::SYS_sched_setaffinity => {
+                let tid = call.arguments[0] as libc::pid_t;
+                if tid == 0 || tid == task.tid {
+                    task.own_affinity = true;
+                } else if let Some(other) = self.tasks.get_mut(&tid) {
+                    other.own_affinity = true;
+                }
+            }
+            libc::SYS_sched_getaffinity => self.hide_affinity(task, call, result)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether executable mappings may have changed.
+    fn maps_code(&self, task: &Task, call: &Call, result: u64) -> bool {
+        if call.compat {
+            // Other numbers; rare enough to look each time.
+            return true;
+        }
+        let [start, length, third, ..] = call.arguments;
+        let executable = third & libc::PROT_EXEC as u64 != 0;
+        let over = |start: u64, length: u64| {
+            task.space
+                .borrow()
+                .has_code(start, start.saturating_add(length))
+        };
+        match call.number as i64 {
+            libc::SYS_mmap => executable || over(result, length),
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => executable || over(start, length),
+            libc::SYS_munmap => over(start, length),
+            libc::SYS_mremap => over(start, length) || over(result, third),
+            libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => true,
+            _ => false,
+        }
+    }
+
+    /// The program asked for its CPUs: the answer is what it would be without us.
+    fn hide_affinity(&mut self, task: &Task, call: &Call, result: u64) -> io::Result<()> {
+        let Some(mask) = &self.affinity else {
+            return Ok(());
+        };
+        let tid = call.arguments[0] as libc::pid_t;
+        let own = match tid {
+            0 => task.own_affinity,
+            _ if tid == task.tid => task.own_affinity,
+            _ => self
+                .tasks
+                .get(&tid)
+                .map_or(true, |other| other.own_affinity),
+        };
+        if own {
+            return Ok(());
+        }
+        let size = mask
+            .len()
+            .min(usize::try_from(result).unwrap_or(usize::MAX));
+        memory::write(task.tid, call.arguments[2], &mask[..size])
+    }
+
+    pub(super) fn write_name(&mut self, task: &Task, by_exec: bool) {
+        let Some(name) = procfs::name(task.tid) else {
+            return;
+        };
+        self.emit_blob(
+            Record {
+                flags: u8::from(by_exec) * crate::event::BY_EXEC,
+                ip: task.pid as u64,
+                ..Record::new(Kind::Comm, task.id())
+            },
+            Some(name),
+        );
+    }
+}
+
+/// Whether the call may block signals until further notice.
+fn changes_mask(call: &Call) -> bool {
+    // INT 80H has other numbers; rare enough to look each time.
+    call.compat
+        || matches!(
+            call.number as i64,
+            libc::SYS_rt_sigprocmask | libc::SYS_rt_sigreturn
+        )
+}

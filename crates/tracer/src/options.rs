@@ -1,0 +1,41 @@
+//! What to run and how.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A program and the circumstances that it is traced in.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program, looked up in PATH unless it has a slash, and its arguments.
+    pub arguments: Vec<OsString>,
+    /// NAME=value entries; None is our own environment.
+    pub environment: Option<Vec<OsString>>,
+    /// The directory to start in; None is our own.
+    pub directory: Option<PathBuf>,
+    /// Load everything at the addresses that do not change between runs.
+    pub no_aslr: bool,
+    /// Where to write what was executed.
+    pub truth: Option<PathBuf>,
+    /// Keep tracer and program on one CPU, which halves the cost of a step. The program does not see it.
+    pub pin: bool,
+    /// Signals that the program gets with their default action although we ignore them. The default is what Rust and
+    /// Python programs ignore: SIGPIPE and SIGXFSZ.
+    pub default_signals: Vec<i32>,
+    /// Signals that the program starts with blocked; None are those that the calling thread blocks.
+    pub blocked_signals: Option<Vec<i32>>,
+}
+
+impl Options {
+    pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Options {
+        Options {
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: None,
+            directory: None,
+            no_aslr: false,
+            truth: None,
+            pin: true,
+            default_signals: vec![libc::SIGPIPE, libc::SIGXFSZ],
+            blocked_signals: None,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What /proc tells about a thread. Everything is None once the thread is gone.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
+
+use libc::pid_t;
+
+/// Whether the kernel keeps the process's memory from us.
+pub(crate) fn is_hidden(tid: pid_t) -> bool {
+    let opened = fs::File::open(format!("/proc/{tid}/maps"));
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// The path of the program that the process runs.
+pub(crate) fn executable(pid: pid_t) -> Option<Vec<u8>> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    Some(path.into_os_string().into_vec())
+}
+
+/// The thread's name.
+pub(crate) fn name(tid: pid_t) -> Option<Vec<u8>> {
+    let mut name = fs::read(format!("/proc/{tid}/comm")).ok()?;
+    if name.last() == Some(&b'\n') {
+        name.pop();
+    }
+    Some(name)
+}
+
+fn status_field(tid: pid_t, field: &str) -> Option<String> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .map(|value| value.trim().to_owned())
+}
+
+/// Whether the process has a handler for `signal`.
+pub(crate) fn catches(tid: pid_t, signal: i32) -> bool {
+    let mask = status_field(tid, "SigCgt").and_then(|value| u64::from_str_radix(&value, 16).ok());
+    match (mask, signal) {
+        (Some(mask), 1..=64) => mask >> (signal - 1) & 1 == 1,
+        _ => false,
+    }
+}
+
+/// The process that the thread belongs to.
+pub(crate) fn process_of(tid: pid_t) -> Option<pid_t> {
+    status_field(tid, "Tgid")?.parse().ok()
+}
+
+/// Effective user and group of the process.
+pub(crate) fn identity(pid: pid_t) -> Option<(u32, u32)> {
+    let effective = |field| {
+        status_field(pid, field)?
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    Some((effective("Uid")?, effective("Gid")?))
+}
+
+/// Whether a seccomp filter applies to the thread, and who traces it (0: nobody).
+pub(crate) fn restrictions(tid: pid_t) -> (bool, u32) {
+    let number = |field| status_field(tid, field).and_then(|value| value.parse().ok());
+    (
+        number("Seccomp").unwrap_or(0) != 0,
+        number("TracerPid").unwrap_or(0),
+    )
+}
+
+const PAGE: u64 = 4096;
+
+/// The pages of a private file mapping that are no longer the file's, as addresses.
+pub(crate) fn modified_pages(pid: pid_t, start: u64, end: u64) -> Vec<u64> {
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    const OF_FILE: u64 = 1 << 61;
+    let mut modified = Vec::new();
+    let Ok(mut file) = fs::File::open(format!("/proc/{pid}/pagemap")) else {
+        return modified;
+    };
+    if file.seek(SeekFrom::Start(start / PAGE * 8)).is_err() {
+        return modified;
+    }
+    let mut page = start;
+    let mut chunk = [0u8; 4096];
+    while page < end {
+        let wanted = (((end - page) / PAGE * 8) as usize).min(chunk.len());
+        if wanted == 0 || file.read_exact(&mut chunk[..wanted]).is_err() {
+            break;
+        }
+        for entry in chunk[..wanted].chunks_exact(8) {
+            let flags = entry
+                .iter()
+                .rev()
+                .fold(0, |value, &b| value << 8 | u64::from(b));
+            if flags & (PRESENT | SWAPPED) != 0 && flags & OF_FILE == 0 {
+                modified.push(page);
+            }
+            page += PAGE;
+        }
+    }
+    modified
+}

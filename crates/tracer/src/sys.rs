@@ -1,0 +1,306 @@
+//! The system calls of a tracer, with Rust types. All of them act on threads that the calling thread traces.
+
+use std::io;
+use std::mem;
+use std::ptr;
+
+use libc::{c_int, c_long, c_void, pid_t};
+
+pub(crate) type Registers = libc::user_regs_struct;
+
+/// CS of 64-bit user code.
+const CODE64: u64 = 0x33;
+/// EFLAGS.TF
+pub(crate) const TRAP_FLAG: u64 = 1 << 8;
+
+/// What si_code of a SIGTRAP says about its origin.
+pub(crate) mod trap {
+    /// A step over a system call, or INT1.
+    pub(crate) const BREAKPOINT: i32 = 1;
+    pub(crate) const STEP: i32 = 2;
+    pub(crate) const HARDWARE: i32 = 4;
+    /// The stop at the first instruction of a handler: si_code is the signal number.
+    pub(crate) const HANDLER: i32 = libc::SIGTRAP;
+    /// INT3.
+    pub(crate) const KERNEL: i32 = 0x80;
+}
+
+/// How a thread goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Go {
+    /// One instruction.
+    Step,
+    /// To the entry or the exit of a system call.
+    Call,
+    /// Without stops.
+    Free,
+    /// Stopped as a group is, until SIGCONT.
+    Listen,
+}
+
+/// What waitpid reported about a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// Wait status of a thread that is gone.
+    Ended(i32),
+    /// A PTRACE_EVENT and the signal that goes with it.
+    Event(c_int, c_int),
+    /// Entry to or exit from a system call.
+    Call,
+    Signal(c_int),
+}
+
+impl Status {
+    fn from_raw(raw: c_int) -> Status {
+        if !libc::WIFSTOPPED(raw) {
+            return Status::Ended(raw);
+        }
+        match (raw >> 16, libc::WSTOPSIG(raw)) {
+            (0, signal) if signal == libc::SIGTRAP | 0x80 => Status::Call,
+            (0, signal) => Status::Signal(signal),
+            (event, signal) => Status::Event(event, signal),
+        }
+    }
+}
+
+/// Waits for any (`tid` -1) or one of this thread's children and tracees; None if there is none.
+///
+/// `__WNOTHREAD` keeps away from children that other threads of this process have started.
+pub(crate) fn wait(tid: pid_t) -> io::Result<Option<(pid_t, Status)>> {
+    let mut raw = 0;
+    loop {
+        // SAFETY: `raw` outlives the call.
+        let got = unsafe { libc::waitpid(tid, &mut raw, libc::__WALL | libc::__WNOTHREAD) };
+        if got > 0 {
+            return Ok(Some((got, Status::from_raw(raw))));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(None),
+            _ => return Err(error),
+        }
+    }
+}
+
+fn request(request: u32, tid: pid_t, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: only requests that take plain values, or pointers that the callers below keep alive, come here.
+    let result = unsafe {
+        libc::ptrace(
+            request as _,
+            tid,
+            address as *mut c_void,
+            data as *mut c_void,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Begins to trace `tid` and all that it starts; if this thread ends, they are killed.
+pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEEXIT
+        | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Lets a stopped thread go on and delivers `signal` unless 0.
+pub(crate) fn resume(tid: pid_t, go: Go, signal: c_int) -> io::Result<()> {
+    let code = match go {
+        Go::Step => libc::PTRACE_SINGLESTEP,
+        Go::Call => libc::PTRACE_SYSCALL,
+        Go::Free => libc::PTRACE_CONT,
+        Go::Listen => libc::PTRACE_LISTEN,
+    };
+    request(code, tid, 0, signal as usize)
+}
+
+pub(crate) fn registers(tid: pid_t) -> io::Result<Registers> {
+    // SAFETY: a struct of integers.
+    let mut registers: Registers = unsafe { mem::zeroed() };
+    request(
+        libc::PTRACE_GETREGS,
+        tid,
+        0,
+        ptr::from_mut(&mut registers) as usize,
+    )?;
+    Ok(registers)
+}
+
+pub(crate) fn set_registers(tid: pid_t, registers: &Registers) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETREGS,
+        tid,
+        0,
+        ptr::from_ref(registers) as usize,
+    )
+}
+
+pub(crate) fn is_64_bit(registers: &Registers) -> bool {
+    registers.cs == CODE64
+}
+
+/// si_code of the signal that stopped the thread.
+pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
+    // SAFETY: a struct of integers.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    request(
+        libc::PTRACE_GETSIGINFO,
+        tid,
+        0,
+        ptr::from_mut(&mut info) as usize,
+    )?;
+    Ok(info.si_code)
+}
+
+/// Takes SIGTRAP out of the signals that the thread blocks.
+///
+/// A step while SIGTRAP is blocked would make the kernel throw away the program's handler for it.
+pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<()> {
+    const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+    let mut mask = 0u64;
+    let size = mem::size_of_val(&mask);
+    request(
+        libc::PTRACE_GETSIGMASK,
+        tid,
+        size,
+        ptr::from_mut(&mut mask) as usize,
+    )?;
+    if mask & TRAP == 0 {
+        return Ok(());
+    }
+    mask &= !TRAP;
+    request(
+        libc::PTRACE_SETSIGMASK,
+        tid,
+        size,
+        ptr::from_ref(&mask) as usize,
+    )
+}
+
+/// What an event stop says: the tid of a new thread, the former tid of one that called exec.
+pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    request(
+        libc::PTRACE_GETEVENTMSG,
+        tid,
+        0,
+        ptr::from_mut(&mut message) as usize,
+    )?;
+    Ok(message)
+}
+
+/// Writes debug register `index`.
+pub(crate) fn set_debug_register(tid: pid_t, index: usize, value: u64) -> io::Result<()> {
+    let offset = mem::offset_of!(libc::user, u_debugreg) + 8 * index;
+    request(libc::PTRACE_POKEUSER, tid, offset, value as usize)
+}
+
+/// A word of memory, also where the thread itself could not read it.
+pub(crate) fn peek(tid: pid_t, address: u64) -> io::Result<u64> {
+    let mut word: c_long = 0;
+    // The raw system call stores the word; the library's function returns it, with -1 standing for both.
+    // SAFETY: `word` outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            libc::PTRACE_PEEKDATA as c_long,
+            c_long::from(tid),
+            address,
+            ptr::from_mut(&mut word),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(word as u64)
+}
+
+/// Keeps thread `tid` (0: this one) on the CPUs of `mask`.
+pub(crate) fn set_affinity(tid: pid_t, mask: &[u8]) -> io::Result<()> {
+    // SAFETY: the mask is readable for its length.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len(), mask.as_ptr()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The CPUs that this thread may run on, one bit each, as many bytes as the kernel writes.
+pub(crate) fn affinity() -> io::Result<Vec<u8>> {
+    let mut mask = vec![0u8; 8192];
+    // SAFETY: the mask is writable for its length.
+    let size = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            mask.len(),
+            mask.as_mut_ptr(),
+        )
+    };
+    if size < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    mask.truncate(size as usize);
+    Ok(mask)
+}
+
+/// A descriptor that means this process and no later one of the same number.
+pub(crate) fn pidfd_open(pid: pid_t) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}
+
+pub(crate) fn pidfd_signal(fd: &std::os::fd::OwnedFd, signal: c_int) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: a null siginfo is allowed.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            fd.as_raw_fd(),
+            signal,
+            ptr::null::<c_void>(),
+            0,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses_are_told_apart() {
+        assert_eq!(Status::from_raw(0x0000), Status::Ended(0));
+        assert_eq!(Status::from_raw(0x0300), Status::Ended(0x300));
+        assert_eq!(Status::from_raw(0x0089), Status::Ended(0x89));
+        assert_eq!(Status::from_raw(0x057f), Status::Signal(libc::SIGTRAP));
+        assert_eq!(Status::from_raw(0x857f), Status::Call);
+        assert_eq!(
+            Status::from_raw(0x4057f),
+            Status::Event(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP)
+        );
+        assert_eq!(
+            Status::from_raw(0x80137f),
+            Status::Event(libc::PTRACE_EVENT_STOP, libc::SIGSTOP)
+        );
+    }
+}

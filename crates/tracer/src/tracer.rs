@@ -1,0 +1,206 @@
+//! The handle on a traced program. The tracing itself is done by a thread of its own.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use libc::pid_t;
+
+use crate::child::Plan;
+use crate::stream::{Batch, Stream};
+use crate::truth::Truth;
+use crate::{engine, sys, Error, Options};
+
+/// How far the program has come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Stats {
+    /// Instructions that all threads retired: the clock of the events.
+    pub retired: u64,
+    /// How often a thread stopped for us.
+    pub stops: u64,
+    /// Since the start, or from start to end.
+    pub seconds: f64,
+    /// Processes that exist now.
+    pub processes: usize,
+}
+
+/// What the handle and the tracing thread share.
+pub(crate) struct Shared {
+    pub(crate) stream: Stream,
+    pub(crate) retired: AtomicU64,
+    pub(crate) stops: AtomicU64,
+    killed: AtomicBool,
+    processes: Mutex<HashMap<pid_t, Option<OwnedFd>>>,
+    started: Instant,
+    ended: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        Shared {
+            stream: Stream::default(),
+            retired: AtomicU64::new(0),
+            stops: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            processes: Mutex::default(),
+            started: Instant::now(),
+            ended: Mutex::new(None),
+        }
+    }
+
+    fn processes(&self) -> MutexGuard<'_, HashMap<pid_t, Option<OwnedFd>>> {
+        self.processes
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Adds a process that has not been waited for: its number is its own as long as it is here.
+    pub(crate) fn add(&self, pid: pid_t) {
+        let fd = sys::pidfd_open(pid).ok();
+        self.processes().entry(pid).or_insert(fd);
+    }
+
+    /// The process has ended.
+    pub(crate) fn remove(&self, pid: pid_t) {
+        self.processes().remove(&pid);
+    }
+
+    /// Sends a signal to one process; ESRCH if it has ended.
+    fn signal(&self, pid: pid_t, signal: i32) -> io::Result<()> {
+        match self.processes().get(&pid) {
+            Some(Some(fd)) => sys::pidfd_signal(fd, signal),
+            // SAFETY: no pointers.
+            Some(None) => match unsafe { libc::kill(pid, signal) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
+            None => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    }
+
+    /// Kills every process. The tracing thread does the same to those that appear later.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        let pids: Vec<pid_t> = self.processes().keys().copied().collect();
+        for pid in pids {
+            // It may have ended meanwhile.
+            let _ = self.signal(pid, libc::SIGKILL);
+        }
+    }
+
+    pub(crate) fn killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.ended
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// However the tracing thread ends, the reader gets to know.
+struct EndOfStream(Arc<Shared>);
+
+impl Drop for EndOfStream {
+    fn drop(&mut self) {
+        *self.0.ended() = Some(Instant::now());
+        self.0.stream.end();
+    }
+}
+
+/// A traced program and all that it starts. Dropping it kills them.
+pub struct Tracer {
+    shared: Arc<Shared>,
+    pid: pid_t,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tracer {
+    /// Runs a program up to its first instruction and begins to trace it.
+    ///
+    /// The tracing thread waits only for its own children, so
+    /// that other children of this process stay untouched; but a `waitpid(-1)` elsewhere in this process would take
+    /// stops from it.
+    pub fn start(options: &Options) -> Result<Tracer, Error> {
+        let plan = Plan::new(options)?;
+        let truth = Truth::new(options.truth.as_deref())?;
+        let pin = options.pin;
+        let shared = Arc::new(Shared::new());
+        let (sender, started) = mpsc::sync_channel(1);
+        let for_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("rtit-tracer".to_owned())
+            .spawn(move || {
+                let end = EndOfStream(for_thread);
+                engine::main(&end.0, &plan, truth, pin, &sender);
+            })
+            .map_err(|error| Error::System {
+                call: "pthread_create",
+                error,
+            })?;
+        let pid = started.recv().unwrap_or_else(|_| {
+            Err(Error::System {
+                call: "start",
+                error: io::Error::other("the tracing thread ended"),
+            })
+        })?;
+        Ok(Tracer {
+            shared,
+            pid,
+            thread: Some(thread),
+        })
+    }
+
+    /// What [`Tracer::start`] would find wrong before it starts anything: a program that is not there or that may not be
+    /// executed, a directory, arguments with NUL bytes.
+    pub fn check(options: &Options) -> Result<(), Error> {
+        Plan::new(options).map(drop)
+    }
+
+    /// The first process.
+    pub fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// What happened since the last call, in order. An empty batch if nothing did within `timeout`; None after
+    /// [`crate::Kind::End`].
+    pub fn next_batch(&self, timeout: Duration) -> Option<Batch> {
+        self.shared.stream.next(timeout)
+    }
+
+    /// Sends a signal to the first process; fails with ESRCH if it has ended.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        self.shared.signal(self.pid, signal)
+    }
+
+    /// Kills every process; the events still come to their end.
+    pub fn kill(&self) {
+        self.shared.kill();
+    }
+
+    pub fn stats(&self) -> Stats {
+        let end = self.shared.ended().unwrap_or_else(Instant::now);
+        Stats {
+            retired: self.shared.retired.load(Ordering::Relaxed),
+            stops: self.shared.stops.load(Ordering::Relaxed),
+            seconds: end.duration_since(self.shared.started).as_secs_f64(),
+            processes: self.shared.processes().len(),
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.shared.stream.abandon();
+        self.shared.kill();
+        if let Some(thread) = self.thread.take() {
+            // A panic in there has been printed, and its tracees died with it.
+            let _ = thread.join();
+        }
+    }
+}

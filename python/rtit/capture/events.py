@@ -1,0 +1,233 @@
+"""Capture events: what a program did, as a tracer tells a recorder.
+
+A batch is a pair (records, blobs). `records` holds records of 40 bytes, one after the other; a
+record of a kind in `WITH_BLOB` has in `extra` the index of its blob in the same batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from rtit.errors import InputError
+
+RECORD = struct.Struct("<BBHIQQQQ")
+"""kind, flags, instruction length, tid, ip, target, clock, extra."""
+
+_MMAP = struct.Struct("<QIIIIQQ")
+
+
+class Kind(IntEnum):
+    """What a record says; the fields that count besides `tid` and `clock`.
+
+    `clock` is the number of instructions that all threads retired, this one included. A REP
+    instruction counts once; an instruction that faults and INT n, INT3, INT1 do not count.
+    """
+
+    CONDITIONAL = 1
+    """ip, target if taken; flags bit 0: taken. The fall-through is ip + length."""
+    JUMP = 2
+    CALL = 3
+    """Direct; a target of ip + length is the call that only reads the IP."""
+    INDIRECT_JUMP = 4
+    INDIRECT_CALL = 5
+    RETURN = 6
+    FAR = 7
+    """A far transfer that stays in user mode."""
+    SYSCALL = 8
+    """At ip: user code is left."""
+    INTERRUPT = 9
+    """ip is the next instruction, not yet executed; extra: the signal number."""
+    FAULT = 10
+    """The instruction at ip did not retire; extra: the signal number."""
+    SOFT_INT = 11
+    """INT3, INT1, INT n at ip; extra: the vector."""
+    RESUME = 12
+    """User code goes on at target; flags: a `Resume`."""
+    SWITCH = 13
+    """The thread is switched out and in at ip. flags bit 0: user code was interrupted there."""
+    THREAD = 14
+    """A new thread. ip: its process; target, extra: the parent's tid and process; flags bit 0: it
+    shares the parent's memory."""
+    EXIT = 15
+    """ip: the wait status."""
+    EXEC = 16
+    """Process ip runs a new program, the blob's; its mappings are gone."""
+    COMM = 17
+    """The thread's name is the blob's; ip: its process; flags bit 0: by exec."""
+    MMAP = 18
+    """`target` bytes of executable mapping at ip; the blob: see `parse_mmap`."""
+    CODE = 19
+    """The blob's bytes are at ip."""
+    WARNING = 20
+    """The blob's text."""
+    END = 21
+    """Nothing follows. ip: the first program's wait status; flags bit 0: the tracer killed it."""
+
+
+class Resume(IntEnum):
+    """Why user code goes on: the flags of `Kind.RESUME`."""
+
+    SYSTEM_CALL = 0
+    HANDLER = 1
+    EXEC = 2
+    THREAD = 3
+    OTHER = 4
+
+
+WITH_BLOB = frozenset({Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING})
+
+Batch = tuple[bytes, Sequence[bytes]]
+
+
+class Event(NamedTuple):
+    """One record, with its blob (empty if it has none) in the place of its index."""
+
+    kind: Kind
+    flags: int
+    length: int
+    tid: int
+    ip: int
+    target: int
+    clock: int
+    extra: int
+    blob: bytes
+
+
+class Mapping(NamedTuple):
+    """The blob of `Kind.MMAP`, in the order of the fields of PERF_RECORD_MMAP2 after the size."""
+
+    pgoff: int
+    """File offset of the mapping's first byte, in bytes."""
+    prot: int
+    flags: int
+    major: int
+    minor: int
+    inode: int
+    inode_generation: int
+    path: str
+    """The file, `//anon`, or a name in brackets as `[vdso]`; undecodable bytes as surrogates."""
+
+
+def parse_mmap(blob: bytes) -> Mapping:
+    """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
+    end = blob.find(b"\0", _MMAP.size)
+    if end < 0:
+        raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
+    path = blob[_MMAP.size : end].decode(errors="surrogateescape")
+    pgoff, prot, flags, major, minor, inode, generation = _MMAP.unpack_from(blob)
+    return Mapping(pgoff, prot, flags, major, minor, inode, generation, path)
+
+
+def events(batch: Batch) -> Iterator[Event]:
+    """The events of one batch in order.
+
+    Raises InputError, with the offset in the batch's records, for an unknown kind, a blob that is
+    not there, or bytes that are no whole record.
+    """
+    records, blobs = batch
+    whole = len(records) - len(records) % RECORD.size
+    for offset in range(0, whole, RECORD.size):
+        kind, flags, length, tid, ip, target, clock, extra = RECORD.unpack_from(records, offset)
+        try:
+            known = Kind(kind)
+        except ValueError:
+            raise InputError("unknown kind of event", offset=offset, value=kind) from None
+        blob = b""
+        if known in WITH_BLOB:
+            if extra >= len(blobs):
+                raise InputError("the event's blob is not in its batch", offset=offset, value=extra)
+            blob = blobs[extra]
+        yield Event(known, flags, length, tid, ip, target, clock, extra, blob)
+    if whole != len(records):
+        raise InputError("an event is cut off", offset=whole, value=f"{len(records) - whole} bytes")
+
+
+class EventLog:
+    """The batches of a recording, to run the trace unit over them again under other settings.
+
+    Iterating gives the batches. A file of them is a header (`rtit-events`, a zero byte, u32 version
+    1), then for each batch u32 size of the records, u32 number of blobs, u32 size of each blob, the
+    records, the blobs; all integers are little-endian.
+    """
+
+    _MAGIC = b"rtit-events\0" + struct.pack("<I", 1)
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[bytes, tuple[bytes, ...]]] = []
+
+    def append(self, records: bytes, blobs: Sequence[bytes]) -> None:
+        """Add a batch."""
+        self._batches.append((records, tuple(blobs)))
+
+    def __iter__(self) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return len(self._batches)
+
+    def events(self) -> Iterator[Event]:
+        """The events of all batches in order. Raises InputError as `events` does."""
+        for batch in self._batches:
+            yield from events(batch)
+
+    def save(self, path: Path | str) -> None:
+        """Write the log to a file. Raises OSError."""
+        with Path(path).open("wb") as file:
+            file.write(self._MAGIC)
+            for records, blobs in self._batches:
+                sizes = (len(records), len(blobs), *map(len, blobs))
+                file.write(struct.pack(f"<{len(sizes)}I", *sizes))
+                file.write(records)
+                file.writelines(blobs)
+
+    @classmethod
+    def load(cls, path: Path | str) -> EventLog:
+        """Read a file that `save` wrote.
+
+        Raises OSError, and InputError with source and offset for a file that is none or is cut off.
+        """
+        log = cls()
+        data = Path(path).read_bytes()
+        reader = _Reader(data, str(path))
+        if data[: len(cls._MAGIC)] != cls._MAGIC:
+            raise InputError(
+                "not a log of capture events", source=str(path), offset=0, value=data[:16].hex()
+            )
+        reader.take(len(cls._MAGIC))
+        while reader.offset < len(data):
+            size, count = struct.unpack("<II", reader.take(8))
+            if size % RECORD.size:
+                raise InputError(
+                    "the records' size is no multiple of 40",
+                    source=str(path),
+                    offset=reader.offset - 8,
+                    value=size,
+                )
+            # `take` refuses more than the file has, so that no size in it costs memory.
+            sizes = struct.unpack(f"<{count}I", reader.take(4 * count))
+            records = reader.take(size)
+            log.append(records, [reader.take(each) for each in sizes])
+        return log
+
+
+class _Reader:
+    def __init__(self, data: bytes, source: str) -> None:
+        self.data = data
+        self.source = source
+        self.offset = 0
+
+    def take(self, size: int) -> bytes:
+        left = len(self.data) - self.offset
+        if size > left:
+            raise InputError(
+                f"cut off: {size} bytes are missing from here, {left} are there",
+                source=self.source,
+                offset=self.offset,
+            )
+        self.offset += size
+        return self.data[self.offset - size : self.offset]

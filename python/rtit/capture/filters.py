@@ -1,0 +1,281 @@
+"""Address filters, spelled as for `perf record --filter`.
+
+    filter|tracestop|stop <start> [/ <size>] [@ <file>]
+
+separated by commas or white space. <start> is a file offset, a function, or `*` for the whole file;
+<size> is in bytes, or a function whose end is the end. A function name is surrounded by white space
+and may be followed by #n, the n'th of that name in order of address, or #g (#0, #G), the global
+one. Without a file the program itself is meant. Each filter becomes one range of section 33.2.5.3.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+
+from rtit.errors import ImageError, UsageError
+from rtit.image.file_symbols import FileSymbols, Function
+
+MAX_FILTERS = 4
+FILTER_EN = 1
+TRACE_STOP = 2
+
+_FORM = "filter|tracestop <start> [/ <size>] [@ <file>]"
+_LIMIT = 1 << 64
+_INDEX = re.compile(r"#(?:(?P<global>[gG])|(?P<number>[0-9]+))")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One address range of one file.
+
+    `action` is "filter" (trace inside only) or "stop" (TraceStop inside), the kernel's words;
+    `path` is the file's real path; `offset` (in the file) and `size` are in bytes, size > 0. A
+    filter of kernel code, in a recording made by perf, has path "" and an address for its offset.
+    """
+
+    action: str
+    path: str
+    offset: int
+    size: int
+
+    @property
+    def addr_cfg(self) -> int:
+        """ADDRn_CFG of IA32_RTIT_CTL: 1 FilterEn range, 2 TraceStop range (section 33.2.8.2)."""
+        return FILTER_EN if self.action == "filter" else TRACE_STOP
+
+    @property
+    def kernel_form(self) -> str:
+        """What perf hands to the kernel, and writes into the recording."""
+        return f"{self.action} {self.offset:#x}/{self.size:#x}@{self.path}"
+
+    def addresses(self, address: int, pgoff: int, size: int, path: str) -> tuple[int, int] | None:
+        """ADDRn_A and ADDRn_B, both inclusive, for `size` bytes from `pgoff` of `path`.
+
+        Cut to what the mapping shows; None if that is nothing of this range.
+        """
+        first = max(self.offset, pgoff)
+        end = min(self.offset + self.size, pgoff + size)
+        if path != self.path or first >= end:
+            return None
+        return address + first - pgoff, address + end - pgoff - 1
+
+
+def parse_filters(
+    filters: str | Iterable[str],
+    *,
+    program: str | PathLike[str] | None = None,
+    limit: int = MAX_FILTERS,
+) -> list[Filter]:
+    """The filters of one or more --filter options, with symbols resolved to file offsets.
+
+    `program` is the file of filters that name none. Raises UsageError for wrong grammar, for
+    functions that are not there or not unique (the message lists near ones), and for more than
+    `limit` ranges; ImageError for a file that cannot be read.
+    """
+    texts = [filters] if isinstance(filters, str) else filters
+    found = []
+    for text in texts:
+        found += _Parser(text, program).filters()
+    if len(found) > limit:
+        raise UsageError(f"{len(found)} address filters, but there are only {limit} ranges")
+    return found
+
+
+def parse_kernel_form(text: str) -> list[Filter]:
+    """Filters back from `kernel_form`s joined by commas or spaces. Opens no file.
+
+    Raises UsageError for anything else.
+    """
+    parser = _Parser(text, None, kernel=True)
+    return parser.filters()
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A number, or a function with its selection: -1 any, 0 the global one, n the n'th."""
+
+    number: int = 0
+    name: str | None = None
+    which: int = -1
+
+
+class _Parser:
+    def __init__(
+        self, text: str, program: str | PathLike[str] | None, *, kernel: bool = False
+    ) -> None:
+        self._text = text
+        self._at = 0
+        self._program = program
+        self._kernel = kernel
+
+    def filters(self) -> list[Filter]:
+        found = []
+        self._skip(" ,\t\n")
+        while self._at < len(self._text):
+            found.append(self._one())
+            self._skip(" ,\t\n")
+        if not found:
+            raise self._error("no filter given")
+        return found
+
+    def _one(self) -> Filter:
+        action = self._word(" \t\n,")
+        if action == "start":
+            raise UsageError(
+                "'start' is not possible with Intel PT: it has address ranges only, no single "
+                "address that turns tracing on; use 'filter' with the range to trace"
+            )
+        if action not in ("filter", "stop", "tracestop"):
+            hint = difflib.get_close_matches(action, ["filter", "tracestop", "stop"], n=1)
+            raise self._error(
+                f"unknown action {action!r}" + (f" (did you mean {hint[0]!r}?)" if hint else "")
+            )
+        start = self._point()
+        size: _Point | None = None
+        if self._accept("/"):
+            size = self._point()
+        file = self._word(" ,\t\n") if self._accept("@") else None
+        if action == "stop" and size is None:
+            raise self._error(
+                "'stop' at a single address is not possible with Intel PT: give a size"
+            )
+        path = self._path(file)
+        offset, length = self._range(start, size, path)
+        if length <= 0 or offset + length > _LIMIT:
+            raise self._error(f"a range from {offset:#x} of size {length:#x} is impossible")
+        return Filter("filter" if action == "filter" else "stop", path, offset, length)
+
+    def _point(self) -> _Point:
+        self._skip(" \t\n")
+        number = _NUMBER.match(self._text, self._at)
+        if number is not None:
+            self._at = number.end()
+            return _Point(number=self._number(number[0]))
+        if self._kernel:
+            raise self._error("a number was expected")
+        name, hash_, rest = self._word(" \t\n").partition("#")
+        if name in ("", "/", "@"):
+            raise self._error("a number or the name of a function was expected")
+        if hash_:
+            self._at -= len(rest) + 1
+        self._skip(" \t\n")
+        if not self._text.startswith("#", self._at):
+            return _Point(name=name)
+        index = _INDEX.match(self._text, self._at)
+        if index is None:
+            raise self._error("after # comes a number, or g for the global function")
+        self._at = index.end()
+        return _Point(name=name, which=0 if index["global"] else int(index["number"]))
+
+    def _number(self, text: str) -> int:
+        # As strtoull does: 0x is hexadecimal, another leading 0 octal.
+        base = 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10
+        try:
+            value = int(text, base)
+        except ValueError:
+            raise self._error(f"{text!r} is no number: a leading 0 means octal") from None
+        if value >= _LIMIT:
+            raise self._error(f"{text} does not fit 64 bits")
+        return value
+
+    def _path(self, file: str | None) -> str:
+        if file is None and self._kernel:
+            return ""
+        if file is None and self._program is None:
+            raise self._error("a file is needed: only user code can be filtered here")
+        path = file if file is not None else fspath(self._program or "")
+        if self._kernel:
+            return path
+        real = Path(path).resolve()
+        if not real.is_file():
+            raise self._error(f"{path} is not a file")
+        if re.search(r"[\s,]", str(real)):
+            raise self._error(f"{real}: file names in filters cannot have blanks or commas")
+        return str(real)
+
+    def _range(self, start: _Point, size: _Point | None, path: str) -> tuple[int, int]:
+        if start.name is None and (size is None or size.name is None):
+            if size is None:
+                raise self._error("a range that begins with a number needs a size")
+            return start.number, size.number
+        if start.name == "*":
+            return 0, Path(path).stat().st_size
+        symbols = FileSymbols(path)
+        length = None if size is None else size.number
+        offset = start.number
+        if start.name is not None:
+            function = _resolve(symbols, start, path)
+            offset = function.offset
+            length = function.size if size is None else length
+        if size is not None and size.name is not None:
+            last = _resolve(symbols, size, path)
+            if last.offset + last.size <= offset:
+                first = start.name or f"offset {start.number:#x}"
+                raise self._error(f"{size.name} ({last.offset:#x}) ends before {first} begins")
+            length = last.offset + last.size - offset
+        return offset, length or 0
+
+    def _skip(self, characters: str) -> None:
+        while self._at < len(self._text) and self._text[self._at] in characters:
+            self._at += 1
+
+    def _accept(self, character: str) -> bool:
+        self._skip(" \t\n")
+        found = self._text.startswith(character, self._at)
+        self._at += found
+        return found
+
+    def _word(self, ends: str) -> str:
+        self._skip(" \t\n")
+        start = self._at
+        while self._at < len(self._text) and self._text[self._at] not in ends:
+            self._at += 1
+        if start == self._at:
+            raise self._error("the filter is not complete")
+        return self._text[start : self._at]
+
+    def _error(self, message: str) -> UsageError:
+        return UsageError(f"filter {self._text!r}, character {self._at}: {message}; form: {_FORM}")
+
+
+def _resolve(symbols: FileSymbols, point: _Point, path: str) -> Function:
+    name = point.name or ""
+    try:
+        found = symbols.named(name)
+    except ImageError as error:
+        raise UsageError(f"functions of {path} cannot be read: {error}") from error
+    if point.which == 0:
+        found = [each for each in found if each.binding == "g"]
+    elif point.which > 0:
+        found = found[point.which - 1 : point.which]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        rows = [
+            f"#{number} {each.offset:#x} {each.binding} {each.name}{_neighbour(symbols, each)}"
+            for number, each in enumerate(found, 1)
+        ]
+        raise UsageError(
+            f"{path} has {len(found)} functions named {name!r}: append #n to choose the n'th, "
+            "or #g for the global one:\n  " + "\n  ".join(rows)
+        )
+    wanted = {-1: "function", 0: "global function"}.get(
+        point.which, f"function number {point.which}"
+    )
+    near = difflib.get_close_matches(name, symbols.names, n=5, cutoff=0.5)
+    hint = f"; near ones: {', '.join(near)}" if near else ""
+    if re.search(r"[@/]", name) and "@plt" not in name:
+        hint += "; put white space around names"
+    raise UsageError(f"{path} has no {wanted} named {name!r}{hint}")
+
+
+def _neighbour(symbols: FileSymbols, function: Function) -> str:
+    """Which function comes before, to tell functions of one name apart."""
+    before = symbols.at(function.offset - 1) if function.offset else None
+    return f" (after {before.name})" if before is not None else ""

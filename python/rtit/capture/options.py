@@ -1,0 +1,231 @@
+"""Event options, spelled as perf spells them: `intel_pt/cyc=1,mtc_period=3,noretcomp/u`.
+
+Terms are bit-fields of perf_event_attr.config, which has the layout of IA32_RTIT_CTL (section
+33.2.8.2), save that bit 0 is perf's pass-through flag: only with it does `branch` have a say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.registers import Profile
+
+PMU = "intel_pt"
+
+# term -> (lowest bit, width): the PMU's format directory
+TERMS: dict[str, tuple[int, int]] = {
+    "pt": (0, 1),
+    "cyc": (1, 1),
+    "pwr_evt": (4, 1),
+    "fup_on_ptw": (5, 1),
+    "mtc": (9, 1),
+    "tsc": (10, 1),
+    "noretcomp": (11, 1),
+    "ptw": (12, 1),
+    "branch": (13, 1),
+    "mtc_period": (14, 4),
+    "cyc_thresh": (19, 4),
+    "psb_period": (24, 4),
+    "event": (31, 1),
+    "notnt": (55, 1),
+}
+_PERIODS = frozenset({"mtc_period", "psb_period", "cyc_thresh"})
+
+# term -> the Profile capability that it needs when it is not 0
+_NEEDS = {
+    "cyc": "psb_cyc",
+    "cyc_thresh": "psb_cyc",
+    "psb_period": "psb_cyc",
+    "mtc": "mtc",
+    "mtc_period": "mtc",
+    "ptw": "ptwrite",
+    "fup_on_ptw": "ptwrite",
+    "pwr_evt": "power_events",
+    "event": "event_trace",
+    "notnt": "tnt_disable",
+}
+# period term -> the Profile bitmap of legal encodings
+_BITMAPS = {
+    "mtc_period": "mtc_periods",
+    "cyc_thresh": "cyc_thresholds",
+    "psb_period": "psb_periods",
+}
+
+_EVENT = re.compile(r"(?P<pmu>[^/:]*)(?:/(?P<terms>[^/]*)/)?(?::?(?P<modifiers>[A-Za-z]*))")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
+_BRANCH_EN = 1 << 13
+_USER = 1 << 3
+
+
+@dataclass(frozen=True, slots=True)
+class PtOptions:
+    """What to trace. Defaults are those of `perf record -e intel_pt//u`.
+
+    Fields are perf's terms, each 0 or 1 but for the periods: `mtc_period` n asks for an MTC every
+    2**n crystal ticks, `psb_period` n for a PSB every 2**(n+11) bytes, `cyc_thresh` n > 0 for no
+    CYC within 2**(n-1) cycles of the last. `user` and `kernel` are the modifiers. Raises UsageError
+    for values out of range.
+    """
+
+    pt: int = 1
+    cyc: int = 0
+    pwr_evt: int = 0
+    fup_on_ptw: int = 0
+    mtc: int = 1
+    tsc: int = 1
+    noretcomp: int = 0
+    ptw: int = 0
+    branch: int = 1
+    mtc_period: int = 3
+    cyc_thresh: int = 0
+    psb_period: int = 3
+    event: int = 0
+    notnt: int = 0
+    user: bool = True
+    kernel: bool = False
+
+    def __post_init__(self) -> None:
+        for term, (_, width) in TERMS.items():
+            value = getattr(self, term)
+            if not 0 <= value < 1 << width:
+                raise UsageError(f"{term} is 0 to {(1 << width) - 1}, not {value}")
+        if not (self.user or self.kernel):
+            raise UsageError("an event traces user mode, the kernel or both, not neither")
+
+    @classmethod
+    def parse(
+        cls, text: str, *, profile: Profile | None = None, user_only: bool = True
+    ) -> PtOptions:
+        """Options from `intel_pt/terms/modifiers`.
+
+        A term without a value is 1; later terms win. With `profile` the default periods are the
+        nearest lower ones that it has, and the result is checked against it. Raises UsageError for
+        unknown terms, values out of range, and, if `user_only`, for events that include the kernel.
+        """
+        match = _EVENT.fullmatch(text.strip())
+        if match is None or not (match["pmu"] or match["terms"]):
+            raise UsageError(f"{text!r} is no event: write {PMU}/terms/u, for example {PMU}//u")
+        if match["pmu"] != PMU:
+            hint = _nearest(match["pmu"], [PMU])
+            raise UsageError(f"unknown event {match['pmu']!r}{hint}; the event to record is {PMU}")
+        options = _defaults(profile)
+        pairs = list(_split(match["terms"] or ""))
+        for name, value in pairs:
+            if name == "config":
+                options = cls.from_config(value)
+        settings = {name: value for name, value in pairs if name != "config"}
+        user, kernel = _modifiers(match["modifiers"], text, user_only=user_only)
+        options = replace(options, **settings, user=user, kernel=kernel)
+        if profile is not None:
+            options.check(profile)
+        return options
+
+    @classmethod
+    def from_config(cls, config: int, *, user: bool = True, kernel: bool = False) -> PtOptions:
+        """Options from a value of attr.config. UsageError if it has bits that no term names."""
+        known = sum(((1 << width) - 1) << low for low, width in TERMS.values())
+        if config & ~known:
+            raise UsageError(
+                f"config {config:#x} has bits that no term names: {config & ~known:#x}"
+            )
+        values = {term: config >> low & (1 << width) - 1 for term, (low, width) in TERMS.items()}
+        return cls(**values, user=user, kernel=kernel)
+
+    @property
+    def config(self) -> int:
+        """attr.config: the terms in their bits."""
+        values = asdict(self)
+        return sum(int(values[term]) << low for term, (low, _) in TERMS.items())
+
+    @property
+    def rtit_ctl(self) -> int:
+        """IA32_RTIT_CTL as an operating system sets it up for these options, TraceEn still 0.
+
+        User as the modifier says; without `pt` branches are traced whatever `branch` says. The
+        output scheme and the address ranges are not in it.
+        """
+        ctl = self.config & ~1
+        if not self.pt:
+            ctl |= _BRANCH_EN
+        return ctl | (_USER if self.user else 0) | (1 << 2 if self.kernel else 0)
+
+    def check(self, profile: Profile) -> None:
+        """Raise UsageError if the processor lacks something that these options ask for."""
+        for term, capability in _NEEDS.items():
+            value = getattr(self, term)
+            if value and not getattr(profile, capability):
+                raise UsageError(f"{term} is not supported by processor {profile.name}")
+            if term in _BITMAPS and value not in (valid := _encodings(profile, term)):
+                listed = ", ".join(map(str, valid))
+                raise UsageError(
+                    f"{term}={value} is not supported by processor {profile.name}; "
+                    f"valid values: {listed}"
+                )
+
+    def __str__(self) -> str:
+        """The shortest event that `parse` turns back into these options."""
+        default = PtOptions()
+        terms = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in TERMS and value != getattr(default, each.name):
+                plain = value == 1 and each.name not in _PERIODS
+                terms.append(each.name if plain else f"{each.name}={value}")
+        # perf reads no modifier at all as both.
+        modifiers = "u" * self.user + "k" * self.kernel
+        return f"{PMU}/{','.join(terms)}/{modifiers if modifiers != 'uk' else ''}"
+
+
+def _defaults(profile: Profile | None) -> PtOptions:
+    if profile is None:
+        return PtOptions()
+    return PtOptions(
+        mtc=int(profile.mtc),
+        mtc_period=max(value for value in _encodings(profile, "mtc_period") if value <= 3),
+        psb_period=max(value for value in _encodings(profile, "psb_period") if value <= 3),
+    )
+
+
+def _encodings(profile: Profile, term: str) -> list[int]:
+    # Encoding 0 is legal whatever the bitmap says, and alone if the capability is missing.
+    bitmap = getattr(profile, _BITMAPS[term]) if getattr(profile, _NEEDS[term]) else 0
+    return [value for value in range(16) if value == 0 or bitmap >> value & 1]
+
+
+def _split(terms: str) -> Iterator[tuple[str, int]]:
+    for item in terms.split(",") if terms.strip() else []:
+        name, equals, text = (part.strip() for part in item.partition("="))
+        if name != "config" and name not in TERMS:
+            raise UsageError(
+                f"unknown term {name!r}{_nearest(name, [*TERMS, 'config'])}; "
+                f"valid terms: {', '.join(TERMS)}"
+            )
+        if equals and not _NUMBER.fullmatch(text):
+            raise UsageError(f"{name} needs a number, not {text!r}")
+        value = int(text, 16 if text[:2] in ("0x", "0X") else 10) if equals else 1
+        yield name, value
+
+
+def _modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, bool]:
+    unknown = [letter for letter in text if letter not in "uk"]
+    if unknown:
+        raise UsageError(f"unknown modifier {unknown[0]!r} in {event!r}; valid modifiers: u, k")
+    user, kernel = "u" in text or not text, "k" in text or not text
+    if user_only and kernel:
+        raise UsageError(
+            f"{event!r} includes the kernel, but only user mode can be recorded here: "
+            "end the event with /u"
+        )
+    return user, kernel
+
+
+def _nearest(word: str, valid: list[str]) -> str:
+    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,278 @@
+"""From capture events to PT and sideband: one logical processor a traced thread.
+
+The recorder plays the part of the operating system's PT driver. It sets up each thread's trace
+unit before the thread runs its first instruction, turns tracing off and on where the thread is
+switched out and in (which puts an exact TSC into the stream), and hands what the unit wrote to
+memory over to the perf.data writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rtit.capture.build_ids import BuildIds
+from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.filters import Filter
+from rtit.capture.options import PtOptions
+from rtit.capture.output import OutputSetup
+from rtit.perfdata import Writer
+from rtit.processor import Arch, Processor
+from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
+from rtit.unit import Memory, Parameters, TimeModel
+
+# Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
+_SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000
+_FAULT_ENTRY = 0xFFFF_FFFF_8100_1000
+_INTERRUPT_ENTRY = 0xFFFF_FFFF_8100_2000
+
+# What threads have written goes to the file after this many retired instructions. That depends on
+# what ran alone, never on the time of day: two recordings of one deterministic run are cut alike.
+_CHUNK_CLOCK = 1 << 14
+
+_TRACE_EN = 1 << 0
+
+
+@dataclass(slots=True)
+class _Thread:
+    tid: int
+    pid: int
+    cpu: Processor
+    pending: bytearray
+    enabled: bool = False
+
+
+@dataclass(slots=True)
+class _Process:
+    # (first, last) linear addresses of each filter, None until its file is mapped
+    ranges: list[tuple[int, int] | None]
+
+
+@dataclass(slots=True)
+class Totals:
+    """What has been recorded so far. `clock` counts retired instructions of all threads."""
+
+    clock: int = 0
+    threads: int = 0
+    pt_bytes: int = 0
+    status: int | None = None
+    killed: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+class Recorder:
+    """Feeds capture events to trace units and writes what they give.
+
+    `options` and `filters` are what the user asked for; `output` chooses the units' output scheme.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        options: PtOptions,
+        filters: Sequence[Filter] = (),
+        *,
+        profile: Profile,
+        time: TimeModel,
+        parameters: Parameters | None = None,
+        output: OutputSetup | None = None,
+    ) -> None:
+        self.totals = Totals()
+        self._writer = writer
+        self._filters = list(filters)
+        self._profile = profile
+        self._time = time
+        self._parameters = parameters or Parameters()
+        self._output = output or OutputSetup()
+        self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
+        self._threads: dict[int, _Thread] = {}
+        self._processes: dict[int, _Process] = {}
+        self._next_chunk = _CHUNK_CLOCK
+        self._build_ids = BuildIds()
+
+    def feed(self, records: bytes, blobs: Sequence[bytes]) -> None:
+        """Take one batch of capture events (`rtit.capture.events` has the layout)."""
+        threads = self._threads
+        clock = self.totals.clock
+        for kind, flags, length, tid, ip, target, clock, extra in RECORD.iter_unpack(records):
+            if kind <= Kind.FAR:
+                cpu = threads[tid].cpu
+                cpu.at(clock)
+                if kind == Kind.CONDITIONAL:
+                    cpu.conditional(ip, ip + length, target, bool(flags & 1))
+                elif kind == Kind.CALL:
+                    cpu.call(ip, ip + length, target)
+                elif kind == Kind.RETURN:
+                    cpu.ret(ip, target)
+                elif kind == Kind.JUMP:
+                    cpu.jump(ip, target)
+                elif kind == Kind.INDIRECT_CALL:
+                    cpu.indirect_call(ip, ip + length, target)
+                elif kind == Kind.INDIRECT_JUMP:
+                    cpu.indirect_jump(ip, target)
+                else:
+                    cpu.far(ip, target)
+            elif kind <= Kind.SWITCH:
+                self._transfer(threads[tid], kind, flags, ip, target, clock)
+            else:
+                blob = blobs[extra] if kind in _WITH_BLOB else b""
+                self._sideband(kind, flags, tid, ip, target, clock, extra, blob)
+            if clock >= self._next_chunk:
+                self._next_chunk = clock + _CHUNK_CLOCK
+                self.flush(clock)
+        self.totals.clock = max(self.totals.clock, clock)
+
+    def flush(self, clock: int) -> None:
+        """Write what the threads have pending, and bring the file's size up to date."""
+        for thread in self._threads.values():
+            self._write_chunk(thread, clock)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """End every thread that is still there, as a driver does when tracing is stopped, and the
+        file. Again is harmless.
+        """
+        for tid in list(self._threads):
+            self._end_thread(tid, self.totals.clock)
+        self._writer.close(build_ids=self._build_ids.known())
+
+    def _transfer(
+        self, thread: _Thread, kind: int, flags: int, ip: int, target: int, clock: int
+    ) -> None:
+        cpu = thread.cpu
+        cpu.at(clock)
+        if kind == Kind.SYSCALL:
+            cpu.syscall(ip, _SYSCALL_ENTRY)
+        elif kind == Kind.RESUME:
+            if not thread.enabled:
+                self._enable(thread)
+            cpu.resume(target)
+        elif kind == Kind.INTERRUPT:
+            cpu.interrupt(ip, _INTERRUPT_ENTRY)
+        elif kind == Kind.FAULT:
+            cpu.exception(ip, _FAULT_ENTRY)
+        elif kind == Kind.SOFT_INT:
+            cpu.software_interrupt(ip, _FAULT_ENTRY)
+        elif kind == Kind.SWITCH:
+            in_user = bool(flags & 1)
+            if in_user:
+                cpu.interrupt(ip, _INTERRUPT_ENTRY)
+            if thread.enabled:
+                cpu.wrmsr(IA32_RTIT_CTL, cpu.rdmsr(IA32_RTIT_CTL) & ~_TRACE_EN)
+            self._enable(thread)
+            if in_user:
+                cpu.resume(ip)
+
+    def _enable(self, thread: _Thread) -> None:
+        # TraceEn is 0 here: the address registers take writes at no other time.
+        ctl = self._ctl
+        process = self._processes[thread.pid]
+        for index, (wanted, found) in enumerate(zip(self._filters, process.ranges, strict=True)):
+            first, last = found or (0, 0)
+            thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index, first)
+            thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
+            ctl |= wanted.addr_cfg << (32 + 4 * index)
+        if self._stopped(thread):
+            return
+        thread.cpu.wrmsr(IA32_RTIT_CTL, ctl)
+        thread.enabled = True
+
+    @staticmethod
+    def _stopped(thread: _Thread) -> bool:
+        # A TraceStop ends the thread's trace: the driver does not start it again behind the user's
+        # back.
+        return thread.enabled and thread.cpu.unit.stopped
+
+    def _sideband(
+        self,
+        kind: int,
+        flags: int,
+        tid: int,
+        ip: int,
+        target: int,
+        clock: int,
+        extra: int,
+        blob: bytes,
+    ) -> None:
+        now = self._time.tsc(clock)
+        writer = self._writer
+        if kind == Kind.THREAD:
+            self._start_thread(tid, ip, target, extra, bool(flags & 1), clock)
+        elif kind == Kind.EXIT:
+            self._end_thread(tid, clock)
+        elif kind == Kind.EXEC:
+            self._processes[ip] = self._new_process()
+        elif kind == Kind.COMM:
+            writer.comm(
+                ip, tid, now, blob.decode(errors="surrogateescape"), by_exec=bool(flags & 1)
+            )
+        elif kind == Kind.MMAP:
+            self._mapped(tid, ip, target, now, blob)
+        elif kind == Kind.CODE:
+            writer.text_poke(self._threads[tid].pid, tid, now, ip, blob)
+        elif kind == Kind.WARNING:
+            self.totals.warnings.append(blob.decode(errors="replace"))
+        elif kind == Kind.END:
+            self.totals.status = ip
+            self.totals.killed = bool(flags & 1)
+
+    def _new_process(self) -> _Process:
+        return _Process([None] * len(self._filters))
+
+    def _start_thread(
+        self, tid: int, pid: int, parent_tid: int, parent_pid: int, shares: bool, clock: int
+    ) -> None:
+        now = self._time.tsc(clock)
+        if pid not in self._processes:
+            parent = self._processes.get(parent_pid)
+            self._processes[pid] = _Process(list(parent.ranges)) if parent else self._new_process()
+        del shares  # a vfork child has a pid of its own and sees its parent's mappings as they are
+        pending = bytearray()
+        memory = Memory(observer=lambda _address, data: pending.extend(data))
+        cpu = Processor(
+            profile=self._profile,
+            memory=memory,
+            time=self._time,
+            parameters=self._parameters,
+            arch=Arch.user64(cpl=0),
+        )
+        cpu.at(clock)
+        self._output.install(cpu, memory)
+        pending.clear()  # the ToPA table is no trace
+        if parent_tid:
+            self._writer.fork(pid, parent_pid, tid, parent_tid, now)
+        self._writer.itrace_start(pid, tid, now)
+        self._threads[tid] = _Thread(tid, pid, cpu, pending)
+        self.totals.threads += 1
+
+    def _end_thread(self, tid: int, clock: int) -> None:
+        thread = self._threads.pop(tid, None)
+        if thread is None:
+            return
+        thread.cpu.at(clock)
+        thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
+        self._write_chunk(thread, clock)
+        now = self._time.tsc(clock)
+        self._writer.exit(thread.pid, thread.pid, tid, tid, now)
+
+    def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes) -> None:
+        thread = self._threads[tid]
+        mapping = parse_mmap(blob)
+        self._build_ids.saw(mapping.path)
+        self._writer.mmap2(thread.pid, tid, now, address, size, *mapping)
+        process = self._processes[thread.pid]
+        for index, wanted in enumerate(self._filters):
+            found = wanted.addresses(address, mapping.pgoff, size, mapping.path)
+            if found is not None:
+                process.ranges[index] = found
+
+    def _write_chunk(self, thread: _Thread, clock: int) -> None:
+        if not thread.pending:
+            return
+        data = bytes(thread.pending)
+        thread.pending.clear()
+        self._writer.auxtrace(thread.tid, thread.pid, data, None, self._time.tsc(clock))
+        self.totals.pt_bytes += len(data)
+
+
+_WITH_BLOB = frozenset((Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING))

@@ -1,0 +1,269 @@
+"""A recording under way: the tracer at one end, the perf.data file at the other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rtit.capture.events import EventLog
+from rtit.capture.filters import Filter, parse_filters
+from rtit.capture.options import PtOptions
+from rtit.capture.output import OutputSetup
+from rtit.capture.ptrace import PtraceTracer, check_program
+from rtit.capture.recorder import Recorder, Totals
+from rtit.errors import RecordError
+from rtit.perfdata import TimeConversion, Writer, rotate
+from rtit.registers import FULL
+from rtit.unit import Parameters, TimeModel
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What `record` made. `exit_code` is the program's own (128 + N if signal N ended it)."""
+
+    path: Path
+    exit_code: int
+    instructions: int
+    threads: int
+    pt_bytes: int
+    warnings: tuple[str, ...]
+
+
+class Session:
+    """Drives one recording: a context manager; `step` until it returns False, then `finish`.
+
+    Leaving the context early kills the program and keeps what was recorded.
+    """
+
+    def __init__(
+        self, tracer: PtraceTracer, recorder: Recorder, path: Path, log: EventLog | None
+    ) -> None:
+        self._tracer = tracer
+        self._recorder = recorder
+        self._path = path
+        self._log = log
+
+    @property
+    def totals(self) -> Totals:
+        """What has been recorded so far."""
+        return self._recorder.totals
+
+    def step(self, timeout: float) -> bool:
+        """Take what the tracer has, waiting `timeout` seconds at most. False when everything has
+        ended.
+        """
+        batch = self._tracer.next_batch(timeout)
+        if batch is None:
+            return False
+        if self._log is not None:
+            self._log.append(*batch)
+        self._recorder.feed(*batch)
+        return True
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program."""
+        self._tracer.signal(number)
+
+    def kill(self) -> None:
+        """Kill the program and everything it started; `step` then comes to its end."""
+        self._tracer.kill()
+
+    def finish(self) -> Recording:
+        """Close the file and say what is in it."""
+        self._recorder.close()
+        totals = self._recorder.totals
+        status = totals.status if totals.status is not None else 0
+        return Recording(
+            path=self._path,
+            exit_code=_exit_code(status),
+            instructions=totals.clock,
+            threads=totals.threads,
+            pt_bytes=totals.pt_bytes,
+            warnings=tuple(totals.warnings),
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._recorder.close()
+            return
+        self._tracer.kill()
+        # The tracer still tells how the threads ended; a failing disk must not hide the first
+        # error.
+        with contextlib.suppress(RecordError, OSError):
+            while self.step(timeout=1.0):
+                pass
+            self._recorder.close()
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    output: Path | str = "perf.data",
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    truth: Path | str | None = None,
+    aslr: bool = True,
+    env: dict[str, str] | None = None,
+    cwd: Path | str | None = None,
+    log: EventLog | None = None,
+) -> Session:
+    """Start a program under the tracer and return the recording under way.
+
+    `event` and `filters` are spelled as perf spells them; `truth` names a file for what the tracer
+    itself sees; `log` collects the capture events, for `replay`. An existing output file becomes
+    `output.old`. Raises UsageError for wrong options, RecordError if the program cannot be started
+    (exit codes 125, 126, 127).
+    """
+    path = Path(output)
+    options = PtOptions.parse(event, profile=FULL)
+    wanted = parse_filters(filters, program=_find(argv[0], env)) if filters else []
+    # The program is looked at first: a typing error must not cost an older recording.
+    check_program(argv, env=env, cwd=cwd)
+    with _output_file(path):
+        recorder = _recorder(path, options, wanted, argv)
+        tracer = PtraceTracer(
+            argv,
+            env=env,
+            cwd=cwd,
+            no_aslr=not aslr,
+            truth=truth,
+        )
+    return Session(tracer, recorder, path, log)
+
+
+def replay(
+    log: EventLog,
+    output: Path | str,
+    *,
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    unit_output: OutputSetup | None = None,
+    parameters: Parameters | None = None,
+) -> Recorder:
+    """Run the trace units over capture events once more, under other settings, into a new file.
+
+    `filters` must name their files. Returns the recorder, closed. Raises UsageError, RecordError.
+    """
+    options = PtOptions.parse(event, profile=FULL)
+    recorder = _recorder(
+        Path(output),
+        options,
+        parse_filters(filters) if filters else [],
+        ["replay"],
+        unit_output=unit_output,
+        parameters=parameters,
+    )
+    for batch in log:
+        recorder.feed(*batch)
+    recorder.close()
+    return recorder
+
+
+def _recorder(
+    path: Path,
+    options: PtOptions,
+    filters: list[Filter],
+    argv: Sequence[str],
+    *,
+    unit_output: OutputSetup | None = None,
+    parameters: Parameters | None = None,
+) -> Recorder:
+    time = TimeModel()
+    writer = Writer(
+        path,
+        config=options.config,
+        cpuid=FULL.cpuid_text,
+        cmdline=["rtit", "record", *argv],
+        time=TimeConversion(time.time_shift, time.time_mult, time.time_zero),
+        tsc_ctc=(time.tsc_numerator, time.tsc_denominator),
+        max_nonturbo_ratio=time.max_non_turbo_ratio,
+        filter=",".join(each.kernel_form for each in filters) or None,
+        facts={
+            "profile": FULL.name,
+            "time": "modelled: 1 ns a retired instruction",
+            "event": str(options),
+        },
+    )
+    return Recorder(
+        writer,
+        options,
+        filters,
+        profile=FULL,
+        time=time,
+        parameters=parameters,
+        output=unit_output,
+    )
+
+
+def record(
+    argv: Sequence[str],
+    *,
+    output: Path | str = "perf.data",
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    truth: Path | str | None = None,
+    aslr: bool = True,
+    env: dict[str, str] | None = None,
+    cwd: Path | str | None = None,
+) -> Recording:
+    """Record a program from its start to its end.
+
+    The arguments are those of `start`. An exception (KeyboardInterrupt among them) kills the
+    program; what was recorded stays.
+    """
+    session = start(
+        argv,
+        output=output,
+        event=event,
+        filters=filters,
+        truth=truth,
+        aslr=aslr,
+        env=env,
+        cwd=cwd,
+    )
+    with session:
+        while session.step(timeout=0.2):
+            pass
+        return session.finish()
+
+
+@contextlib.contextmanager
+def _output_file(path: Path) -> Iterator[None]:
+    """Keep an existing file as `path.old`; put it back if the recording does not start."""
+    had = path.is_file()
+    rotate(path)
+    try:
+        yield
+    except BaseException:
+        if path.is_file():
+            path.unlink()
+        if had:
+            Path(f"{path}.old").rename(path)
+        raise
+
+
+def _find(program: str, env: dict[str, str] | None) -> str:
+    path = (env or os.environ).get("PATH")
+    found = program if "/" in program else shutil.which(program, path=path)
+    return found or program
+
+
+def _exit_code(status: int) -> int:
+    return (
+        os.waitstatus_to_exitcode(status)
+        if not os.WIFSIGNALED(status)
+        else 128 + os.WTERMSIG(status)
+    )

@@ -1,0 +1,153 @@
+"""The tracer from Python: batches, signals, the life of the program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from programs.build import CannotBuildError, build
+from rtit.capture.events import Event, EventLog, Kind, events, parse_mmap
+from rtit.capture.ptrace import PtraceTracer
+from rtit.errors import RecordError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tracer() -> None:
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    if not hasattr(pytest.importorskip("rtit._core"), "Tracer"):
+        pytest.skip("the native module has no tracer")
+
+
+def program(name: str) -> Path:
+    try:
+        return build(name)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+
+
+def all_events(tracer: PtraceTracer) -> Iterator[Event]:
+    for batch in tracer:
+        yield from events(batch)
+
+
+def test_a_program_from_start_to_end(tmp_path: Path) -> None:
+    exe = program("recursion")
+    log = EventLog()
+    with PtraceTracer([exe], truth=tmp_path / "truth", no_aslr=True) as tracer:
+        for batch in tracer:
+            log.append(*batch)
+        pid = tracer.pid
+        stats = tracer.stats()
+        assert tracer.next_batch(0) is None
+    found = list(log.events())
+    assert {event.tid for event in found} == {pid}
+    assert [event.kind for event in found[:3]] == [Kind.THREAD, Kind.EXEC, Kind.COMM]
+    assert found[1].blob == os.fsencode(exe)
+    assert found[2].blob == exe.name[:15].encode()
+    mapped = {parse_mmap(event.blob).path for event in found if event.kind == Kind.MMAP}
+    assert mapped >= {str(exe), "[vdso]"}
+    assert [event.kind for event in found[-2:]] == [Kind.EXIT, Kind.END]
+    assert (found[-1].ip, found[-1].flags) == (0, 0)
+    assert found[-1].clock == stats["retired"] > 0
+    assert stats["stops"] > 0
+    assert stats["processes"] == 0
+    clocks = [event.clock for event in found]
+    assert clocks == sorted(clocks)
+    # Every call of a recursion returns, the ones that lead to the end of the program aside.
+    kinds = Counter(event.kind for event in found)
+    assert kinds[Kind.CALL] + kinds[Kind.INDIRECT_CALL] >= kinds[Kind.RETURN] > 100
+
+
+def test_a_program_runs_alike_each_time() -> None:
+    exe = program("recursion")
+
+    def path() -> list[tuple[int, int, int]]:
+        with PtraceTracer([exe], env={}, no_aslr=True) as tracer:
+            return [(e.kind, e.ip, e.clock) for e in all_events(tracer) if e.kind <= Kind.FAR]
+
+    assert path() == path()
+
+
+def test_a_signal_and_a_kill() -> None:
+    exe = program("endless")
+    for end, status, killed in [("signal", signal.SIGTERM, 0), ("kill", signal.SIGKILL, 1)]:
+        tracer = PtraceTracer([exe])
+        # It never ends by itself, so that this returns while it runs.
+        assert tracer.next_batch(30)
+        if end == "signal":
+            tracer.signal(signal.SIGTERM)
+        else:
+            tracer.kill()
+        *_, gone, last = all_events(tracer)
+        assert (gone.kind, gone.ip) == (Kind.EXIT, status)
+        assert (last.kind, last.ip, last.flags) == (Kind.END, status, killed)
+        tracer.signal(signal.SIGTERM)  # nobody is there any more
+        tracer.kill()
+
+
+def test_a_dropped_tracer_kills() -> None:
+    tracer = PtraceTracer([program("endless")])
+    pid = tracer.pid
+    os.kill(pid, 0)
+    del tracer
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_blocked_signals_of_the_recorder_are_not_the_programs(tmp_path: Path) -> None:
+    """The program gets the signals that the recorder keeps from itself."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        tracer = PtraceTracer([program("endless")])
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    status = Path(f"/proc/{tracer.pid}/status").read_text()
+    masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
+    assert int(masks["SigBlk"], 16) == 0
+    # Python ignores SIGPIPE; a program must not.
+    assert int(masks["SigIgn"], 16) & (1 << signal.SIGPIPE - 1) == 0
+    tracer.kill()
+    for _ in tracer:
+        pass
+
+
+def test_no_descriptors_leak(tmp_path: Path) -> None:
+    tracer = PtraceTracer([program("endless")], truth=tmp_path / "truth")
+    opened = {int(fd.name) for fd in Path(f"/proc/{tracer.pid}/fd").iterdir()}
+    inherited = {
+        int(fd.name) for fd in Path("/proc/self/fd").iterdir() if is_inherited(int(fd.name))
+    }
+    tracer.kill()
+    assert opened <= inherited
+
+
+def is_inherited(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:  # the one that listed the folder
+        return False
+
+
+def test_other_children_of_the_process_are_left_alone() -> None:
+    tracer = PtraceTracer([program("endless")])
+    other = subprocess.run([sys.executable, "-Ic", "raise SystemExit(7)"], check=False)
+    tracer.kill()
+    assert other.returncode == 7
+    assert [event.kind for event in all_events(tracer)][-1] == Kind.END
+
+
+def test_what_cannot_start() -> None:
+    for argv, exit_code in [(["no-such-program"], 127), (["/etc"], 126)]:
+        with pytest.raises(RecordError) as caught:
+            PtraceTracer(argv)
+        assert caught.value.exit_code == exit_code
+    with pytest.raises(RecordError, match="truth"):
+        PtraceTracer(["/bin/true"], truth="/nowhere/truth")

@@ -1,0 +1,64 @@
+"""What the ptrace front refuses before it starts anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.ptrace import check_program
+from rtit.errors import RecordError, UsageError
+
+
+def native() -> None:
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    core = pytest.importorskip("rtit._core")
+    if not hasattr(core, "Tracer"):
+        pytest.skip("the native module has no tracer")
+
+
+@pytest.mark.parametrize("argv", [[], "true", ["true", "a\0b"]], ids=repr)
+def test_arguments_that_no_program_can_get(argv: list[str]) -> None:
+    native()
+    with pytest.raises(UsageError):
+        check_program(argv)
+
+
+@pytest.mark.parametrize("env", [{"": "1"}, {"A=B": "1"}, {"A": "1\0"}, {"A\0": "1"}], ids=repr)
+def test_no_environment(env: dict[str, str]) -> None:
+    native()
+    with pytest.raises(UsageError, match="environment"):
+        check_program(["/bin/true"], env=env)
+
+
+def test_programs_that_cannot_start(tmp_path: Path) -> None:
+    native()
+    plain = tmp_path / "plain"
+    plain.write_text("no program\n")
+    (tmp_path / "folder").mkdir()
+    cases = {
+        "no-such-program": 127,
+        str(tmp_path / "nothing"): 127,
+        str(plain): 126,
+        str(tmp_path / "folder"): 126,
+    }
+    for program, exit_code in cases.items():
+        with pytest.raises(RecordError) as caught:
+            check_program([program])
+        assert (caught.value.exit_code, program in str(caught.value)) == (exit_code, True)
+    with pytest.raises(RecordError) as caught:
+        check_program(["/bin/true"], cwd=tmp_path / "nowhere")
+    assert caught.value.exit_code == 125
+
+
+def test_the_path_of_the_environment_counts(tmp_path: Path) -> None:
+    native()
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    check_program(["only-here"], env={"PATH": f"/nowhere:{tmp_path}"})
+    check_program(["./only-here"], cwd=tmp_path)
+    with pytest.raises(RecordError):
+        check_program(["only-here"], env={"PATH": "/nowhere"})

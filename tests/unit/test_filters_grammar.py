@@ -1,0 +1,160 @@
+"""Address filters: grammar, the kernel's form, and the address registers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.capture.filters import Filter, parse_filters, parse_kernel_form
+from rtit.errors import UsageError
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program"
+    path.write_bytes(bytes(0x2345))
+    return path
+
+
+# What perf passes on for the same text (its -v option prints it): action, offset/size, real path.
+@pytest.mark.parametrize(
+    ("text", "kernel"),
+    [
+        ("filter 0x1000 / 0x200 @ {}", "filter 0x1000/0x200@{}"),
+        ("filter 0x1000/0x200@{}", "filter 0x1000/0x200@{}"),
+        ("  filter 4096 / 512 @{} ", "filter 0x1000/0x200@{}"),
+        ("filter 010000/01000@{}", "filter 0x1000/0x200@{}"),
+        ("filter * @ {}", "filter 0x0/0x2345@{}"),
+        ("tracestop 0x10/1 @ {}", "stop 0x10/0x1@{}"),
+        ("stop 0x10/1 @ {}", "stop 0x10/0x1@{}"),
+    ],
+)
+def test_one_filter(program: Path, text: str, kernel: str) -> None:
+    (found,) = parse_filters(text.format(program))
+    assert found.kernel_form == kernel.format(program)
+
+
+@pytest.mark.parametrize("separator", [",", " ", " , ", "\n"])
+def test_filters_one_after_the_other(program: Path, separator: str) -> None:
+    text = separator.join([f"filter 0x1000/0x200@{program}", f"tracestop 0x1100/4@{program}"])
+    found = parse_filters(text)
+    assert [(each.action, each.offset, each.size) for each in found] == [
+        ("filter", 0x1000, 0x200),
+        ("stop", 0x1100, 4),
+    ]
+    assert parse_filters([each.kernel_form for each in found]) == found
+
+
+def test_links_are_followed_and_the_program_is_the_default(program: Path) -> None:
+    link = program.with_name("link")
+    link.symlink_to(program)
+    assert parse_filters(f"filter 1/2@{link}") == parse_filters("filter 1/2", program=link)
+    assert parse_filters("filter 1/2", program=link)[0].path == str(program.resolve())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no filter given"),
+        (" , ", "no filter given"),
+        ("filter", "not complete"),
+        ("filter 0x10 @ {}", "needs a size"),
+        ("filter 0x10 / @ {}", "a number or the name of a function"),
+        ("filter 0x10/0 @ {}", "of size 0x0 is impossible"),
+        ("filter 0xffffffffffffffff/2@{}", "is impossible"),
+        ("filter 0x10000000000000000/2@{}", "does not fit 64 bits"),
+        ("filter 09/2@{}", "octal"),
+        ("filter 1/2", "a file is needed"),
+        ("filter 1/2@/no/such/file", "/no/such/file is not a file"),
+        ("fliter 1/2@{}", "unknown action 'fliter' .did you mean 'filter'"),
+        ("start 1 @ {}", "'start' is not possible with Intel PT: it has address ranges only"),
+        ("stop 1 @ {}", "'stop' at a single address is not possible"),
+        (", ".join(["filter 1/2@{}"] * 5), "5 address filters, but there are only 4 ranges"),
+    ],
+)
+def test_wrong_filters(program: Path, text: str, message: str) -> None:
+    with pytest.raises(Exception, match=message) as caught:
+        parse_filters(text.replace("{}", str(program)))
+    assert type(caught.value).__module__ == "rtit.errors"
+
+
+def test_names_that_the_kernel_form_cannot_hold_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a b"
+    path.write_bytes(b"x")
+    with pytest.raises(UsageError, match="cannot have blanks"):
+        parse_filters("filter 0/1", program=path)
+
+
+@pytest.mark.spec("FIP-001", "TSTOP-001")
+def test_the_range_registers_are_inclusive() -> None:
+    """[ADDRn_A, ADDRn_B] with both ends: section 33.2.5.3, and ADDRn_CFG 1 and 2."""
+    code = Filter("filter", "/program", 0x1200, 0x100)
+    assert code.addr_cfg == 1
+    assert Filter("stop", "/program", 0, 1).addr_cfg == 2
+    assert code.addresses(0x40_1000, 0x1000, 0x3000, "/program") == (0x40_1200, 0x40_12FF)
+
+
+def test_a_mapping_cuts_the_range_to_what_it_shows() -> None:
+    code = Filter("filter", "/program", 0x1800, 0x1000)
+    assert code.addresses(0x7000, 0x1000, 0x1000, "/program") == (0x7800, 0x7FFF)
+    assert code.addresses(0x8000, 0x2000, 0x1000, "/program") == (0x8000, 0x87FF)
+    assert code.addresses(0x9000, 0x3000, 0x1000, "/program") is None
+    assert code.addresses(0x7000, 0x1000, 0x1000, "/other") is None
+
+
+_filters = st.builds(
+    Filter,
+    st.sampled_from(["filter", "stop"]),
+    st.from_regex(r"(/[A-Za-z0-9_.+@-]+){1,4}", fullmatch=True),
+    st.integers(0, (1 << 63) - 1),
+    st.integers(1, 1 << 63),
+)
+
+
+@given(st.lists(_filters, min_size=1, max_size=4), st.sampled_from([",", " ", ", "]))
+def test_the_kernel_form_is_read_back(filters: list[Filter], separator: str) -> None:
+    assert parse_kernel_form(separator.join(each.kernel_form for each in filters)) == filters
+
+
+def test_a_filter_of_kernel_code_has_no_path() -> None:
+    text = "filter 0xffffffff81000000/0x100,stop 0x1/0x2@/x"
+    assert parse_kernel_form(text) == [
+        Filter("filter", "", 0xFFFFFFFF81000000, 0x100),
+        Filter("stop", "/x", 1, 2),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "filter main@/x", "filter 0x1@/x", "start 0x1@/x", "0x1"])
+def test_what_no_kernel_was_given_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_kernel_form(text)
+
+
+@given(st.text(alphabet="filter stop/@#*0x1 ,main", max_size=40))
+def test_any_text_is_filters_or_a_usage_error(text: str) -> None:
+    with suppress(UsageError):
+        parse_filters(text)
+    with suppress(UsageError):
+        parse_kernel_form(text)
+
+
+@given(
+    st.integers(0, 1 << 40),
+    st.integers(1, 1 << 40),
+    st.integers(0, 1 << 40),
+    st.integers(1, 1 << 40),
+)
+def test_registers_hold_exactly_the_common_bytes(
+    offset: int, size: int, pgoff: int, length: int
+) -> None:
+    base = 1 << 44
+    found = Filter("filter", "/x", offset, size).addresses(base, pgoff, length, "/x")
+    first, end = max(offset, pgoff), min(offset + size, pgoff + length)
+    if found is None:
+        assert first >= end
+    else:
+        assert [at - base + pgoff for at in found] == [first, end - 1]

@@ -1,0 +1,118 @@
+"""Event options as perf spells them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.capture.options import TERMS, PtOptions
+from rtit.errors import UsageError
+from rtit.registers import CTL
+
+
+# attr.config of real perf.data files, with the event that their command line names.
+@pytest.mark.parametrize(
+    ("event", "config"),
+    [
+        ("intel_pt//u", 0x300E601),  # perf 4.15 on Skylake
+        ("intel_pt/mtc=0,mtc_period=0,psb_period=0/u", 0x2401),  # Broadwell's default
+        ("intel_pt/config=0x2401/u", 0x2401),
+        ("intel_pt/pt=0,branch=0,mtc=0,mtc_period=0,psb_period=0/u", 0x400),
+    ],
+)
+def test_config_is_what_perf_writes(event: str, config: int) -> None:
+    assert PtOptions.parse(event).config == config
+
+
+def test_a_term_without_a_value_is_one_and_the_last_of_two_wins() -> None:
+    options = PtOptions.parse("intel_pt/cyc,noretcomp,cyc_thresh=5,tsc=0,cyc_thresh=0x2/u")
+    assert (options.cyc, options.noretcomp, options.cyc_thresh, options.tsc) == (1, 1, 2, 0)
+
+
+@pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt//:u", "intel_pt:u", " intel_pt/tsc/u "])
+def test_spellings_of_the_default(event: str) -> None:
+    assert PtOptions.parse(event) == PtOptions()
+
+
+# The register model was typed from Table 33-6 by itself; perf's terms are the same bits.
+@pytest.mark.parametrize(
+    ("term", "field"),
+    [
+        ("cyc", "CYCEn"),
+        ("pwr_evt", "PwrEvtEn"),
+        ("fup_on_ptw", "FUPonPTW"),
+        ("mtc", "MTCEn"),
+        ("tsc", "TSCEn"),
+        ("noretcomp", "DisRETC"),
+        ("ptw", "PTWEn"),
+        ("branch", "BranchEn"),
+        ("mtc_period", "MTCFreq"),
+        ("cyc_thresh", "CycThresh"),
+        ("psb_period", "PSBFreq"),
+        ("event", "EventEn"),
+        ("notnt", "DisTNT"),
+    ],
+)
+def test_terms_are_the_fields_of_the_register(term: str, field: str) -> None:
+    low, width = TERMS[term]
+    row = next(row for row in CTL.fields if row.name == field)
+    assert (row.low, row.high) == (low, low + width - 1)
+
+
+def test_the_register_value_has_user_set_and_trace_en_clear() -> None:
+    assert PtOptions().rtit_ctl == 0x300E608
+    assert PtOptions(pt=0, branch=0, mtc=0, mtc_period=0, psb_period=0).rtit_ctl == 0x2408
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("intel_pt//", "only user mode"),
+        ("intel_pt//k", "only user mode"),
+        ("intel_pt//uk", "only user mode"),
+        ("intel_pt//ux", "unknown modifier 'x'.*valid modifiers: u, k"),
+        ("intel_pt/cycs/u", "unknown term 'cycs' .did you mean 'cyc'.*mtc_period"),
+        ("intel_pt/mtc_period=16/u", "mtc_period is 0 to 15, not 16"),
+        ("intel_pt/tsc=2/u", "tsc is 0 to 1, not 2"),
+        ("intel_pt/tsc=yes/u", "tsc needs a number, not 'yes'"),
+        ("intel_pt/tsc=/u", "tsc needs a number, not ''"),
+        ("intel_pt/tsc,/u", "unknown term ''"),
+        ("intel_pt/config=0x4/u", "no term names: 0x4"),
+        ("intel_pts//u", "unknown event 'intel_pts' .did you mean 'intel_pt'"),
+        ("cycles:u", "unknown event 'cycles'; the event"),
+        ("intel_pt/tsc/mtc/u", "is no event"),
+        ("", "is no event"),
+    ],
+)
+def test_errors_say_what_is_valid(event: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PtOptions.parse(event)
+
+
+def test_kernel_events_are_options_all_the_same() -> None:
+    assert PtOptions.parse("intel_pt//", user_only=False).kernel
+    assert not PtOptions.parse("intel_pt//k", user_only=False).user
+
+
+_fields = st.fixed_dictionaries(
+    {term: st.integers(0, (1 << width) - 1) for term, (_, width) in TERMS.items()}
+)
+
+
+@given(_fields, st.sampled_from([(True, False), (False, True), (True, True)]))
+def test_text_and_config_go_back_to_the_same_options(
+    values: dict[str, int], modes: tuple[bool, bool]
+) -> None:
+    user, kernel = modes
+    options = PtOptions(**values, user=user, kernel=kernel)
+    assert PtOptions.parse(str(options), user_only=False) == options
+    assert PtOptions.from_config(options.config, user=user, kernel=kernel) == options
+
+
+@given(st.text(alphabet="intel_pt/,=u0x9 mtcycbranch:k", max_size=40))
+def test_any_text_is_options_or_a_usage_error(text: str) -> None:
+    with suppress(UsageError):
+        PtOptions.parse(text)
