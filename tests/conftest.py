@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from live import record
+from programs.plugin import program
+
+__all__ = ["program", "record"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -1,1 +1,32 @@
-"""rtit: Intel Processor Trace, complete, in software."""
+"""rtit: Intel Processor Trace, complete, in software.
+
+`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording. Both load what they
+need on first use.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
+if TYPE_CHECKING:
+    from rtit.capture import Recording, record
+    from rtit.trace import Trace
+
+__all__ = ["Recording", "Trace", "__version__", "record"]
+
+_HOMES = {"Recording": "rtit.capture", "record": "rtit.capture", "Trace": "rtit.trace"}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("rtit")
+    raise AttributeError(f"module 'rtit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -23,7 +23,9 @@ def check() -> ModuleType:
 
 
 def test_marks_name_known_requirements(check: ModuleType) -> None:
-    unknown = {key: places for key, places in check.claimed().items() if key not in check.requirements()}
+    unknown = {
+        key: places for key, places in check.claimed().items() if key not in check.requirements()
+    }
     assert unknown == {}
 
 

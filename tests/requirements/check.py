@@ -1,7 +1,8 @@
 """The project's list of the chapter's requirements: each is tested, or listed as open.
 
-`ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers yet. A test claims one with
-`@pytest.mark.spec("ID")`. The marks are read from the source, so that a skipped test still counts as what it is.
+`ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers
+yet. A test claims one with `@pytest.mark.spec("ID")`. The marks are read from the source, so that
+a skipped test still counts as what it is.
 
 Run as a script it prints the table by area; with `--write-open` it brings open.txt up to date.
 """

@@ -1,1 +1,1 @@
-"""To be filled."""
+"""What people look at, computed from columns."""

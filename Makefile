@@ -1,0 +1,42 @@
+# Everything happens in a virtual environment of its own; Python 3.11+, cargo and a C compiler are all that is assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BUILT := $(VENV)/.built
+SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
+
+.PHONY: demo test lint bench conformance clean
+
+demo: $(BUILT)
+	$(BIN)/python demo/run.py
+
+test: $(BUILT)
+	cargo test --release --workspace --exclude rtit-python --quiet
+	$(BIN)/pytest -q
+
+lint: $(BUILT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+
+bench: $(BUILT)
+	$(BIN)/python bench/run.py
+
+conformance: $(BUILT)
+	$(BIN)/python tests/requirements/check.py
+
+# pip is asked for nothing but wheels that PyPI has for Python 3.11 to 3.14.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25' 'pytest>=8' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
+	touch $@
+
+$(BUILT): $(READY) $(SOURCES)
+	$(BIN)/maturin develop --release --quiet
+	touch $@
+
+clean:
+	rm -rf $(VENV) target build

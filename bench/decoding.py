@@ -1,0 +1,102 @@
+"""Decoding: rtit beside libipt and perf, on the same bytes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import clock
+import replicate
+from differential.oracles import libipt, perf, raw
+
+MEGABYTE = 1_000_000
+
+
+def decoding(
+    recording: Path, executable: Path, megabytes: float, repetitions: int
+) -> dict[str, Any]:
+    """Measures all decoders on a recording of one thread of a static program, made long.
+
+    Gives {"bytes", "copies", "instructions", "rows"}; a row is {"what", "seconds", "instructions",
+    "instructions_per_second", "megabytes_per_second", "ratio"}, ratio being rtit's speed over it.
+    Raises RuntimeError when the decoders disagree.
+    """
+    from rtit import _core
+    from rtit.trace import Trace
+
+    with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder, Trace(recording) as trace:
+        (stream,) = [stream for stream in trace.streams if stream.size]
+        one = replicate.from_psb(stream.read())
+        count = replicate.copies(one, int(megabytes * MEGABYTE))
+        long = one * count
+        pt = Path(folder) / "long.pt"
+        pt.write_bytes(long)
+        data = Path(folder) / "long.data"
+        replicate.perf_data(recording, long, data)
+        space = trace.images.space(stream.tid)
+
+        def ours() -> float:
+            return clock.own_cpu(lambda: _core.Flow(long, space).count())[0]
+
+        def columns() -> float:
+            return clock.own_cpu(lambda: drain(_core.Flow(long, space).next))[0]
+
+        instructions = int(_core.Flow(long, space).count()["instructions"])
+        rows = [
+            row("rtit, counts", clock.median_of(repetitions, ours), instructions, len(long)),
+            row("rtit, columns", clock.median_of(repetitions, columns), instructions, len(long)),
+        ]
+        rows += peers(pt, data, executable, repetitions, len(long))
+        counts = {each["instructions"] for each in rows} - {None}
+        if len(counts) > 1:
+            raise RuntimeError(f"the decoders found different numbers of instructions: {counts}")
+        for each in rows:
+            each["ratio"] = rows[0]["megabytes_per_second"] / each["megabytes_per_second"]
+    return {
+        "bytes": len(long),
+        "copies": count,
+        "instructions": instructions,
+        "rows": rows,
+    }
+
+
+def drain(take: Callable[[int], object]) -> None:
+    while take(1 << 16) is not None:
+        pass
+
+
+def peers(
+    pt: Path, data: Path, executable: Path, repetitions: int, size: int
+) -> list[dict[str, Any]]:
+    rows = []
+    try:
+        runs = libipt.measure(pt, raw.code_sections(executable), repetitions)
+        seconds = statistics.median(run.seconds for run in runs)
+        found = row("libipt pt_blk with section cache", seconds, runs[0].instructions, size)
+        rows.append({**found, "errors": runs[0].errors})
+    except libipt.LibiptMissingError as error:
+        print(f"without libipt: {error}")
+    try:
+        errors = perf.errors(data)
+        command: list[str | Path] = ["perf", "script", "-f", "-i", data, "--itrace=e"]
+        with tempfile.TemporaryDirectory() as home:
+            environment = {**os.environ, "HOME": home}
+            seconds = clock.median_of(repetitions, lambda: clock.process_cpu(command, environment))
+        rows.append({**row("perf script --itrace=e", seconds, None, size), "errors": len(errors)})
+    except perf.PerfMissingError as error:
+        print(f"without perf: {error}")
+    return rows
+
+
+def row(what: str, seconds: float, instructions: int | None, size: int) -> dict[str, Any]:
+    return {
+        "what": what,
+        "seconds": seconds,
+        "instructions": instructions,
+        "instructions_per_second": None if instructions is None else instructions / seconds,
+        "megabytes_per_second": size / MEGABYTE / seconds,
+    }

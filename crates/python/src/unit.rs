@@ -1,0 +1,108 @@
+//! `BulkUnit`: the bulk packetizer.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use rtit_unit::{Error, Range, RangeKind, Settings, State, Unit};
+
+/// Adds the classes of this file to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<BulkUnit>()
+}
+
+/// A trace unit for one thread in user mode: capture events in, Intel PT bytes out.
+///
+/// Keyword arguments are `ctl` (IA32_RTIT_CTL without TraceEn, ADDRn_CFG and output scheme), `psb_cyc`, fields of
+/// `rtit.unit.TimeModel` and `rtit.unit.Parameters`, and for output that ends `circular` or `stop`, a region's size in
+/// bytes. Raises ValueError for an unknown name and for a value out of range.
+#[pyclass(module = "rtit._core")]
+pub struct BulkUnit {
+    unit: Unit,
+}
+
+#[pymethods]
+impl BulkUnit {
+    #[new]
+    #[pyo3(signature = (**settings))]
+    fn new(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut chosen = Settings::default();
+        for (name, value) in settings.into_iter().flatten() {
+            let name: String = name.extract()?;
+            chosen.set(&name, &text(&value)?).map_err(raise)?;
+        }
+        let unit = Unit::new(&chosen).map_err(raise)?;
+        Ok(BulkUnit { unit })
+    }
+
+    /// Take capture events of this thread, 40 bytes a record (`rtit.capture.events`).
+    ///
+    /// Raises ValueError, with the byte offset, for a record that is none, cut short or out of order in time; those
+    /// before it have been taken.
+    fn feed(&mut self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
+        py.allow_threads(|| self.unit.feed(records)).map_err(raise)
+    }
+
+    /// Address ranges from the next enable on: at most 4 of (ADDRn_CFG, first, last), with ADDRn_CFG 1 for FilterEn, 2
+    /// for TraceStop.
+    fn set_ranges(&mut self, ranges: Vec<(u8, u64, u64)>) -> PyResult<()> {
+        let ranges: PyResult<Vec<Range>> = ranges
+            .into_iter()
+            .map(|(cfg, first, last)| {
+                let kind = match cfg {
+                    1 => RangeKind::FilterEn,
+                    2 => RangeKind::TraceStop,
+                    _ => {
+                        return Err(PyValueError::new_err(format!(
+                            "ADDRn_CFG is 1 or 2, not {cfg}"
+                        )))
+                    }
+                };
+                Ok(Range { kind, first, last })
+            })
+            .collect();
+        self.unit.set_ranges(&ranges?).map_err(raise)
+    }
+
+    /// The bytes written since they were last taken; of a circular region, at most its size.
+    fn take<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let bytes = PyBytes::new(py, self.unit.output());
+        self.unit.discard();
+        bytes
+    }
+
+    /// All that decides what comes next, as bytes; what can be taken is no part of it.
+    fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.unit.state().to_bytes())
+    }
+
+    /// Go on as the unit did that `state` was taken from, which had the same settings. Raises ValueError, and then
+    /// nothing has changed.
+    fn restore(&mut self, state: &[u8]) -> PyResult<()> {
+        let state = State::from_bytes(state).map_err(raise)?;
+        self.unit.restore(&state).map_err(raise)
+    }
+
+    /// IA32_RTIT_STATUS.Stopped.
+    #[getter]
+    fn stopped(&self) -> bool {
+        self.unit.stopped()
+    }
+
+    /// All bytes written so far.
+    #[getter]
+    fn written(&self) -> u64 {
+        self.unit.written()
+    }
+}
+
+/// A setting's value as `Settings::set` takes it: items of a sequence have colons between them.
+fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    match value.extract::<Vec<String>>() {
+        Ok(items) if !value.is_instance_of::<PyString>() => Ok(items.join(":")),
+        _ => Ok(value.str()?.to_string()),
+    }
+}
+
+fn raise(error: Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}

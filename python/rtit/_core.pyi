@@ -1,0 +1,141 @@
+"""The native module: one class or function per file of crates/python."""
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypedDict, final
+
+from typing_extensions import Buffer
+
+__version__: Final[str]
+
+def demangle(name: str) -> str: ...
+def disassemble(data: bytes, ip: int, bits: int = 64) -> str: ...
+def find_psb(data: bytes, start: int = 0) -> int | None: ...
+def scan_packets(
+    data: bytes, offset: int = 0, limit: int = 65536, block: int = 0
+) -> tuple[list[tuple[int, int, str, dict[str, Any]]], int, int, tuple[int, str, bool] | None]: ...
+
+@final
+class Code:
+    def __init__(self, data: bytes) -> None: ...
+    def slice(self, offset: int, size: int) -> Code: ...
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+@final
+class Space:
+    def __init__(self) -> None: ...
+    def map(self, time: int, address: int, code: Code | bytes) -> None: ...
+    def poke(self, time: int, address: int, data: bytes) -> None: ...
+    def unmap(self, time: int, address: int, size: int) -> None: ...
+    def clear(self, time: int) -> None: ...
+    def fork(self, time: int) -> Space: ...
+    def adopt(self, time: int, parent: Space) -> None: ...
+    def read(self, time: int, address: int, size: int) -> bytes: ...
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def changes(self) -> int: ...
+
+@final
+class ElfFile:
+    def __init__(self, path: str | PathLike[str]) -> None: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def kind(self) -> int: ...
+    @property
+    def machine(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+    @property
+    def build_id(self) -> bytes | None: ...
+    @property
+    def segments(self) -> list[tuple[int, int, int, int, int]]: ...
+    def symbols(self) -> tuple[bytes, bytes, list[str], bytes]: ...
+
+class RowColumns(TypedDict):
+    start: bytes
+    instructions: bytes
+    last: bytes
+    end: bytes
+    time: bytes
+    offset: bytes
+    event_row: bytes
+    event_kind: bytes
+    event_ip: bytes
+    event_value: bytes
+    event_time: bytes
+    event_offset: bytes
+
+class FlowCounts(TypedDict):
+    packets: dict[str, int]
+    errors: dict[str, int]
+    bytes: dict[str, int]
+    instructions: int
+    conditional: int
+    indirect: int
+    returns: int
+    compressed_returns: int
+    asynchronous: int
+    cycles: int
+
+@final
+class Flow:
+    ENDS: ClassVar[dict[int, str]]
+    EVENTS: ClassVar[dict[int, str]]
+    ERRORS: ClassVar[dict[int, str]]
+    def __init__(
+        self,
+        stream: Buffer,
+        space: Space,
+        *,
+        mtc_freq: int = 0,
+        tsc_ctc: tuple[int, int] = (0, 0),
+        max_nonturbo_ratio: int = 0,
+        start_time: int = 0,
+        no_tnt: bool = False,
+    ) -> None: ...
+    def next(self, max_rows: int) -> RowColumns | None: ...
+    def runs(self, max_runs: int) -> tuple[bytes, bytes, bytes] | None: ...
+    def ips(self, max_instructions: int) -> tuple[bytes, bytes] | None: ...
+    def count(self) -> FlowCounts: ...
+    def counts(self) -> FlowCounts: ...
+    def ledger(
+        self,
+    ) -> list[tuple[int, int, str, str | None, str | None, int | None, int | None]]: ...
+
+class Compared(TypedDict, total=False):
+    identical: bool
+    instructions: int
+    runs: int
+    shortfall: int
+    excess: int
+    unchecked: int
+    truth_index: int
+    decoded_index: int
+    truth: tuple[int, int] | None
+    decoded: tuple[int, int] | None
+    reason: str
+
+Columns = tuple[Buffer, Buffer, Buffer]
+
+@final
+class TruthFile:
+    def __init__(self, path: str) -> None: ...
+    @property
+    def complete(self) -> bool: ...
+    def threads(self) -> list[tuple[int, int, int, int | None, bool]]: ...
+    def runs(self, tid: int, start: int = 0, max: int = 65536) -> tuple[bytes, bytes, bytes]: ...  # noqa: A002
+    def compare(
+        self,
+        tid: int,
+        decoded: Columns | Iterable[Columns],
+        *,
+        filters: Sequence[tuple[int, int]] = (),
+        stops: Sequence[tuple[int, int]] = (),
+        prefix: bool = False,
+    ) -> Compared: ...

@@ -1,0 +1,146 @@
+"""`rtit doctor`: what this machine offers, and what to do about what it lacks."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_PMU = Path("/sys/bus/event_source/devices/intel_pt")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `ok` None: neither good nor bad."""
+
+    topic: str
+    ok: bool | None
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the findings; 1 if recording or decoding does not work at all."""
+    findings = [check() for check in _CHECKS]
+    if arguments.json:
+        print(json.dumps([asdict(each) for each in findings], indent=2))
+    else:
+        width = max(len(each.topic) for each in findings)
+        for each in findings:
+            mark = {True: "yes", False: "no ", None: "-  "}[each.ok]
+            print(f"{each.topic:{width}}  {mark}  {each.text}")
+    needed = {"decoder", "recording"}
+    return int(any(each.ok is False for each in findings if each.topic in needed))
+
+
+def _hardware() -> Finding:
+    if _PMU.is_dir():
+        return Finding("PT hardware", True, f"the kernel offers it: {_PMU}")
+    if sys.platform != "linux":
+        return Finding("PT hardware", False, f"not looked for on {sys.platform}")
+    fields = _cpuinfo()
+    name = fields.get("model name", "unknown processor")
+    if fields.get("vendor_id") != "GenuineIntel":
+        why = f"{name} is no Intel processor"
+    elif "hypervisor" in fields.get("flags", "").split():
+        why = f"{name}: a virtual machine that is not given PT"
+    elif "intel_pt" not in fields.get("flags", "").split():
+        why = f"{name} does not have it, or the firmware switched it off"
+    else:
+        why = f"{name} has it, but the kernel offers no {_PMU}"
+    return Finding("PT hardware", False, f"{why}; rtit makes PT in software instead")
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _decoder() -> Finding:
+    try:
+        from rtit import _core
+    except ImportError as error:
+        return Finding("decoder", False, f"the native module does not load: {error}")
+    return Finding("decoder", True, f"native module {_core.__version__}")
+
+
+def _ptrace() -> Finding:
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return Finding("recording", False, "needs Linux on x86-64; decoding works here")
+    from rtit.capture.ptrace import PtraceTracer
+    from rtit.errors import RecordError
+
+    try:
+        tracer = PtraceTracer(["/bin/true"])
+    except RecordError as error:
+        return Finding("recording", False, str(error))
+    tracer.kill()
+    while tracer.next_batch(1.0) is not None:
+        pass
+    return Finding(
+        "recording", True, "ptrace single steps (exact; about 10 to 50 microseconds an instruction)"
+    )
+
+
+def _qemu() -> Finding:
+    found = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+    text = (
+        f"{found} is there; this version of rtit does not record with it yet"
+        if found
+        else "not installed; not needed"
+    )
+    return Finding("QEMU", None, text)
+
+
+def _perf() -> Finding:
+    found = shutil.which("perf")
+    if found is None:
+        return Finding(
+            "perf", None, "not installed (Debian: linux-perf); only the comparison tests need it"
+        )
+    ended = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    return Finding("perf", True, ended.stdout.strip() or found)
+
+
+def _libipt() -> Finding:
+    found = ctypes.util.find_library("ipt")
+    if found is None:
+        return Finding(
+            "libipt", None, "not installed (Debian: libipt-dev); only the comparison tests need it"
+        )
+    return Finding("libipt", True, found)
+
+
+def _symbols() -> Finding:
+    folder = Path("/usr/lib/debug")
+    has = folder.is_dir() and any(folder.iterdir())
+    text = f"{folder} has debug files" if has else "from the programs' own symbol tables"
+    debuginfod = os.environ.get("DEBUGINFOD_URLS")
+    return Finding("symbols", None, text + (", debuginfod is set (not used)" if debuginfod else ""))
+
+
+_CHECKS: tuple[Callable[[], Finding], ...] = (
+    _hardware,
+    _decoder,
+    _ptrace,
+    _qemu,
+    _perf,
+    _libipt,
+    _symbols,
+)

@@ -1,0 +1,86 @@
+"""The `rtit` command: finds the verb, runs it, turns errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from rtit.errors import RtitError
+
+VERBS = {
+    "record": "run a program and record its exact control flow as Intel PT",
+    "report": "what ran: threads, instructions, branches, hot functions, losses",
+    "packets": "one line a packet: offset, name, fields",
+    "instructions": "one line an instruction that ran",
+    "verify": "compare the decoded path with what the tracer saw",
+    "doctor": "what this machine offers: PT hardware, back ends, oracles, symbols",
+}
+
+_EXIT_CODES = """exit codes:
+  record gives the program's own status (125: rtit failed, 126: not executable, 127: not found);
+  the others: 0 clean, 1 failure (verify: they differ), 2 usage, 3 decoded with gaps
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="rtit",
+        description="Intel Processor Trace in software: record any program, decode what ran.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB")
+    for verb, text in VERBS.items():
+        module = importlib.import_module(f"rtit.cli.{verb}")
+        sub = verbs.add_parser(
+            verb,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    # A reader that goes away (`rtit packets | head`) ends us quietly, as it does any Unix tool.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    top = parser()
+    arguments = top.parse_args(argv)
+    if arguments.version:
+        from rtit import __version__
+
+        print(f"rtit {__version__}")
+        return 0
+    if arguments.verb is None:
+        top.print_help()
+        return 2
+    try:
+        return int(arguments.run(arguments))
+    except RtitError as error:
+        print(f"rtit {arguments.verb}: {error}", file=sys.stderr)
+        return error.exit_code
+    except MemoryError:
+        print(f"rtit {arguments.verb}: out of memory", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"rtit {arguments.verb}: {where}{error.strerror or error}", file=sys.stderr)
+        return 125 if arguments.verb == "record" else 1
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

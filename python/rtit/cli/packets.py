@@ -1,0 +1,52 @@
+"""`rtit packets FILE`: the packets of every stream, one a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rtit.cli.inputs import add_file, add_streams, chosen
+from rtit.packets import BadBytes, describe, scan, to_json
+from rtit.trace import Trace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_file(parser)
+    add_streams(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--raw", action="store_true", help="FILE holds bare PT bytes, no perf.data")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the packets; 3 if some bytes are no packet."""
+    gaps = False
+    if arguments.raw:
+        gaps = _show(None, Path(arguments.file).read_bytes(), as_json=arguments.json)
+        return 3 if gaps else 0
+    with Trace(arguments.file) as trace:
+        for stream in chosen(trace, arguments):
+            gaps |= _show(stream.title, stream.read(), as_json=arguments.json)
+    return 3 if gaps else 0
+
+
+def _show(title: str | None, data: bytes, *, as_json: bool) -> bool:
+    write = sys.stdout.write
+    if title and not as_json:
+        write(f"# {title}, {len(data):,} bytes\n")
+    gaps = False
+    for item in scan(data):
+        if isinstance(item, BadBytes):
+            gaps |= not item.truncated
+            if as_json:
+                bad = {"offset": item.offset, "size": item.length, "error": item.reason}
+                write(json.dumps({"stream": title, **bad}) + "\n")
+            else:
+                write(f"{item.offset:08x}  ({item.length} bytes) {item.reason}\n")
+        elif as_json:
+            write(json.dumps({"stream": title, **to_json(item)}) + "\n")
+        else:
+            write(f"{item.offset:08x}  {describe(item)}\n")
+    return gaps

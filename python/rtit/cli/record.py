@@ -1,0 +1,101 @@
+"""`rtit record [options] -- program arguments`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from rtit.cli.progress import Progress
+
+_EPILOG = """examples:
+  rtit record -- ls -l
+  rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
+  rtit record --filter 'filter main @ ./program' -- ./program
+
+The time in a recording is modelled: one nanosecond a retired instruction, over all threads.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = _EPILOG
+    parser.usage = "rtit record [options] -- program [argument ...]"
+    parser.add_argument(
+        "-e",
+        "--event",
+        default="intel_pt//u",
+        metavar="EVENT",
+        help="what the trace unit writes, as perf spells it: intel_pt/TERM[=VALUE],.../u",
+    )
+    parser.add_argument(
+        "--filter",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="trace an address range alone ('filter main @ ./program') "
+        "or up to one ('tracestop f @ ./program')",
+    )
+    parser.add_argument(
+        "-o", "--output", default="perf.data", metavar="FILE", help="default: perf.data"
+    )
+    parser.add_argument(
+        "--truth", metavar="FILE", help="also write what the tracer itself saw, for `rtit verify`"
+    )
+    parser.add_argument(
+        "--events",
+        metavar="FILE",
+        help="also keep the tracer's events, to run the trace unit over them again",
+    )
+    parser.add_argument(
+        "--no-aslr",
+        action="store_true",
+        help="load the program at fixed addresses: "
+        "two runs of a deterministic program give the same trace",
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="no progress and no summary on stderr"
+    )
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record; the exit code is the program's own, 128+N if signal N ended it."""
+    from rtit.capture import start
+    from rtit.capture.events import EventLog
+    from rtit.errors import UsageError
+
+    argv = list(arguments.program)
+    if argv[:1] == ["--"]:
+        del argv[0]
+    if not argv:
+        raise UsageError("no program given: rtit record [options] -- program [argument ...]")
+    # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
+    wanted = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    log = EventLog() if arguments.events else None
+    session = start(
+        argv,
+        output=Path(arguments.output),
+        event=arguments.event,
+        filters=arguments.filter,
+        truth=Path(arguments.truth) if arguments.truth else None,
+        aslr=not arguments.no_aslr,
+        log=log,
+    )
+    with session, Progress(sys.stderr, quiet=arguments.quiet) as progress:
+        asked = 0
+        while session.step(timeout=0.1):
+            progress.update(session)
+            while (info := signal.sigtimedwait(wanted, 0)) is not None:
+                asked += 1
+                if asked > 1:
+                    session.kill()
+                elif info.si_code <= 0:
+                    session.signal(info.si_signo)
+        recording = session.finish()
+        if log is not None:
+            log.save(Path(arguments.events))
+        progress.summary(recording)
+    return recording.exit_code

@@ -1,0 +1,74 @@
+"""`rtit verify FILE --truth TRUTH`: identical, or the first difference."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from rtit.capture.filters import FILTER_EN, parse_kernel_form
+from rtit.cli.inputs import add_file, add_symfs
+from rtit.trace import Trace
+from rtit.views.verify import Ranges, verify
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_file(parser)
+    parser.add_argument(
+        "--truth", required=True, metavar="TRUTH", help="what `rtit record --truth` wrote"
+    )
+    add_symfs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line a thread and the sum; 1 if anything differs, or if nothing was compared."""
+    with Trace(arguments.file, symfs=arguments.symfs) as trace:
+        verdicts = verify(trace, arguments.truth, filter_ranges(trace))
+        for problem in trace.image_problems:
+            print(f"image: {problem}")
+    total = 0
+    failed = 0
+    for each in verdicts:
+        total += each.instructions
+        if each.identical:
+            text = f"identical: {each.instructions:,} instructions in {each.runs:,} runs"
+            if each.shortfall:
+                text += (
+                    f" (a killed recording: {abs(each.shortfall):,} more were executed or traced)"
+                )
+        else:
+            failed += 1
+            text = f"DIFFERENT: {each.reason}"
+        print(f"thread {each.tid}: {text}")
+    if not total:
+        print("DIFFERENT: no instruction was compared")
+        return 1
+    if failed:
+        print(f"DIFFERENT: {failed} of {len(verdicts)} threads")
+        return 1
+    print(f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed")
+    return 0
+
+
+def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
+    """For each process the linear addresses of the FilterEn and the TraceStop ranges it was
+    recorded with.
+    """
+    filters = parse_kernel_form(trace.filter) if trace.filter else []
+    mappings = trace.mappings()
+
+    def ranges(pid: int) -> tuple[Ranges, Ranges]:
+        inside: list[tuple[int, int]] = []
+        stops: list[tuple[int, int]] = []
+        for each in filters:
+            into = inside if each.addr_cfg == FILTER_EN else stops
+            for mapping in mappings.get(pid, []):
+                size = mapping.end - mapping.start
+                found = each.addresses(mapping.start, mapping.offset, size, mapping.path)
+                if found is not None:
+                    into.append(found)
+            if each.addr_cfg == FILTER_EN and not inside:
+                inside.append((0, 0))  # its file is not mapped: the filter lets nothing through
+        return inside, stops
+
+    return ranges

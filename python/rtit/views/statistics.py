@@ -1,0 +1,84 @@
+"""How much ran, and where: per stream and per function."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rtit import _core
+
+if TYPE_CHECKING:
+    from rtit.trace import Span, Stream, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """One stream. `branches` counts conditional, indirect and return branches and far transfers;
+    `pt_bytes` its size.
+    """
+
+    title: str
+    instructions: int
+    branches: int
+    pt_bytes: int
+    losses: tuple[Span, ...]
+    exact_bytes: int
+
+    @property
+    def bytes_per_1000(self) -> float:
+        """Bytes of PT for 1000 instructions; 0 without instructions."""
+        return 1000 * self.pt_bytes / self.instructions if self.instructions else 0.0
+
+
+@dataclass(slots=True)
+class Statistics:
+    """A whole recording. `functions` counts instructions by (function, module)."""
+
+    streams: list[StreamStatistics] = field(default_factory=list)
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def instructions(self) -> int:
+        """Of all streams."""
+        return sum(each.instructions for each in self.streams)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether anything could not be decoded."""
+        return any(each.losses for each in self.streams)
+
+
+def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
+    """Decode the streams and add up."""
+    result = Statistics()
+    for stream in streams:
+        result.streams.append(_stream(trace, stream, result.functions))
+    return result
+
+
+def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
+    import numpy as np
+
+    far_ends = [number for number, name in _core.Flow.ENDS.items() if name in ("far", "syscall")]
+    totals = np.zeros(0)
+    far = 0
+    for rows in stream.rows():
+        numbers, _ = trace.symbols.lookup_many(stream.tid, rows.time, rows.start)
+        sums = np.bincount(numbers, weights=rows.instructions)
+        if len(sums) > len(totals):
+            totals = np.pad(totals, (0, len(sums) - len(totals)))
+        totals[: len(sums)] += sums
+        far += int(np.isin(rows.end, far_ends).sum())
+    for number in np.flatnonzero(totals):
+        functions[trace.symbols.table[int(number)]] += int(totals[number])
+    counts = stream.counts()
+    ledger = stream.ledger()
+    return StreamStatistics(
+        title=stream.title,
+        instructions=counts["instructions"],
+        branches=far + sum(counts[kind] for kind in ("conditional", "indirect", "returns")),
+        pt_bytes=stream.size,
+        losses=tuple(span for span in ledger if span.kind != "exact"),
+        exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),
+    )

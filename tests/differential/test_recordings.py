@@ -1,0 +1,90 @@
+"""Stock perf and libipt read our recordings as we do, and as they were executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import libipt, perf
+from differential.oracles.raw import Section
+from live import Live, Recorder
+from rtit.capture.session import replay
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+
+def ours(data: Path) -> dict[int, list[int]]:
+    with Trace(data) as trace:
+        return {
+            stream.tid: [int(ip) for ips, _ in stream.instructions() for ip in ips]
+            for stream in trace.streams
+        }
+
+
+def executed(live: Live, data: Path) -> dict[int, list[int]]:
+    """The addresses of what ran: what we decode, once it has been compared with the truth."""
+    assert main(["verify", str(data), "--truth", str(live.truth)]) == 0
+    return ours(data)
+
+
+PROGRAMS = ["pointers", "recursion", "returns", "signal_nested", "segv_caught", "threads", "rep"]
+EVENTS = ["intel_pt//u", "intel_pt/cyc,psb_period=0/u", "intel_pt/noretcomp,mtc_period=0/u"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("event", EVENTS)
+def test_perf(
+    name: str, event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
+    live = record([program(name)])
+    data = tmp_path / "perf.data"
+    replay(live.log, data, event=event)
+    try:
+        theirs, errors = perf.instructions(data)
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    assert errors == []
+    assert theirs == executed(live, data)
+
+
+def test_perf_reads_a_dynamic_program(record: Recorder) -> None:
+    live = record(["/bin/echo", "hello"])
+    try:
+        theirs, errors = perf.instructions(live.data)
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    assert errors == []
+    assert theirs == executed(live, live.data)
+
+
+def sections(data: Path, tid: int) -> list[Section]:
+    with Trace(data) as trace:
+        return [
+            Section(Path(each.path), each.offset, each.end - each.start, each.start)
+            for each in trace.images.mappings(tid)
+            if each.path.startswith("/")
+        ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("event", ["intel_pt/noretcomp/u", "intel_pt/noretcomp,cyc,psb_period=0/u"])
+def test_libipt(
+    name: str, event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
+    # Without return compression: libipt's return stack differs where returns mismatch.
+    live = record([program(name)])
+    data = tmp_path / "perf.data"
+    replay(live.log, data, event=event)
+    wanted = executed(live, data)
+    with Trace(data) as trace:
+        for stream in trace.streams:
+            try:
+                theirs = libipt.decode(stream.read(), sections(data, stream.tid))
+            except libipt.LibiptMissingError as error:
+                pytest.skip(str(error))
+            assert [each for each in theirs.errors if each[0] != "eos"] == []
+            assert theirs.ips == wanted[stream.tid]

@@ -1,0 +1,86 @@
+"""Programs and recorders stopped half-way: what was recorded so far stays and is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from live import RTIT
+from rtit.cli.main import main
+
+ProgramBuilder = Callable[[str], Path]
+
+
+@pytest.fixture
+def endless(program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A recording under way of a program that does not end, in a process group of its own."""
+    command = [*RTIT, "record", "-q", "--truth", "truth", "--", str(program("endless"))]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+    ) as recorder:
+        assert recorder.stdout is not None
+        assert recorder.stdout.read(8) == b"running\n"
+        wait_for_growth(tmp_path / "perf.data")
+        yield recorder
+        recorder.kill()
+
+
+def wait_for_growth(path: Path) -> None:
+    before = path.stat().st_size
+    deadline = time.monotonic() + 60
+    while path.stat().st_size <= before + 256:
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(0.05)
+
+
+def is_right(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert int(printed.splitlines()[-1].split()[1].replace(",", "")) > 1000
+
+
+def test_ctrl_c(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.killpg(endless.pid, signal.SIGINT)
+    assert endless.wait(timeout=60) == 128 + signal.SIGINT
+    is_right(tmp_path, capsys)
+
+
+def test_terminated(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless.terminate()
+    assert endless.wait(timeout=60) == 128 + signal.SIGTERM
+    is_right(tmp_path, capsys)
+
+
+def test_program_killed(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children = Path(f"/proc/{endless.pid}/task")
+    program = [
+        int(child)
+        for task in children.iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    os.kill(program[0], signal.SIGKILL)
+    assert endless.wait(timeout=60) == 128 + signal.SIGKILL
+    is_right(tmp_path, capsys)
+
+
+def test_recorder_killed(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless.kill()
+    assert endless.wait(timeout=60) == -signal.SIGKILL
+    is_right(tmp_path, capsys)
+    assert main(["report", str(tmp_path / "perf.data")]) == 0
+    assert "incomplete" in capsys.readouterr().out
