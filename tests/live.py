@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from rtit.capture.events import EventLog
 
 RTIT = [sys.executable, "-m", "rtit"]

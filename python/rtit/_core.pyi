@@ -139,3 +139,35 @@ class TruthFile:
         stops: Sequence[tuple[int, int]] = (),
         prefix: bool = False,
     ) -> Compared: ...
+
+class TracerStats(TypedDict):
+    retired: int
+    stops: int
+    seconds: float
+    processes: int
+
+def check_program(
+    argv: Sequence[bytes],
+    *,
+    env: dict[bytes, bytes] | None = None,
+    cwd: str | PathLike[str] | None = None,
+) -> None: ...
+@final
+class Tracer:
+    def __init__(
+        self,
+        argv: Sequence[bytes],
+        *,
+        env: dict[bytes, bytes] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        no_aslr: bool = False,
+        truth: str | PathLike[str] | None = None,
+        pin: bool = True,
+        blocked: Sequence[int] = (),
+    ) -> None: ...
+    def next_batch(self, timeout: float) -> tuple[bytes, list[bytes]] | None: ...
+    def signal(self, number: int) -> None: ...
+    def kill(self) -> None: ...
+    @property
+    def pid(self) -> int: ...
+    def stats(self) -> TracerStats: ...

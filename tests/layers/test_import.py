@@ -9,7 +9,9 @@ import rtit
 
 
 def test_import_is_light() -> None:
-    script = "import sys; before = set(sys.modules); import rtit; print(*(set(sys.modules) - before))"
+    script = (
+        "import sys; before = set(sys.modules); import rtit; print(*(set(sys.modules) - before))"
+    )
     ended = subprocess.run(
         [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
     )

@@ -3,6 +3,7 @@
 mod flow;
 mod image;
 mod packet;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
 mod truth;
 mod x86;
@@ -15,6 +16,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     flow::register(module)?;
     image::register(module)?;
     packet::register(module)?;
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tracer::register(module)?;
     truth::register(module)?;
     x86::register(module)

@@ -16,7 +16,11 @@ fn disassemble(data: &[u8], ip: u64, bits: u32) -> PyResult<String> {
         16 => Mode::Bits16,
         32 => Mode::Bits32,
         64 => Mode::Bits64,
-        _ => return Err(PyValueError::new_err(format!("bits is 16, 32 or 64, not {bits}"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "bits is 16, 32 or 64, not {bits}"
+            )))
+        }
     };
     Ok(rtit_x86::format(data, ip, mode))
 }

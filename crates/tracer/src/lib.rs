@@ -15,6 +15,7 @@
 //!   restarted (`epoll_wait`, `semop`) return EINTR, as under any ptrace tracer.
 //! * The trap flag that the program loads itself (POPF, IRET) is the tracer's from then on.
 //! * With pinning, `/proc/self/status` shows one CPU; `sched_getaffinity` answers as if there were no tracer.
+//! * A timer whose signal comes again before its handler has been stepped through keeps the program from getting on.
 //! * `TracerPid` is set, a set-user-ID program gets no privilege from an unprivileged tracer, and time passes slowly.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]

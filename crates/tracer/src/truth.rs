@@ -7,8 +7,8 @@ use rtit_truth::{RunHash, Writer};
 
 use crate::Error;
 
-/// A longer sequential stretch is cut, so that checks come regularly.
-const LONGEST_RUN: u32 = 1 << 16;
+/// A run's length must fit its field. No other limit: a cut in the middle would look like a branch's target.
+const LONGEST_RUN: u32 = 1 << 31;
 /// A recorder that is killed loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 

@@ -88,6 +88,8 @@ class Recorder:
         self._threads: dict[int, _Thread] = {}
         self._processes: dict[int, _Process] = {}
         self._next_chunk = _CHUNK_CLOCK
+        self._untimed = not options.tsc
+        self._written: set[tuple[int, int]] = set()
         self._build_ids = BuildIds()
 
     def feed(self, records: bytes, blobs: Sequence[bytes]) -> None:
@@ -201,6 +203,8 @@ class Recorder:
         elif kind == Kind.EXIT:
             self._end_thread(tid, clock)
         elif kind == Kind.EXEC:
+            if ip in self._processes and self._threads[tid].enabled:
+                self._warn_untimed("a program replaced itself (exec)")
             self._processes[ip] = self._new_process()
         elif kind == Kind.COMM:
             writer.comm(
@@ -209,12 +213,29 @@ class Recorder:
         elif kind == Kind.MMAP:
             self._mapped(tid, ip, target, now, blob)
         elif kind == Kind.CODE:
-            writer.text_poke(self._threads[tid].pid, tid, now, ip, blob)
+            self._poke(self._threads[tid], now, ip, blob)
         elif kind == Kind.WARNING:
             self.totals.warnings.append(blob.decode(errors="replace"))
         elif kind == Kind.END:
             self.totals.status = ip
             self.totals.killed = bool(flags & 1)
+
+    def _poke(self, thread: _Thread, now: int, address: int, code: bytes) -> None:
+        pages = {
+            (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
+        }
+        if pages & self._written:
+            self._warn_untimed("a program changed its own code")
+        self._written |= pages
+        self._writer.text_poke(thread.pid, thread.tid, now, address, code)
+
+    def _warn_untimed(self, what: str) -> None:
+        """Without TSC packets a decoder cannot tell which code ran before a change."""
+        if self._untimed:
+            self._untimed = False
+            self.totals.warnings.append(
+                f"{what}, but tsc=0 leaves the trace without time: it cannot be decoded exactly"
+            )
 
     def _new_process(self) -> _Process:
         return _Process([None] * len(self._filters))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -119,13 +119,15 @@ def start(
     env: dict[str, str] | None = None,
     cwd: Path | str | None = None,
     log: EventLog | None = None,
+    blocked: Collection[int] = (),
 ) -> Session:
     """Start a program under the tracer and return the recording under way.
 
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what the tracer
-    itself sees; `log` collects the capture events, for `replay`. An existing output file becomes
-    `output.old`. Raises UsageError for wrong options, RecordError if the program cannot be started
-    (exit codes 125, 126, 127).
+    itself sees; `log` collects the capture events, for `replay`; `blocked` are the signals that
+    the program starts with blocked. An existing output file becomes `output.old`. Raises
+    UsageError for wrong options, RecordError if the program cannot be started (exit codes 125,
+    126, 127).
     """
     path = Path(output)
     options = PtOptions.parse(event, profile=FULL)
@@ -140,6 +142,7 @@ def start(
             cwd=cwd,
             no_aslr=not aslr,
             truth=truth,
+            blocked=blocked,
         )
     return Session(tracer, recorder, path, log)
 

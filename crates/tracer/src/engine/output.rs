@@ -70,15 +70,18 @@ impl Engine<'_> {
         if task.outside.is_some() || !task.stale {
             return;
         }
-        if let Position::User(next) = &task.position {
-            task.stale = false;
-            let ip = next.ip;
-            self.emit(Record {
-                ip,
-                flags: IN_CONTEXT,
-                ..Record::new(Kind::Switch, task.id())
-            });
-        }
+        let Position::User(next) = &task.position else {
+            return;
+        };
+        let ip = next.ip;
+        task.stale = false;
+        // The address filters see this IP anew, as they see the target of a branch.
+        self.cut(task);
+        self.emit(Record {
+            ip,
+            flags: IN_CONTEXT,
+            ..Record::new(Kind::Switch, task.id())
+        });
     }
 
     /// Writes changes of the code in the thread's address space; all threads in it must take notice.
