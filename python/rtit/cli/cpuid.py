@@ -26,11 +26,12 @@ exit codes: 0; 2 usage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
+    parser.usage = "rtit cpuid [options] [LEAF [SUBLEAF] [EAX=VALUE ...]]"
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="LEAF [SUBLEAF] [EAX=VALUE ...]",
-        help="a leaf (14H, 0x14, always hexadecimal), and the values to decode",
+        metavar="LEAF",
+        help="a leaf (14H or 0x14, always hexadecimal), its sub-leaf, and values to decode",
     )
     parser.add_argument("--profile", metavar="NAME", help="what this processor answers")
     parser.add_argument("--all", action="store_true", help="also the fields that are 0")

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
     # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
     wanted = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     log = EventLog() if arguments.events else None
     session = start(
         argv,
@@ -83,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         truth=Path(arguments.truth) if arguments.truth else None,
         aslr=not arguments.no_aslr,
         log=log,
+        blocked=blocked,
     )
     with session, Progress(sys.stderr, quiet=arguments.quiet) as progress:
         asked = 0

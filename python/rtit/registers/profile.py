@@ -145,7 +145,11 @@ class Profile:
         return replace(self, errata=self.errata | switches, **flags)
 
     def source(self, name: str) -> str:
-        """Where the value of the attribute `name` comes from; "assumed" if nothing says so."""
+        """Where the value of the attribute `name` comes from; "assumed" if nothing says so.
+
+        AttributeError if there is no such attribute.
+        """
+        getattr(self, name)
         return self.sources.get(name) or _DERIVED.get(name) or "assumed"
 
     @property

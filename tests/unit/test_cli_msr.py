@@ -1,0 +1,149 @@
+"""`rtit msr`: output, legality, errors and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import pytest
+
+from rtit.cli import msr
+from rtit.errors import UsageError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    msr.add_arguments(parser)
+    return msr.run(parser.parse_args(words))
+
+
+def usage(*words: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        run(*words)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    run(*words, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def test_set_fields_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("IA32_RTIT_CTL", "0x2401") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "IA32_RTIT_CTL (570H, section 33.2.8.2) = 0x2401"
+    named = [line.split()[1] for line in lines[1:-1]]
+    assert named == ["PSBFreq", "BranchEn", "TSCEn", "TraceEn"]
+    assert all("(Table 33-6)" in line for line in lines[1:-1])
+    assert "2K bytes" in lines[1]
+    assert "MTCEn" in lines[-1]
+
+
+def test_all_fields_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("CTL", "0", "--all") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 24
+
+
+def test_reserved_bits_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("570H", "0x840000") == 0
+    assert "reserved, yet set: bits 23, 18 (0x840000)" in capsys.readouterr().out
+
+
+def test_a_legal_write(capsys: pytest.CaptureFixture[str]) -> None:
+    # What perf writes on such a processor for intel_pt//u, with its ToPA output.
+    assert run("ctl", "0x300e709", "--profile", "skylake", "--current", "0x300e708") == 0
+    out = capsys.readouterr().out
+    assert "on skylake WRMSR is legal" in out
+    assert out.splitlines()[-1] == "  TraceEn: 0x0 -> 0x1"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("CTL", "0x300e709", "--profile", "broadwell"), "MTCFreq is reserved"),
+        (("CTL", "0x4000", "--profile", "skylake"), "MTCFreq = 1 is not in the bitmap"),
+        (("CTL", "0x101", "--profile", "broadwell"), "without BranchEn"),
+        (("CTL", "0x40000", "--profile", "full"), "reserved bits: 0x40000"),
+        (("CTL", "5", "--profile", "full", "--current", "1"), "changes while TraceEn stays 1"),
+        (("CTL", "0", "--profile", "broadwell", "--vmx"), "VMX operation"),
+        (("STATUS", "0", "--profile", "full", "--tracing"), "written while TraceEn is 1"),
+        (("ADDR2_A", "0", "--profile", "icelake"), "is absent"),
+        (("ADDR0_A", "0x800000000000", "--profile", "icelake"), "not canonical"),
+        (("OUTPUT_BASE", "0x8000000000", "--profile", "alderlake"), "MAXPHYADDR = 39"),
+    ],
+)
+def test_an_illegal_write_gives_one_and_says_why(
+    words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == 1
+    out = capsys.readouterr().out
+    assert "WRMSR faults, #GP(0):" in out
+    assert reason in out
+
+
+def test_the_same_value_may_be_written_while_tracing() -> None:
+    assert run("CTL", "0x2101", "--profile", "broadwell", "--current", "0x2101") == 0
+
+
+def test_bits_that_writes_do_not_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("571", "7", "--profile", "full", "--current", "2") == 0
+    assert "the MSR is then 0x2" in capsys.readouterr().out
+    assert run("561", "0", "--profile", "full") == 0
+    assert "the MSR is then 0x7f" in capsys.readouterr().out
+
+
+def test_a_value_from_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, "CTL", "TraceEn=1", "mtcfreq=0x3")["value"] == "0xc001"
+    assert document(capsys, "OUTPUT_MASK_PTRS", "OutputOffset=5")["value"] == "0x50000007f"
+    assert document(capsys, "OUTPUT_MASK_PTRS")["value"] == "0x7f"
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = document(capsys, "CTL", "0x44001")
+    assert (plain["register"], plain["address"]) == ("IA32_RTIT_CTL", "0x570")
+    assert plain["reserved"] == "0x40000"
+    fields = {row["name"]: row for row in plain["fields"]}
+    assert len(fields) == 24
+    assert fields["MTCFreq"]["bits"] == "17:14"
+    assert fields["MTCFreq"]["value"] == 1
+    assert "write" not in plain
+    judged = document(capsys, "CTL", "0x44001", "--profile", "skylake")["write"]
+    assert judged["legal"] is False
+    assert len(judged["faults"]) == 2
+    assert judged["after"] is None
+    judged = document(capsys, "CTL", "0x101", "--profile", "skylake")["write"]
+    assert judged == {
+        "profile": "skylake",
+        "legal": True,
+        "faults": [],
+        "after": "0x101",
+        "changes": [
+            {"field": "TraceEn", "before": 0, "after": 1},
+            {"field": "ToPA", "before": 0, "after": 1},
+        ],
+    }
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 13
+    assert lines[2].startswith("570H  IA32_RTIT_CTL ")
+    assert len(document(capsys, "--list")) == 13
+
+
+def test_usage() -> None:
+    assert "valid: IA32_RTIT_CTL, " in usage("IA32_RTIT_CLT", "1")
+    assert "valid: skylake, " in usage("CTL", "1", "--profile", "skylke")
+    assert "valid: TraceEn, " in usage("CTL", "TracEn=1")
+    assert "no register given" in usage()
+    assert "is no number" in usage("CTL", "zwei")
+    assert "does not fit in 64 bits" in usage("CTL", "0x10000000000000000")
+    assert "does not fit in 4 bits" in usage("CTL", "MTCFreq=16")
+    assert "one number" in usage("CTL", "1", "2")
+    for option in (("--current", "1"), ("--vmx",), ("--tracing",)):
+        assert "need --profile" in usage("CTL", "1", *option)
+    assert "--current" in usage("CTL", "1", "--profile", "full", "--tracing")
+    assert "is no number" in usage("CTL", "1", "--profile", "full", "--current", "x")

@@ -1,0 +1,161 @@
+"""Values in words, and the names that people type."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rtit.errors import UsageError
+from rtit.registers import (
+    CTL,
+    FULL,
+    GOLDMONT_PLUS,
+    MSRS,
+    OUTPUT_MASK_PTRS,
+    STATUS,
+    Msr,
+    Register,
+    RegisterFile,
+    explain,
+    wrmsr_faults,
+)
+from rtit.registers.names import find_profile, find_register, nearest, parse_value
+from rtit.registers.words import register_of_leaf, set_bits
+from rtit.unit.enables import configuration_of
+
+
+def said(register: Register, value: int, name: str) -> str:
+    return next(row.words for row in explain(register, value) if row.name == name)
+
+
+# Table 33-6: the threshold in core cycles, by encoding.
+THRESHOLDS = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
+
+
+@pytest.mark.spec("MSRCTL-022")
+def test_cyc_thresholds() -> None:
+    for code, cycles in enumerate(THRESHOLDS):
+        words = said(CTL, code << 19 | 1, "CycThresh")
+        assert words == f"CYC threshold {cycles} core cycle{'s' * (cycles != 1)}"
+        # A CYC tells of at least one cycle, so a threshold of 0 and one of 1 mean the same.
+        registers = RegisterFile(ctl=code << 19)
+        assert configuration_of(registers).cyc_gap == max(cycles, 1)
+
+
+def test_mtc_periods_in_ticks_and_time() -> None:
+    assert said(CTL, 9 << 14, "MTCFreq") == "an MTC every 512 crystal ticks, as ART bit 9 toggles"
+    assert said(CTL, 0, "MTCFreq") == "an MTC every 1 crystal tick, as ART bit 0 toggles"
+    rows = explain(CTL, 6 << 14, GOLDMONT_PLUS)
+    words = next(row.words for row in rows if row.name == "MTCFreq")
+    assert words.endswith("; every 3,333 ns at 19.2 MHz")  # 64 / 19.2 MHz
+
+
+@pytest.mark.parametrize(("code", "period"), [(0, "2K"), (5, "64K"), (9, "1M"), (15, "64M")])
+def test_psb_periods(code: int, period: str) -> None:
+    assert said(CTL, code << 24, "PSBFreq") == f"a PSB about every {period} bytes"
+
+
+def test_a_period_of_zero_is_shown_while_it_matters() -> None:
+    def shown(value: int) -> set[str]:
+        return {row.name for row in explain(CTL, value) if row.shown}
+
+    assert shown(0) == set()
+    assert shown(1) == {"TraceEn", "PSBFreq"}
+    assert shown(1 << 9 | 1 << 1) == {"MTCEn", "MTCFreq", "CYCEn", "CycThresh"}
+    fixed = explain(CTL, 1, replace(FULL, psb_cyc=False))
+    assert [row.name for row in fixed if row.shown] == ["TraceEn"]
+
+
+def test_output_registers() -> None:
+    value = 0x1234_0000_00FF
+    assert "256 bytes" in said(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
+    assert "entry 1 " in said(OUTPUT_MASK_PTRS, value, "MaskOrTableOffset")
+    assert said(OUTPUT_MASK_PTRS, value, "OutputOffset").endswith("4,660 bytes")
+    assert "holes" in said(OUTPUT_MASK_PTRS, 0x17F, "MaskOrTableOffset")
+    assert "4G bytes" in said(OUTPUT_MASK_PTRS, 0xFFFF_FFFF, "MaskOrTableOffset")
+    assert said(MSRS[Msr.OUTPUT_BASE], 0x1234_5680, "BasePhysAddr").endswith("0x12345680")
+    assert said(STATUS, 18 << 32, "PacketByteCnt").endswith("18 bytes")
+
+
+def test_bitmaps_of_leaf_14h() -> None:
+    eax, ebx = register_of_leaf(0x14, 1, "eax"), register_of_leaf(0x14, 1, "ebx")
+    assert "0, 3, 6, 9: 1, 8, 64, 512 crystal ticks" in said(eax, 0x0249_0002, "MTCPeriods")
+    assert "0 to 5: 2K to 64K bytes" in said(ebx, 0x003F_0000, "PSBPeriods")
+    assert "0, 1: 0, 1 core cycles" in said(ebx, 3, "CycThresholds")
+    assert said(ebx, 0, "CycThresholds") == "no encoding but 0"
+    assert register_of_leaf(0x14, 0, "edx").reserved_mask == 0xFFFF_FFFF
+
+
+def test_set_bits() -> None:
+    assert set_bits(1 << 18) == "bit 18"
+    assert set_bits(1 << 63 | 0xF << 45 | 1) == "bits 63, 48:45, 0"
+
+
+def test_every_reason_of_a_fault_in_order() -> None:
+    profile = replace(FULL, mtc=False, ptwrite=False)
+    value = 1 << 63 | 1 << 12 | 1 << 9
+    reasons = wrmsr_faults(Msr.CTL, value, current=RegisterFile(), profile=profile)
+    assert [reason.split()[0] for reason in reasons] == [
+        "IA32_RTIT_CTL",
+        "IA32_RTIT_CTL.MTCEn",
+        "IA32_RTIT_CTL.PTWEn",
+    ]
+    assert wrmsr_faults(Msr.CTL, 0, current=RegisterFile(), profile=profile) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["IA32_RTIT_CTL", "ia32_rtit_ctl", "RTIT_CTL", "ctl", "570H", "570h", "0x570", "570"]
+)
+def test_names_of_a_register(text: str) -> None:
+    assert find_register(text) is CTL
+
+
+@pytest.mark.parametrize("msr", Msr)
+def test_every_register_is_found(msr: Msr) -> None:
+    assert find_register(f"{int(msr):X}H") is MSRS[msr]
+    assert find_register(msr.name.lower()) is MSRS[msr]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("IA32_RTIT_CLT", "IA32_RTIT_CTL"),
+        ("ststus", "IA32_RTIT_STATUS"),
+        ("outputbase", "IA32_RTIT_OUTPUT_BASE"),
+        ("adr2_b", "IA32_RTIT_ADDR2_B"),
+        ("573H", "572H IA32_RTIT_CR3_MATCH"),
+        ("", ""),
+    ],
+)
+def test_a_typo_lists_the_nearest_first(text: str, first: str) -> None:
+    with pytest.raises(UsageError, match="valid: " + first) as caught:
+        find_register(text)
+    assert all(register.name in str(caught.value) for register in MSRS.values())
+
+
+def test_profiles_by_name() -> None:
+    assert find_profile("Goldmont-Plus") is GOLDMONT_PLUS
+    with pytest.raises(UsageError, match="valid: skylake, "):
+        find_profile("skylak")
+    assert nearest("b", ["a", "b"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("9217", 9217), ("0x2401", 9217), ("2401H", 9217), ("0b101", 5), ("0x1_0000", 65536)],
+)
+def test_numbers(text: str, value: int) -> None:
+    assert parse_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x", "-1", "1.0", "FFH", "9" * 5000, "1__0", "٣"])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(UsageError, match="is no number"):
+        parse_value(text)
+
+
+def test_numbers_must_fit() -> None:
+    assert parse_value("0xFFFFFFFF", width=32) == 0xFFFF_FFFF
+    with pytest.raises(UsageError, match="does not fit in 32 bits"):
+        parse_value("0x100000000", width=32)
