@@ -31,9 +31,10 @@ CRATES = {
     "x86": set(),
     "image": set(),
     "truth": set(),
+    "unit": {"packet"},
     "flow": {"packet", "x86", "image"},
     "tracer": {"x86", "truth"},
-    "python": {"packet", "x86", "image", "truth", "flow", "tracer"},
+    "python": {"packet", "x86", "image", "truth", "flow", "tracer", "unit"},
 }
 
 

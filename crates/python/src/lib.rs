@@ -6,6 +6,7 @@ mod packet;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
 mod truth;
+mod unit;
 mod x86;
 
 use pyo3::prelude::*;
@@ -19,5 +20,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tracer::register(module)?;
     truth::register(module)?;
+    unit::register(module)?;
     x86::register(module)
 }

@@ -1,0 +1,228 @@
+//! A unit between two events: a plain value, comparable, and as bytes.
+
+use crate::error::Error;
+use crate::filter::{Range, RangeKind};
+
+/// A core cycle that no clock reaches: what does not apply is due then.
+pub const NEVER: u64 = u64::MAX;
+
+const MAGIC: [u8; 4] = *b"rtu1";
+const HEAD: usize = 9;
+const WORDS: usize = 11;
+const RANGE: usize = 17;
+
+/// Everything that decides what a unit will send, apart from its settings, call stack and ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Core {
+    /// IA32_RTIT_CTL.TraceEn.
+    pub trace_en: bool,
+    /// IA32_RTIT_STATUS (section 33.2.8.4) and PacketEn (section 33.2.6.1).
+    pub trigger_en: bool,
+    pub context_en: bool,
+    pub filter_en: bool,
+    pub packet_en: bool,
+    pub stopped: bool,
+    /// CPL is 3.
+    pub user: bool,
+    /// PacketEn, and nothing but its own packet can follow from a near branch.
+    pub plain: bool,
+    /// MODE.Exec was sent since the last PSB.
+    pub mode_sent: bool,
+    /// LastIP is what the decoder has too.
+    pub last_ip_known: bool,
+    pub last_ip: u64,
+    /// The next instruction, where the processor is in user mode.
+    pub ip: u64,
+    /// Results that wait, below a stop bit.
+    pub tnt: u64,
+    /// Towards the next PSB.
+    pub packet_byte_count: i64,
+    /// All bytes ever.
+    pub written: u64,
+    /// Core cycles: now, the last CYC, when the next may go out, the next MTC, and the first of what comes by itself,
+    /// which may be too early but never too late.
+    pub cycle: u64,
+    pub cyc_base: u64,
+    pub cyc_due: u64,
+    pub next_mtc: u64,
+    /// MTC periods that the ART will have seen at `next_mtc`.
+    pub mtc_index: u64,
+    pub due: u64,
+}
+
+impl Default for Core {
+    fn default() -> Core {
+        Core {
+            trace_en: false,
+            trigger_en: false,
+            context_en: false,
+            filter_en: false,
+            packet_en: false,
+            stopped: false,
+            user: false,
+            plain: false,
+            mode_sent: false,
+            last_ip_known: true,
+            last_ip: 0,
+            ip: 0,
+            tnt: 1,
+            packet_byte_count: 0,
+            written: 0,
+            cycle: 0,
+            cyc_base: 0,
+            cyc_due: NEVER,
+            next_mtc: NEVER,
+            mtc_index: 0,
+            due: NEVER,
+        }
+    }
+}
+
+/// What `Unit::state` gives and `Unit::restore` takes. The bytes of packets that wait to be taken are no part of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    pub core: Core,
+    /// Oldest first.
+    pub ret_stack: Vec<u64>,
+    pub ranges: Vec<Range>,
+    /// `ranges` from the next enable on.
+    pub next_ranges: Vec<Range>,
+}
+
+impl State {
+    /// As bytes, little endian, of a layout of its own; `from_bytes` reads them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let core = &self.core;
+        let flags = core.flags().into_iter().rev();
+        let flags = flags.fold(0u16, |word, flag| word << 1 | u16::from(flag));
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(flags.to_le_bytes());
+        let counts = [
+            self.ret_stack.len(),
+            self.ranges.len(),
+            self.next_ranges.len(),
+        ];
+        bytes.extend(counts.map(|count| count as u8));
+        let words = core.words();
+        bytes.extend(
+            words
+                .iter()
+                .chain(&self.ret_stack)
+                .flat_map(|word| word.to_le_bytes()),
+        );
+        for range in self.ranges.iter().chain(&self.next_ranges) {
+            bytes.push(u8::from(range.kind == RangeKind::TraceStop));
+            bytes.extend(range.first.to_le_bytes());
+            bytes.extend(range.last.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Read what `to_bytes` wrote.
+    ///
+    /// # Errors
+    /// `Error::StateSize` for anything else, `Error::State` for flags that do not exist.
+    pub fn from_bytes(bytes: &[u8]) -> Result<State, Error> {
+        let wrong = Error::StateSize { size: bytes.len() };
+        if bytes.len() < HEAD {
+            return Err(wrong);
+        }
+        let (head, rest) = bytes.split_at(HEAD);
+        let [calls, ranges, next] = [head[6], head[7], head[8]].map(usize::from);
+        let words = 8 * (WORDS + calls);
+        if head[..4] != MAGIC || rest.len() != words + RANGE * (ranges + next) {
+            return Err(wrong);
+        }
+        let mut core = Core::default();
+        let mut flags = u16::from_le_bytes([head[4], head[5]]);
+        for flag in core.flags_mut() {
+            *flag = flags & 1 == 1;
+            flags >>= 1;
+        }
+        if flags != 0 {
+            return Err(Error::State {
+                field: "flags",
+                value: u64::from(flags),
+            });
+        }
+        let (words, tail) = rest.split_at(words);
+        let mut words = words.chunks_exact(8).map(word);
+        core.set_words(&mut words);
+        let range = |bytes: &[u8]| Range {
+            kind: match bytes[0] {
+                0 => RangeKind::FilterEn,
+                _ => RangeKind::TraceStop,
+            },
+            first: word(&bytes[1..9]),
+            last: word(&bytes[9..17]),
+        };
+        let (now, then) = tail.split_at(RANGE * ranges);
+        Ok(State {
+            core,
+            ret_stack: words.collect(),
+            ranges: now.chunks_exact(RANGE).map(range).collect(),
+            next_ranges: then.chunks_exact(RANGE).map(range).collect(),
+        })
+    }
+}
+
+impl Core {
+    fn flags(mut self) -> [bool; 10] {
+        self.flags_mut().map(|flag| *flag)
+    }
+
+    fn flags_mut(&mut self) -> [&mut bool; 10] {
+        [
+            &mut self.trace_en,
+            &mut self.trigger_en,
+            &mut self.context_en,
+            &mut self.filter_en,
+            &mut self.packet_en,
+            &mut self.stopped,
+            &mut self.user,
+            &mut self.plain,
+            &mut self.mode_sent,
+            &mut self.last_ip_known,
+        ]
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        [
+            self.last_ip,
+            self.ip,
+            self.tnt,
+            self.packet_byte_count as u64,
+            self.written,
+            self.cycle,
+            self.cyc_base,
+            self.cyc_due,
+            self.next_mtc,
+            self.mtc_index,
+            self.due,
+        ]
+    }
+
+    fn set_words(&mut self, words: &mut impl Iterator<Item = u64>) {
+        let mut next = || words.next().unwrap_or_default();
+        self.last_ip = next();
+        self.ip = next();
+        self.tnt = next();
+        self.packet_byte_count = next() as i64;
+        self.written = next();
+        self.cycle = next();
+        self.cyc_base = next();
+        self.cyc_due = next();
+        self.next_mtc = next();
+        self.mtc_index = next();
+        self.due = next();
+    }
+}
+
+/// The first 8 bytes, little endian.
+fn word(bytes: &[u8]) -> u64 {
+    let mut array = [0; 8];
+    for (into, from) in array.iter_mut().zip(bytes) {
+        *into = *from;
+    }
+    u64::from_le_bytes(array)
+}
