@@ -122,13 +122,22 @@ class Stream:
         self._flow = _core.Flow(
             self.read(),
             trace.images.space(self.tid),
-            mtc_freq=info.mtc_period(config),
-            tsc_ctc=(info.tsc_ctc_n, info.tsc_ctc_d),
-            max_nonturbo_ratio=min(info.max_nonturbo_ratio, 255),
+            mtc_freq=self._fits("mtc_period", info.mtc_period(config), 4),
+            tsc_ctc=(
+                self._fits("tsc_ctc_n", info.tsc_ctc_n, 32),
+                self._fits("tsc_ctc_d", info.tsc_ctc_d, 32),
+            ),
+            max_nonturbo_ratio=self._fits("max_nonturbo_ratio", info.max_nonturbo_ratio, 8),
             start_time=self.pieces[0].reference if self.pieces else 0,
             no_tnt=bool(config_value(config, "notnt")),
         )
         return self._flow
+
+    def _fits(self, name: str, value: int, bits: int) -> int:
+        if value >> bits:
+            message = f"{name} of AUXTRACE_INFO has more than {bits} bits"
+            raise PerfDataError(message, source=self.trace.path, value=value)
+        return value
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""

@@ -127,7 +127,8 @@ def test_arrays_give_what_single_lookups_give(program: Path) -> None:
     for tid in (7, 8, 9):
         symbols = Symbols(images)
         numbers, offsets = symbols.lookup_many(tid, times, ips)
-        assert (numbers.dtype, offsets.dtype) == (np.uint32, np.uint64)
+        assert numbers.dtype == np.dtype(np.uint32)
+        assert offsets.dtype == np.dtype(np.uint64)
         for number, offset, time, ip in zip(numbers, offsets, times, ips, strict=True):
             found = symbols.lookup(tid, int(time), int(ip))
             assert (*symbols.table[number], int(offset)) == (found.name, found.module, found.offset)

@@ -57,6 +57,10 @@ pub fn symbols<'data, R: ReadRef<'data>>(data: R) -> Result<Vec<Symbol>, ElfErro
     }
 }
 
+/// Notes of more bytes, or in more places, are not searched for a build id.
+const MAX_NOTES: u64 = 1 << 16;
+const MOST_NOTES: usize = 32;
+
 enum Class {
     Bits32,
     Bits64,
@@ -160,12 +164,19 @@ where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
+    // Each range that is read stays in memory: a few small ones are enough.
     let in_segments = program
         .iter()
+        .filter(|segment| segment.p_type(endian) == elf::PT_NOTE)
+        .filter(|segment| segment.p_filesz(endian).into() <= MAX_NOTES)
+        .take(MOST_NOTES)
         .filter_map(|segment| segment.notes(endian, data).ok()?);
     let sections = sections(header, endian, data).unwrap_or_default();
     let in_sections = sections
         .iter()
+        .filter(|section| section.sh_type(endian) == elf::SHT_NOTE)
+        .filter(|section| section.sh_size(endian).into() <= MAX_NOTES)
+        .take(MOST_NOTES)
         .filter_map(|section| section.notes(endian, data).ok()?);
     for mut notes in in_segments.chain(in_sections) {
         while let Ok(Some(note)) = notes.next() {

@@ -11,6 +11,11 @@ use crate::elf::{bad, header, sections};
 use crate::error::ElfError;
 use crate::plt;
 
+/// A longer name is left out. Symbols may share one string: without limits a small file could ask for any memory.
+const MAX_NAME: usize = 1 << 14;
+/// All names of a file together; far above what the largest programs have.
+const NAME_BYTES: usize = 1 << 28;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Binding {
@@ -39,13 +44,22 @@ where
     let (header, endian) = header::<E, R>(data)?;
     let table = sections(header, endian, data)?;
     let mut symbols = HashSet::new();
+    let mut seen = HashSet::new();
+    let mut budget = NAME_BYTES;
     for (index, section) in table.enumerate() {
-        if matches!(section.sh_type(endian), elf::SHT_SYMTAB | elf::SHT_DYNSYM) {
+        let kind = section.sh_type(endian);
+        if matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) && seen.insert(kind) {
             let names = names(section, endian, &table, data);
             for (place, symbol) in entries::<E, R>(section, endian, data)?.iter().enumerate() {
-                symbols.extend(
-                    code_symbol::<E, R>(symbol, endian, &table, names).filter(|_| place > 0),
-                );
+                let found = code_symbol::<E, R>(symbol, endian, &table, names);
+                let Some(found) = found.filter(|_| place > 0) else {
+                    continue;
+                };
+                budget = budget.saturating_sub(found.name.len());
+                if budget == 0 {
+                    break;
+                }
+                symbols.insert(found);
             }
         }
         // A relocation table leads to the stubs: broken ones cost names, not the file.
@@ -54,7 +68,7 @@ where
         }
     }
     let mut symbols: Vec<Symbol> = symbols.into_iter().collect();
-    symbols.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
+    symbols.sort_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
     Ok(symbols)
 }
 
@@ -116,7 +130,7 @@ where
 /// The name at `start` of a string table; `None` if it is empty or not within the table.
 pub(crate) fn name(strings: &[u8], start: u32) -> Option<String> {
     let rest = strings.get(start as usize..)?;
-    let end = rest.iter().position(|byte| *byte == 0)?;
+    let end = rest.iter().take(MAX_NAME).position(|byte| *byte == 0)?;
     let name = rest.get(..end).filter(|name| !name.is_empty())?;
     Some(String::from_utf8_lossy(name).into_owned())
 }

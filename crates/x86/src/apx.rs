@@ -10,14 +10,14 @@ const JMPABS_OPCODE: u8 = 0xa1;
 
 /// The instruction, when it carries a REX2 prefix; `None` leaves it to the ordinary decoder.
 pub(crate) fn decode(bytes: &[u8], ip: u64) -> Option<Result<Instruction, Undecodable>> {
-    let at = bytes
-        .iter()
-        .take(MAX_LENGTH)
-        .position(|byte| !is_legacy_prefix(*byte))?;
+    let bytes = &bytes[..bytes.len().min(MAX_LENGTH)];
+    let at = bytes.iter().position(|byte| !is_legacy_prefix(*byte))?;
     if bytes[at] != REX2 {
         return None;
     }
-    Some(decode_rex2(bytes, at, ip))
+    let decoded = decode_rex2(bytes, at, ip);
+    let whole = bytes.len() == MAX_LENGTH;
+    Some(decoded.map_err(|error| if whole { Undecodable::Invalid } else { error }))
 }
 
 fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> {

@@ -132,6 +132,17 @@ fn short_and_bad_bytes() {
 }
 
 #[test]
+fn fifteen_bytes_are_the_limit() {
+    let mut late = [0x66; 18];
+    late[14..].copy_from_slice(&[0xd5, 0x00, 0x90, 0x90]);
+    assert_eq!(decode(&late, 0, Mode::Bits64), Err(Undecodable::Invalid));
+    let mut long = [0x3e; 20];
+    long[0] = 0xd5;
+    long[14..].copy_from_slice(&[0x00, 0x3f, 0x00, 0x00, 0x0f, 0x3e]);
+    assert_eq!(decode(&long, 0, Mode::Bits64), Err(Undecodable::Invalid));
+}
+
+#[test]
 fn text_is_in_intel_syntax() {
     assert_eq!(
         format(&[0x48, 0x8b, 0x43, 0x08], 0, Mode::Bits64),

@@ -1,0 +1,206 @@
+//! Any stream over any code, decoded in four ways: all end, agree, and account for every byte.
+//!
+//! Input: a byte of options (see `Case`), u16 size of the code, the code, the stream.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rtit_flow::{Counting, Counts, Flow, Instructions, Ledger, Run, Settings, TimeSettings, Trust};
+use rtit_image::{Space, View};
+use rtit_truth::hash::extend;
+use rtit_x86::{decode, Mode};
+
+/// A packet can run all the code some fifty times: little code keeps a case short.
+const MAX_CODE: usize = 512;
+/// Instructions of a case that are decoded again.
+const CHECKED: usize = 2000;
+
+struct Case<'a> {
+    options: u8,
+    code: &'a [u8],
+    stream: &'a [u8],
+}
+
+impl<'a> Case<'a> {
+    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+        let (&[options, low, high], rest) = data.split_first_chunk::<3>()?;
+        let size = usize::from(u16::from_le_bytes([low, high]));
+        let (code, stream) = rest.split_at(size.min(rest.len()).min(MAX_CODE));
+        Some(Case {
+            options,
+            code,
+            stream,
+        })
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.options >> bit & 1 == 1
+    }
+
+    fn settings(&self) -> Settings {
+        let timed = TimeSettings {
+            mtc_freq: 3,
+            tsc_ctc: (80, 2),
+            max_nonturbo_ratio: 10,
+            start_time: 0,
+        };
+        Settings {
+            no_tnt: self.has(0),
+            cache_limit: if self.has(1) { 32 } else { 1 << 26 },
+            time: if self.has(2) {
+                timed
+            } else {
+                TimeSettings::default()
+            },
+        }
+    }
+
+    fn base(&self) -> u64 {
+        [0x1000, 0x10_0000, 0xffff_fff0, u64::MAX - 0x1000][usize::from(self.options >> 6)]
+    }
+
+    /// Bits 3 and 4: half of the code is overwritten or goes away at time 0x1000.
+    fn view(&self) -> View {
+        let mut space = Space::new();
+        space.map(0, self.base(), self.code.into());
+        let half = self.code.len() / 2;
+        if self.has(3) {
+            space.poke(0x1000, self.base() + half as u64, &self.code[..half]);
+        }
+        if self.has(4) {
+            space.unmap(0x1000, self.base(), half as u64);
+        }
+        space.view()
+    }
+
+    fn same_code_throughout(&self) -> bool {
+        !self.has(3) && !self.has(4)
+    }
+
+    /// Whether the bytes at `ip` are an instruction of this length in some mode.
+    fn is_instruction(&self, ip: u64, length: u8) -> bool {
+        let at = ip.wrapping_sub(self.base()) as usize;
+        let bytes = self.code.get(at..).unwrap_or(&[]);
+        let modes = [Mode::Bits16, Mode::Bits32, Mode::Bits64];
+        let mut found = modes
+            .iter()
+            .filter_map(|mode| decode(bytes, ip, *mode).ok());
+        found.any(|instruction| instruction.length == length)
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some(case) = Case::of(data) else {
+        return;
+    };
+    let (rows, counts, spans) = columns(&case);
+
+    let mut counting = Flow::with_sink(case.stream, case.view(), &case.settings(), Counting);
+    let mut calls = 0;
+    while counting.advance_by(1) {
+        calls += 1;
+        assert!(calls <= case.stream.len(), "a call did not move on");
+        let closed = counting.ledger().spans().last().map_or(0, |span| span.to);
+        assert!(closed <= case.stream.len() as u64);
+    }
+    assert_eq!(counting.ledger().spans(), spans.spans());
+    same_counts(&counting.counts(), &counts);
+
+    hashes(&case, &rows, &counts);
+});
+
+/// Rows in the largest pieces.
+fn columns(case: &Case) -> (Vec<Run>, Counts, Ledger) {
+    let mut flow = Flow::new(case.stream, case.view(), &case.settings());
+    let mut runs = Vec::new();
+    let mut last_row = 0;
+    while let Some(rows) = flow.next_rows(1 << 16) {
+        runs.extend(rows.runs);
+        for event in rows.events {
+            assert!(event.row >= last_row && event.event.offset <= case.stream.len() as u64);
+            last_row = event.row;
+        }
+    }
+    assert!(flow.is_finished());
+    assert!(last_row <= runs.len() as u64);
+    for run in &runs {
+        assert!(run.instructions > 0 && run.offset <= case.stream.len() as u64);
+    }
+    let instructions: u64 = runs.iter().map(|run| u64::from(run.instructions)).sum();
+    assert_eq!(instructions, flow.counts().instructions);
+    check_ledger(flow.ledger(), case.stream.len() as u64);
+    (runs, flow.counts(), flow.ledger().clone())
+}
+
+fn check_ledger(ledger: &Ledger, length: u64) {
+    let mut at = 0;
+    let mut bytes = [0; 3];
+    let mut errors = 0;
+    for span in ledger.spans() {
+        assert_eq!(span.from, at, "a gap: {:?}", ledger.spans());
+        assert!(span.to > span.from || span.to == span.from && span.error.is_some());
+        assert_eq!(span.trust == Trust::Lost, span.error.is_some(), "{span:?}");
+        bytes[span.trust as usize] += span.to - span.from;
+        if let Some(error) = span.error {
+            errors += 1;
+            assert!(error.offset <= length);
+            assert!(!error.to_string().is_empty());
+        }
+        at = span.to;
+    }
+    assert_eq!(at, length, "the stream's end is not in the ledger");
+    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
+        assert_eq!(ledger.bytes(trust), bytes[trust as usize]);
+    }
+    let counted: u64 = rtit_flow::ErrorClass::ALL
+        .iter()
+        .map(|class| ledger.errors(*class))
+        .sum();
+    assert_eq!(counted, errors);
+}
+
+/// Hashed runs packet by packet, single instructions, and rows tell of the same path.
+fn hashes(case: &Case, rows: &[Run], counts: &Counts) {
+    let mut single = Flow::instructions(case.stream, case.view(), &case.settings());
+    let mut path = std::iter::from_fn(|| next_ips(&mut single)).flatten();
+    let mut hashed = Flow::hashed(case.stream, case.view(), &case.settings());
+    let mut number = 0;
+    let mut checked = 0;
+    while let Some(runs) = hashed.next_runs(1) {
+        for run in runs {
+            let row = rows[number];
+            assert_eq!((run.start, run.instructions), (row.start, row.instructions));
+            let mut hash = 0;
+            let mut last = None;
+            for index in 0..run.instructions {
+                let (ip, length) = path.next().expect("as many instructions as in the runs");
+                assert!(index > 0 || ip == run.start);
+                hash = extend(hash, ip);
+                last = Some(ip);
+                if checked < CHECKED && case.same_code_throughout() {
+                    checked += 1;
+                    assert!(case.is_instruction(ip, length), "{length} bytes at {ip:#x}");
+                }
+            }
+            assert_eq!(hash, run.hash);
+            assert_eq!(last, Some(row.last));
+            number += 1;
+        }
+    }
+    assert_eq!(number, rows.len());
+    assert_eq!(path.next(), None);
+    same_counts(&hashed.counts(), counts);
+}
+
+fn next_ips(flow: &mut Flow<&[u8], Instructions>) -> Option<Vec<(u64, u8)>> {
+    let (ips, lengths) = flow.next_ips(1000)?;
+    assert_eq!(ips.len(), lengths.len());
+    Some(ips.into_iter().zip(lengths).collect())
+}
+
+fn same_counts(one: &Counts, other: &Counts) {
+    assert_eq!(one.instructions, other.instructions);
+    assert_eq!(one.packets, other.packets);
+    assert_eq!(one.cycles, other.cycles);
+    let branches = |counts: &Counts| (counts.conditional, counts.indirect, counts.returns);
+    assert_eq!(branches(one), branches(other));
+}

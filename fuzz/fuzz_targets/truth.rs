@@ -1,0 +1,99 @@
+//! Any bytes as a truth file: read to its end, and what was read can be written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rtit_truth::{compare, threads, Error, Item, Options, Outcome, Reader, ThreadRuns, Writer};
+
+fuzz_target!(|data: &[u8]| {
+    let Ok((items, error)) = items(data) else {
+        return;
+    };
+    let summary = reader(data).map(threads);
+    assert_eq!(error.is_some(), matches!(summary, Ok(Err(_)) | Err(_)));
+
+    for tid in tids(&items) {
+        let same = compare(runs(data, tid), runs(data, tid), Options::default());
+        assert!(
+            matches!(same, Err(_) | Ok(Outcome::Identical(_))),
+            "{same:?}"
+        );
+    }
+
+    let written = write(&items);
+    let (again, error) = self::items(&written).expect("a header was written");
+    assert!(error.is_none(), "{error:?}");
+    for tid in tids(&items) {
+        // The writer groups runs by thread, and leaves out those without instructions.
+        let of = |items: &[Item]| -> Vec<Item> {
+            let own = |item: &&Item| match item {
+                Item::Run { tid: its, run } => *its == tid && run.instructions > 0,
+                _ => false,
+            };
+            items.iter().filter(own).copied().collect()
+        };
+        assert_eq!(of(&items), of(&again));
+    }
+});
+
+fn reader(data: &[u8]) -> Result<Reader<&[u8]>, Error> {
+    Reader::new(data)
+}
+
+fn runs(data: &[u8], tid: u32) -> impl Iterator<Item = Result<rtit_truth::Run, Error>> + '_ {
+    let runs = reader(data).map(|reader| ThreadRuns::new(reader, tid));
+    runs.into_iter().flatten()
+}
+
+/// All items, and the error that ended them.
+fn items(data: &[u8]) -> Result<(Vec<Item>, Option<Error>), Error> {
+    let mut reader = reader(data)?;
+    let mut items = Vec::new();
+    loop {
+        let before = reader.offset();
+        match reader.next_item() {
+            Ok(Some(item)) => items.push(item),
+            Ok(None) => break,
+            Err(error) => {
+                assert!(error
+                    .offset()
+                    .is_some_and(|offset| offset <= data.len() as u64));
+                assert!(!error.to_string().is_empty());
+                assert!(matches!(reader.next_item(), Ok(None)));
+                return Ok((items, Some(error)));
+            }
+        }
+        assert!(reader.offset() > before && reader.offset() <= data.len() as u64);
+    }
+    assert_eq!(reader.complete(), items.last() == Some(&Item::Complete));
+    Ok((items, None))
+}
+
+fn tids(items: &[Item]) -> Vec<u32> {
+    let mut tids: Vec<u32> = Vec::new();
+    for item in items {
+        if let Item::Thread { tid, .. } = item {
+            if !tids.contains(tid) && tids.len() < 8 {
+                tids.push(*tid);
+            }
+        }
+    }
+    tids
+}
+
+fn write(items: &[Item]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).expect("memory takes everything");
+    for item in items {
+        let done = match *item {
+            Item::Thread { tid, pid } => writer.thread(tid, pid),
+            Item::Run { tid, run } => writer.run(tid, run.start, run.instructions, run.hash),
+            Item::End { tid, status, .. } => writer.end(tid, status),
+            Item::Check { .. } => Ok(()),
+            Item::Complete => writer.finish(),
+        };
+        done.expect("what was read can be written");
+    }
+    writer.flush().expect("memory takes everything");
+    drop(writer);
+    bytes
+}

@@ -1,0 +1,143 @@
+"""What of rtit reads bytes in Python. A reader returns for every input, or raises RtitError.
+
+`READERS` has them by name. Each takes the input and a folder for its files.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+from rtit.capture.events import EventLog, Kind, parse_mmap
+from rtit.errors import InputError, PacketError, PerfDataError, RtitError, UnsupportedError
+from rtit.packets import BadBytes, describe, find_psb, packets, reencode, scan, to_json
+from rtit.perfdata import PerfData
+
+Reader = Callable[[bytes, Path], None]
+
+
+class WrongError(Exception):
+    """A reader gave something that cannot be."""
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise WrongError(what)
+
+
+def _native() -> ModuleType | None:
+    try:
+        return importlib.import_module("rtit._core")
+    except ImportError:
+        return None
+
+
+def read_packets(data: bytes, folder: Path) -> None:
+    """The items lie end to end; the native scanner, if it is built, finds the same ones."""
+    at = 0
+    items = []
+    for item in scan(data):
+        _require(item.offset == at, f"an item at {item.offset:#x}, not at {at:#x}")
+        if isinstance(item, BadBytes):
+            at += item.length
+            following = None if item.truncated else find_psb(data, item.offset + 1)
+            _require(at == (len(data) if following is None else following), "not to the next PSB")
+        else:
+            at += item.size
+            _require(item.raw == data[item.offset : at], "other bytes than the packet's")
+            _require(reencode(item) == item.raw, f"{describe(item)} gives other bytes")
+            _require(bool(to_json(item)), "no JSON")
+            items.append((item.offset, item.size, item.name, dict(item.fields)))
+    _require(at == len(data), f"the items end at {at:#x} of {len(data):#x}")
+    native = _native()
+    if native is not None:
+        _require(_scan_natively(native, data) == items, "the native scanner reads other packets")
+    try:
+        for _ in packets(data):
+            pass
+    except PacketError as error:
+        _require(error.offset is not None and error.value is not None, "an error without place")
+
+
+def _scan_natively(native: ModuleType, data: bytes) -> list[tuple[int, int, str, object]]:
+    items: list[tuple[int, int, str, object]] = []
+    offset, block = 0, 0
+    while True:
+        found, offset, block, error = native.scan_packets(data, offset, 100, block)
+        items += found
+        if error is None:
+            if not found:
+                return items
+            continue
+        at, _, truncated = error
+        following = None if truncated else native.find_psb(data, at + 1)
+        offset, block = len(data) if following is None else following, 0
+
+
+def read_events(data: bytes, folder: Path) -> None:
+    """A log that can be read is read again from what it writes."""
+    path = folder / "events"
+    path.write_bytes(data)
+    log = EventLog.load(path)
+    again = folder / "again"
+    log.save(again)
+    _require(again.read_bytes() == data, "the log writes other bytes than it read")
+    for event in log.events():
+        if event.kind == Kind.MMAP:
+            with suppress(InputError):
+                parse_mmap(event.blob)
+
+
+def read_perf_data(data: bytes, folder: Path) -> None:
+    """Everything that a file says of itself, its records and its AUX data."""
+    path = folder / "perf.data"
+    path.write_bytes(data)
+    with PerfData(path) as file:
+        for record in file.records():
+            repr(record)
+        for pieces in file.auxtrace_buffers().values():
+            for piece in pieces:
+                end = piece.file_offset + len(piece.data)
+                _require(end <= len(data), "AUX data outside of the file")
+        for number in file.features:
+            file.feature(number)
+        for name in _FACTS:
+            with suppress(PerfDataError, UnsupportedError):
+                repr(getattr(file, name))
+
+
+_FACTS = (
+    *("incomplete", "info", "events", "intel_pt", "time_conversion", "hostname", "release"),
+    *("version", "arch", "cpuid", "cpu_description", "facts", "command_line", "pmus", "build_ids"),
+)
+
+
+def read_trace(data: bytes, folder: Path) -> None:
+    """A recording as a whole: its images, and the flow of every stream."""
+    from rtit.trace import Trace
+
+    path = folder / "perf.data"
+    path.write_bytes(data)
+    with Trace(path, symfs=folder / "no files") as trace:
+        for stream in trace.streams:
+            _require(bool(stream.title), "no title")
+            try:
+                spans = stream.ledger()
+            except RtitError:
+                continue
+            at = 0
+            for span in spans:
+                _require(span.start == at, "a gap in the ledger")
+                at = span.end
+            _require(at == len(stream.read()), "the ledger is not complete")
+
+
+READERS: dict[str, Reader] = {
+    "packets": read_packets,
+    "events": read_events,
+    "perfdata": read_perf_data,
+    "trace": read_trace,
+}

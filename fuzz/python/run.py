@@ -1,0 +1,125 @@
+"""Feeds changed copies of good files to one reader for some seconds.
+
+    python fuzz/python/run.py READER SECONDS [--seed N]
+    python fuzz/python/run.py READER --replay FILE
+
+An input that makes the reader raise what it may not, or run longer than 10 seconds, is saved in
+fuzz/artifacts/python-READER. The exit code is 1 if there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+
+import readers
+from mutations import Mutator
+
+from rtit.errors import RtitError
+
+HERE = Path(__file__).resolve().parent.parent
+CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "trace": "perfdata"}
+LIMIT = 200_000
+MEMORY = 2 << 30
+PATIENCE = 10.0
+
+
+class Hang(BaseException):
+    """A reader ran longer than `PATIENCE`; no `except Exception` may hide it."""
+
+
+def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
+    """Whether the input was read to its end, and what is wrong, if anything is."""
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        reader(data, folder)
+    except RtitError as error:
+        return False, "" if str(error) else "an error without a message"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # a panic of the native module is no Exception
+        return False, traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return True, ""
+
+
+def complain(frame_number: int, frame: FrameType | None) -> None:
+    """Answer to the alarm."""
+    raise Hang(f"more than {PATIENCE:.0f} seconds")
+
+
+def kind_of(failure: str) -> str:
+    """Failures with the same last line of code and the same error are one."""
+    lines = failure.strip().splitlines()
+    places = [line for line in lines if line.lstrip().startswith("File ")]
+    return f"{places[-1].strip() if places else ''}: {lines[-1].split(':')[0]}"
+
+
+def save(name: str, data: bytes) -> Path:
+    """Keep an input that failed."""
+    folder = HERE / "artifacts" / f"python-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"crash-{hashlib.sha1(data).hexdigest()}"
+    path.write_bytes(data)
+    return path
+
+
+def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
+    """Run until the time is over; the exit code."""
+    reader = readers.READERS[name]
+    seeds = [path.read_bytes() for path in sorted((HERE / "corpus" / CORPORA[name]).glob("*"))]
+    if not seeds:
+        print("no seeds: run fuzz/python/seeds.py first", file=sys.stderr)
+    mutator = Mutator(seeds, LIMIT, number)
+    known: dict[str, int] = {}
+    runs = read = 0
+    end = time.monotonic() + seconds
+    waiting = list(seeds)
+    while time.monotonic() < end:
+        data = waiting.pop() if waiting else mutator.make()
+        whole, failure = attempt(reader, data, folder)
+        runs += 1
+        read += whole
+        if whole and runs % 16 == 0:
+            mutator.keep(data)
+        if failure:
+            kind = kind_of(failure)
+            known[kind] = known.get(kind, 0) + 1
+            if known[kind] == 1:
+                print(f"{save(name, data)}\n{failure}", flush=True)
+    print(f"{name}: {runs} inputs, {read} read to the end, {len(known)} kinds of failure")
+    for kind, count in known.items():
+        print(f"  {count} x {kind}")
+    return int(bool(known))
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description="Feeds changed copies of good files to a reader.")
+    parser.add_argument("reader", choices=readers.READERS)
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0)
+    parser.add_argument("--seed", type=int, default=0, help="number of the sequence of inputs")
+    parser.add_argument("--replay", type=Path, help="run one input only")
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    signal.signal(signal.SIGALRM, complain)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.replay is None:
+            return fuzz(options.reader, options.seconds, options.seed, Path(folder))
+        reader = readers.READERS[options.reader]
+        _, failure = attempt(reader, options.replay.read_bytes(), Path(folder))
+        print(failure or "no failure")
+        return int(bool(failure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

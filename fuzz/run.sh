@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for so many seconds, one after the other; see README.md.
+#
+#     fuzz/run.sh SECONDS [TARGET...]
+#
+# Exits with 1 if a target found something; the input is then in fuzz/artifacts.
+set -uo pipefail
+cd "$(dirname "$0")"
+
+seconds=${1:?usage: run.sh SECONDS [TARGET...]}
+shift
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    targets=(packet flow elf demangle truth x86 python-packets python-events python-perfdata python-trace)
+fi
+python=../.venv/bin/python
+[ -x "$python" ] || python=python3
+
+"$python" python/seeds.py || exit
+failed=()
+for target in "${targets[@]}"; do
+    echo "== $target"
+    case $target in
+    python-*)
+        "$python" python/run.py "${target#python-}" "$seconds"
+        ;;
+    *)
+        # No address sanitizer: it needs a nightly toolchain, and there is no unsafe code to watch.
+        cargo fuzz run --fuzz-dir . --sanitizer none "$target" -- -max_total_time="$seconds" \
+            -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0
+        ;;
+    esac || failed+=("$target")
+done
+
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "failed: ${failed[*]}"
+    exit 1
+fi
