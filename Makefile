@@ -6,9 +6,9 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance clean
+.PHONY: demo test lint bench conformance qemu clean
 
-demo: $(BUILT)
+demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
 
 test: $(BUILT)
@@ -35,8 +35,15 @@ $(READY): pyproject.toml
 	touch $@
 
 $(BUILT): $(READY) $(SOURCES)
+	$(BIN)/python build_backend/rtit_build.py
 	$(BIN)/maturin develop --release --quiet
 	touch $@
+
+# Recording is fast with QEMU and works without: installed where this user may, passed over where not.
+qemu:
+	@command -v qemu-x86_64 >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user >/dev/null; } || \
+	  echo "QEMU is not installed and cannot be here: recording by single steps"
 
 clean:
 	rm -rf $(VENV) target build

@@ -10,11 +10,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROGRAMS = (
-    ["/bin/true"],
-    ["/bin/echo", "hello"],
-    ["/bin/sh", "-c", "echo one | cat"],
+from rtit.capture.backends import choose
+
+# options of record, program
+RECORDINGS: tuple[tuple[list[str], list[str]], ...] = (
+    (["--backend", "ptrace"], ["/bin/true"]),
+    ([], ["/bin/echo", "hello"]),
+    ([], ["/bin/sh", "-c", "echo one | cat"]),
 )
+# millions of instructions: not for single steps
+LARGE: tuple[tuple[list[str], list[str]], ...] = (([], ["/bin/ls", "-lR", "/etc"]),)
 RTIT = [sys.executable, "-m", "rtit"]
 
 
@@ -38,17 +43,19 @@ def rtit(*arguments: str, folder: Path, lines: int | None = None) -> int:
 def main() -> int:
     """Record, report and verify each program; 1 if a decoded path is not the executed one."""
     failed = 0
+    recordings = RECORDINGS + (LARGE if choose().backend == "qemu" else ())
     with tempfile.TemporaryDirectory(prefix="rtit-demo-") as name:
         folder = Path(name)
-        for index, program in enumerate(PROGRAMS):
+        for index, (options, program) in enumerate(recordings):
             data, truth = f"{index}.data", f"{index}.truth"
-            rtit("record", "-o", data, "--truth", truth, "--", *program, folder=folder)
+            command = ["record", *options, "-o", data, "--truth", truth, "--", *program]
+            rtit(*command, folder=folder, lines=8)
             if index == 1:
                 rtit("report", data, folder=folder)
                 rtit("packets", data, folder=folder, lines=12)
                 rtit("instructions", data, "--fields", "ip,time,sym,asm", folder=folder, lines=12)
             failed += rtit("verify", data, "--truth", truth, folder=folder) != 0
-    print(f"{len(PROGRAMS) - failed} of {len(PROGRAMS)} recordings decode to exactly what ran")
+    print(f"{len(recordings) - failed} of {len(recordings)} recordings decode to exactly what ran")
     return int(failed > 0)
 
 

@@ -59,6 +59,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
                 [
                     *RTIT,
                     "record",
+                    "--backend",
+                    "ptrace",
                     "-q",
                     "--truth",
                     "truth",

@@ -141,7 +141,7 @@ def forbid_ptrace() -> None:
 
 
 def test_ptrace_forbidden(tmp_path: Path) -> None:
-    ended = run(["record", "--", "/bin/true"], tmp_path, forbid_ptrace)
+    ended = run(["record", "--backend", "ptrace", "--", "/bin/true"], tmp_path, forbid_ptrace)
     if ended.returncode == 99:
         pytest.skip("seccomp filters cannot be installed here")
     assert "ptrace" in one_sentence(ended, 125)

@@ -20,7 +20,8 @@ ProgramBuilder = Callable[[str], Path]
 @pytest.fixture
 def endless(program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A recording under way of a program that does not end, in a process group of its own."""
-    command = [*RTIT, "record", "-q", "--truth", "truth", "--", str(program("endless"))]
+    options = ["--backend", "ptrace", "-q", "--truth", "truth"]
+    command = [*RTIT, "record", *options, "--", str(program("endless"))]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
     ) as recorder:

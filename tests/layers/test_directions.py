@@ -34,6 +34,7 @@ CRATES = {
     "unit": {"packet"},
     "flow": {"packet", "x86", "image"},
     "tracer": {"x86", "truth"},
+    "qemu": {"x86", "truth", "unit"},
     "python": {"packet", "x86", "image", "truth", "flow", "tracer", "unit"},
 }
 
@@ -84,6 +85,10 @@ def test_crate_directions(crate: str) -> None:
     names = {name for table in tables for name in table.get("dependencies", {})}
     used = {name.removeprefix("rtit-") for name in names if name.startswith("rtit-")}
     assert used <= CRATES[crate]
+
+
+def test_every_crate_has_a_rule() -> None:
+    assert {path.name for path in (ROOT / "crates").iterdir()} == set(CRATES)
 
 
 def test_only_the_border_knows_python() -> None:

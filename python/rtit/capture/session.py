@@ -80,7 +80,7 @@ class Session:
         status = totals.status if totals.status is not None else 0
         return Recording(
             path=self._path,
-            exit_code=_exit_code(status),
+            exit_code=exit_code_of(status),
             instructions=totals.clock,
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
@@ -108,7 +108,7 @@ class Session:
             self._recorder.close()
 
 
-def start(
+def start_ptrace(
     argv: Sequence[str],
     *,
     output: Path | str = "perf.data",
@@ -121,7 +121,7 @@ def start(
     log: EventLog | None = None,
     blocked: Collection[int] = (),
 ) -> Session:
-    """Start a program under the tracer and return the recording under way.
+    """Start a program under single steps and return the recording under way.
 
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what the tracer
     itself sees; `log` collects the capture events, for `replay`; `blocked` are the signals that
@@ -131,10 +131,10 @@ def start(
     """
     path = Path(output)
     options = PtOptions.parse(event, profile=FULL)
-    wanted = parse_filters(filters, program=_find(argv[0], env)) if filters else []
+    wanted = parse_filters(filters, program=find_program(argv[0], env)) if filters else []
     # The program is looked at first: a typing error must not cost an older recording.
     check_program(argv, env=env, cwd=cwd)
-    with _output_file(path):
+    with output_file(path):
         recorder = _recorder(path, options, wanted, argv)
         tracer = PtraceTracer(
             argv,
@@ -211,40 +211,8 @@ def _recorder(
     )
 
 
-def record(
-    argv: Sequence[str],
-    *,
-    output: Path | str = "perf.data",
-    event: str = "intel_pt//u",
-    filters: Sequence[str] = (),
-    truth: Path | str | None = None,
-    aslr: bool = True,
-    env: dict[str, str] | None = None,
-    cwd: Path | str | None = None,
-) -> Recording:
-    """Record a program from its start to its end.
-
-    The arguments are those of `start`. An exception (KeyboardInterrupt among them) kills the
-    program; what was recorded stays.
-    """
-    session = start(
-        argv,
-        output=output,
-        event=event,
-        filters=filters,
-        truth=truth,
-        aslr=aslr,
-        env=env,
-        cwd=cwd,
-    )
-    with session:
-        while session.step(timeout=0.2):
-            pass
-        return session.finish()
-
-
 @contextlib.contextmanager
-def _output_file(path: Path) -> Iterator[None]:
+def output_file(path: Path) -> Iterator[None]:
     """Keep an existing file as `path.old`; put it back if the recording does not start."""
     had = path.is_file()
     rotate(path)
@@ -258,13 +226,15 @@ def _output_file(path: Path) -> Iterator[None]:
         raise
 
 
-def _find(program: str, env: dict[str, str] | None) -> str:
+def find_program(program: str, env: dict[str, str] | None) -> str:
+    """The path of a program as the shell finds it; the name itself if it is nowhere."""
     path = (env or os.environ).get("PATH")
     found = program if "/" in program else shutil.which(program, path=path)
     return found or program
 
 
-def _exit_code(status: int) -> int:
+def exit_code_of(status: int) -> int:
+    """The exit code that tells of a wait status: 128 + N for signal N."""
     return (
         os.waitstatus_to_exitcode(status)
         if not os.WIFSIGNALED(status)

@@ -94,18 +94,19 @@ def _ptrace() -> Finding:
     while tracer.next_batch(1.0) is not None:
         pass
     return Finding(
-        "recording", True, "ptrace single steps (exact; about 10 to 50 microseconds an instruction)"
+        "recording", True, "ptrace single steps (exact; some 10 to 50 microseconds an instruction)"
     )
 
 
 def _qemu() -> Finding:
-    found = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
-    text = (
-        f"{found} is there; this version of rtit does not record with it yet"
-        if found
-        else "not installed; not needed"
-    )
-    return Finding("QEMU", None, text)
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return Finding("QEMU", None, "not looked for: recording needs Linux on x86-64")
+    from rtit.capture.qemu import find_qemu
+
+    found = find_qemu()
+    if isinstance(found, str):
+        return Finding("QEMU", False, f"{found}; recording uses single steps")
+    return Finding("QEMU", True, f"{found.qemu} {found.version} (fast recording)")
 
 
 def _perf() -> Finding:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rtit.capture import Recording, Session
+    from rtit.capture.backends import Choice
+    from rtit.capture.qemu import QemuSession
+    from rtit.capture.session import Recording, Session
 
+_HINTS = {
+    "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
+    "qemu": "",
+}
 _QUIET_SECONDS = 2.0
 _EVERY_TERMINAL = 0.5
 _EVERY_FILE = 10.0
@@ -18,8 +24,9 @@ _EVERY_FILE = 10.0
 class Progress:
     """A line with the rate, for recordings that take long; a summary at the end."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, choice: Choice, *, quiet: bool = False) -> None:
         self._stream = stream
+        self._choice = choice
         self._quiet = quiet
         self._terminal = stream.isatty()
         self._begin = time.monotonic()
@@ -37,7 +44,7 @@ class Progress:
     ) -> None:
         self._clear()
 
-    def update(self, session: Session) -> None:
+    def update(self, session: Session | QemuSession) -> None:
         """Show where the recording stands, when it is time to."""
         now = time.monotonic()
         if self._quiet or now < self._next:
@@ -47,7 +54,7 @@ class Progress:
         rate = totals.clock / (now - self._begin)
         line = (
             f"recording: {totals.clock:,} instructions, {totals.pt_bytes:,} bytes of PT, "
-            f"{rate:,.0f} instructions/s (single steps: a static or smaller program is quicker)"
+            f"{rate:,.0f} instructions/s{_HINTS[self._choice.backend]}"
         )
         if self._terminal:
             self._stream.write(f"\r\x1b[K{line}")
@@ -66,7 +73,7 @@ class Progress:
         print(
             f"[ rtit record: {recording.instructions:,} instructions of {recording.threads} "
             f"thread{'s' if recording.threads != 1 else ''} as {recording.pt_bytes:,} bytes of PT "
-            f"in {recording.path} ]",
+            f"in {recording.path}; {self._choice.backend}: {self._choice.why} ]",
             file=self._stream,
         )
 

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or up to one ('tracestop f @ ./program')",
     )
     parser.add_argument(
+        "--backend",
+        choices=("auto", "qemu", "ptrace"),
+        default="auto",
+        help="what runs the program: QEMU (fast) or single steps (exact everywhere, slow); "
+        "auto takes QEMU where a fitting one is installed",
+    )
+    parser.add_argument(
         "-o", "--output", default="perf.data", metavar="FILE", help="default: perf.data"
     )
     parser.add_argument(
@@ -62,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it."""
-    from rtit.capture import start
+    from rtit.capture.backends import choose, only_ptrace, start
     from rtit.capture.events import EventLog
     from rtit.errors import UsageError
 
@@ -75,8 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = {signal.SIGINT, signal.SIGTERM}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     log = EventLog() if arguments.events else None
+    choice = choose(
+        arguments.backend,
+        needs_ptrace=only_ptrace(
+            filters=arguments.filter, aslr=not arguments.no_aslr, log=log is not None
+        ),
+    )
     session = start(
         argv,
+        backend=choice,
         output=Path(arguments.output),
         event=arguments.event,
         filters=arguments.filter,
@@ -85,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         log=log,
         blocked=blocked,
     )
-    with session, Progress(sys.stderr, quiet=arguments.quiet) as progress:
+    with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
         asked = 0
         while session.step(timeout=0.1):
             progress.update(session)

@@ -1,0 +1,259 @@
+//! What is known of a translation block before it runs.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rtit_truth::hash;
+use rtit_x86::{Class, Mode};
+
+const PAGE: u64 = 4096;
+/// The page whose calls the kernel carries out itself; QEMU makes a block of one byte of each.
+pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
+
+/// How a block is left when its last instruction is through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// Not running user code: before the first instruction, in the kernel.
+    Out,
+    Fall,
+    Conditional,
+    Jump,
+    Call,
+    IndirectJump,
+    IndirectCall,
+    Return,
+    Far,
+    Syscall,
+    SoftInt,
+    /// The last instruction is a REP string instruction; each iteration is a block.
+    Repeat,
+    /// A transfer that no user program comes back from in a way we know.
+    Strange,
+}
+
+/// `Block::marks`: a signal handler starts here.
+pub(crate) const HANDLER: u8 = 1;
+/// `Block::marks`: it is in the vsyscall page.
+pub(crate) const IN_VSYSCALL: u8 = 2;
+
+/// One instruction, for the truth that looks at each.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) ip: u64,
+    pub(crate) next: u64,
+    /// It can be its own successor by transferring control to itself.
+    pub(crate) branch: bool,
+    /// INT n, INT3, INT1: never counts.
+    pub(crate) interrupt: bool,
+}
+
+/// The fields that each execution needs come first, in one line of the cache.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Block {
+    pub(crate) start: u64,
+    /// Address of the last instruction.
+    pub(crate) last: u64,
+    /// The address after it.
+    pub(crate) next: u64,
+    /// Of a direct branch.
+    pub(crate) target: u64,
+    /// Instructions.
+    pub(crate) count: u32,
+    pub(crate) exit: Exit,
+    pub(crate) marks: AtomicU8,
+    /// Hash of all addresses, and the factor for what came before it.
+    pub(crate) hash: u64,
+    pub(crate) power: u64,
+    /// Where its instructions start, in bytes from `start`.
+    offsets: Vec<u16>,
+    pub(crate) code: Vec<u8>,
+    /// Empty unless each instruction is looked at.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Where a thread is that runs no user code.
+pub(crate) static OUT: Block = Block::nowhere(Exit::Out);
+
+impl Block {
+    const fn nowhere(exit: Exit) -> Block {
+        Block {
+            start: 0,
+            last: 0,
+            next: 0,
+            target: 0,
+            count: 0,
+            exit,
+            marks: AtomicU8::new(0),
+            hash: 0,
+            power: 1,
+            offsets: Vec::new(),
+            code: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// A block in the vsyscall page: no instruction retires there.
+    pub(crate) fn vsyscall(start: u64) -> Block {
+        Block {
+            start,
+            last: start,
+            next: start,
+            marks: AtomicU8::new(IN_VSYSCALL),
+            ..Block::nowhere(Exit::Out)
+        }
+    }
+
+    /// A block of instructions of these sizes, whose bytes are `code`. `count` of them may be less than QEMU listed.
+    pub(crate) fn new(start: u64, sizes: &[usize], code: &[u8], steps: bool) -> Block {
+        let count = executed(start, sizes);
+        let mut offsets = Vec::with_capacity(count);
+        let mut at = 0usize;
+        let mut hash = 0;
+        for size in sizes.iter().take(count) {
+            offsets.push(at as u16);
+            hash = hash::extend(hash, start.wrapping_add(at as u64));
+            at += size;
+        }
+        let last_offset = offsets.last().map_or(0, |&offset| usize::from(offset));
+        let last = start.wrapping_add(last_offset as u64);
+        let bytes = code.get(last_offset..at).unwrap_or_default();
+        let decoded = rtit_x86::decode(bytes, last, Mode::Bits64).ok();
+        let exit = decoded.as_ref().map_or(Exit::Fall, exit_of);
+        let code = code.get(..at).unwrap_or_default();
+        let mut block = Block {
+            last,
+            next: start.wrapping_add(at as u64),
+            target: decoded.map_or(0, |instruction| instruction.target),
+            count: count as u32,
+            start,
+            hash,
+            power: hash::power(count as u64),
+            offsets,
+            code: code.into(),
+            ..Block::nowhere(exit)
+        };
+        if steps {
+            block.steps = block.make_steps();
+        }
+        block
+    }
+
+    fn make_steps(&self) -> Vec<Step> {
+        let ends = self.offsets.iter().skip(1).map(|&offset| u64::from(offset));
+        let ends = ends.chain([self.next.wrapping_sub(self.start)]);
+        let step = |(&offset, end): (&u16, u64)| {
+            let ip = self.start.wrapping_add(u64::from(offset));
+            let is_last = ip == self.last;
+            Step {
+                ip,
+                next: self.start.wrapping_add(end),
+                branch: is_last && !matches!(self.exit, Exit::Fall | Exit::Repeat),
+                interrupt: is_last && self.exit == Exit::SoftInt,
+            }
+        };
+        self.offsets.iter().zip(ends).map(step).collect()
+    }
+
+    pub(crate) fn marked(&self, mark: u8) -> bool {
+        self.marks.load(Ordering::Relaxed) & mark != 0
+    }
+
+    /// Which of its instructions is at `ip`.
+    pub(crate) fn index_of(&self, ip: u64) -> Option<u32> {
+        let offset = u16::try_from(ip.wrapping_sub(self.start)).ok()?;
+        self.offsets
+            .binary_search(&offset)
+            .ok()
+            .map(|index| index as u32)
+    }
+
+    /// Hash of the first `count` addresses.
+    pub(crate) fn hash_of(&self, count: u32) -> u64 {
+        let first = self.offsets.iter().take(count as usize);
+        first.fold(0, |sum, &offset| {
+            hash::extend(sum, self.start.wrapping_add(u64::from(offset)))
+        })
+    }
+
+    /// Whether user code that finished this block can go on at `ip`.
+    pub(crate) fn may_reach(&self, ip: u64) -> bool {
+        match self.exit {
+            Exit::Fall | Exit::Repeat => ip == self.next,
+            Exit::Conditional => ip == self.next || ip == self.target,
+            Exit::Jump | Exit::Call => ip == self.target,
+            Exit::IndirectJump | Exit::IndirectCall | Exit::Return | Exit::Far => true,
+            Exit::Out | Exit::Syscall | Exit::SoftInt | Exit::Strange => false,
+        }
+    }
+}
+
+/// QEMU up to 10 lists an instruction that it took back, because it crosses into another page and is not the first.
+fn executed(start: u64, sizes: &[usize]) -> usize {
+    let total: usize = sizes.iter().sum();
+    let end = start.wrapping_add(total as u64).wrapping_sub(1);
+    if sizes.len() > 1 && start / PAGE != end / PAGE {
+        // It may also be the last one before a page that starts right after it: then all are in one page.
+        sizes.len() - 1
+    } else {
+        sizes.len()
+    }
+}
+
+fn exit_of(instruction: &rtit_x86::Instruction) -> Exit {
+    match instruction.class {
+        Class::Conditional => Exit::Conditional,
+        Class::Jump => Exit::Jump,
+        Class::Call => Exit::Call,
+        Class::IndirectJump => Exit::IndirectJump,
+        Class::IndirectCall => Exit::IndirectCall,
+        Class::Return => Exit::Return,
+        Class::FarTransfer => Exit::Far,
+        Class::Syscall => Exit::Syscall,
+        Class::SoftwareInterrupt => Exit::SoftInt,
+        Class::VmEntry | Class::XBegin => Exit::Strange,
+        _ if instruction.repeats => Exit::Repeat,
+        _ => Exit::Fall,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_knows_its_instructions() {
+        // nop; nop word; je .+2
+        let block = Block::new(0x1000, &[1, 2, 2], &[0x90, 0x66, 0x90, 0x74, 0x02], false);
+        assert_eq!(
+            (block.last, block.next, block.target, block.count),
+            (0x1003, 0x1005, 0x1007, 3)
+        );
+        assert_eq!(block.exit, Exit::Conditional);
+        assert_eq!(
+            [0x1000, 0x1001, 0x1002, 0x1003].map(|ip| block.index_of(ip)),
+            [Some(0), Some(1), None, Some(2)]
+        );
+        assert_eq!(block.hash_of(3), block.hash);
+        assert!(block.may_reach(0x1005) && block.may_reach(0x1007) && !block.may_reach(0x1000));
+    }
+
+    #[test]
+    fn an_instruction_across_a_page_does_not_belong_to_the_block() {
+        let nops = [0x90, 0x66, 0x90];
+        assert_eq!(Block::new(0x1ffe, &[1, 2], &nops, false).count, 1);
+        assert_eq!(Block::new(0x1ffd, &[1, 2], &nops, false).count, 2);
+        assert_eq!(Block::new(0x1fff, &[2], &nops[1..], false).count, 1);
+    }
+
+    #[test]
+    fn steps_tell_branches_from_the_rest() {
+        let block = Block::new(0x1000, &[1, 2], &[0x90, 0xeb, 0xfd], true);
+        let steps: Vec<_> = block
+            .steps
+            .iter()
+            .map(|step| (step.ip, step.next, step.branch))
+            .collect();
+        assert_eq!(steps, [(0x1000, 0x1001, false), (0x1001, 0x1003, true)]);
+        assert_eq!(block.target, 0x1000);
+    }
+}

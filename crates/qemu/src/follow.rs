@@ -1,0 +1,292 @@
+//! execve, which would leave QEMU: a QEMU with the new program is run in its place.
+//!
+//! A plugin cannot change a system call's arguments, but it may carry the call out itself. What fails the checks here
+//! is left to QEMU, which passes the call on and brings the error back.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::config;
+use crate::link::{Kind, Message};
+use crate::memory;
+use crate::process::Process;
+use crate::space::real_path;
+use crate::thread::Thread;
+
+/// Scripts whose interpreters are scripts, as deep as the kernel goes.
+const SCRIPTS: usize = 5;
+const HEAD: usize = 256;
+const EM_X86_64: u16 = 62;
+const AT_EMPTY_PATH: u64 = 0x1000;
+const AT_FDCWD: i32 = -100;
+
+/// What becomes of an execve.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// This program, with these arguments.
+    Run(Vec<u8>, Vec<Vec<u8>>),
+    /// It cannot be followed, and why.
+    Unrecorded(&'static str),
+    /// The kernel will refuse it.
+    Refused,
+}
+
+/// The path that execveat means.
+pub(crate) fn path_at(directory: u64, path: Vec<u8>, flags: u64) -> Option<Vec<u8>> {
+    let directory = directory as i32;
+    if path.starts_with(b"/") || directory == AT_FDCWD {
+        return Some(path);
+    }
+    if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
+        return None;
+    }
+    let base = real_path(format!("/proc/self/fd/{directory}").as_bytes())?;
+    Some(if path.is_empty() {
+        base
+    } else {
+        [&base[..], b"/", &path[..]].concat()
+    })
+}
+
+/// Runs the program in place of this one; returns if it cannot be, or if QEMU is to try.
+pub(crate) fn exec(
+    process: &Process,
+    thread: &mut Thread,
+    path: Option<Vec<u8>>,
+    argv: u64,
+    envp: u64,
+) {
+    let (Some(path), Some(argv), Some(environment)) =
+        (path, memory::strings(argv), memory::strings(envp))
+    else {
+        return;
+    };
+    let path = own_program(process, path);
+    let (program, arguments) = match plan(path.clone(), argv) {
+        Plan::Run(program, arguments) => (program, arguments),
+        Plan::Unrecorded(why) => {
+            let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(&path));
+            warn(process, thread, &text);
+            thread.flush(process);
+            return;
+        }
+        Plan::Refused => return,
+    };
+    let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let comm = &comm[..comm.len().min(15)];
+    let plugin = process
+        .config
+        .folder
+        .join("plugin.so")
+        .into_os_string()
+        .into_vec();
+    let Some(qemu) = real_path(b"/proc/self/exe") else {
+        return warn(
+            process,
+            thread,
+            "an execve is not recorded: QEMU's own file is not to be found",
+        );
+    };
+    let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
+    let mut arguments = arguments.into_iter();
+    command.extend([b"-0".to_vec(), arguments.next().unwrap_or_default()]);
+    // QEMU takes a path that begins with a dash for an option.
+    command.push(if program.starts_with(b"-") {
+        [b"./", &program[..]].concat()
+    } else {
+        program.clone()
+    });
+    command.extend(arguments);
+
+    let chain = process.leave_for_exec(thread);
+    let real = real_path(&program).unwrap_or(program);
+    let environment = config::environment(&process.config, &environment, &real, comm, chain);
+    let error = run(&qemu, command, environment);
+    // Other threads have been stopped, perhaps; and QEMU would run the program without us.
+    crate::die(&format!(
+        "cannot run {} under QEMU: {error}",
+        String::from_utf8_lossy(&path)
+    ));
+}
+
+fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> std::io::Error {
+    let strings = |all: Vec<Vec<u8>>| -> Vec<CString> {
+        all.into_iter()
+            .filter_map(|text| CString::new(text).ok())
+            .collect()
+    };
+    let pointers = |all: &[CString]| -> Vec<*const libc::c_char> {
+        all.iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let (command, environment) = (strings(command), strings(environment));
+    let qemu = match CString::new(qemu) {
+        Ok(qemu) => qemu,
+        Err(error) => return error.into(),
+    };
+    // SAFETY: arrays of strings that end with null pointers and live until the call fails.
+    unsafe {
+        libc::execve(
+            qemu.as_ptr(),
+            pointers(&command).as_ptr(),
+            pointers(&environment).as_ptr(),
+        )
+    };
+    std::io::Error::last_os_error()
+}
+
+fn warn(process: &Process, thread: &Thread, text: &str) {
+    process.send(
+        Message::new(Kind::Warning, thread.tid, thread.now()),
+        text.as_bytes(),
+    );
+}
+
+/// The program itself for /proc/self/exe and its like, which name QEMU.
+fn own_program(process: &Process, path: Vec<u8>) -> Vec<u8> {
+    let own = [
+        "/proc/self/exe".to_string(),
+        "/proc/thread-self/exe".to_string(),
+        format!("/proc/{}/exe", process.pid()),
+    ];
+    if own.iter().any(|name| name.as_bytes() == path) {
+        process.config.program.clone()
+    } else {
+        path
+    }
+}
+
+/// Follows `#!` lines to a program.
+fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
+    for _ in 0..=SCRIPTS {
+        let Some(head) = executable_head(&path) else {
+            return Plan::Refused;
+        };
+        if head.starts_with(b"\x7fELF") {
+            return match (head.get(4), head.get(18..20)) {
+                (Some(2), Some(machine)) if machine == EM_X86_64.to_le_bytes() => {
+                    Plan::Run(path, argv)
+                }
+                _ => Plan::Unrecorded("it is no 64-bit x86-64 program"),
+            };
+        }
+        let Some((interpreter, argument)) = interpreter(&head) else {
+            return Plan::Refused;
+        };
+        let rest = argv.into_iter().skip(1);
+        argv = [interpreter.clone()]
+            .into_iter()
+            .chain(argument)
+            .chain([path])
+            .chain(rest)
+            .collect();
+        path = interpreter;
+    }
+    Plan::Refused
+}
+
+/// The first bytes of a file that the kernel would execute.
+fn executable_head(path: &[u8]) -> Option<Vec<u8>> {
+    let text = CString::new(path).ok()?;
+    // SAFETY: a string that ends with NUL.
+    if unsafe { libc::access(text.as_ptr(), libc::X_OK) } != 0 {
+        return None;
+    }
+    let file = File::open(PathBuf::from(OsString::from_vec(path.to_vec()))).ok()?;
+    if file.metadata().ok()?.mode() & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    let mut head = Vec::new();
+    file.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// Whether a line that is cut has the interpreter's name whole: a blank follows it.
+fn names_an_interpreter(line: &[u8]) -> bool {
+    let name = line
+        .iter()
+        .skip_while(|&&byte| matches!(byte, b' ' | b'\t'));
+    name.into_iter().any(|byte| matches!(byte, b' ' | b'\t'))
+}
+
+/// The interpreter of a script, and its one argument.
+fn interpreter(head: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = match line.iter().position(|&byte| byte == b'\n') {
+        Some(end) => &line[..end],
+        // A line that goes on behind what the kernel reads is cut there, unless that cuts the interpreter.
+        None if head.len() < HEAD || names_an_interpreter(line) => line,
+        None => return None,
+    };
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = line.iter().position(|byte| !blank(byte))?;
+    let end = line.iter().rposition(|byte| !blank(byte))?;
+    let line = &line[start..=end];
+    let name_end = line
+        .iter()
+        .position(|byte| blank(byte) || *byte == 0)
+        .unwrap_or(line.len());
+    let (name, rest) = line.split_at(name_end);
+    let argument = rest
+        .iter()
+        .position(|byte| !blank(byte))
+        .map(|at| rest[at..].to_vec());
+    Some((name.to_vec(), argument))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_scripts_as_the_kernel_reads_them() {
+        let parse = |line: &str| {
+            let (name, argument) = interpreter(line.as_bytes())?;
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            Some((text(name), argument.map(text)))
+        };
+        let some = |name: &str, argument: Option<&str>| {
+            Some((name.to_string(), argument.map(str::to_string)))
+        };
+        assert_eq!(parse("#!/bin/sh\nx"), some("/bin/sh", None));
+        assert_eq!(
+            parse("#! /usr/bin/env  -S python3 -I \n"),
+            some("/usr/bin/env", Some("-S python3 -I"))
+        );
+        assert_eq!(parse("#!/bin/sh"), some("/bin/sh", None));
+        assert_eq!(parse("#!  \n"), None);
+        assert_eq!(parse("echo"), None);
+        let long = format!("#!/{}", "a".repeat(300));
+        assert_eq!(interpreter(&long.as_bytes()[..HEAD]), None);
+    }
+
+    #[test]
+    fn what_is_no_program_is_left_to_the_kernel() {
+        let plan = |path: &str| plan(path.as_bytes().to_vec(), vec![b"x".to_vec()]);
+        assert_eq!(plan("/nowhere"), Plan::Refused);
+        assert_eq!(plan("/"), Plan::Refused);
+        assert_eq!(
+            plan("/proc/self/exe"),
+            Plan::Run(b"/proc/self/exe".to_vec(), vec![b"x".to_vec()])
+        );
+    }
+
+    #[test]
+    fn paths_of_execveat() {
+        assert_eq!(
+            path_at(0, b"/bin/sh".to_vec(), 0),
+            Some(b"/bin/sh".to_vec())
+        );
+        assert_eq!(
+            path_at(-100i64 as u64, b"x".to_vec(), 0),
+            Some(b"x".to_vec())
+        );
+        assert_eq!(path_at(1 << 20, b"x".to_vec(), 0), None);
+    }
+}

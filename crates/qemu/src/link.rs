@@ -1,0 +1,209 @@
+//! Messages to the recorder: a record of 40 bytes as of capture events, and what belongs to it.
+//!
+//! The socket keeps messages whole, so that threads, and processes forked from one another, share it without a lock.
+//! A program may close every file it can: the socket then moves out of the way, or is connected anew.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use libc::c_int;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Thread = 14,
+    Exit = 15,
+    Exec = 16,
+    Comm = 17,
+    Mmap = 18,
+    Code = 19,
+    Warning = 20,
+    /// A process connects; `ip` is its pid. The recorder answers with a byte.
+    Hello = 40,
+    /// What the thread's unit wrote. Flags: `MORE`.
+    Packets = 41,
+    /// Records of a truth file.
+    Truth = 42,
+}
+
+/// The message goes on in the next one of this thread.
+pub(crate) const MORE: u8 = 1;
+
+/// What a message can carry; sockets take twice that by default.
+const LARGEST: usize = 96 * 1024;
+/// Programs rarely reach for files with numbers from here on.
+const HIGH: c_int = 900;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    pub(crate) tid: u32,
+    pub(crate) ip: u64,
+    pub(crate) target: u64,
+    pub(crate) clock: u64,
+    pub(crate) extra: u64,
+}
+
+impl Message {
+    pub(crate) fn new(kind: Kind, tid: u32, clock: u64) -> Message {
+        Message {
+            kind,
+            flags: 0,
+            tid,
+            ip: 0,
+            target: 0,
+            clock,
+            extra: 0,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[4..8].copy_from_slice(&self.tid.to_le_bytes());
+        let words = [self.ip, self.target, self.clock, self.extra];
+        for (into, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+pub(crate) struct Link {
+    path: PathBuf,
+    fd: AtomicI32,
+}
+
+impl Link {
+    pub(crate) fn connect(folder: &Path) -> io::Result<Link> {
+        let link = Link {
+            path: folder.join("socket"),
+            fd: AtomicI32::new(-1),
+        };
+        link.reconnect()?;
+        Ok(link)
+    }
+
+    pub(crate) fn send(&self, message: Message, blob: &[u8]) {
+        let mut parts = blob.chunks(LARGEST);
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            let next = parts.next();
+            let more = if next.is_some() { MORE } else { 0 };
+            let sent = self.send_one(
+                Message {
+                    flags: message.flags | more,
+                    ..message
+                },
+                part,
+            );
+            if let Err(error) = sent {
+                // Without a recorder there is nobody to run for: as a ptraced program dies with its tracer.
+                crate::die(&format!("the recorder is gone: {error}"));
+            }
+            match next {
+                Some(next) => part = next,
+                None => return,
+            }
+        }
+    }
+
+    fn send_one(&self, message: Message, part: &[u8]) -> io::Result<()> {
+        let head = message.to_bytes();
+        let mut parts = [io_part(&head), io_part(part)];
+        // SAFETY: a header that names two slices that live until the call is over.
+        unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = parts.as_mut_ptr();
+            header.msg_iovlen = parts.len();
+            retry(|| libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL))
+        }
+    }
+
+    /// A system call is about to close files from `first` to `last`. True if ours has to be connected anew after it.
+    pub(crate) fn make_way(&self, first: u64, last: u64) -> bool {
+        let fd = self.fd.load(Ordering::Relaxed);
+        if fd < 0 || !(first..=last).contains(&(fd as u64)) {
+            return false;
+        }
+        if first == last {
+            // SAFETY: duplicates a file of our own.
+            let moved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, fd + 1) };
+            let moved = match moved {
+                // SAFETY: as above.
+                -1 => unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) },
+                moved => moved,
+            };
+            if moved >= 0 {
+                self.fd.store(moved, Ordering::Relaxed);
+                // The number is free for the program again.
+                // SAFETY: closes a file of our own.
+                unsafe { libc::close(fd) };
+                return false;
+            }
+        }
+        true
+    }
+
+    pub(crate) fn reconnect(&self) -> io::Result<()> {
+        let name = self.path.as_os_str().as_bytes();
+        // SAFETY: plain socket calls on values that live long enough; the name's length is checked.
+        unsafe {
+            let mut address: libc::sockaddr_un = std::mem::zeroed();
+            address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+            if name.len() >= address.sun_path.len() {
+                return Err(io::Error::other("the socket's path is too long"));
+            }
+            for (into, byte) in address.sun_path.iter_mut().zip(name) {
+                *into = *byte as libc::c_char;
+            }
+            let low = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            if low < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let mut fd = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, HIGH);
+            if fd < 0 {
+                fd = low;
+            } else {
+                libc::close(low);
+            }
+            let size = std::mem::size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            let connected =
+                retry(|| libc::connect(fd, std::ptr::from_ref(&address).cast(), size) as isize);
+            if let Err(error) = connected {
+                libc::close(fd);
+                return Err(error);
+            }
+            self.fd.store(fd, Ordering::Relaxed);
+            let mut hello = Message::new(Kind::Hello, libc::gettid() as u32, 0);
+            hello.ip = libc::getpid() as u64;
+            self.send_one(hello, &[])?;
+            let mut answer = [0u8; 1];
+            retry(|| libc::recv(fd, answer.as_mut_ptr().cast(), 1, 0))
+        }
+    }
+}
+
+fn io_part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+/// Calls again as long as a signal interrupts.
+fn retry(mut call: impl FnMut() -> isize) -> io::Result<()> {
+    loop {
+        if call() >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! System calls: user code is left and comes back, and some of them change what the recording has to say.
+
+use std::sync::atomic::Ordering;
+
+use crate::api::PluginId;
+use crate::block::Exit;
+use crate::follow;
+use crate::link::{Kind, Message};
+use crate::memory;
+use crate::process::{process, thread_of, Process};
+use crate::thread::{Thread, KERNEL};
+
+/// What the return of a system call needs of its beginning.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Call {
+    arguments: [u64; 4],
+    /// Our socket was among the files that it closed.
+    cut_off: bool,
+}
+
+const PR_SET_NAME: u64 = 15;
+const ALL: u64 = u64::MAX;
+
+#[allow(clippy::too_many_arguments)] // QEMU's signature
+pub(crate) extern "C" fn entered(
+    _id: PluginId,
+    vcpu: u32,
+    number: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    a6: u64,
+    _a7: u64,
+    _a8: u64,
+) {
+    let process = process();
+    // SAFETY: the vCPU's own thread calls.
+    let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
+        return;
+    };
+    if thread.block.exit == Exit::Syscall {
+        thread
+            .cpu
+            .prove(number, [a1, a2, a3, a4, a5, a6], thread.block.next);
+    }
+    thread.enter_kernel();
+    process.clock.publish(thread.now());
+    thread.call = Call {
+        arguments: [a1, a2, a3, a4],
+        cut_off: closed_files(number, a1, a2, a3)
+            .is_some_and(|(first, last)| process.link.make_way(first, last)),
+    };
+    match number {
+        libc::SYS_exit => {
+            thread.end(wait_status(a1));
+            return process.forget_thread(vcpu, thread);
+        }
+        libc::SYS_exit_group => {
+            process.stop_others(wait_status(a1));
+            thread.end(wait_status(a1));
+            // QEMU would wait for the threads that have been stopped, in vain.
+            // SAFETY: ends the process, as the program asked.
+            unsafe { libc::_exit(a1 as i32 & 0xff) };
+        }
+        libc::SYS_execve => follow::exec(process, thread, memory::string(a1, 4096), a2, a3),
+        libc::SYS_execveat => {
+            let path = memory::string(a2, 4096).and_then(|path| follow::path_at(a1, path, a5));
+            follow::exec(process, thread, path, a3, a4);
+        }
+        libc::SYS_clone | libc::SYS_clone3 => process.expect_thread(thread.tid),
+        libc::SYS_rt_sigaction if a2 != 0 => process.install_handler(a1, a2),
+        _ => {}
+    }
+    thread.flush_in_kernel(process);
+    thread.mode.store(KERNEL, Ordering::Release);
+}
+
+pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result: i64) {
+    let process = process();
+    // SAFETY: the vCPU's own thread calls.
+    let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
+        return;
+    };
+    process.leave_kernel(thread);
+    let Call { arguments, cut_off } = std::mem::take(&mut thread.call);
+    if cut_off {
+        if let Err(error) = process.link.reconnect() {
+            crate::die(&format!("the recorder is gone: {error}"));
+        }
+    }
+    let failed = (-4095..0).contains(&result);
+    if failed {
+        return;
+    }
+    let [a1, a2, a3, _] = arguments;
+    match number {
+        libc::SYS_mmap => process.unmapped(result as u64, a2),
+        libc::SYS_munmap => process.unmapped(a1, a2),
+        libc::SYS_mremap => {
+            process.unmapped(a1, a2);
+            process.unmapped(result as u64, a3);
+        }
+        // How long these are, they do not say: look at everything anew.
+        libc::SYS_shmat | libc::SYS_shmdt => process.unmapped(0, ALL),
+        libc::SYS_prctl if a1 == PR_SET_NAME => renamed(process, thread, a2),
+        _ => {}
+    }
+}
+
+fn wait_status(code: u64) -> u32 {
+    (code as u32 & 0xff) << 8
+}
+
+/// The files that a system call closes or replaces, first and last.
+fn closed_files(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u64)> {
+    const CLOSE_RANGE_CLOEXEC: u64 = 4;
+    let (a1, a2) = (a1 & 0xffff_ffff, a2 & 0xffff_ffff);
+    match number {
+        libc::SYS_close => Some((a1, a1)),
+        libc::SYS_dup2 | libc::SYS_dup3 => Some((a2, a2)),
+        libc::SYS_close_range if a3 & CLOSE_RANGE_CLOEXEC == 0 => Some((a1, a2)),
+        _ => None,
+    }
+}
+
+fn renamed(process: &Process, thread: &Thread, name: u64) {
+    if let Some(name) = memory::string(name, 4096) {
+        let mut message = Message::new(Kind::Comm, thread.tid, thread.now());
+        message.ip = process.pid().into();
+        process.send(message, &name[..name.len().min(15)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_closed() {
+        assert_eq!(closed_files(libc::SYS_close, 7, 0, 0), Some((7, 7)));
+        assert_eq!(closed_files(libc::SYS_dup2, 7, 900, 0), Some((900, 900)));
+        assert_eq!(
+            closed_files(libc::SYS_close_range, 3, u64::MAX, 0),
+            Some((3, 0xffff_ffff))
+        );
+        assert_eq!(closed_files(libc::SYS_close_range, 3, u64::MAX, 4), None);
+        assert_eq!(closed_files(libc::SYS_read, 3, 4, 5), None);
+    }
+
+    #[test]
+    fn exit_codes_as_wait_has_them() {
+        assert_eq!([wait_status(3), wait_status(u64::MAX)], [0x300, 0xff00]);
+    }
+}

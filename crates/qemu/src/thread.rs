@@ -1,0 +1,429 @@
+//! One recorded thread: its trace unit, its clock, and where it is.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rtit_unit::Unit;
+
+use crate::block::{Block, Exit, OUT};
+use crate::config::Truth;
+use crate::cpu::{Cpu, State};
+use crate::link::{Kind, Message};
+use crate::process::{process, Process};
+use crate::signals::Interrupted;
+use crate::syscalls::Call;
+use crate::truth::{Path, Steps};
+
+/// `Thread::attention`: switch tracing off and on before the next instruction: code has changed.
+pub(crate) const SWITCH: u32 = 1;
+/// `Thread::attention`: the process ends; do not run on.
+pub(crate) const STOP: u32 = 2;
+
+/// `Thread::mode`: who may touch the thread's state.
+pub(crate) const USER: u32 = 0;
+/// In a system call: whoever changes this to `CLAIMED` may.
+pub(crate) const KERNEL: u32 = 1;
+pub(crate) const CLAIMED: u32 = 2;
+/// Stopped for good.
+pub(crate) const PARKED: u32 = 3;
+
+/// Bytes of packets that a thread holds back, at most: so many, and what `LOOK` instructions more make.
+const HELD: usize = 32 * 1024;
+const LOOK: u64 = 8192;
+/// Bytes from which on a system call sends them.
+const HELD_IN_KERNEL: usize = 4096;
+
+/// The fields that each block needs come first, in one line of the cache.
+#[repr(C, align(64))]
+pub(crate) struct Thread {
+    /// The block that runs, or `OUT`.
+    pub(crate) block: &'static Block,
+    /// Instructions retired before that block, or more: it follows the latest of other threads. Others read it.
+    pub(crate) clock: AtomicU64,
+    pub(crate) attention: AtomicU32,
+    pub(crate) truth: Truth,
+    next_look: u64,
+    path: Path,
+    pub(crate) unit: Unit,
+    pub(crate) mode: AtomicU32,
+    pub(crate) cpu: Cpu,
+    pub(crate) tid: u32,
+    pub(crate) call: Call,
+    /// What the clock owes to other threads.
+    raised: u64,
+    steps: Steps,
+}
+
+impl Thread {
+    pub(crate) fn new(process: &Process, unit: Unit, state: *const State, tid: u32) -> Thread {
+        Thread {
+            block: &OUT,
+            clock: AtomicU64::new(0),
+            attention: AtomicU32::new(0),
+            mode: AtomicU32::new(USER),
+            unit,
+            cpu: Cpu::new(state),
+            tid,
+            call: Call::default(),
+            raised: 0,
+            next_look: LOOK,
+            truth: process.config.truth,
+            path: Path::default(),
+            steps: Steps::default(),
+        }
+    }
+
+    pub(crate) fn continue_path(&mut self, chain: (u64, u64)) {
+        self.path = Path::from_chain(chain);
+    }
+
+    #[inline(always)]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    /// The clock is at least `clock`.
+    pub(crate) fn raise(&mut self, clock: u64) {
+        let was = self.now();
+        let now = was.max(clock);
+        self.raised += now - was;
+        self.clock.store(now, Ordering::Relaxed);
+        self.tick(now);
+    }
+
+    /// The unit's clock follows before each event; what time alone brings can wait until then.
+    #[inline(always)]
+    fn catch_up(&mut self) {
+        self.tick(self.now());
+    }
+
+    #[inline(always)]
+    fn tick(&mut self, clock: u64) {
+        if self.unit.at(clock).is_err() {
+            clock_left_its_range();
+        }
+    }
+
+    /// The block that runs is through, the next instruction is at `next`.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, next: u64) {
+        let block = self.block;
+        self.retire(block.count);
+        if self.truth == Truth::Blocks {
+            self.path.block(block, next != block.next);
+        }
+    }
+
+    /// All but the last `left` instructions of the block that runs retired.
+    fn finish_part(&mut self, count: u32) {
+        let block = self.block;
+        self.retire(count);
+        if self.truth == Truth::Blocks {
+            self.path.part(block, count);
+        }
+    }
+
+    #[inline(always)]
+    fn retire(&mut self, count: u32) {
+        let clock = self.now() + u64::from(count);
+        self.clock.store(clock, Ordering::Relaxed);
+        if clock >= self.next_look {
+            self.look();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self) {
+        self.next_look = self.now() + LOOK;
+        self.catch_up();
+        if self.unit.output().len() >= HELD || self.path.is_long() {
+            self.flush(process());
+        }
+    }
+
+    /// A block starts at `next` after the one that runs, and nothing about it is unusual. False if something is.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, next: &Block) -> bool {
+        let (block, start) = (self.block, next.start);
+        // A block of one instruction inside the last one: that one was broken off there.
+        if next.count == 1 && start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
+        {
+            return false;
+        }
+        if block.exit == Exit::Conditional {
+            let taken = start != block.next;
+            if taken && start != block.target {
+                return false;
+            }
+            self.finish(start);
+            self.catch_up();
+            self.unit.conditional(block.next, block.target, taken);
+            return true;
+        }
+        match block.exit {
+            Exit::Fall => {
+                if start != block.next {
+                    return false;
+                }
+                self.finish(start);
+            }
+            Exit::Jump => {
+                if start != block.target {
+                    return false;
+                }
+                self.finish(start);
+                self.unit.jump(start);
+            }
+            Exit::Call => {
+                if start != block.target {
+                    return false;
+                }
+                self.finish(start);
+                self.unit.call(block.next, start);
+            }
+            Exit::Return => {
+                self.finish(start);
+                self.catch_up();
+                self.unit.ret(start);
+            }
+            Exit::IndirectJump => {
+                self.finish(start);
+                self.catch_up();
+                self.unit.indirect_jump(start);
+            }
+            Exit::IndirectCall => {
+                self.finish(start);
+                self.catch_up();
+                self.unit.indirect_call(block.next, start);
+            }
+            Exit::Repeat if start == block.next => self.finish(start),
+            Exit::Repeat if start == block.last => self.finish_part(block.count - 1),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A block starts at `start` that does not simply follow: begin, resumption, restart, far transfer. False if
+    /// nobody can tell how that came.
+    pub(crate) fn follow_strangely(&mut self, start: u64) -> bool {
+        let block = self.block;
+        if block.exit == Exit::Out {
+            self.resume(start);
+            return true;
+        }
+        if let Some(index) = block.index_of(start) {
+            self.finish_part(index);
+            return true;
+        }
+        if block.exit == Exit::Far {
+            self.finish(start);
+            self.catch_up();
+            self.unit.far(start);
+            return true;
+        }
+        false
+    }
+
+    /// User code goes on, or begins.
+    fn resume(&mut self, start: u64) {
+        let process = process();
+        self.raise(process.clock.latest());
+        if self.attention.load(Ordering::Acquire) & SWITCH != 0 {
+            self.attention.fetch_and(!SWITCH, Ordering::AcqRel);
+            self.unit.switch(None);
+        }
+        self.unit.run(start);
+    }
+
+    /// The block's last instruction called the kernel. The thread is out of user code afterwards.
+    pub(crate) fn enter_kernel(&mut self) {
+        match self.block.exit {
+            Exit::Syscall => {
+                self.finish(0);
+                self.steps.leave(&mut self.path);
+                self.catch_up();
+                self.unit.syscall();
+            }
+            Exit::SoftInt => self.soft_interrupt(),
+            Exit::Out => {}
+            _ => self.lose("a system call came from an instruction that is none"),
+        }
+        self.block = &OUT;
+    }
+
+    fn soft_interrupt(&mut self) {
+        let block = self.block;
+        self.finish_part(block.count - 1);
+        self.steps.leave(&mut self.path);
+        self.catch_up();
+        self.unit.software_interrupt(block.last);
+    }
+
+    /// User code is left for a signal or for good, without an instruction for it.
+    pub(crate) fn interrupt(&mut self, what: Interrupted) {
+        let Interrupted { ip, faulted } = what;
+        let block = self.block;
+        if block.exit == Exit::Out {
+            return;
+        }
+        if block.exit == Exit::SoftInt && ip == block.next {
+            self.soft_interrupt();
+            self.block = &OUT;
+            return;
+        }
+        let inside = block.index_of(ip);
+        let reached = block.may_reach(ip);
+        match inside {
+            // Signals that come from outside arrive between blocks: then a block that leads to itself is through.
+            Some(index) if faulted || !reached => self.finish_part(index),
+            _ if reached => self.complete(ip),
+            _ => {
+                self.lose("a signal arrived where the interrupted instruction is not known");
+                self.block = &OUT;
+                return;
+            }
+        }
+        self.steps.interrupt(ip, faulted, &mut self.path);
+        self.catch_up();
+        self.unit.interrupt(ip);
+        self.block = &OUT;
+    }
+
+    /// The block is through and goes on at `ip`, where no block starts.
+    fn complete(&mut self, ip: u64) {
+        let block = self.block;
+        self.finish(ip);
+        self.catch_up();
+        match block.exit {
+            Exit::Conditional => self
+                .unit
+                .conditional(block.next, block.target, ip != block.next),
+            Exit::Jump => self.unit.jump(ip),
+            Exit::Call => self.unit.call(block.next, ip),
+            Exit::IndirectJump => self.unit.indirect_jump(ip),
+            Exit::IndirectCall => self.unit.indirect_call(block.next, ip),
+            Exit::Return => self.unit.ret(ip),
+            Exit::Far => self.unit.far(ip),
+            _ => {}
+        }
+    }
+
+    /// A call into the vsyscall page, which the kernel carries out.
+    pub(crate) fn enter_vsyscall(&mut self, start: u64) {
+        self.steps.leave(&mut self.path);
+        self.catch_up();
+        self.unit.exception(start);
+        self.block = &OUT;
+    }
+
+    /// Before the instruction at `ip`, in user code.
+    pub(crate) fn switch(&mut self, ip: u64) {
+        self.raise(process().clock.latest());
+        self.unit.switch(Some(ip));
+    }
+
+    /// What happened is not known: an overflow, and a new beginning. The truth is not told either.
+    pub(crate) fn lose(&mut self, why: &str) {
+        let process = process();
+        self.flush(process);
+        self.steps.forget();
+        let now = self.now();
+        let place = format!("{why} (after the block at {:#x})", self.block.start);
+        process.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
+        process.send(self.message(Kind::Packets), &[0x02, 0xf3]);
+        self.unit = process.new_unit();
+        self.tick(now);
+        self.block = &OUT;
+    }
+
+    pub(crate) fn is_out(&self) -> bool {
+        self.block.exit == Exit::Out
+    }
+
+    /// User code is left for good before the instruction at `ip`.
+    pub(crate) fn stop_at(&mut self, ip: u64) {
+        if !self.is_out() {
+            self.steps.interrupt(ip, false, &mut self.path);
+            self.catch_up();
+            self.unit.interrupt(ip);
+            self.block = &OUT;
+        }
+    }
+
+    /// The thread has left generated code, so that QEMU's state of it tells where it is.
+    pub(crate) fn interrupt_where_it_is(&mut self, faulted: bool) {
+        if self.is_out() {
+            return;
+        }
+        match self.cpu.rip() {
+            Some(ip) => self.interrupt(Interrupted { ip, faulted }),
+            None => self.lose("the thread ended where its last instruction is not known"),
+        }
+    }
+
+    /// The thread, which is not in user code, ends.
+    pub(crate) fn end(&mut self, status: u32) {
+        let process = process();
+        self.unit.disable();
+        self.flush(process);
+        if self.truth != Truth::None {
+            let records = self.path.end(self.tid, status);
+            process.send(self.message(Kind::Truth), &records);
+        }
+        let mut message = self.message(Kind::Exit);
+        message.ip = status.into();
+        process.send(message, &[]);
+        process.clock.publish(self.now());
+        if self.tid == process.pid() {
+            process.keep_leader_chain(self.path.chain());
+        }
+    }
+
+    /// The thread, which is not in user code, goes on in another program. Its path so far.
+    pub(crate) fn leave_for_exec(&mut self) -> (u64, u64) {
+        let process = process();
+        self.unit.disable();
+        self.flush(process);
+        process.clock.publish(self.now());
+        self.path.chain()
+    }
+
+    /// Sends what is held back.
+    pub(crate) fn flush(&mut self, process: &Process) {
+        if self.truth != Truth::None {
+            let records = self.path.take(self.tid);
+            if !records.is_empty() {
+                process.send(self.message(Kind::Truth), &records);
+            }
+        }
+        if !self.unit.output().is_empty() {
+            process.send(self.message(Kind::Packets), self.unit.output());
+            self.unit.discard();
+        }
+    }
+
+    pub(crate) fn flush_in_kernel(&mut self, process: &Process) {
+        if self.unit.output().len() >= HELD_IN_KERNEL {
+            self.flush(process);
+        }
+    }
+
+    /// With the process's pid in `ip` and the number of retired instructions in `target`.
+    pub(crate) fn message(&self, kind: Kind) -> Message {
+        let mut message = Message::new(kind, self.tid, self.now());
+        message.ip = u64::from(process().pid());
+        message.target = self.now() - self.raised;
+        message
+    }
+
+    /// The callback at each instruction.
+    pub(crate) fn step(&mut self, step: &'static crate::block::Step) {
+        self.steps.step(step, &mut self.path);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn clock_left_its_range() -> ! {
+    crate::die("the clock of a thread left its range");
+}

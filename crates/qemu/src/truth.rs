@@ -1,0 +1,223 @@
+//! What the thread executed, as records of a truth file.
+//!
+//! Runs are joined up to a few thousand instructions: the hash does not depend on where a path is cut. A joined run
+//! ends where control was transferred, so that the decoded path has a boundary there too.
+
+use rtit_truth::hash;
+
+use crate::block::{Block, Step};
+
+const THREAD: u32 = 1;
+const RUNS: u32 = 2;
+const END: u32 = 4;
+const RUN: usize = 24;
+/// Instructions from which on a run ends at the next transfer.
+const JOINED: u32 = 2048;
+
+/// A thread's chain over everything, and runs that wait to be sent.
+#[derive(Default)]
+pub(crate) struct Path {
+    instructions: u64,
+    hash: u64,
+    start: u64,
+    run_instructions: u32,
+    run_hash: u64,
+    runs: Vec<u8>,
+}
+
+impl Path {
+    /// Goes on from `(instructions, hash)`.
+    pub(crate) fn from_chain(chain: (u64, u64)) -> Path {
+        Path {
+            instructions: chain.0,
+            hash: chain.1,
+            ..Path::default()
+        }
+    }
+
+    /// Instructions and hash so far.
+    pub(crate) fn chain(&mut self) -> (u64, u64) {
+        self.end_run();
+        (self.instructions, self.hash)
+    }
+
+    /// All instructions of a block retired. `transfers`: the next one is not behind it.
+    #[inline(always)]
+    pub(crate) fn block(&mut self, block: &Block, transfers: bool) {
+        self.add(block.start, block.count, block.hash, block.power);
+        if transfers && self.run_instructions >= JOINED {
+            self.end_run();
+        }
+    }
+
+    /// The first `count` instructions of a block retired.
+    pub(crate) fn part(&mut self, block: &Block, count: u32) {
+        self.add(
+            block.start,
+            count,
+            block.hash_of(count),
+            hash::power(count.into()),
+        );
+    }
+
+    fn step(&mut self, step: &Step, transfers: bool) {
+        self.add(step.ip, 1, hash::mix(step.ip), hash::K);
+        if transfers && self.run_instructions >= JOINED {
+            self.end_run();
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, start: u64, count: u32, hash: u64, power: u64) {
+        if self.run_instructions == 0 {
+            self.start = start;
+        }
+        self.run_hash = self.run_hash.wrapping_mul(power).wrapping_add(hash);
+        self.run_instructions += count;
+    }
+
+    fn end_run(&mut self) {
+        if self.run_instructions == 0 {
+            return;
+        }
+        let (count, run_hash) = (self.run_instructions, self.run_hash);
+        self.runs.extend(self.start.to_le_bytes());
+        self.runs.extend(count.to_le_bytes());
+        self.runs.extend([0; 4]);
+        self.runs.extend(run_hash.to_le_bytes());
+        self.hash = hash::combine(self.hash, count.into(), run_hash);
+        self.instructions += u64::from(count);
+        (self.run_instructions, self.run_hash) = (0, 0);
+    }
+
+    /// So much waits that it should be sent.
+    pub(crate) fn is_long(&self) -> bool {
+        self.runs.len() >= 1024 * RUN
+    }
+
+    /// The records of all that waits.
+    pub(crate) fn take(&mut self, tid: u32) -> Vec<u8> {
+        self.end_run();
+        let mut records = Vec::with_capacity(self.runs.len() + 16);
+        for runs in self.runs.chunks(2048 * RUN) {
+            let head = [RUNS, 8 + runs.len() as u32, tid, (runs.len() / RUN) as u32];
+            records.extend(head.iter().flat_map(|word| word.to_le_bytes()));
+            records.extend(runs);
+        }
+        self.runs.clear();
+        records
+    }
+
+    pub(crate) fn thread(tid: u32, pid: u32) -> Vec<u8> {
+        [THREAD, 8, tid, pid]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect()
+    }
+
+    pub(crate) fn end(&mut self, tid: u32, status: u32) -> Vec<u8> {
+        let mut records = self.take(tid);
+        records.extend(
+            [END, 24, tid, status]
+                .iter()
+                .flat_map(|word| word.to_le_bytes()),
+        );
+        records.extend(self.instructions.to_le_bytes());
+        records.extend(self.hash.to_le_bytes());
+        records
+    }
+}
+
+/// The path of a thread from a callback at each instruction, before it executes.
+#[derive(Default)]
+pub(crate) struct Steps {
+    last: Option<&'static Step>,
+}
+
+impl Steps {
+    /// The callback. An instruction that comes twice in a row was restarted, or is an iteration of a REP: it counts
+    /// once, unless it is a branch to itself.
+    pub(crate) fn step(&mut self, step: &'static Step, path: &mut Path) {
+        if let Some(last) = self.last {
+            if last.ip != step.ip || last.branch {
+                retire(last, step.ip, path);
+            }
+        }
+        self.last = Some(step);
+    }
+
+    /// User code is left by the last instruction itself.
+    pub(crate) fn leave(&mut self, path: &mut Path) {
+        if let Some(last) = self.last.take() {
+            retire(last, last.ip, path);
+        }
+    }
+
+    /// User code is left before the instruction at `ip`; `faulted` if that one had been begun.
+    pub(crate) fn interrupt(&mut self, ip: u64, faulted: bool, path: &mut Path) {
+        if let Some(last) = self.last.take() {
+            if last.ip != ip || (last.branch && !faulted) {
+                retire(last, ip, path);
+            }
+        }
+    }
+
+    /// Nobody knows where user code was left.
+    pub(crate) fn forget(&mut self) {
+        self.last = None;
+    }
+}
+
+fn retire(step: &Step, next: u64, path: &mut Path) {
+    if !step.interrupt {
+        path.step(step, step.next != next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loop_block() -> &'static Block {
+        // nop; jmp to the nop
+        Box::leak(Box::new(Block::new(
+            0x1000,
+            &[1, 2],
+            &[0x90, 0xeb, 0xfd],
+            true,
+        )))
+    }
+
+    #[test]
+    fn blocks_and_steps_give_one_chain() {
+        let block = loop_block();
+        let (mut by_block, mut by_step) = (Path::default(), Path::default());
+        let mut steps = Steps::default();
+        for _ in 0..5000 {
+            by_block.block(block, true);
+            block
+                .steps
+                .iter()
+                .for_each(|step| steps.step(step, &mut by_step));
+        }
+        by_block.part(block, 1);
+        steps.step(&block.steps[0], &mut by_step);
+        steps.step(&block.steps[1], &mut by_step);
+        steps.interrupt(0x1001, true, &mut by_step);
+        assert_eq!(by_block.chain(), by_step.chain());
+        assert_eq!(by_block.chain().0, 10_001);
+    }
+
+    #[test]
+    fn what_waits_is_taken_as_records() {
+        let mut path = Path::default();
+        path.block(loop_block(), true);
+        let records = path.take(7);
+        assert_eq!(records.len(), 16 + RUN);
+        assert_eq!(
+            records[..16],
+            [2, 0, 0, 0, 32, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0]
+        );
+        assert!(path.take(7).is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+"""The QEMU back end: a program runs translated in qemu-x86_64, and a plugin there holds one trace
+unit a thread.
+
+The plugin sends what the units write, and the sideband, over a socket as messages: a record as of
+`rtit.capture.events`, then what belongs to it. Every thread has a clock of its own, raised at its
+start and at each return of a system call to the latest that any thread has published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rtit.capture.options import PtOptions
+from rtit.capture.ptrace import check_program
+from rtit.capture.qemu_find import Found, find_qemu, resolve
+from rtit.capture.qemu_sink import Message, Sink
+from rtit.capture.recorder import Totals
+from rtit.capture.session import Recording, exit_code_of, find_program, output_file
+from rtit.errors import RecordError, UsageError
+from rtit.perfdata import TimeConversion, Writer
+from rtit.registers import FULL
+from rtit.unit import TimeModel
+
+_STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
+"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
+
+__all__ = ["Found", "QemuSession", "find_qemu", "start_qemu"]
+
+_MESSAGE = 1 << 18
+_START_SECONDS = 30.0
+# What the trace unit in the plugin does not do: event tracing.
+_UNSUPPORTED = 1 << 31
+
+
+def start_qemu(
+    argv: Sequence[str],
+    *,
+    output: Path | str = "perf.data",
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    truth: Path | str | None = None,
+    truth_by_instruction: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    found: Found | None = None,
+) -> QemuSession:
+    """Start a program under QEMU and return the recording under way.
+
+    `event` is spelled as perf spells it; `truth` names a file for what was executed, as the blocks
+    tell it, or with `truth_by_instruction` as a callback of its own at each instruction does, which
+    is slow. An existing output file becomes `output.old`. Raises UsageError for what this back end
+    cannot do, RecordError if the program cannot be started (exit codes 125, 126, 127).
+    """
+    options = PtOptions.parse(event, profile=FULL)
+    if options.rtit_ctl & _UNSUPPORTED:
+        raise UsageError("event tracing (the term event) needs the ptrace back end")
+    if filters:
+        raise UsageError("address filters need the ptrace back end")
+    if found is None:
+        answer = find_qemu()
+        if isinstance(answer, str):
+            raise RecordError(answer)
+        found = answer
+    environment = dict(os.environ if env is None else env)
+    check_program(argv, env=environment, cwd=cwd)
+    program, arguments, name = resolve(find_program(argv[0], environment), argv, cwd)
+    path = Path(output)
+    with output_file(path):
+        sink = Sink(_writer(path, options, argv, found), truth)
+        mode = "none" if truth is None else "instructions" if truth_by_instruction else "blocks"
+        session = QemuSession(sink, path)
+        try:
+            session._launch(found, f"ctl={options.rtit_ctl}\ntruth={mode}\n", program,
+                            arguments, name, environment, cwd)  # fmt: skip
+        except BaseException:
+            session._abandon()
+            raise
+    return session
+
+
+def _writer(path: Path, options: PtOptions, argv: Sequence[str], found: Found) -> Writer:
+    model = TimeModel()
+    return Writer(
+        path,
+        config=options.config,
+        cpuid=FULL.cpuid_text,
+        cmdline=["rtit", "record", *argv],
+        time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),
+        tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
+        max_nonturbo_ratio=model.max_non_turbo_ratio,
+        facts={
+            "profile": FULL.name,
+            "time": "modelled: 1 ns a retired instruction, a clock a thread",
+            "event": str(options),
+            "backend": f"qemu-user {found.version}",
+        },
+    )
+
+
+def _environment(env: Mapping[str, str], folder: str, program: str, name: str) -> dict[str, str]:
+    hidden = {
+        f"RTIT_GUEST_{key}" if key.startswith(_STEERING) else key: value
+        for key, value in env.items()
+    }
+    return hidden | {
+        "RTIT_QEMU_FOLDER": folder,
+        "RTIT_QEMU_PROGRAM": os.path.realpath(program),
+        "RTIT_QEMU_COMM": os.fsdecode(os.fsencode(name)[:15]),
+        "RTIT_QEMU_UNBLOCK": "1",
+        "LD_PRELOAD": f"{folder}/plugin.so",
+    }
+
+
+class QemuSession:
+    """Drives one recording as `rtit.capture.session.Session` does: a context manager; `step` until
+    it returns False, then `finish`.
+    """
+
+    def __init__(self, sink: Sink, path: Path) -> None:
+        self._sink = sink
+        self._path = path
+        self._folder = tempfile.TemporaryDirectory(prefix="rtit-", dir=_short_folder())
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._selector = selectors.DefaultSelector()
+        self._connections: list[socket.socket] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    @property
+    def totals(self) -> Totals:
+        """What has been recorded so far; `clock` is the number of retired instructions."""
+        return self._sink.totals
+
+    @property
+    def pid(self) -> int:
+        """The first process."""
+        return self._process.pid if self._process is not None else 0
+
+    def step(self, timeout: float) -> bool:
+        """Take what the plugin has sent, waiting `timeout` seconds at most. False when everything
+        has ended.
+        """
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            if key.fileobj is self._listener:
+                self._accept()
+            elif isinstance(key.fileobj, socket.socket):
+                self._receive(key.fileobj, 64)
+        if self._connections or ready or self._process is None:
+            return True
+        return self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the program and everything it started; `step` then comes to its end."""
+        self._killed = True
+        self._sink.totals.killed = True
+        # Who has not connected yet cannot any more, and ends.
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._listener)
+        self._listener.close()
+        for pid in self._sink.pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
+
+    def finish(self) -> Recording:
+        """Close the file and say what is in it."""
+        totals = self._sink.totals
+        status = self._process.wait() if self._process is not None else 0
+        totals.status = -status if status < 0 else status << 8
+        self._close()
+        return Recording(
+            path=self._path,
+            exit_code=exit_code_of(totals.status),
+            instructions=totals.clock,
+            threads=totals.threads,
+            pt_bytes=totals.pt_bytes,
+            warnings=tuple(totals.warnings),
+        )
+
+    def __enter__(self) -> QemuSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._close()
+        else:
+            self._abandon()
+
+    def _launch(
+        self,
+        found: Found,
+        settings: str,
+        program: str,
+        arguments: list[str],
+        name: str,
+        env: Mapping[str, str],
+        cwd: Path | str | None,
+    ) -> None:
+        folder = Path(self._folder.name)
+        (folder / "plugin.so").symlink_to(found.plugin.resolve())
+        (folder / "settings").write_text(settings)
+        (folder / "clock").write_bytes(bytes(4096))
+        self._listener.bind(str(folder / "socket"))
+        self._listener.listen(256)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        path = program if not program.startswith("-") else f"./{program}"
+        command = [str(found.qemu), "-plugin", str(folder / "plugin.so"), "-0", arguments[0], path]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *arguments[1:]],
+                env=_environment(env, str(folder), str(Path(cwd or ".") / program), name),
+                cwd=cwd,
+                close_fds=False,
+            )
+        except OSError as error:
+            raise RecordError(f"{found.qemu}: {error.strerror}") from error
+        limit = time.monotonic() + _START_SECONDS
+        while not self._sink.pids:
+            if not self.step(0.05):
+                raise RecordError(f"{found.qemu} ended before the program began")
+            if time.monotonic() > limit:
+                raise RecordError(f"{found.qemu} did not load the plugin")
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        # Its process may have sent messages on another connection before it ran a new program.
+        for each in list(self._connections):
+            self._receive(each, None)
+        connection.setblocking(False)
+        self._connections.append(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _receive(self, connection: socket.socket, limit: int | None) -> None:
+        taken = 0
+        while limit is None or taken < limit:
+            try:
+                message = connection.recv(_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self._selector.unregister(connection)
+                self._connections.remove(connection)
+                connection.close()
+                return
+            taken += 1
+            if message[0] == Message.HELLO:
+                with contextlib.suppress(OSError):
+                    connection.send(b"\1")
+            else:
+                self._sink.feed(message)
+
+    def _abandon(self) -> None:
+        self.kill()
+        # A failing disk must not hide the first error.
+        with contextlib.suppress(RecordError, OSError):
+            while self.step(timeout=1.0):
+                pass
+        with contextlib.suppress(RecordError, OSError):
+            self._close()
+
+    def _close(self) -> None:
+        self._sink.close()
+        self._selector.close()
+        for each in (self._listener, *self._connections):
+            each.close()
+        self._folder.cleanup()
+
+
+def _short_folder() -> str | None:
+    """Where the recording's folder goes: a socket's path is short, and the loader reads blanks and
+    colons in the plugin's path as separators.
+    """
+    folder = tempfile.gettempdir()
+    fits = len(folder) < 60 and not set(folder) & set(" :,;")
+    return None if fits else "/tmp"

@@ -1,0 +1,151 @@
+"""What the QEMU plugin says, on its way to perf.data and to the truth file."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from rtit.capture.build_ids import BuildIds
+from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.recorder import Totals
+from rtit.errors import RecordError
+from rtit.perfdata import Writer
+from rtit.unit import TimeModel
+
+_TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
+_TRUTH_COMPLETE = struct.pack("<II", 5, 0)
+_MORE = 1
+
+
+class Message(IntEnum):
+    """Kinds of messages that are no capture events."""
+
+    HELLO = 40
+    PACKETS = 41
+    TRUTH = 42
+
+
+@dataclass(slots=True)
+class _Thread:
+    pid: int
+    pending: bytearray
+    retired: int = 0
+    """By the program that runs now; `before`: by those before exec."""
+    before: int = 0
+
+
+class Sink:
+    """Writes what the plugin says to perf.data and to the truth file."""
+
+    def __init__(self, writer: Writer, truth: Path | str | None) -> None:
+        self.totals = Totals()
+        self.pids: set[int] = set()
+        self._writer = writer
+        self._model = TimeModel()
+        self._threads: dict[int, _Thread] = {}
+        self._latest = 0
+        self._ended = 0
+        self._build_ids = BuildIds()
+        self._truth: BinaryIO | None = None
+        if truth is not None:
+            try:
+                self._truth = Path(truth).open("wb", buffering=0)  # noqa: SIM115 - open until the end
+            except OSError as error:
+                raise RecordError(f"{truth}: {error.strerror}") from error
+            self._put_truth(_TRUTH_HEADER)
+
+    def feed(self, message: bytes) -> None:
+        """Take one message."""
+        if len(message) < RECORD.size:
+            raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
+        kind, flags, _, tid, ip, target, clock, extra = RECORD.unpack_from(message)
+        blob = memoryview(message)[RECORD.size :]
+        self._latest = max(self._latest, clock)
+        now = self._model.tsc(clock)
+        writer = self._writer
+        if kind == Message.PACKETS:
+            self._packets(tid, bytes(blob), bool(flags & _MORE), now, target)
+        elif kind == Message.TRUTH:
+            self._put_truth(blob)
+        elif kind == Kind.MMAP:
+            mapping = parse_mmap(bytes(blob))
+            self._build_ids.saw(mapping.path)
+            writer.mmap2(extra, tid, now, ip, target, *mapping)
+        elif kind == Kind.CODE:
+            writer.text_poke(extra, tid, now, ip, bytes(blob))
+        elif kind == Kind.COMM:
+            name = bytes(blob).decode(errors="surrogateescape")
+            writer.comm(ip, tid, now, name, by_exec=bool(flags & 1))
+        elif kind == Kind.THREAD:
+            self._begin(tid, ip, target, extra, now)
+        elif kind == Kind.EXIT:
+            self._retired(tid, target)
+            self._end(tid, now)
+        elif kind == Kind.WARNING:
+            text = bytes(blob).decode(errors="replace")
+            self.totals.warnings.append(f"thread {tid}: {text}")
+        elif kind == Kind.EXEC:
+            self.pids.add(ip)
+
+    def close(self) -> None:
+        """End what has not said that it ends, and the files. Again is harmless."""
+        lost = len(self._threads)
+        for tid in list(self._threads):
+            self._end(tid, self._model.tsc(self._latest))
+        if lost:
+            self.totals.warnings.append(
+                f"{lost} threads were killed: the last instructions of each are missing"
+            )
+        if self._truth is not None:
+            if not lost:
+                self._put_truth(_TRUTH_COMPLETE)
+            self._truth.close()
+            self._truth = None
+        self._writer.close(build_ids=self._build_ids.known())
+
+    def _packets(self, tid: int, data: bytes, more: bool, now: int, retired: int) -> None:
+        thread = self._threads.get(tid)
+        if thread is None:
+            raise RecordError(
+                f"the plugin sent packets of thread {tid}, which it had not announced"
+            )
+        thread.pending += data
+        if more:
+            return
+        self._writer.auxtrace(tid, thread.pid, thread.pending, None, now)
+        self.totals.pt_bytes += len(thread.pending)
+        thread.pending = bytearray()
+        self._retired(tid, retired)
+
+    def _retired(self, tid: int, count: int) -> None:
+        thread = self._threads.get(tid)
+        if thread is not None:
+            self.totals.clock += count - thread.retired
+            thread.retired = count
+
+    def _begin(self, tid: int, pid: int, parent: int, parent_pid: int, now: int) -> None:
+        self.pids.add(pid)
+        old = self._threads.get(tid)
+        if old is not None:  # it runs another program now
+            old.retired = 0
+            return
+        self._threads[tid] = _Thread(pid, bytearray())
+        self.totals.threads += 1
+        if parent:
+            self._writer.fork(pid, parent_pid, tid, parent, now)
+        self._writer.itrace_start(pid, tid, now)
+
+    def _end(self, tid: int, now: int) -> None:
+        thread = self._threads.pop(tid, None)
+        if thread is not None:
+            self._writer.exit(thread.pid, thread.pid, tid, tid, now)
+
+    def _put_truth(self, data: bytes | memoryview) -> None:
+        if self._truth is not None:
+            try:
+                self._truth.write(data)
+            except OSError as error:
+                raise RecordError(f"the truth cannot be written: {error.strerror}") from error

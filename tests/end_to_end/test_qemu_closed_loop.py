@@ -1,0 +1,186 @@
+"""A program under QEMU: what the plugin's units wrote decodes to what was executed.
+
+The truth is that of a callback at each instruction, which knows nothing of blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from programs.build import PROGRAMS
+from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.session import Recording
+from rtit.cli.main import main
+
+ProgramBuilder = Callable[[str], Path]
+
+# QEMU itself does not run it: far transfers in user mode.
+LACKING = {"far"}
+ENDING = [name for name, program in PROGRAMS.items() if program.ends and name not in LACKING]
+
+
+@pytest.fixture(scope="module")
+def qemu() -> Found:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+class Recorder:
+    """Records into one folder and verifies."""
+
+    def __init__(self, found: Found, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.found = found
+        self.data = folder / "perf.data"
+        self.truth = folder / "truth"
+        self.capsys = capsys
+
+    def __call__(
+        self, argv: Sequence[object], *, by_instruction: bool = True, event: str = "intel_pt//u"
+    ) -> Recording:
+        session = start_qemu(
+            [str(each) for each in argv],
+            output=self.data,
+            truth=self.truth,
+            truth_by_instruction=by_instruction,
+            event=event,
+            found=self.found,
+        )
+        with session:
+            while session.step(0.2):
+                pass
+            return session.finish()
+
+    def verified(self) -> int:
+        """Run `rtit verify`; the number of instructions that it compared."""
+        code = main(["verify", str(self.data), "--truth", str(self.truth)])
+        printed = self.capsys.readouterr().out
+        assert code == 0, printed
+        return int(printed.splitlines()[-1].split()[1].replace(",", ""))
+
+
+@pytest.fixture
+def record(qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Recorder:
+    return Recorder(qemu, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_programs(name: str, program: ProgramBuilder, record: Recorder) -> None:
+    wanted = PROGRAMS[name]
+    recording = record([program(name), *wanted.arguments])
+    if recording.exit_code in wanted.may_exit:
+        pytest.skip("this machine cannot show the situation")
+    status = wanted.status if wanted.status >= 0 else 128 - wanted.status
+    assert (recording.exit_code, recording.warnings) == (status, ())
+    assert record.verified() == recording.instructions > 40
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["/bin/true"],
+        ["/bin/ls", "-l", "/"],
+        ["/bin/sh", "-c", "echo one two | cat | tr o 0; exit 3"],
+    ],
+)
+@pytest.mark.parametrize("by_instruction", [True, False])
+def test_system_programs(argv: list[str], by_instruction: bool, record: Recorder) -> None:
+    recording = record(argv, by_instruction=by_instruction)
+    assert recording.exit_code == (3 if "-c" in argv else 0)
+    assert record.verified() == recording.instructions > 50_000
+
+
+EVENTS = [
+    "intel_pt/cyc,cyc_thresh=5/u",
+    "intel_pt/tsc=0,mtc=0/u",
+    "intel_pt/cyc,mtc_period=0,psb_period=0,noretcomp/u",
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_settings(event: str, program: ProgramBuilder, record: Recorder) -> None:
+    recording = record([program("signal_nested")], event=event)
+    assert record.verified() == recording.instructions
+
+
+def test_a_script_and_its_children(record: Recorder, tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.write_text("#!/bin/sh\necho inner $1 > result\n")
+    outer = tmp_path / "outer"
+    outer.write_text(f"#!/bin/sh -e\ncd {tmp_path}\n./inner a &\nwait\nexec ./inner b\n")
+    for each in (inner, outer):
+        each.chmod(0o755)
+    recording = record([outer])
+    assert (recording.exit_code, recording.threads) == (0, 2)
+    assert (tmp_path / "result").read_text() == "inner b\n"
+    assert record.verified() == recording.instructions
+
+
+def test_the_loaders_variables_reach_the_guest_alone(
+    record: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The dynamic loader of QEMU would fail over the second.
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere,either")
+    monkeypatch.setenv("LD_PRELOAD", "/nowhere.so")
+    result = tmp_path / "result"
+    record(["/bin/sh", "-c", f"/usr/bin/env > {result}"])
+    names = dict(line.split("=", 1) for line in result.read_text().splitlines() if "=" in line)
+    assert names["LD_LIBRARY_PATH"] == "/nowhere,either"
+    assert names["LD_PRELOAD"] == "/nowhere.so"
+    assert not [name for name in names if name.startswith(("RTIT_QEMU_F", "RTIT_GUEST"))]
+
+
+def test_a_program_that_closes_every_file(record: Recorder) -> None:
+    code = "import os; os.closerange(3, 4096); os.execv('/bin/true', ['true'])"
+    recording = record([os.path.realpath(sys.executable), "-I", "-S", "-c", code],
+                       by_instruction=False)  # fmt: skip
+    assert (recording.exit_code, recording.warnings) == (0, ())
+    assert record.verified() == recording.instructions
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_that_is_killed(
+    number: signal.Signals, qemu: Found, program: ProgramBuilder, record: Recorder
+) -> None:
+    argv = [str(program("endless"))]
+    session = start_qemu(argv, output=record.data, truth=record.truth, found=qemu)
+    with session:
+        while session.totals.pt_bytes < 100_000:
+            assert session.step(0.2)
+        session.signal(number)
+        while session.step(0.2):
+            pass
+        recording = session.finish()
+    assert recording.exit_code == 128 + number
+    # Nobody can say more when it is killed; otherwise nothing is missing.
+    assert bool(recording.warnings) == (number == signal.SIGKILL)
+    assert record.verified() > 100_000
+
+
+def test_threads_that_run_when_the_process_ends(record: Recorder, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or pytest.skip("no C compiler")
+    source = tmp_path / "busy.c"
+    source.write_text(
+        "#include <pthread.h>\n#include <unistd.h>\n"
+        "static volatile long n[3];\n"
+        # The conditional branch: PT does not count the rounds of a loop that has none.
+        "static void *run(void *p) { volatile long *n = p; for (;;) if (++*n % 7 == 0) *n += 2; }\n"
+        "int main(int c, char **v) { pthread_t t;\n"
+        " for (int i = 0; i < 3; i++) pthread_create(&t, 0, run, (void *)&n[i]);\n"
+        " while (!n[0] || !n[1] || !n[2]) usleep(1000);\n"
+        " if (c > 1) *(volatile int *)8 = 1;\n (void)v; _exit(7); }\n"
+    )
+    busy = tmp_path / "busy"
+    assert os.spawnl(os.P_WAIT, compiler, "gcc", "-O1", "-pthread", "-o", busy, source) == 0
+    for arguments, code in (([], 7), (["crash"], 139)):
+        recording = record([busy, *arguments], by_instruction=False)
+        assert (recording.exit_code, recording.threads, recording.warnings) == (code, 4, ())
+        assert record.verified() == recording.instructions

@@ -1,0 +1,93 @@
+"""Which QEMU is taken, and why not, in one sentence."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.qemu_find import find_qemu, resolve
+from rtit.errors import RecordError
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "plugin.so"
+    path.touch()
+    monkeypatch.setenv("RTIT_QEMU_PLUGIN", str(path))
+    return path
+
+
+def test_no_qemu_names_the_package(plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RTIT_QEMU", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = find_qemu()
+    assert isinstance(answer, str)
+    assert "not installed" in answer
+    assert "qemu-user" in answer
+
+
+def test_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTIT_QEMU", "/bin/true")
+    monkeypatch.setenv("RTIT_QEMU_PLUGIN", "/nowhere/plugin.so")
+    answer = find_qemu()
+    assert isinstance(answer, str)
+    assert "plugin" in answer
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("echo something else", "is no QEMU"),
+        (
+            "[ $1 = --version ] && echo qemu-x86_64 version 11.1 || echo no -plugin >&2",
+            "no -plugin",
+        ),
+        ("[ $1 = --version ] && echo qemu-x86_64 version 11.1", "it says nothing"),
+    ],
+)
+def test_a_qemu_that_refuses(
+    text: str, reason: str, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RTIT_QEMU", str(script(tmp_path / "qemu", f"#!/bin/sh\n{text}\n")))
+    answer = find_qemu()
+    assert isinstance(answer, str)
+    assert reason in answer
+
+
+def test_a_script_runs_its_interpreter(tmp_path: Path) -> None:
+    path = str(script(tmp_path / "tool", "#! /bin/sh  -e -x \n"))
+    found = resolve(path, ["tool", "one", "two"], None)
+    assert found == ("/bin/sh", ["/bin/sh", "-e -x", path, "one", "two"], "tool")
+
+
+def test_a_script_in_another_folder(tmp_path: Path) -> None:
+    script(tmp_path / "tool", "#!/bin/sh")
+    assert resolve("./tool", ["./tool"], tmp_path) == ("/bin/sh", ["/bin/sh", "./tool"], "tool")
+
+
+def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    path.write_bytes(b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHI", 2, 3, 1) + bytes(60))
+    with pytest.raises(RecordError, match="64-bit") as error:
+        resolve(os.fspath(path), ["old"], None)
+    assert error.value.exit_code == 126
+
+
+def test_what_is_no_program(tmp_path: Path) -> None:
+    path = script(tmp_path / "text", "hello\n")
+    with pytest.raises(RecordError, match="no program") as error:
+        resolve(os.fspath(path), ["text"], None)
+    assert error.value.exit_code == 126
+    loop = tmp_path / "loop"
+    script(loop, f"#!{loop}\n")
+    with pytest.raises(RecordError, match="no program"):
+        resolve(os.fspath(loop), ["loop"], None)
