@@ -16,12 +16,25 @@ def markdown(result: dict[str, Any]) -> str:
     if result["recording"]:
         lines += ["", "## Recording (wall time)", ""]
         lines += table(
-            ["program", "instructions", "native ms", "recorded s", "instructions/s", "slowdown"],
+            [
+                "program",
+                "back end",
+                "instructions",
+                "PT B/1000",
+                "native ms",
+                "plain QEMU s",
+                "recorded s",
+                "instructions/s",
+                "slowdown",
+            ],
             [
                 [
                     row["what"],
+                    row["backend"],
                     f"{row['instructions']:,}",
+                    f"{1000 * row['bytes'] / row['instructions']:.1f}",
                     f"{1000 * row['native_seconds']:.2f}",
+                    f"{row['qemu_seconds']:.2f}" if row["qemu_seconds"] else "",
                     f"{row['seconds']:.2f}",
                     f"{row['instructions_per_second']:,.0f}",
                     f"{row['slowdown']:,.0f}x",

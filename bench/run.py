@@ -32,6 +32,28 @@ def workload() -> Path:
     )
 
 
+def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """Real programs under QEMU; nothing where no QEMU fits."""
+    import recording
+    from rtit.capture.qemu import find_qemu
+
+    found = find_qemu()
+    if isinstance(found, str):
+        return []
+    text = folder / "text"
+    text.write_bytes(b"".join(b"line %d of a file to compress\n" % (i * i) for i in range(30_000)))
+    commands: dict[str, list[str | Path]] = {
+        "ls -l /usr/bin": ["/bin/ls", "-l", "/usr/bin"],
+        "gzip of 1 MB": ["/bin/gzip", "-kf", text],
+        "sort of 1 MB": ["/usr/bin/sort", "--parallel=2", "-o", "/dev/null", text],
+    }
+    output = folder / "qemu.data"
+    return [
+        recording.recording(what, command, output, repetitions, str(found.qemu))
+        for what, command in commands.items()
+    ]
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import clock
     import decoding
@@ -55,6 +77,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for what, command in commands.items():
                 row = recording.recording(what, command, data, arguments.repetitions)
                 result["recording"].append(row)
+            result["recording"] += under_qemu(Path(folder), arguments.repetitions)
+            recording.record([program, str(arguments.times)], data)
         else:
             recording.record([program, str(arguments.times)], data)
         if arguments.only != "recording":

@@ -77,7 +77,7 @@ def listed(path: Path) -> list[int]:
     return [int(line[-16:], 16) for line in lines if re.fullmatch(r"(\? )?[0-9a-f]{16}", line)]
 
 
-@pytest.mark.spec("DEC-003", "DEC-005", "PGE-006", "PGD-007", "PGD-008", "PGD-009", "FUP-005")
+@pytest.mark.spec("DEC-003", "PGE-006", "PGD-007", "PGD-009", "FUP-005")
 @pytest.mark.parametrize("name", names())
 def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]]) -> None:
     folder = traces / "libipt-cases"

@@ -50,7 +50,7 @@ def all_ips(flow: Any) -> list[int]:
     return list(ips)
 
 
-@pytest.mark.spec("DEC-002", "RET-005", "PSB-011", "PSB-016", "PGD-005", "TNT-011")
+@pytest.mark.spec("DEC-002", "PSB-011", "PSB-016", "TNT-011")
 @pytest.mark.parametrize(
     ("trace", "elf"),
     [
@@ -72,7 +72,7 @@ def test_perf_traces_of_static_programs(trace: str, elf: str, traces: Path) -> N
     assert ips == expected
 
 
-@pytest.mark.spec("DEC-016", "CYC-008", "TIME-003", "TIME-009")
+@pytest.mark.spec("DEC-016")
 def test_cyc_mtc_trace_of_hello(traces: Path) -> None:
     folder = traces / "dynamorio"
     stream = (folder / "pt.bin").read_bytes()

@@ -449,7 +449,10 @@ def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
 @given(all_settings())
 def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
-    total = sum(int(str(p.fields["cycles"])) for p in stream if p.name == "CYC")
+    cycles = [int(str(p.fields["cycles"])) for p in stream if p.name == "CYC"]
+    total = sum(cycles)
+    # A second CYC in the same cycle would say 0; the first of a trace may.
+    assert cycles.count(0) <= len(run.active)
     if not chosen.ctl["CYCEn"]:
         assert total == 0
     elif chosen.ctl["CycThresh"] == 0:
@@ -458,7 +461,7 @@ def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
         assert 0 <= sum(run.active) - total < chosen.gap * max(1, len(run.active))
 
 
-@pytest.mark.spec("MSRSTS-016", "PSB-015")
+@pytest.mark.spec("MSRSTS-016", "MSRSTS-017", "PSB-015")
 @settings(max_examples=40, deadline=None)
 @given(all_settings())
 def test_packet_byte_count(chosen: Settings) -> None:
@@ -468,9 +471,15 @@ def test_packet_byte_count(chosen: Settings) -> None:
     # At least one PSB for each period that was passed before the last event, whatever the delay.
     psbs = sum(packet.name == "PSB" for packet in stream)
     assert psbs >= len(out) // (2048 + chosen.parameters.psb_delay + 200)
+    # While TraceEn is 0 it stands still, whatever the program does.
+    for _ in range(20):
+        run.clock += 100
+        run.cpu.at(run.clock)
+        run.execute(*run.program[run.ip])
+    assert STATUS.decode(run.cpu.rdmsr(Msr.STATUS)).PacketByteCnt == count
 
 
-@pytest.mark.spec("TRCEN-003", "OSR-002", "MSRSTS-017")
+@pytest.mark.spec("TRCEN-003")
 @settings(max_examples=20, deadline=None)
 @given(all_settings())
 def test_memory_holds_the_stream(chosen: Settings) -> None:

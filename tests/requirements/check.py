@@ -1,8 +1,8 @@
 """The project's list of the chapter's requirements: each is tested, or listed as open.
 
 `ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers
-yet. A test claims one with `@pytest.mark.spec("ID")`. The marks are read from the source, so that
-a skipped test still counts as what it is.
+yet. A test claims one with `@pytest.mark.spec("ID")`, a scenario with a line `spec ID...`. Both are
+read from the source, so that a skipped test still counts as what it is.
 
 Run as a script it prints the table by area; with `--write-open` it brings open.txt up to date.
 """
@@ -41,6 +41,13 @@ def claimed() -> dict[str, list[str]]:
                     if isinstance(argument, ast.Constant):
                         place = f"{path.relative_to(TESTS)}:{node.lineno}"  # type: ignore[attr-defined]
                         places.setdefault(str(argument.value), []).append(place)
+    for path in sorted(TESTS.rglob("*.scenario")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            words = line.split("#")[0].split()
+            if words[:1] == ["spec"]:
+                for identifier in words[1:]:
+                    place = f"{path.relative_to(TESTS)}:{number}"
+                    places.setdefault(identifier, []).append(place)
     return places
 
 

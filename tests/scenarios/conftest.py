@@ -3,14 +3,17 @@ line must give.
 
 A file has comments (`#`), settings, and events. An indented line is a packet that the event above
 it produces; an event without indented lines produces none. `...` stands for any packets to the end
-of that event, `#GP` for a fault, and `= 04 2d 08 13` for exact bytes. IPs are full addresses: they
-are reconstructed here by Table 33-18, without the unit's help.
+of that event, `#GP` and `#UD` for faults, and `= 04 2d 08 13` for exact bytes. IPs are full
+addresses: they are reconstructed here by Table 33-18, without the unit's help.
+
+`shutdown` stands for the shutdown state that an event ends in, after its packets.
 
 Settings: `spec ID...`, `profile NAME key=value...`, `parameters key=value...`, `arch key=value...`,
 `time key=value...`, `ctl Field Field=value...` (what `enable` writes, with TraceEn), `fabric`
-(collect the bytes from the transport). Events: `enable IP`, `disable [IP]`, `write MSR VALUE`,
-`read MSR Field=value...`, `state field=value...`, and the methods of `Processor` by name with their
-arguments in order.
+(collect the bytes from the transport). Events: `pebs IP TYPE:ID=VALUE... [at_TYPE=CLOCK]`, `enable
+IP`, `disable [IP]`, `write MSR VALUE`, `read MSR Field=value...`, `state field=value...`, `vmcs
+key=value...` (the VMX controls of the VM entries and SMM VM exits from here on; MSR-load areas as
+`CTL:0x2009,STATUS:0`), and the methods of `Processor` by name with their arguments in order.
 """
 
 from __future__ import annotations
@@ -22,21 +25,27 @@ from typing import Any
 
 import pytest
 
-from rtit.errors import GeneralProtection
+from rtit.errors import GeneralProtection, UndefinedOpcode
 from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, MSRS, PROFILES, Msr
 from rtit.unit import Memory, Parameters, Stamps, TimeModel
+from rtit.unit.refusal import Shutdown
+from rtit.unit.vmx_controls import VmxControls
 
 BUFFER = 0x100_0000
 SIZE = 1 << 20
 BITS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
+HINTS = (
+    *("flush", "insert_psb", "insert_cyc", "pad", "mnt", "drop_mtc"),
+    *("begin_overflow", "end_overflow"),
+)
 IP_PACKETS = ("TIP", "TIP.PGE", "TIP.PGD", "FUP")
 
 
 def value(text: str) -> Any:
     if "," in text:
-        return tuple(text.split(","))
+        return tuple(value(part) for part in text.split(","))
     try:
         return int(text, 0)
     except ValueError:
@@ -62,7 +71,8 @@ class Reader:
         if packet.name == "PSB":
             self.last_ip = 0
         if packet.name == "MODE.Exec":
-            return (packet.name, BITS[fields["csl"], fields["csd"]])
+            mode = (packet.name, BITS[fields["csl"], fields["csd"]])
+            return (*mode, "IF") if fields["iflag"] else mode
         if packet.name in IP_PACKETS:
             if fields["ip_bytes"] == 0:
                 return (packet.name,)
@@ -89,7 +99,7 @@ class Scenario:
     def load(cls, path: Path) -> Scenario:
         self = cls(path)
         for number, raw in enumerate(path.read_text().splitlines(), 1):
-            line = raw.split("#")[0] if "#GP" not in raw else raw
+            line = raw if raw.strip() in ("#GP", "#UD") else raw.split("#")[0]
             words = line.split()
             if not words:
                 continue
@@ -126,6 +136,14 @@ def check(where: str, got: tuple[list[tuple[Any, ...]], bytes], expected: list[s
     assert lines == wanted, f"{where}: {raw.hex(' ')}"
 
 
+def vmx_controls(named: dict[str, Any]) -> VmxControls:
+    for key in ("entry_loads", "exit_loads"):
+        if text := named.get(key):
+            pairs = (each.split(":") for each in ((text,) if isinstance(text, str) else text))
+            named[key] = tuple((int(Msr[name]), int(number, 0)) for name, number in pairs)
+    return VmxControls(**named)
+
+
 class Machine:
     def __init__(self, scenario: Scenario) -> None:
         settings = scenario.settings
@@ -133,6 +151,7 @@ class Machine:
         self.ctl = CTL.encode(TraceEn=1, **scenario.ctl)
         self.out = bytearray()
         self.reader = Reader()
+        self.controls = VmxControls()
         memory = Memory(observer=lambda _, data: self.out.extend(data))
         self.cpu = Processor(
             profile=replace(PROFILES[name], **assignments(changes)),
@@ -153,12 +172,17 @@ class Machine:
 
     def event(self, words: list[str]) -> tuple[list[tuple[Any, ...]], bytes]:
         try:
+            shutdown: list[tuple[Any, ...]] = []
             self._do(words)
         except GeneralProtection:
             return [("#GP",)], b""
+        except UndefinedOpcode:
+            return [("#UD",)], b""
+        except Shutdown:
+            shutdown = [("shutdown",)]
         raw = bytes(self.out)
         self.out.clear()
-        return self.reader.read(raw), raw
+        return self.reader.read(raw) + shutdown, raw
 
     def _do(self, words: list[str]) -> None:
         cpu, (name, *rest) = self.cpu, words
@@ -185,9 +209,25 @@ class Machine:
             assert {key: decoded[key] for key in named} == named
         elif name == "state":
             assert {key: getattr(cpu.unit.state, key) for key in named} == named
-        elif name in ("flush", "insert_psb", "insert_cyc"):
-            getattr(cpu.unit, name)()
+        elif name in HINTS:
+            getattr(cpu.unit, name)(*plain)
+        elif name == "pebs":
+            groups: dict[int, list[tuple[int, Any]]] = {}
+            clocks = {int(key[3:]): named.pop(key) for key in list(named) if key[:3] == "at_"}
+            for key in [key for key in named if ":" in key]:
+                kind, number = (int(part, 0) for part in key.split(":"))
+                groups.setdefault(kind, []).append((number, named.pop(key)))
+            (ip,) = plain
+            cpu.pebs(ip, groups, clocks=clocks, **named)
+        elif name == "vmcs":
+            self.controls = vmx_controls(named)
         else:
+            if name in ("vm_entry", "smm_vm_exit", "smm_vm_entry"):
+                named["controls"] = self.controls
+            if name == "vm_entry":
+                wanted = named.pop("returns", None)
+                assert cpu.vm_entry(*plain, **named) == wanted
+                return
             if stamps := {key[:-3]: named.pop(key) for key in list(named) if key.endswith("_at")}:
                 named["stamps"] = Stamps(**stamps)
             getattr(cpu, name)(*plain, **named)

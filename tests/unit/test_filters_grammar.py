@@ -89,7 +89,6 @@ def test_names_that_the_kernel_form_cannot_hold_are_refused(tmp_path: Path) -> N
         parse_filters("filter 0/1", program=path)
 
 
-@pytest.mark.spec("FIP-001", "TSTOP-001")
 def test_the_range_registers_are_inclusive() -> None:
     """[ADDRn_A, ADDRn_B] with both ends: section 33.2.5.3, and ADDRn_CFG 1 and 2."""
     code = Filter("filter", "/program", 0x1200, 0x100)

@@ -239,9 +239,7 @@ def chain(ips: list[int]) -> int:
     return value
 
 
-@pytest.mark.spec(
-    "DEC-003", "DEC-005", "DTIP-002", "RET-003", "RET-005", "TIP-003", "TIP-004", "PGE-006"
-)
+@pytest.mark.spec("DEC-003", "DTIP-002", "RET-005", "TIP-003", "TIP-004", "PGE-006")
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, WORD),

@@ -157,7 +157,7 @@ def test_a_return_is_never_not_taken() -> None:
     assert (ips, errors(flow)) == ([], ["a compressed RET at 0x100f without a matching call"])
 
 
-@pytest.mark.spec("DEC-006")
+@pytest.mark.spec("DEC-006", "OVF-011")
 @pytest.mark.parametrize("between", ["psb", "overflow", "disable"])
 def test_no_return_is_compressed_across(between: str) -> None:
     across = {
@@ -172,7 +172,7 @@ def test_no_return_is_compressed_across(between: str) -> None:
     assert "a compressed RET at 0x100f without a matching call" in errors(flow)
 
 
-@pytest.mark.spec("DTIP-002", "DTIP-001")
+@pytest.mark.spec("DTIP-002")
 def test_deferred_tips_of_table_33_19() -> None:
     code = core.Space()
     for address, data in {
@@ -350,7 +350,6 @@ def test_last_ip_is_zero_after_psb() -> None:
     assert exact(status + stop(0x1023)) == [0x1022]
 
 
-@pytest.mark.spec("DTNT-003")
 def test_a_stream_without_results_stops_at_the_first_conditional() -> None:
     ips, flow = ips_of(psb(0x1005) + full("TIP", 0x1022) + psb(0x1022) + stop(0x1023), no_tnt=True)
     assert ips == [0x1022]

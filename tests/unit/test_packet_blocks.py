@@ -43,7 +43,6 @@ def test_other_packets_leave_the_block_open(raw: Any) -> None:
     assert names(BBP4 + raw + ITEM + "00" * 4)[2] == "BIP"
 
 
-@pytest.mark.spec("TAB15-010")
 @pytest.mark.parametrize(
     ("name", "raw"),
     [

@@ -17,6 +17,11 @@ def test_pt_is_bit_25_of_leaf_7() -> None:
     assert without.cpuid(7).ebx >> 25 & 1 == 0
     assert without.cpuid(0x14) == Leaf()
     assert without.cpuid(0x14, 1) == Leaf()
+    # As a tool reads it: leaf 14H says nothing if that bit is 0.
+    leaves: dict[tuple[int, int], Leaf] = {key: FULL.cpuid(*key) for key in LEAVES}
+    assert Profile.from_cpuid("x", leaves).pt
+    assert not Profile.from_cpuid("x", leaves | {(7, 0): Leaf()}).pt
+    assert Profile.from_cpuid("x", leaves | {(7, 0): Leaf()}).cpuid(0x14) == Leaf()
 
 
 @pytest.mark.spec("CPUID-002")

@@ -113,10 +113,11 @@ def test_addresses_are_canonical(
     width: int, legal: tuple[int, ...], illegal: tuple[int, ...]
 ) -> None:
     profile = replace(FULL, linear_width=width)
-    for value in legal:
-        assert write(Msr.ADDR2_B, value, profile).addr2_b == value
-    for value in illegal:
-        assert "canonical" in write_faults(Msr.ADDR2_B, value, profile)
+    for msr in (msr for msr in Msr if msr.name.startswith("ADDR")):
+        for value in legal:
+            assert write(msr, value, profile).read(msr) == value
+        for value in illegal:
+            assert "canonical" in write_faults(msr, value, profile)
 
 
 @pytest.mark.spec("MSRCR3-001")

@@ -6,7 +6,10 @@ from itertools import product
 
 import pytest
 
-from rtit.unit import Arch, State
+from rtit.packets import packets
+from rtit.processor import Processor
+from rtit.registers import CTL, Msr
+from rtit.unit import Arch, Memory, State
 from rtit.unit.enables import Configuration, context_en, packet_en, trigger_en
 from rtit.unit.filtering import Ranges, cr3_matches
 
@@ -37,6 +40,72 @@ def test_context_en_exhaustive() -> None:
             (not os and cpl == 0) or (not user and cpl > 0) or enclave or (cr3_filter and not same)
         )
         assert context_en(configuration, arch) is not forbidden
+
+
+def names_with(field: str, value: int) -> set[str]:
+    """The packets of one of each event with a bit of IA32_RTIT_CTL at `value`; all may be traced,
+    and CR3 is not the one in IA32_RTIT_CR3_MATCH.
+    """
+    out = bytearray()
+    cpu = Processor(
+        memory=Memory(observer=lambda _, data: out.extend(data)), arch=Arch(cpl=0, cr3=0x5000)
+    )
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    fields = {"OS": 1, "User": 1, "BranchEn": 1, "TraceEn": 1, field: value}
+    cpu.wrmsr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
+    cpu.at(100)
+    cpu.conditional(0x1000, 0x1002, 0x1010, True)
+    cpu.ptwrite(0x1010, 0x1014, 7)
+    cpu.interrupt(0x1014, 0x2000)
+    cpu.mwait(0x2000, 0x2003, 0x20)
+    cpu.wrmsr(Msr.CTL, 0)
+    return {packet.name for packet in packets(bytes(out))}
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        pytest.param("CYCEn", {"CYC"}, marks=pytest.mark.spec("MSRCTL-004")),
+        pytest.param("PwrEvtEn", {"MWAIT", "PWRE"}, marks=pytest.mark.spec("MSRCTL-007")),
+        pytest.param("MTCEn", {"MTC"}, marks=pytest.mark.spec("MSRCTL-014")),
+        pytest.param("TSCEn", {"TSC"}, marks=pytest.mark.spec("MSRCTL-015")),
+        pytest.param("PTWEn", {"PTW"}, marks=pytest.mark.spec("MSRCTL-017")),
+        pytest.param("EventEn", {"CFE"}, marks=pytest.mark.spec("MSRCTL-029")),
+    ],
+)
+def test_bits_that_bring_packets(field: str, names: set[str]) -> None:
+    assert not names_with(field, 0) & names
+    assert names <= names_with(field, 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        pytest.param("DisTNT", {"TNT"}, marks=pytest.mark.spec("MSRCTL-035")),
+        pytest.param("CR3Filter", {"TNT", "FUP", "TIP"}, marks=pytest.mark.spec("MSRCTL-010")),
+    ],
+)
+def test_bits_that_take_packets_away(field: str, names: set[str]) -> None:
+    assert names <= names_with(field, 0)
+    assert not names_with(field, 1) & names
+
+
+@pytest.mark.spec("FCR3-005", "PIP-003")
+@pytest.mark.parametrize("os", [0, 1])
+def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> None:
+    out = bytearray()
+    cpu = Processor(
+        memory=Memory(observer=lambda _, data: out.extend(data)),
+        arch=Arch(cpl=3, cs_l=False, cs_d=True, lma=False, cr3=0x5000),
+    )
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    # bits 11:0 of CR3 do not matter to the filter
+    cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=os, User=1, BranchEn=1, CR3Filter=1), next_ip=1)
+    assert [p.name for p in packets(bytes(out))].count("PIP") == os
+    del out[:]
+    cpu.far(0x1000, 0x2000, cr3=0x5018)
+    assert [p.name for p in packets(bytes(out))] == ["PIP"] * os + ["TIP"]
 
 
 @pytest.mark.spec("FCR3-003")

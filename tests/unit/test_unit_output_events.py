@@ -113,7 +113,12 @@ def test_error_in_mid_trace() -> None:
     assert "reserved" in (cpu.unit.output.state.error or "")
     ctl = cpu.rdmsr(Msr.CTL)
     cpu.wrmsr(Msr.CTL, ctl & ~1)
+    assert status(cpu)["Error"] == 1
     write_table(cpu.unit.output.memory, TABLE, [Entry(REGIONS[0]), Entry(REGIONS[1])])
+    # The cause is gone, but until software clears Error nothing starts.
+    cpu.wrmsr(Msr.CTL, ctl)
+    assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
+    cpu.wrmsr(Msr.CTL, ctl & ~1)
     cpu.wrmsr(Msr.STATUS, 0)
     cpu.wrmsr(Msr.CTL, ctl)
     assert status(cpu)["TriggerEn"] == 1

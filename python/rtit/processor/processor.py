@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rtit.errors import UsageError
+from rtit.processor.instrumentation import Instrumentation
+from rtit.processor.system import SystemEvents
 from rtit.registers import FULL, Leaf, Profile
 from rtit.unit import Arch, Memory, Parameters, Stamps, TimeModel, TraceUnit
-from rtit.unit.arch import CODE_BITS
+from rtit.unit.arch import CODE_BITS, MODE_FIELDS
+from rtit.unit.event_trace import Cfe, Report, page_fault
 from rtit.unit.transfers import AT_ONCE
 
 
-class Processor:
+class Processor(Instrumentation, SystemEvents):
     """One logical processor and its own trace unit: PT state is per logical processor (33.2.8.1).
 
     `memory` receives the trace; `fabric` does when FabricEn is set. Feed events in program order:
@@ -125,23 +129,69 @@ class Processor:
         cs_l, cs_d = CODE_BITS[bits]
         self._transfer(target, None, AT_ONCE, {"cpl": 3, "cs_l": cs_l, "cs_d": cs_d} | changes)
 
-    def interrupt(self, ip: int, handler: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
-        """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0."""
-        self._transfer(handler, ip, stamps, self._kernel() | changes)
+    def iret(self, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
+        """IRET at `ip` to `target`; `changes` say all that it restores."""
+        self._transfer(target, None, stamps, changes, Report(Cfe.IRET), ip)
 
-    def exception(self, ip: int, handler: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
-        """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0."""
-        self._transfer(handler, ip, stamps, self._kernel() | changes)
+    def interrupt(
+        self, ip: int, handler: int, *, vector: int = 0, stamps: Stamps = AT_ONCE, **changes: Any
+    ) -> None:
+        """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0."""
+        report = Report(Cfe.INTR, vector)
+        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
+
+    def exception(
+        self,
+        ip: int,
+        handler: int,
+        *,
+        vector: int = 0,
+        cr2: int | None = None,
+        stamps: Stamps = AT_ONCE,
+        **changes: Any,
+    ) -> None:
+        """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0.
+
+        `cr2`, the linear address, makes it a page fault.
+        """
+        report = Report(Cfe.INTR, vector) if cr2 is None else page_fault(cr2)
+        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
 
     def software_interrupt(
-        self, ip: int, handler: int, *, stamps: Stamps = AT_ONCE, **changes: Any
+        self, ip: int, handler: int, *, vector: int = 0, stamps: Stamps = AT_ONCE, **changes: Any
     ) -> None:
         """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0."""
-        self._transfer(handler, ip, stamps, self._kernel() | changes)
+        report = Report(Cfe.INTR, vector)
+        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
 
-    def init(self, ip: int) -> None:
-        """INIT on the boot processor before the instruction at `ip`; PT goes on."""
-        self.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip)
+    def change_mode(self, ip: int, next_ip: int, **changes: Any) -> None:
+        """STI, CLI, POPF, MOV CR0 or WRMSR at `ip` changes `interrupt_flag`, `lma`, `cs_l`, `cs_d`,
+        `real_mode` or `pae_paging`; UsageError for anything else.
+        """
+        if wrong := changes.keys() - MODE_FIELDS:
+            raise UsageError(f"{min(wrong)} does not change without a branch")
+        self.unit.change_mode(ip, next_ip, replace(self.arch, **changes))
+
+    def init(self, ip: int, *, bsp: bool = True) -> None:
+        """INIT before the instruction at `ip`; PT goes on. A processor that is not the boot
+        processor (`bsp` False) waits for SIPI.
+        """
+        if bsp:
+            self.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
+        else:
+            self.unit.init_wait(ip)
+
+    def sipi(self, vector: int) -> None:
+        """A start-up IPI; see `TraceUnit.sipi`."""
+        self.unit.sipi(vector)
+
+    def user_interrupt(self, ip: int, handler: int, vector: int) -> None:
+        """A user interrupt is delivered to `handler` before the instruction at `ip`."""
+        self.unit.user_interrupt(ip, handler, vector)
+
+    def uiret(self, ip: int, target: int) -> None:
+        """UIRET at `ip` to `target`."""
+        self.unit.uiret(ip, target)
 
     def mov_cr3(self, ip: int, next_ip: int, value: int) -> None:
         """MOV to CR3."""
@@ -156,9 +206,17 @@ class Processor:
         return {"cpl": 0, "v86": False}
 
     def _transfer(
-        self, target: int, event_ip: int | None, stamps: Stamps, changes: dict[str, Any]
+        self,
+        target: int,
+        event_ip: int | None,
+        stamps: Stamps,
+        changes: dict[str, Any],
+        report: Report | None = None,
+        report_ip: int | None = None,
     ) -> None:
         arch = self.arch
         if changes:
             arch = replace(arch, **changes)
-        self.unit.transfer(target, arch, event_ip=event_ip, stamps=stamps)
+        self.unit.transfer(
+            target, arch, event_ip=event_ip, stamps=stamps, report=report, report_ip=report_ip
+        )

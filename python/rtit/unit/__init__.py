@@ -1,8 +1,10 @@
 """The trace unit: from what a processor does to Intel PT packets in memory.
 
 Reading order: `state`, `enables`, `filtering`; then `generator`, `compression`, `timing`, `psb`,
-which make packets; then `control`, `branches`, `transfers`, which decide when; `output`, `topa`,
-`single_range` and `memory`, where they go.
+which make packets; then `control`, `branches`, `transfers`, `overflow`, which decide when;
+`event_trace`, `special_events`, `tsx`, `ptwrite`, `power`, `blocks` and `hints` for what can be
+traced besides; `trace_en`, `vmx`, `stm`, `smm`, `enclave`, `launch`, `xsave` and `lbr` for what the
+system does; `output`, `topa`, `single_range` and `memory`, where they go.
 """
 
 from rtit.unit.arch import Arch
@@ -15,24 +17,29 @@ from rtit.unit.control import (
 from rtit.unit.memory import Memory
 from rtit.unit.output import Output, OutputResult, Scheme
 from rtit.unit.parameters import Parameters
+from rtit.unit.refusal import IllegalEvent, Shutdown
 from rtit.unit.state import State
 from rtit.unit.time_model import TimeModel
 from rtit.unit.transfers import Stamps
 from rtit.unit.unit import TraceUnit
+from rtit.unit.vmx_controls import VmxControls
 
 __all__ = [
     "IA32_PERF_GLOBAL_STATUS",
     "IA32_PERF_GLOBAL_STATUS_RESET",
     "TRACE_TOPA_PMI",
     "Arch",
+    "IllegalEvent",
     "Memory",
     "Output",
     "OutputResult",
     "Parameters",
     "Scheme",
+    "Shutdown",
     "Snapshot",
     "Stamps",
     "State",
     "TimeModel",
     "TraceUnit",
+    "VmxControls",
 ]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from rtit.errors import UsageError
+from rtit.unit.vmx_controls import NO_CONTROLS, VmxControls
 
 MASK32 = 0xFFFF_FFFF
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 
 CODE_BITS = {16: (False, False), 32: (False, True), 64: (True, False)}
 """(CS.L & LMA, CS.D) of code of 16, 32 and 64 bits (Table 33-26)."""
+
+MODE_FIELDS = frozenset(("interrupt_flag", "lma", "cs_l", "cs_d", "real_mode", "pae_paging"))
+"""Fields of `Arch` that an instruction other than a branch or MOV CR3 can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,14 @@ class Arch:
     `cpl` 0 to 3 (in real and virtual-8086 mode `privilege` overrides it); `cs_base` the base of CS,
     0 in 64-bit code; `cr3` as MOV reads it; `pae_paging` tells PAE paging from 32-bit, 4-level and
     5-level paging; `in_tx` inside a transaction; `opted_out_enclave` inside a production enclave,
-    or a debug enclave entered without opt-in. UsageError for what cannot be.
+    or a debug enclave entered without opt-in; `interrupt_flag` RFLAGS.IF;
+    `wait_for_sipi` after INIT on an application processor; `in_enclave` between enclave entry and
+    exit.
+
+    `vmx` is VMX operation; `vmcs` the current VMCS pointer, None without one; `controls` the VMX
+    controls in force in non-root operation; `stm` the pointer of the SMM-transfer VMCS while the
+    dual-monitor treatment of SMIs is active; `in_smm` in system management mode. UsageError for
+    what cannot be.
     """
 
     cpl: int = 3
@@ -34,6 +46,14 @@ class Arch:
     pae_paging: bool = False
     in_tx: bool = False
     opted_out_enclave: bool = False
+    interrupt_flag: bool = True
+    wait_for_sipi: bool = False
+    in_enclave: bool = False
+    vmx: Literal["off", "root", "nonroot"] = "off"
+    vmcs: int | None = None
+    controls: VmxControls = NO_CONTROLS
+    stm: int | None = None
+    in_smm: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.cpl <= 3:
@@ -42,6 +62,8 @@ class Arch:
             raise UsageError("CS.L and CS.D are both set in long mode")
         if self.real_mode and (self.v86 or self.lma):
             raise UsageError("real mode excludes virtual-8086 mode and long mode")
+        if self.vmx not in ("off", "root", "nonroot"):
+            raise UsageError(f"VMX operation is off, root or nonroot, not {self.vmx!r}")
 
     @classmethod
     def user64(cls, *, cpl: int = 3, cr3: int = 0) -> Arch:
@@ -52,7 +74,14 @@ class Arch:
     def reset(cls) -> Arch:
         """After RESET or INIT: real mode at F000:FFF0, base FFFF0000H."""
         return cls(
-            cpl=0, cs_l=False, cs_d=False, lma=False, real_mode=True, cs_base=0xFFFF_0000, cr3=0
+            cpl=0,
+            cs_l=False,
+            cs_d=False,
+            lma=False,
+            real_mode=True,
+            cs_base=0xFFFF_0000,
+            cr3=0,
+            interrupt_flag=False,
         )
 
     @property
@@ -76,6 +105,16 @@ class Arch:
             raise UsageError(f"code of {bits} bits cannot run here")
         cs_l, cs_d = CODE_BITS[bits]
         return replace(self, cs_l=cs_l, cs_d=cs_d)
+
+    @property
+    def shows_vmx(self) -> bool:
+        """True in VMX operation, unless "conceal VMX from PT" hides it (Table 33-52)."""
+        return self.vmx == "root" or self.shows_non_root
+
+    @property
+    def shows_non_root(self) -> bool:
+        """True in VMX non-root operation that is not concealed: NR of PIP (Table 33-24)."""
+        return self.vmx == "nonroot" and not self.controls.conceal_execution
 
     @property
     def linear_base(self) -> int:

@@ -71,9 +71,9 @@ class Branches(Control):
         state = self.state
         if state.plain:
             state.ip = target
-            self._tip(target)
+            self._indirect(target)
         elif self._lands(target):
-            self._tip(state.ip)
+            self._indirect(state.ip)
 
     def indirect_call(self, ip: int, next_ip: int, target: int) -> None:
         """An indirect CALL: TIP."""
@@ -81,10 +81,10 @@ class Branches(Control):
         if state.plain:
             state.ip = target
             state.ret_stack.append(next_ip)
-            self._tip(target)
+            self._indirect(target)
         elif self._lands(target):
             state.ret_stack.append(self.address(next_ip))
-            self._tip(state.ip)
+            self._indirect(state.ip)
 
     def ret(self, ip: int, target: int, operand_size: int | None = None) -> None:
         """A near RET: a taken result if the CALL that it belongs to is known to the decoder, else
@@ -144,7 +144,18 @@ class Branches(Control):
                 generator.flush_tnt(self)
         self.commit()
 
+    def _indirect(self, target: int) -> None:
+        """The TIP of an indirect JMP or CALL, which may be deferred."""
+        if self.defers:
+            generator.defer_tip(self, target)
+        else:
+            generator.flush_tnt(self)
+            timing.eligible(self)
+            generator.tip(self, target)
+        self.commit()
+
     def _tip(self, target: int) -> None:
+        """The TIP of a RET, which forces out what is deferred."""
         generator.flush_tnt(self)
         timing.eligible(self)
         generator.tip(self, target)

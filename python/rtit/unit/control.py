@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rtit.registers import CTL, STATUS, Msr, Profile, RegisterFile, rdmsr, wrmsr
-from rtit.unit import enables, generator, psb, timing
+from rtit.unit import enables, generator, overflow, psb, timing
+from rtit.unit.announce import Reports, announce
 from rtit.unit.compression import NO_LAST_IP, new_ret_stack
 from rtit.unit.core import Core
+from rtit.unit.last_branches import NO_BRANCHES
 from rtit.unit.memory import Memory
 from rtit.unit.output import OK, Output, OutputResult, OutputState
 from rtit.unit.parameters import Parameters
-from rtit.unit.state import State
+from rtit.unit.state import NEVER, State
 from rtit.unit.time_model import TimeModel
 
 IA32_PERF_GLOBAL_STATUS = 0x38E
@@ -34,6 +36,7 @@ class Snapshot:
     state: State
     registers: RegisterFile
     output: OutputState
+    time: TimeModel
 
 
 class Control(Core):
@@ -86,16 +89,35 @@ class Control(Core):
             if value & TRACE_TOPA_PMI:
                 state.global_status_topa_pmi = False
             return
+        self._write_msr(msr, value, ip=ip, next_ip=next_ip)
+
+    def _write_msr(
+        self,
+        msr: int,
+        value: int,
+        *,
+        ip: int | None = None,
+        next_ip: int | None = None,
+        reports: Reports = (),
+        fup: bool = True,
+    ) -> None:
+        """Write a PT MSR by an instruction or by an operation that loads it: the same rules hold.
+
+        `reports` and `fup` (whether `ip` is told) matter for an operation that clears or sets
+        TraceEn.
+        """
+        state = self.state
         self._publish()
         was = self.registers.trace_en
-        wrmsr(self.registers, msr, value, profile=self.profile)
+        vmx = state.arch.vmx != "off"
+        wrmsr(self.registers, msr, value, profile=self.profile, vmx=vmx)
         if msr == Msr.CTL:
             if was and not value & _TRACE_EN:
-                self._disable(state.ip if ip is None else self.address(ip))
+                self._disable(state.ip if ip is None else self.address(ip), reports, fup=fup)
             if next_ip is not None:
                 state.ip = self.address(next_ip)
             if not was and value & _TRACE_EN:
-                self._enable()
+                self._enable(reports)
         elif msr == Msr.STATUS:
             self._take_status()
 
@@ -115,6 +137,8 @@ class Control(Core):
         Packets made so far go out; the end of the trace is not reported.
         """
         self.flush()
+        self.put, self.state.overflow = self.packets.extend, None
+        self.state.overflow_until = NEVER
         self._trigger_off()
         self._output_off()
         if cold or not self.profile.ip_filtering:
@@ -124,6 +148,9 @@ class Control(Core):
             self.state.global_status_topa_pmi = False
         else:
             self.registers.reset_warm(self.profile)
+        state = self.state
+        state.host = state.smram = state.executive = state.acm_trace_en = None
+        state.xss, state.last_branches = 0, NO_BRANCHES
 
     def _publish(self) -> None:
         """Bring the registers that the unit writes up to date."""
@@ -155,14 +182,16 @@ class Control(Core):
     def snapshot(self) -> Snapshot:
         """The unit as it is now, by value."""
         self._publish()
-        return Snapshot(self.state.copy(), self.registers.copy(), self.output.snapshot())
+        return Snapshot(self.state.copy(), self.registers.copy(), self.output.snapshot(), self.time)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Become what the snapshot says; the unit goes on exactly as the one it was taken from."""
         self.registers.restore(snapshot.registers)
         self.output.restore(snapshot.output)
         self.state.assign(snapshot.state)
+        self.time = snapshot.time
         self.packets.clear()
+        self.put = self.packets.extend if self.state.overflow is None else overflow.drop
         self._configure()
 
     # Time
@@ -185,24 +214,10 @@ class Control(Core):
         else:
             self.commit()
 
-    # Hints: what a processor may do at any time
-
     def flush(self) -> None:
         """Send what waits in the TNT buffer, as clearing TraceEn does (33.3.3, 33.4.2.1)."""
         generator.flush_tnt(self)
         self.write()
-
-    def insert_psb(self) -> None:
-        """An extra PSB+ (section 33.4.2.17); nothing happens while TriggerEn is 0."""
-        if self.state.trigger_en:
-            self._insert_psb()
-
-    def insert_cyc(self) -> None:
-        """A stand-alone CYC, if CYCEn and past the threshold (section 33.3.6)."""
-        if self.state.cycle >= self.state.cyc_due:
-            generator.flush_tnt(self)
-            timing.cyc(self)
-            self.commit()
 
     # What the events use
 
@@ -227,6 +242,7 @@ class Control(Core):
         """The TraceStop action (section 33.4.2.9); `steer` has cleared FilterEn."""
         timing.last_cyc(self)
         generator.trace_stop(self)
+        overflow.stopped(self)
         self.state.stopped = True
         self._trigger_off()
 
@@ -234,6 +250,10 @@ class Control(Core):
         """An event is over: write its packets, and a PSB+ if the byte count says so."""
         if self.packets:
             self.write()
+        elif self.state.overflow is not None:
+            if self.state.cycle < self.state.overflow_until:
+                return
+            self._resolve_overflow()
         if self.state.packet_byte_count >= self.configuration.psb_period:
             self._psb_due()
 
@@ -243,6 +263,9 @@ class Control(Core):
         if not data:
             return
         self.packets.clear()
+        if self.bounded and not overflow.has_room(self, len(data)):
+            overflow.begin(self, until=overflow.drained_at(self))
+            return
         result = self.output.write(data)
         self.state.packet_byte_count += len(data)
         if result is not OK:
@@ -250,6 +273,15 @@ class Control(Core):
             self._output_result(result)
         if self.state.packet_byte_count >= self.configuration.psb_period:
             self.state.plain = False
+
+    def _resolve_overflow(self) -> None:
+        """The overflow is over; State.ip is the next instruction."""
+        if self.state.overflow is None:
+            return
+        if overflow.resolve(self):
+            self._put_psb()
+        self.write()
+        self._settle()
 
     def _settle(self) -> None:
         state, configuration = self.state, self.configuration
@@ -262,10 +294,13 @@ class Control(Core):
         self.configuration = enables.configuration_of(self.registers)
         counter = (1 << self.parameters.cyc_counter_bits) - 1
         self.cyc_limit = max(counter, self.configuration.cyc_gap)
+        self.bounded = self.parameters.buffer_bytes > 0
+        self.defers = self.parameters.deferred_tips > 0 and not self.configuration.cyc_en
 
-    def _enable(self) -> None:
+    def _enable(self, reports: Reports = ()) -> None:
         self._configure()
         state, configuration = self.state, self.configuration
+        state.level, state.level_cycle = 0, state.cycle
         depth = 0 if configuration.dis_retc else self.parameters.ret_compression_depth
         state.ret_stack = new_ret_stack(depth)
         # Software may have put another buffer or another thread's registers in place.
@@ -288,7 +323,7 @@ class Control(Core):
             or not self.profile.psb_cyc
         )
         if with_psb and self.parameters.psb_on_enable_order == "after_pge":
-            self._start_packets(stops)
+            self._start_packets(stops, reports)
             self._put_psb()
         else:
             packet_en, state.packet_en = state.packet_en, False
@@ -300,37 +335,47 @@ class Control(Core):
                 timing.timestamp(self)
                 timing.cbr(self)
             state.packet_en = packet_en
-            self._start_packets(stops)
+            self._start_packets(stops, reports)
         self.commit()
 
-    def _start_packets(self, stops: bool) -> None:
+    def _start_packets(self, stops: bool, reports: Reports) -> None:
+        announce(self, reports, before=False, after=self.state.context_en, branch_fup=False)
         if stops:
             self.trace_stop()
         elif self.state.packet_en:
             timing.eligible(self)
             generator.pge(self, self.state.ip)
 
-    def _disable(self, ip: int) -> None:
+    def _disable(self, ip: int, reports: Reports = (), *, fup: bool = True) -> None:
         state = self.state
+        state.level = 0
+        if state.overflow is not None:
+            state.ip = ip
+            self._resolve_overflow()
         if state.trigger_en:
+            was = state.packet_en
             generator.flush_tnt(self)
-            if state.packet_en:
+            if was:
                 timing.eligible(self)
-                generator.fup(self, ip)
+            announce(self, reports, before=state.context_en, after=False, branch_fup=was and fup)
+            if was:
+                if fup:
+                    generator.fup(self, ip)
                 generator.pgd(self, None)
             else:
                 timing.last_cyc(self)
             self._trigger_off()
         self.commit()
         self._output_off()
+        if self.profile.lbr_exclusive:
+            state.last_branches = state.last_branches.cleared()
         if self.parameters.clear_enables_on_disable:
             state.context_en = state.filter_en = False
 
     def _trigger_off(self) -> None:
         state = self.state
         state.trigger_en = state.packet_en = state.plain = False
-        state.tnt = 1
-        state.ret_stack.clear()
+        generator.forget(self)
         timing.stop(self)
 
     def _output_off(self) -> None:
@@ -339,8 +384,6 @@ class Control(Core):
             self.registers.output_base, self.registers.output_mask_ptrs = self.output.msrs()
 
     def _output_result(self, result: OutputResult) -> None:
-        if result.pmi:
-            self._pmi()
         if result.stopped:
             self.state.stopped = True
         if result.error is not None:
@@ -348,6 +391,9 @@ class Control(Core):
         if result.stopped or result.error is not None:
             self.packets.clear()
             self._trigger_off()
+        # The handler of a PMI finds Stopped set (section 33.2.7.2).
+        if result.pmi:
+            self._pmi()
 
     def _pmi(self) -> None:
         state = self.state

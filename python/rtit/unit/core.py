@@ -4,6 +4,8 @@ hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rtit.registers import Profile
 from rtit.unit.compression import ip_encodings
 from rtit.unit.enables import Configuration
@@ -16,13 +18,16 @@ class Core:
     """The common ground of generator, timing and PSB.
 
     `packets` collects the whole packets of one event; the unit writes them out when the event is
-    over. `tnt_full` is the value of State.tnt, stop bit included, from which a TNT is sent;
-    `cyc_limit` the cycles after which a CYC is sent by itself.
+    over; `put` takes one, or drops it in an overflow. `tnt_full` is the value of State.tnt, stop
+    bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
+    itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait.
     """
 
     __slots__ = (
+        "bounded",
         "configuration",
         "cyc_limit",
+        "defers",
         "ip_encodings",
         "packets",
         "parameters",
@@ -40,7 +45,8 @@ class Core:
         self.configuration = Configuration()
         self.state = State()
         self.packets = bytearray()
-        self.put = self.packets.extend
+        self.put: Callable[[bytes], None] = self.packets.extend
         self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
         self.tnt_full = 1 << parameters.tnt_results
         self.cyc_limit = 0
+        self.bounded = self.defers = False

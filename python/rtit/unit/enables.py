@@ -33,6 +33,10 @@ class Configuration:
     cyc_gap: int = 1
     psb_period: int = 2048
     inject: bool = False
+    event_en: bool = False
+    ptw_en: bool = False
+    fup_on_ptw: bool = False
+    pwr_evt_en: bool = False
     ranges: Ranges = NO_RANGES
 
 
@@ -54,8 +58,14 @@ def context_en(configuration: Configuration, arch: Arch) -> bool:
 
 
 def packet_en(state: State, configuration: Configuration) -> bool:
-    """PacketEn (section 33.2.6.1)."""
-    return state.trigger_en and state.context_en and state.filter_en and configuration.branch_en
+    """PacketEn (section 33.2.6.1); 0 while a processor waits for SIPI."""
+    return (
+        state.trigger_en
+        and state.context_en
+        and state.filter_en
+        and configuration.branch_en
+        and not state.arch.wait_for_sipi
+    )
 
 
 def is_plain(state: State, configuration: Configuration) -> bool:
@@ -65,6 +75,7 @@ def is_plain(state: State, configuration: Configuration) -> bool:
         and not configuration.ranges.used
         and not configuration.dis_tnt
         and state.arch.linear_base == 0
+        and state.overflow is None
     )
 
 
@@ -86,5 +97,9 @@ def configuration_of(registers: RegisterFile) -> Configuration:
         cyc_gap=max(1, (1 << ctl.CycThresh) >> 1),
         psb_period=2048 << ctl.PSBFreq,
         inject=bool(ctl.InjectPsbPmiOnEnable),
+        event_en=bool(ctl.EventEn),
+        ptw_en=bool(ctl.PTWEn),
+        fup_on_ptw=bool(ctl.FUPonPTW),
+        pwr_evt_en=bool(ctl.PwrEvtEn),
         ranges=Ranges.of(registers.address_ranges()),
     )

@@ -8,6 +8,7 @@ from rtit.packets import encode
 from rtit.unit import generator, timing
 from rtit.unit.core import Core
 
+_PAD = encode("PAD")
 _PSB = encode("PSB")
 _PSBEND = encode("PSBEND")
 
@@ -24,11 +25,14 @@ def insert(core: Core) -> int:
     if any(name in _CYC_ELIGIBLE for name, _ in content):
         timing.eligible(core)
     before = len(core.packets)
+    if core.parameters.psb_guard_pad:
+        core.put(_PAD)
     core.put(_PSB)
     state.last_ip = 0
     state.ret_stack.clear()
     state.mode_sent = None
-    for _, send in sorted(content, key=lambda item: core.parameters.psb_plus_order.index(item[0])):
+    order = core.parameters.psb_plus_places
+    for _, send in sorted(content, key=lambda item: order[item[0]]):
         send(core)
     core.put(_PSBEND)
     return len(core.packets) - before
@@ -44,6 +48,10 @@ _Part = tuple[Callable[[Core], bool], Callable[[Core], None]]
 _CONTENT: dict[str, _Part] = {
     "TSC": (lambda core: core.configuration.tsc_en, timing.timestamp),
     "PIP": (lambda core: core.state.context_en and core.configuration.os, generator.pip),
+    "VMCS": (
+        lambda core: core.state.context_en and core.state.arch.shows_vmx,
+        generator.vmcs,
+    ),
     "CBR": (lambda core: True, timing.cbr),
     "MODE.TSX": (
         lambda core: core.state.context_en and core.configuration.branch_en,
@@ -54,4 +62,4 @@ _CONTENT: dict[str, _Part] = {
 }
 """What PSB+ can hold: when it applies, and how it is sent."""
 
-_CYC_ELIGIBLE = frozenset(("TSC", "PIP", "MODE.TSX", "MODE.Exec"))
+_CYC_ELIGIBLE = frozenset(("TSC", "PIP", "VMCS", "MODE.TSX", "MODE.Exec"))

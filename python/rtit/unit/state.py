@@ -7,9 +7,23 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rtit.unit.arch import Arch
+from rtit.unit.last_branches import NO_BRANCHES, LastBranches
+from rtit.unit.saved import Executive, Smram
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What packets had told of the processor when an overflow began; `trace_stop`: it has met
+    TraceStop since.
+    """
+
+    mode_sent: int | None
+    cr3: int
+    in_tx: bool
+    trace_stop: bool = False
 
 
 @dataclass(slots=True)
@@ -37,8 +51,19 @@ class State:
     arch: Arch = field(default_factory=Arch)
     ip: int = 0
 
-    # PacketEn, no address range in use, no DisTNT, no CS base to add, no PSB+ overdue: near
-    # branches need no second look.
+    # What is kept aside: the host-state area in VMX non-root operation, SMRAM in SMM, the executive
+    # monitor while an STM runs, TraceEn while an authenticated code module does.
+    host: Arch | None = None
+    smram: Smram | None = None
+    executive: Executive | None = None
+    acm_trace_en: bool | None = None
+
+    # IA32_XSS (section 33.3.5.2) and the last branch records (section 33.3.1.2).
+    xss: int = 0
+    last_branches: LastBranches = NO_BRANCHES
+
+    # PacketEn, no address range in use, no DisTNT, no CS base to add, no PSB+ overdue, no overflow:
+    # near branches need no second look.
     plain: bool = False
 
     # Compression (sections 33.4.2.1 and 33.4.2.2). `tnt` has a stop bit above the results, so 1 is
@@ -57,7 +82,21 @@ class State:
     cyc_due: int = NEVER
     next_mtc: int = NEVER
     mtc_index: int = 0
+    mtc_drop: int = 0
     due: int = NEVER
+    # TIPs that wait for the results before them (section 33.4.2.3): their bytes and number.
+    deferred: bytes = b""
+    deferred_count: int = 0
+
+    # Internal buffer overflow (section 33.3.8): what it hides and when it may resolve; the level of
+    # the buffer, in bytes * Parameters.drain_cycles, as of a core cycle.
+    overflow: Lost | None = None
+    overflow_until: int = NEVER
+    level: int = 0
+    level_cycle: int = 0
+
+    # In a C-state deeper than C0.1 (section 33.4.2.24).
+    asleep: bool = False
 
     # IA32_PERF_GLOBAL_STATUS.Trace_ToPA_PMI, and ToPA PMIs signalled so far (section 33.2.7.2).
     global_status_topa_pmi: bool = False

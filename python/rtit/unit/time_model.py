@@ -7,7 +7,7 @@ times on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rtit.errors import UsageError
 
@@ -17,13 +17,13 @@ class TimeModel:
     """How the clocks relate. Methods take `clock` (retired instructions) or `cycle` (core clock
     cycles).
 
-    `cpi` core cycles an instruction takes; `tsc_start` the TSC at clock 0; `tsc_adjust` the
-    software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets show and ART does not;
-    `crystal_hz`, `tsc_numerator` and `tsc_denominator` ECX, EBX and EAX of CPUID.15H;
-    `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1) and `core_ratio` the current one (what CBR
-    says), both in multiples of `bus_hz`. `time_zero`, `time_shift` and `time_mult` turn TSC into
-    nanoseconds as perf does. Raises UsageError for a value that is not positive or when crystal and
-    bus disagree on the TSC's frequency.
+    `cpi` core cycles an instruction takes; `tsc_start` the TSC at core cycle `since`;
+    `tsc_adjust` the software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets show
+    and ART does not; `crystal_hz`, `tsc_numerator` and `tsc_denominator` ECX, EBX and EAX of
+    CPUID.15H; `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1) and `core_ratio` the current one
+    (what CBR says), both in multiples of `bus_hz`. `time_zero`, `time_shift` and `time_mult` turn
+    TSC into nanoseconds as perf does. Raises UsageError for a value that is not positive or when
+    crystal and bus disagree on the TSC's frequency.
     """
 
     cpi: int = 1
@@ -38,6 +38,7 @@ class TimeModel:
     time_zero: int = 0
     time_shift: int = 10
     time_mult: int = 1024
+    since: int = 0
 
     def __post_init__(self) -> None:
         for name in (
@@ -76,7 +77,8 @@ class TimeModel:
 
     def ticks_at(self, cycle: int) -> int:
         """Ticks at TSC rate, without software offset."""
-        return self.tsc_start + cycle * self.max_non_turbo_ratio // self.core_ratio
+        passed = cycle - self.since
+        return self.tsc_start + passed * self.max_non_turbo_ratio // self.core_ratio
 
     def tsc_at(self, cycle: int) -> int:
         """The TSC at a core cycle, modulo 2^64."""
@@ -94,4 +96,21 @@ class TimeModel:
     def cycle_of_art(self, art: int) -> int:
         """The first core cycle at which the ART has reached `art`."""
         ticks = -(-art * self.tsc_numerator // self.tsc_denominator)
-        return -(-(ticks - self.tsc_start) * self.core_ratio // self.max_non_turbo_ratio)
+        passed = -(-(ticks - self.tsc_start) * self.core_ratio // self.max_non_turbo_ratio)
+        return self.since + passed
+
+    def slept(self, cycle: int, ticks: int, *, tsc_runs: bool = True) -> TimeModel:
+        """The clocks after a sleep at `cycle`, which took `ticks` at TSC rate and no core cycle.
+
+        The ART runs on; `tsc_runs` says whether the TSC does (CPUID.80000007H:EDX[8]).
+        """
+        return replace(
+            self,
+            since=cycle,
+            tsc_start=self.ticks_at(cycle) + ticks,
+            tsc_adjust=self.tsc_adjust - (0 if tsc_runs else ticks),
+        )
+
+    def at_ratio(self, cycle: int, ratio: int) -> TimeModel:
+        """The clocks with another core ratio from `cycle` on. UsageError unless it is 1 to 255."""
+        return replace(self, since=cycle, tsc_start=self.ticks_at(cycle), core_ratio=ratio)

@@ -37,10 +37,42 @@ def last_cyc(core: Core) -> None:
         cyc(core)
 
 
-def stop(core: Core) -> None:
-    """TriggerEn is 0: nothing comes by itself any more."""
+def resume(core: Core) -> None:
+    """The core's clock runs again: CYC, TSC with TMA, CBR (Table 33-55, row 25; 33.3.6.2)."""
+    reschedule(core)
+    if core.configuration.cyc_en:
+        cyc(core)
+    timestamp(core)
+    cbr(core)
+
+
+def reschedule(core: Core) -> None:
+    """The relation of clocks and core cycles has changed: find the next MTC anew."""
+    state, configuration = core.state, core.configuration
+    if configuration.mtc_en:
+        state.mtc_index = core.time.art_at(state.cycle) >> configuration.mtc_shift
+        _next_mtc(core)
+    _schedule(core)
+
+
+def after_overflow(core: Core) -> None:
+    """An overflow is over: CYC tells its cycles, as far as the counter has not wrapped (33.3.8.2).
+
+    The cycles of its whole turns are lost.
+    """
     state = core.state
-    state.cyc_due = state.next_mtc = state.due = NEVER
+    if core.configuration.cyc_en:
+        turns = (state.cycle - state.cyc_base) // (core.cyc_limit + 1)
+        state.cyc_base += turns * (core.cyc_limit + 1)
+        state.cyc_due = state.cyc_base + core.configuration.cyc_gap if not turns else state.cycle
+    _schedule(core)
+
+
+def stop(core: Core) -> None:
+    """TriggerEn is 0: nothing comes by itself any more, but for the end of an overflow."""
+    state = core.state
+    state.cyc_due = state.next_mtc = NEVER
+    state.due = state.overflow_until
 
 
 def catch_up(core: Core, cycle: int) -> None:
@@ -51,11 +83,17 @@ def catch_up(core: Core, cycle: int) -> None:
     state = core.state
     while (due := _schedule(core)) <= cycle:
         state.cycle = due
+        if due == state.overflow_until:
+            state.overflow_until = 0  # it resolves where the current IP is known
+            continue
         flush_tnt(core)
         if due == state.next_mtc:
             if due >= state.cyc_due:
                 cyc(core)
-            core.put(_MTC(state.mtc_index & 0xFF))
+            if state.mtc_drop:
+                state.mtc_drop -= 1
+            else:
+                core.put(_MTC(state.mtc_index & 0xFF))
             _next_mtc(core)
         else:
             cyc(core)
@@ -71,9 +109,11 @@ def eligible(core: Core) -> None:
 def cyc(core: Core) -> None:
     """A CYC, whether or not an eligible packet follows (section 33.4.2.14).
 
-    The TNT buffer holds nothing older.
+    The TNT buffer holds nothing older. In an overflow the counter goes on.
     """
     state = core.state
+    if state.overflow is not None:
+        return
     core.put(encode_cyc(state.cycle - state.cyc_base))
     state.cyc_base = state.cycle
     state.cyc_due = state.cycle + core.configuration.cyc_gap
@@ -84,7 +124,10 @@ def timestamp(core: Core) -> None:
     configuration = core.configuration
     if not configuration.tsc_en:
         return
-    core.put(_TSC(core.time.tsc_at(core.state.cycle) & 0xFF_FFFF_FFFF_FFFF))
+    tsc = core.time.tsc_at(core.state.cycle)
+    if core.state.arch.vmx == "nonroot":
+        tsc = core.state.arch.controls.guest_tsc(tsc)
+    core.put(_TSC(tsc & 0xFF_FFFF_FFFF_FFFF))
     if configuration.mtc_en:
         tma(core)
 
@@ -111,4 +154,6 @@ def _schedule(core: Core) -> int:
     state.due = state.next_mtc
     if core.configuration.cyc_en and state.cyc_due != NEVER:
         state.due = min(state.due, state.cyc_base + core.cyc_limit)
+    if state.overflow_until:
+        state.due = min(state.due, state.overflow_until)
     return state.due

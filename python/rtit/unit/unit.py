@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from rtit.unit.blocks import Blocks
 from rtit.unit.branches import Branches
-from rtit.unit.transfers import Transfers
+from rtit.unit.hints import Hints
+from rtit.unit.power import Power
+from rtit.unit.ptwrite import PtWrite
+from rtit.unit.special_events import SpecialEvents
+from rtit.unit.system import SystemTracing
+from rtit.unit.tsx import Transactions
 
 
-class TraceUnit(Branches, Transfers):
+class TraceUnit(
+    Branches, SpecialEvents, Transactions, PtWrite, Power, Blocks, Hints, SystemTracing
+):
     """Registers, output, state, and every event that it traces.
 
     TraceUnit(profile, memory, time, parameters, fabric=None): `memory` is what its output goes to,

@@ -1,0 +1,72 @@
+"""Packet blocks: PEBS records in the trace (sections 33.4.1.1 and 33.4.2.26 to 33.4.2.28)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rtit.packets import encoder, item_name
+from rtit.unit import generator, timing
+from rtit.unit.control import Control
+
+_BBP = encoder("BBP")
+_BIP = encoder("BIP")
+_BEP = encoder("BEP")
+
+Items = Iterable[tuple[int, int]]
+"""(ID of Table 33-47, value of 64 bits)."""
+
+
+class Blocks(Control):
+    """PEBS records as events."""
+
+    __slots__ = ()
+
+    def pebs(
+        self,
+        ip: int,
+        groups: Mapping[int, Items],
+        *,
+        four_bytes: bool = False,
+        clocks: Mapping[int, int] | None = None,
+    ) -> None:
+        """A PEBS record of the event at `ip`: items by BBP type (Table 33-45).
+
+        `four_bytes`: only the low half of each value is sent. `clocks` says for a type when, in
+        retired instructions, its block begins: timing packets can lie in a block. Groups come in
+        the order of Parameters.pebs_block_order; results and the like go before them, PSB after
+        (Table 33-15). In an overflow the rest of the record is lost. ValueError for a type or ID
+        that is reserved.
+        """
+        blocks = {kind: tuple(items) for kind, items in groups.items()}
+        for kind, items in blocks.items():
+            for number, _ in items:
+                if item_name(kind, number) is None:
+                    raise ValueError(f"a block of type {kind:#x} has no item {number:#x}")
+        if not set(blocks) <= set(self.parameters.pebs_block_order):
+            raise ValueError(f"a PEBS record has no blocks of types {sorted(blocks)}")
+        if self.state.trigger_en:
+            generator.flush_tnt(self)
+            self._record(ip, blocks, int(four_bytes), clocks or {})
+            self.commit()
+
+    def _record(
+        self, ip: int, blocks: Mapping[int, Items], size: int, clocks: Mapping[int, int]
+    ) -> None:
+        mask = 0xFFFF_FFFF if size else 0xFFFF_FFFF_FFFF_FFFF
+        for kind in self.parameters.pebs_block_order:
+            if kind not in blocks:
+                continue
+            if kind in clocks:
+                timing.catch_up(self, clocks[kind] * self.time.cpi)
+            self.put(_BBP(size, kind))
+            for number, value in blocks[kind]:
+                # A buffer with a bound takes a block item by item, and may overflow in it. What
+                # follows is dropped then: an overflow resolves between events only.
+                if self.bounded:
+                    self.write()
+                self.put(_BIP(number, size, value & mask))
+        if self.bounded:
+            self.write()
+        self.put(_BEP(int(self.state.context_en)))
+        if self.state.context_en:
+            generator.fup(self, self.address(ip))

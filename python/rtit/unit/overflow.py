@@ -1,0 +1,107 @@
+"""Internal buffer overflow: OVF (sections 33.3.8, 33.4.1 and 33.4.2.16).
+
+The rules, in one place:
+
+* Bytes reach the output as soon as they are made; a level says how many of them a real buffer would
+  still hold. It falls by Parameters.drain_bytes every drain_cycles. An event whose packets do not
+  fit loses all of them and begins an overflow. `Control.begin_overflow` begins one by itself.
+* While it lasts `Core.put` drops packets. All else goes on: enables, filters, clocks. The cycle
+  counter is not reset.
+* It resolves at the end of the first event, or by time out of context, after the level has come
+  down to Parameters.ovf_resolve_level; only there is the current IP known. Clearing TraceEn drains
+  the buffer, and so resolves it first.
+* OVF, then with PacketEn=1 FUP with the current IP. Nothing is compressed against what was lost.
+* What changed in the meantime that no packet told (modes, CR3, transaction) a PSB+ tells, which may
+  follow at any time: Parameters.ovf_psb.
+* TraceStop in an overflow ends tracing at once; its packet follows OVF:
+  Parameters.tracestop_in_ovf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rtit.packets import encode
+from rtit.unit import generator, timing
+from rtit.unit.compression import NO_LAST_IP
+from rtit.unit.core import Core
+from rtit.unit.state import NEVER, Lost
+
+_OVF = encode("OVF")
+
+
+def drop(_packet: bytes) -> None:
+    """In the place of Core.put while an overflow lasts."""
+
+
+def has_room(core: Core, size: int) -> bool:
+    """True, and counted, if `size` more bytes fit the buffer."""
+    state, parameters = core.state, core.parameters
+    passed = state.cycle - state.level_cycle
+    # In units of a byte / drain_cycles, so that no fraction is lost.
+    level = max(0, state.level - passed * parameters.drain_bytes)
+    more = size * parameters.drain_cycles
+    fits = level + more <= parameters.buffer_bytes * parameters.drain_cycles
+    state.level = level + more if fits else level
+    state.level_cycle = state.cycle
+    return fits
+
+
+def begin(core: Core, *, until: int = NEVER) -> None:
+    """What the event at hand has made is lost, and what follows until core cycle `until`."""
+    state = core.state
+    core.packets.clear()
+    core.put = drop
+    arch = state.arch
+    state.overflow = Lost(state.mode_sent, arch.cr3, arch.in_tx)
+    state.overflow_until = until
+    generator.forget(core)
+    state.plain = False
+    # No CYC, even if the counter wraps: see `timing`.
+    state.cyc_due = NEVER
+    state.due = min(state.due, until)
+
+
+def drained_at(core: Core) -> int:
+    """The core cycle at which the buffer will have drained so far that an overflow resolves."""
+    state, parameters = core.state, core.parameters
+    if parameters.ovf_resolve == "explicit":
+        return NEVER
+    excess = state.level - parameters.ovf_resolve_level * parameters.drain_cycles
+    return state.level_cycle + max(1, -(-excess // parameters.drain_bytes))
+
+
+def resolve(core: Core) -> bool:
+    """Put OVF and what has to follow it; True if a PSB+ is to follow as well."""
+    state, configuration = core.state, core.configuration
+    lost, state.overflow = state.overflow, None
+    if lost is None:
+        return False
+    state.overflow_until = NEVER
+    core.put = core.packets.extend
+    generator.forget(core)
+    state.last_ip = NO_LAST_IP
+    if not state.trigger_en:
+        core.put(_OVF)
+        if lost.trace_stop and core.parameters.tracestop_in_ovf == "delayed":
+            generator.trace_stop(core)
+        return False
+    timing.after_overflow(core)
+    timing.eligible(core)
+    core.put(_OVF)
+    arch = state.arch
+    changed = state.packet_en and lost.mode_sent != generator.mode_bits(core)
+    if state.context_en:
+        changed |= configuration.os and lost.cr3 != arch.cr3
+        changed |= configuration.branch_en and lost.in_tx != arch.in_tx
+    state.mode_sent = generator.mode_bits(core) if state.packet_en and not changed else None
+    if state.packet_en:
+        generator.fup(core, state.ip)
+    return core.parameters.ovf_psb == "always" or (core.parameters.ovf_psb == "changed" and changed)
+
+
+def stopped(core: Core) -> None:
+    """TraceStop, whose packet is lost or late."""
+    state = core.state
+    if state.overflow is not None:
+        state.overflow = replace(state.overflow, trace_stop=True)

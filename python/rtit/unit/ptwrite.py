@@ -1,0 +1,39 @@
+"""PTWRITE (sections 33.2.2 and 33.4.2.21, the second of the tables of its kind in 33.7)."""
+
+from __future__ import annotations
+
+from rtit.errors import UndefinedOpcode
+from rtit.packets import encoder
+from rtit.unit import generator, timing
+from rtit.unit.control import Control
+
+_PTW = encoder("PTW")
+_PAYLOAD_BYTES = {4: 0, 8: 1}
+
+
+class PtWrite(Control):
+    """The instruction as an event."""
+
+    __slots__ = ()
+
+    def ptwrite(self, ip: int, next_ip: int, value: int, size: int = 8) -> None:
+        """PTWRITE at `ip` of an operand of `size` bytes, 4 or 8.
+
+        Raises UndefinedOpcode where CPUID.(14H,0):EBX[4] is 0; ValueError for another size or a
+        value that does not fit it.
+        """
+        if not self.profile.ptwrite:
+            raise UndefinedOpcode("PTWRITE is not supported: CPUID.(14H,0):EBX[4] is 0")
+        if size not in _PAYLOAD_BYTES or value >> 8 * size:
+            raise ValueError(f"PTWRITE has an operand of 4 or 8 bytes, not {value:#x} in {size}")
+        state, configuration = self.state, self.configuration
+        source = self.address(ip)
+        state.ip = self.address(next_ip)
+        if not (configuration.ptw_en and state.trigger_en and state.context_en and state.filter_en):
+            return
+        generator.flush_tnt(self)
+        timing.eligible(self)
+        self.put(_PTW(int(configuration.fup_on_ptw), _PAYLOAD_BYTES[size], value))
+        if configuration.fup_on_ptw:
+            generator.fup(self, source)
+        self.commit()

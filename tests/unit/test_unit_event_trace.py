@@ -1,0 +1,77 @@
+"""Reports of event trace that no scenario can type: types, refusals, and what a reader has to take
+(sections 33.4.2.29 and 33.4.2.30).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rtit.errors import UsageError
+from rtit.packets import packets
+from rtit.packets.table import CFE_TYPES, EVD_TYPES
+from rtit.processor import Processor
+from rtit.registers import CTL, Msr
+from rtit.unit import Memory
+from rtit.unit.event_trace import Cfe, Evd
+
+
+def machine(**ctl: int) -> tuple[Processor, bytearray]:
+    out = bytearray()
+    cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
+    cpu.wrmsr(Msr.OUTPUT_BASE, 0x1000_0000)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, User=1, **ctl), next_ip=0x1000)
+    del out[:]
+    return cpu, out
+
+
+def test_the_types_are_those_of_the_packet_table() -> None:
+    assert {kind.value: kind.name for kind in Cfe} == CFE_TYPES
+    assert {kind.value: kind.name for kind in Evd} == EVD_TYPES
+
+
+@pytest.mark.spec("TAB50-011")
+def test_a_reserved_type_is_read_with_its_fup() -> None:
+    first, second = packets(bytes.fromhex("02138b00 3d0010"))
+    assert (first.name, first.fields["type"], first.fields["ip"]) == ("CFE", 0x0B, 1)
+    assert second.name == "FUP"
+
+
+@pytest.mark.spec("TAB50-014")
+@pytest.mark.parametrize("kind", range(0x0E, 0x20))
+def test_types_of_later_processors_are_read(kind: int) -> None:
+    (packet,) = packets(bytes((0x02, 0x13, kind, 0x80)))
+    assert dict(packet.fields) == {"ip": 0, "type": kind, "vector": 0x80}
+    assert kind not in set(Cfe)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    cpu, out = machine(BranchEn=1, EventEn=1)
+    with pytest.raises(UsageError, match="cpl does not change without a branch"):
+        cpu.change_mode(0x1000, 0x1001, cpl=0)
+    with pytest.raises(UsageError, match="no transaction is under way"):
+        cpu.end_transaction(0x1000, 0x1003)
+    with pytest.raises(UsageError, match="no transaction is under way"):
+        cpu.abort_transaction(0x1000, 0x1003)
+    with pytest.raises(ValueError, match="SIPI vector"):
+        cpu.sipi(256)
+    with pytest.raises(ValueError, match="4 or 8 bytes"):
+        cpu.ptwrite(0x1000, 0x1004, 1 << 32, 4)
+    with pytest.raises(ValueError, match="wake reason"):
+        cpu.wake(last=0, deepest=0, reason=3)
+    with pytest.raises(ValueError, match="no item 0x12"):
+        cpu.pebs(0x1000, {1: [(0x12, 0)]})
+    with pytest.raises(ValueError, match="C-state"):
+        cpu.unit.sleep(0x1000, 16)
+    assert not out
+    assert cpu.arch == replace(cpu.arch, in_tx=False)
+
+
+@pytest.mark.spec("CFE-008")
+@pytest.mark.parametrize("vector", [0, 2, 14, 0x20, 0xFF])
+def test_the_vector_is_the_events(vector: int) -> None:
+    cpu, out = machine(EventEn=1)
+    cpu.interrupt(0x1000, 0xFFFF_FFFF_8100_0000, vector=vector)
+    assert out[:4] == bytes((0x02, 0x13, 0x81, vector))

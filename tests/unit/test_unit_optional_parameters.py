@@ -1,0 +1,63 @@
+"""Parameters of overflow, deferred TIPs, power and blocks that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtit.errors import UsageError
+from rtit.unit import Parameters, TimeModel
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"deferred_tips": 65},
+        {"buffer_bytes": 255},
+        {"drain_bytes": 0},
+        {"drain_cycles": 0},
+        {"ovf_resolve_level": 1},
+        {"buffer_bytes": 512, "ovf_resolve_level": 257},
+        {"ovf_resolve": "soon"},
+        {"ovf_psb": "yes"},
+        {"tracestop_in_ovf": "lost"},
+        {"pebs_block_order": (4, 5)},
+        {"power_min_cstate": "C0.1"},
+        {"deepest_cstate": 15},
+        {"evd_order": "q"},
+        {"cfe_pf_0to1": "maybe"},
+        {"cfe_vmexit_0to1": "maybe"},
+        {"modeexec_branch_nobranchen": "tip"},
+        {"uintr_literal": "both"},
+    ],
+)
+def test_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Parameters(**wrong)
+
+
+def test_clocks_after_a_sleep() -> None:
+    """10 cycles, then 4000 ticks of sleep: TSC, ART and cycles keep their relation."""
+    time = TimeModel().slept(10, 4000)
+    assert (time.tsc_at(10), time.tsc_at(15)) == (1_000_004_010, 1_000_004_015)
+    assert time.art_at(10) == 25_000_100
+    assert time.fast_counter_at(10) == 10
+    assert time.cycle_of_art(25_000_104) == 160
+
+
+@pytest.mark.spec("TIME-014")
+def test_a_tsc_that_sleeps() -> None:
+    time = TimeModel().slept(10, 4000, tsc_runs=False)
+    assert time.tsc_at(10) == 1_000_000_010
+    assert time.art_at(10) == 25_000_100
+
+
+def test_clocks_after_a_frequency_change() -> None:
+    """From cycle 100 on 20 x 100 MHz: a tick of the TSC is two cycles."""
+    time = TimeModel().at_ratio(100, 20)
+    assert (time.tsc_at(100), time.tsc_at(300)) == (1_000_000_100, 1_000_000_200)
+    assert time.cycle_of_art(25_000_008) == 100 + 2 * 220
+    assert time.core_ratio == 20
+    with pytest.raises(UsageError, match="1 to 255"):
+        time.at_ratio(0, 256)

@@ -1,0 +1,101 @@
+"""ToPA STOP, a bad entry and the PMI, seen from the unit (section 33.2.7.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.packets import packets
+from rtit.processor import Processor
+from rtit.registers import CTL, STATUS, Msr
+from rtit.unit import Memory
+from rtit.unit.topa import Entry, write_table
+
+TABLE = 0x10_0000
+FIRST, SECOND = 0x20_0000, 0x30_0000
+
+
+def start(*entries: Entry | int) -> tuple[Processor, bytearray]:
+    out = bytearray()
+    cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
+    write_table(cpu.unit.output.memory, TABLE, entries)
+    out.clear()
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    return cpu, out
+
+
+def fill(cpu: Processor, out: bytearray, size: int) -> None:
+    """TIPs of 3 bytes until at most 2 bytes of `size` are left."""
+    while size - len(out) > 2:
+        cpu.indirect_jump(0x1000, 0x1000 + len(out) % 256)
+
+
+def status(cpu: Processor) -> dict[str, int]:
+    return dict(STATUS.decode(cpu.rdmsr(Msr.STATUS)))
+
+
+@pytest.mark.spec("TSTP-001", "TSTP-002")
+def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
+    """What is buffered besides is discarded; nothing tells of the end."""
+    cpu, out = start(Entry(FIRST, stop=True), Entry(TABLE, end=True))
+    fill(cpu, out, 4096)
+    left = 4096 - len(out)
+    assert left > 0
+    cpu.conditional(0x1000, 0x1002, 0x1010, True)
+    cpu.indirect_jump(0x1010, 0xFFFF_FFFF_8100_0000)
+    assert len(out) == 4096
+    expected = bytes.fromhex("06 6d")[:left]
+    assert out[-left:] == expected
+    assert {name: status(cpu)[name] for name in ("Stopped", "TriggerEn", "Error")} == {
+        "Stopped": 1,
+        "TriggerEn": 0,
+        "Error": 0,
+    }
+    cpu.indirect_jump(0x1000, 0x2000)
+    cpu.wrmsr(Msr.CTL, 0, ip=0x2000)
+    assert len(out) == 4096
+    whole = [packet.name for packet in packets(bytes(out[: 4096 - left]))]
+    assert "TIP.PGD" not in whole
+    assert "TraceStop" not in whole
+
+
+@pytest.mark.spec("TSTP-005")
+def test_stop_comes_before_the_pmi() -> None:
+    cpu, out = start(Entry(FIRST, stop=True, interrupt=True), Entry(TABLE, end=True))
+    seen: list[tuple[int, int]] = []
+    cpu.unit.on_pmi = lambda: seen.append((status(cpu)["Stopped"], status(cpu)["TriggerEn"]))
+    fill(cpu, out, 4096)
+    assert seen == []
+    cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
+    assert seen == [(1, 0)]
+
+
+@pytest.mark.spec("TERR-010", "OPERR-002")
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Entry(SECOND).encode() | 1 << 1,
+        Entry(SECOND).encode() | 1 << 10,
+        Entry(SECOND).encode() | 1 << 63,
+        Entry(0x30_1000, 8192).encode(),
+        Entry(TABLE, end=True).encode() | 1 << 4,
+        Entry(TABLE, end=True).encode() | 1 << 2,
+    ],
+)
+def test_a_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
+    cpu, out = start(Entry(FIRST), bad, Entry(TABLE, end=True))
+    fill(cpu, out, 4096)
+    assert {name: status(cpu)[name] for name in ("Error", "TriggerEn")} == {
+        "Error": 0,
+        "TriggerEn": 1,
+    }
+    cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
+    assert len(out) == 4096
+    assert {name: status(cpu)[name] for name in ("Error", "TriggerEn", "Stopped")} == {
+        "Error": 1,
+        "TriggerEn": 0,
+        "Stopped": 0,
+    }
+    cpu.indirect_jump(0x1000, 0x2000)
+    assert len(out) == 4096
