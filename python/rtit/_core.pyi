@@ -152,6 +152,7 @@ def check_program(
     env: dict[bytes, bytes] | None = None,
     cwd: str | PathLike[str] | None = None,
 ) -> None: ...
+
 @final
 class Tracer:
     def __init__(

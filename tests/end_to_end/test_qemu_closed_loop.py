@@ -9,13 +9,14 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu import Found, QemuSession, find_qemu, start_qemu
 from rtit.capture.session import Recording
 from rtit.cli.main import main
 
@@ -32,6 +33,16 @@ def qemu() -> Found:
     if isinstance(found, str):
         pytest.skip(found)
     return found
+
+
+def finished(session: QemuSession) -> Recording:
+    """The recording, once everything has ended; what hangs is killed."""
+    deadline = time.monotonic() + 120
+    while session.step(0.2):
+        if time.monotonic() > deadline:
+            session.kill()
+            raise TimeoutError("the program does not end")
+    return session.finish()
 
 
 class Recorder:
@@ -55,9 +66,7 @@ class Recorder:
             found=self.found,
         )
         with session:
-            while session.step(0.2):
-                pass
-            return session.finish()
+            return finished(session)
 
     def verified(self) -> int:
         """Run `rtit verify`; the number of instructions that it compared."""
