@@ -130,6 +130,7 @@ class Stream:
             max_nonturbo_ratio=self._fits("max_nonturbo_ratio", info.max_nonturbo_ratio, 8),
             start_time=self.pieces[0].reference if self.pieces else 0,
             no_tnt=bool(config_value(config, "notnt")),
+            no_retcomp=bool(config_value(config, "noretcomp")),
         )
         return self._flow
 

@@ -350,6 +350,26 @@ def test_last_ip_is_zero_after_psb() -> None:
     assert exact(status + stop(0x1023)) == [0x1022]
 
 
+@pytest.mark.spec("DTNT-003")
+def test_a_stream_without_results_stops_at_a_return_that_may_be_compressed() -> None:
+    # 2000 call 2007; 2005 jmp rax; 2007 ret
+    code = core.Space()
+    code.map(0, 0x2000, bytes.fromhex("e802000000 ffe0 c3"))
+    # the RET was compressed: no packet; the TIP is that of the jump
+    stream = psb(0x2000) + full("TIP", 0x1022)
+    flow = core.Flow(stream, code, no_tnt=True)
+    assert flow.count()["instructions"] == 0
+    row = next(row for row in flow.ledger() if row[2] == "lost")
+    assert (row[3], row[6]) == ("unsupported", 0x2007)
+    # without compression the TIP is the RET's
+    flow = core.Flow(stream, code, no_tnt=True, no_retcomp=True)
+    assert flow.count()["instructions"] == 2
+    # and a RET without a call cannot have been compressed
+    flow = core.Flow(psb(0x2007) + full("TIP", 0x1022), code, no_tnt=True)
+    assert flow.count()["instructions"] == 1
+
+
+@pytest.mark.spec("DTNT-003")
 def test_a_stream_without_results_stops_at_the_first_conditional() -> None:
     ips, flow = ips_of(psb(0x1005) + full("TIP", 0x1022) + psb(0x1022) + stop(0x1023), no_tnt=True)
     assert ips == [0x1022]

@@ -37,6 +37,8 @@ pub struct Settings {
     pub time: TimeSettings,
     /// The stream was recorded with DisTNT: no conditional branch can be followed.
     pub no_tnt: bool,
+    /// The stream was recorded with DisRETC: every RET has its own TIP.
+    pub no_retcomp: bool,
     /// The code cache is emptied when it holds more than about this many instructions.
     pub cache_limit: usize,
 }
@@ -46,6 +48,7 @@ impl Default for Settings {
         Settings {
             time: TimeSettings::default(),
             no_tnt: false,
+            no_retcomp: false,
             cache_limit: 1 << 26,
         }
     }
@@ -130,7 +133,7 @@ impl Decoder {
             ledger.fail(0, error);
         }
         Decoder {
-            walker: Walker::new(view, settings.cache_limit, settings.no_tnt),
+            walker: Walker::new(view, settings),
             clock: Clock::new(settings.time),
             ledger,
             counts: Counts::default(),

@@ -10,6 +10,7 @@ use rtit_x86::Mode;
 
 use crate::code::{Code, Place, Stop, NO_NODE};
 use crate::counts::Counts;
+use crate::decoder::Settings;
 use crate::error::Cause;
 use crate::sink::{End, Sink};
 use crate::stack::{Entry, ReturnStack, NO_SITE};
@@ -39,12 +40,14 @@ pub(crate) struct Walker {
     waiting: u8,
     /// The stream was made without TNT.
     pub no_results: bool,
+    /// Nor of RETs that may have been compressed (section 33.3.9).
+    lost_returns: bool,
 }
 
 impl Walker {
-    pub fn new(view: View, cache_limit: usize, no_results: bool) -> Walker {
+    pub fn new(view: View, settings: &Settings) -> Walker {
         Walker {
-            code: Code::new(cache_limit),
+            code: Code::new(settings.cache_limit),
             view,
             stack: ReturnStack::default(),
             mode: Mode::Bits64,
@@ -53,7 +56,8 @@ impl Walker {
             time: 0,
             results: 0,
             waiting: 0,
-            no_results,
+            no_results: settings.no_tnt,
+            lost_returns: settings.no_tnt && !settings.no_retcomp,
         }
     }
 
@@ -249,6 +253,12 @@ impl Walker {
                     ip: self.last_ip(way.last),
                 })
             }
+        }
+        if self.lost_returns && stop == Stop::Return && self.calls_before(&way) {
+            // The TIP may be that of a later branch.
+            return Err(Cause::NoResults {
+                ip: self.last_ip(way.last),
+            });
         }
         self.run_through(&way, sink, counts, stamp);
         self.emit(way.last, sink, counts, stamp);

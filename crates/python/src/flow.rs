@@ -62,7 +62,7 @@ enum Way {
 /// `stream`: bytes-like; read from its first PSB on. `space`: the code, over time. Time settings come from the machine
 /// that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H (EBX, EAX); `max_nonturbo_ratio`
 /// MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time. `start_time`: any TSC value near the
-/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT. RuntimeError: another thread is
+/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC. RuntimeError: another thread is
 /// decoding with this object at the moment.
 ///
 /// Results are taken by one of `next`, `runs`, `ips` and `count`, not by several. Errors of the stream are no
@@ -76,7 +76,7 @@ pub struct Flow {
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false))]
+        no_tnt = false, no_retcomp = false))]
     fn new(
         stream: &Bound<'_, PyAny>,
         space: &Space,
@@ -85,6 +85,7 @@ impl Flow {
         max_nonturbo_ratio: u8,
         start_time: u64,
         no_tnt: bool,
+        no_retcomp: bool,
     ) -> PyResult<Flow> {
         if mtc_freq > 15 {
             return Err(PyValueError::new_err(format!(
@@ -99,6 +100,7 @@ impl Flow {
                 start_time,
             },
             no_tnt,
+            no_retcomp,
             ..Settings::default()
         };
         let parts = (Stream::new(stream)?, space.inner().view(), settings);

@@ -221,6 +221,26 @@ impl Walker {
         }
     }
 
+    /// Whether a call waits for its RET at the end of a way.
+    pub(super) fn calls_before(&mut self, way: &Way) -> bool {
+        if !self.stack.is_empty() {
+            return true;
+        }
+        let Ok(mut index) = self.resolve() else {
+            return false;
+        };
+        for left in (0..=way.nodes).rev() {
+            if !self.code.calls(self.code.node(index)).1.is_empty() {
+                return true;
+            }
+            match self.follow(index) {
+                Ok(next) if left > 0 => index = next,
+                _ => break,
+            }
+        }
+        false
+    }
+
     /// The node after one that lets the flow pass.
     fn follow(&mut self, index: u32) -> Result<u32, Cause> {
         let node = self.code.node(index);
