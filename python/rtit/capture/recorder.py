@@ -166,6 +166,8 @@ class Recorder:
                 cpu.resume(ip)
 
     def _enable(self, thread: _Thread) -> None:
+        if self._stopped(thread):
+            return
         # TraceEn is 0 here: the address registers take writes at no other time.
         ctl = self._ctl
         process = self._processes[thread.pid]
@@ -174,8 +176,6 @@ class Recorder:
             thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index, first)
             thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
             ctl |= wanted.addr_cfg << (32 + 4 * index)
-        if self._stopped(thread):
-            return
         thread.cpu.wrmsr(IA32_RTIT_CTL, ctl)
         thread.enabled = True
 
@@ -199,7 +199,7 @@ class Recorder:
         now = self._time.tsc(clock)
         writer = self._writer
         if kind == Kind.THREAD:
-            self._start_thread(tid, ip, target, extra, bool(flags & 1), clock)
+            self._start_thread(tid, ip, target, extra, clock)
         elif kind == Kind.EXIT:
             self._end_thread(tid, clock)
         elif kind == Kind.EXEC:
@@ -241,13 +241,12 @@ class Recorder:
         return _Process([None] * len(self._filters))
 
     def _start_thread(
-        self, tid: int, pid: int, parent_tid: int, parent_pid: int, shares: bool, clock: int
+        self, tid: int, pid: int, parent_tid: int, parent_pid: int, clock: int
     ) -> None:
         now = self._time.tsc(clock)
         if pid not in self._processes:
             parent = self._processes.get(parent_pid)
             self._processes[pid] = _Process(list(parent.ranges)) if parent else self._new_process()
-        del shares  # a vfork child has a pid of its own and sees its parent's mappings as they are
         pending = bytearray()
         memory = Memory(observer=lambda _address, data: pending.extend(data))
         cpu = Processor(
