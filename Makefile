@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance qemu clean
+.PHONY: demo test lint bench conformance mutants qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -27,6 +27,9 @@ bench: $(BUILT)
 
 conformance: $(BUILT)
 	$(BIN)/python tests/requirements/check.py
+
+mutants: $(BUILT)
+	$(BIN)/python tests/mutants/run.py
 
 # pip is asked for nothing but wheels that PyPI has for Python 3.11 to 3.14.
 $(READY): pyproject.toml

@@ -33,6 +33,13 @@ def test_highest_subleaf() -> None:
     assert FULL.cpuid(0x14, 2) == Leaf()
 
 
+@pytest.mark.spec("CPUID-002")
+@pytest.mark.parametrize("only", ["ip_filtering", "mtc", "psb_cyc"])
+def test_anything_in_the_second_subleaf_makes_it_one(only: str) -> None:
+    change: dict[str, Any] = dict.fromkeys(("ip_filtering", "mtc", "psb_cyc"), False)
+    assert replace(FULL, **change | {only: True}).cpuid(0x14).eax == 1
+
+
 @pytest.mark.spec("CPUID-021", "CPUID-028", "CPUID-030", "CPUID-032", "CPUID-036")
 def test_reserved_bits_read_zero() -> None:
     leaf = FULL.cpuid(0x14)
