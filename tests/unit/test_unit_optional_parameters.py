@@ -1,4 +1,4 @@
-"""Parameters of overflow, deferred TIPs, power and blocks that cannot be."""
+"""Values of parameters that cannot be; clocks that stop or change."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ from rtit.unit import Parameters, TimeModel
         {"ovf_resolve_level": 1},
         {"buffer_bytes": 512, "ovf_resolve_level": 257},
         {"ovf_resolve": "soon"},
+        {"tnt_flush_cycles": -1},
+        {"psb_extra": ("branch",)},
+        {"filter_sequential": "always"},
+        {"error_latency": -1},
+        {"pmi_skid": -1},
+        {"held_bytes": 65537},
+        {"topa_cache": "all"},
+        {"pad_align": 0},
+        {"pad_align": 4097},
         {"ovf_psb": "yes"},
         {"tracestop_in_ovf": "lost"},
         {"pebs_block_order": (4, 5)},

@@ -83,8 +83,7 @@ class Processor(Instrumentation, SystemEvents):
 
     def retire(self, next_ip: int) -> None:
         """Instructions that change nothing have brought the processor to `next_ip`."""
-        state = self.unit.state
-        state.ip = self.unit.address(next_ip)
+        self.unit.retire(next_ip)
 
     # Near branches
 

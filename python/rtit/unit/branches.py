@@ -42,10 +42,17 @@ class Branches(Control):
             return
         if not taken:
             state.ip = self.address(next_ip)
-            if state.packet_en:
+            if not self.cross() and state.packet_en:
                 self._result(0)
         elif self._lands(target, conditional=True):
             self._result(1)
+
+    def retire(self, next_ip: int) -> None:
+        """Instructions that change nothing have brought the processor to `next_ip`."""
+        state = self.state
+        state.ip = self.address(next_ip)
+        if not state.filter_en:
+            self.cross()
 
     def jump(self, ip: int, target: int) -> None:
         """A direct JMP: the code tells where it goes."""
@@ -104,6 +111,31 @@ class Branches(Control):
                 self._result(1)
                 return
         self._tip(state.ip)
+
+    def cross(self) -> bool:
+        """Sequential execution has reached State.ip. True if that changed FilterEn, and was told.
+
+        It does so only with Parameters.filter_sequential `at_boundary`.
+        """
+        state, ranges = self.state, self.configuration.ranges
+        if self.parameters.filter_sequential == "never" or not ranges.filter:
+            return False
+        if not (state.trigger_en and state.context_en):
+            return False
+        was, state.filter_en = state.filter_en, ranges.filter_en(state.ip)
+        if was == state.filter_en:
+            return False
+        told = state.packet_en
+        self._settle()
+        if told or state.packet_en:
+            generator.flush_tnt(self)
+            timing.eligible(self)
+        if told:
+            generator.pgd(self, None)
+        elif state.packet_en:
+            generator.pge(self, state.ip)
+        self.commit()
+        return True
 
     def _lands(self, target: int, *, conditional: bool = False) -> bool:
         """A taken branch ends at `target`. True if its own packet follows: PacketEn is and was 1.

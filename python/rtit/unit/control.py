@@ -1,30 +1,22 @@
-"""The unit's registers and output: enabling, disabling, PSB by byte count, operational errors.
+"""The unit's registers: enabling, disabling, reset, snapshots.
 
-Sections 33.2.8.3 (TraceEn), 33.2.8.4 (STATUS), 33.3.3 (flush), 33.3.4 (reset), 33.3.10 (errors),
-33.4.2.17 (PSB).
+Sections 33.2.8.3 (TraceEn), 33.2.8.4 (STATUS), 33.3.4 (reset).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from rtit.registers import CTL, STATUS, Msr, Profile, RegisterFile, rdmsr, wrmsr
-from rtit.unit import enables, generator, overflow, psb, timing
+from rtit.registers import CTL, STATUS, Msr, RegisterFile, rdmsr, wrmsr
+from rtit.unit import enables, generator, overflow, timing
 from rtit.unit.announce import Reports, announce
 from rtit.unit.compression import NO_LAST_IP, new_ret_stack
-from rtit.unit.core import Core
 from rtit.unit.last_branches import NO_BRANCHES
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output, OutputResult, OutputState
-from rtit.unit.parameters import Parameters
+from rtit.unit.output import OutputState
+from rtit.unit.pmi import CLEARABLE, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_RESET
 from rtit.unit.state import NEVER, State
+from rtit.unit.stream import Stream
 from rtit.unit.time_model import TimeModel
-
-IA32_PERF_GLOBAL_STATUS = 0x38E
-IA32_PERF_GLOBAL_STATUS_RESET = 0x390
-TRACE_TOPA_PMI = 1 << 55
-"""In both (section 33.2.7.2)."""
 
 _TRACE_EN = CTL["TraceEn"].mask
 
@@ -39,40 +31,17 @@ class Snapshot:
     time: TimeModel
 
 
-class Control(Core):
-    """A trace unit without the events that it traces.
+class Control(Stream):
+    """A trace unit without the events that it traces: MSRs, and what TraceEn starts and ends."""
 
-    `on_pmi`, if set, is called for each ToPA PMI.
-    """
-
-    __slots__ = ("on_pmi", "output", "registers")
-
-    def __init__(
-        self,
-        profile: Profile,
-        memory: Memory,
-        time: TimeModel,
-        parameters: Parameters,
-        fabric: Callable[[bytes], None] | None = None,
-    ) -> None:
-        super().__init__(profile, time, parameters)
-        self.registers = RegisterFile()
-        self.output = Output(
-            memory,
-            profile=profile,
-            fabric=fabric,
-            follow=parameters.topa_follow,
-            pmi_margin=parameters.topa_pmi_margin,
-            smrr_policy=parameters.smrr_policy,
-        )
-        self.on_pmi: Callable[[], None] | None = None
+    __slots__ = ()
 
     # Registers
 
     def rdmsr(self, msr: int) -> int:
         """The value of an MSR, 64 bits. Raises GeneralProtection for one that is not there."""
         if msr == IA32_PERF_GLOBAL_STATUS:
-            return TRACE_TOPA_PMI if self.state.global_status_topa_pmi else 0
+            return self.state.global_status
         self._publish()
         return rdmsr(self.registers, msr, profile=self.profile)
 
@@ -86,8 +55,7 @@ class Control(Core):
         """
         state = self.state
         if msr == IA32_PERF_GLOBAL_STATUS_RESET:
-            if value & TRACE_TOPA_PMI:
-                state.global_status_topa_pmi = False
+            state.global_status &= ~(value & CLEARABLE)
             return
         self._write_msr(msr, value, ip=ip, next_ip=next_ip)
 
@@ -137,6 +105,7 @@ class Control(Core):
         Packets made so far go out; the end of the trace is not reported.
         """
         self.flush()
+        self.drain()
         self.put, self.state.overflow = self.packets.extend, None
         self.state.overflow_until = NEVER
         self._trigger_off()
@@ -145,7 +114,7 @@ class Control(Core):
             self.registers.reset_cold()
             self._take_status()
             self.state.context_en = self.state.filter_en = False
-            self.state.global_status_topa_pmi = False
+            self.state.global_status = 0
         else:
             self.registers.reset_warm(self.profile)
         state = self.state
@@ -160,7 +129,7 @@ class Control(Core):
             FilterEn=state.filter_en,
             ContextEn=state.context_en,
             TriggerEn=state.trigger_en,
-            Error=state.error,
+            Error=state.error and state.cycle >= state.error_shown,
             Stopped=state.stopped,
             PendPSB=state.pend_psb,
             PendTopaPMI=state.pend_topa_pmi,
@@ -194,100 +163,6 @@ class Control(Core):
         self.put = self.packets.extend if self.state.overflow is None else overflow.drop
         self._configure()
 
-    # Time
-
-    def at(self, clock: int) -> None:
-        """`clock` instructions have retired by now. ValueError if that is fewer than before."""
-        state = self.state
-        cycle = clock * self.time.cpi
-        if cycle < state.cycle:
-            raise ValueError(
-                f"the clock went back to {clock}, it was {state.cycle / self.time.cpi}"
-            )
-        if cycle < state.due:
-            state.cycle = cycle
-            return
-        timing.catch_up(self, cycle)
-        # Between two events the current IP is not known: a PSB+ that tells it waits for the next.
-        if state.packet_en:
-            self.write()
-        else:
-            self.commit()
-
-    def flush(self) -> None:
-        """Send what waits in the TNT buffer, as clearing TraceEn does (33.3.3, 33.4.2.1)."""
-        generator.flush_tnt(self)
-        self.write()
-
-    # What the events use
-
-    def address(self, ip: int) -> int:
-        """An effective IP of the present code as packets and ranges have it (section 33.3.1.1)."""
-        if self.state.arch.linear_base and self.profile.lip:
-            return self.state.arch.linear(ip)
-        return ip
-
-    def steer(self, ip: int) -> bool:
-        """Set the enables for a branch or event that lands at `ip`; True if it meets TraceStop."""
-        state, configuration = self.state, self.configuration
-        state.context_en = enables.context_en(configuration, state.arch)
-        stops = False
-        if state.context_en:
-            stops = configuration.ranges.stops(ip)
-            state.filter_en = not stops and configuration.ranges.filter_en(ip)
-        self._settle()
-        return stops
-
-    def trace_stop(self) -> None:
-        """The TraceStop action (section 33.4.2.9); `steer` has cleared FilterEn."""
-        timing.last_cyc(self)
-        generator.trace_stop(self)
-        overflow.stopped(self)
-        self.state.stopped = True
-        self._trigger_off()
-
-    def commit(self) -> None:
-        """An event is over: write its packets, and a PSB+ if the byte count says so."""
-        if self.packets:
-            self.write()
-        elif self.state.overflow is not None:
-            if self.state.cycle < self.state.overflow_until:
-                return
-            self._resolve_overflow()
-        if self.state.packet_byte_count >= self.configuration.psb_period:
-            self._psb_due()
-
-    def write(self) -> None:
-        """Hand the packets to the output."""
-        data = bytes(self.packets)
-        if not data:
-            return
-        self.packets.clear()
-        if self.bounded and not overflow.has_room(self, len(data)):
-            overflow.begin(self, until=overflow.drained_at(self))
-            return
-        result = self.output.write(data)
-        self.state.packet_byte_count += len(data)
-        if result is not OK:
-            self.state.packet_byte_count -= result.lost
-            self._output_result(result)
-        if self.state.packet_byte_count >= self.configuration.psb_period:
-            self.state.plain = False
-
-    def _resolve_overflow(self) -> None:
-        """The overflow is over; State.ip is the next instruction."""
-        if self.state.overflow is None:
-            return
-        if overflow.resolve(self):
-            self._put_psb()
-        self.write()
-        self._settle()
-
-    def _settle(self) -> None:
-        state, configuration = self.state, self.configuration
-        state.packet_en = enables.packet_en(state, configuration)
-        state.plain = enables.is_plain(state, configuration)
-
     # TraceEn
 
     def _configure(self) -> None:
@@ -306,7 +181,10 @@ class Control(Core):
         # Software may have put another buffer or another thread's registers in place.
         state.last_ip = NO_LAST_IP
         state.mode_sent = None
-        self._output_result(self.output.enable(self.registers))
+        result = self.output.enable(self.registers)
+        if result.error is not None and not state.error:
+            state.error_shown = state.cycle + self.parameters.error_latency
+        self._output_result(result)
         if configuration.inject and state.pend_topa_pmi:
             self._pmi()
         state.trigger_en = enables.trigger_en(
@@ -321,6 +199,7 @@ class Control(Core):
             state.packet_byte_count == 0
             or (configuration.inject and state.pend_psb)
             or not self.profile.psb_cyc
+            or "enable" in self.parameters.psb_extra
         )
         if with_psb and self.parameters.psb_on_enable_order == "after_pge":
             self._start_packets(stops, reports)
@@ -366,63 +245,17 @@ class Control(Core):
                 timing.last_cyc(self)
             self._trigger_off()
         self.commit()
+        self.drain()
         self._output_off()
         if self.profile.lbr_exclusive:
             state.last_branches = state.last_branches.cleared()
         if self.parameters.clear_enables_on_disable:
             state.context_en = state.filter_en = False
 
-    def _trigger_off(self) -> None:
-        state = self.state
-        state.trigger_en = state.packet_en = state.plain = False
-        generator.forget(self)
-        timing.stop(self)
-
     def _output_off(self) -> None:
+        if self.state.pmi_left is not None:
+            self._pmi()
+        self.state.error_shown = 0
         if self.output.state.enabled:
             self.output.disable()
             self.registers.output_base, self.registers.output_mask_ptrs = self.output.msrs()
-
-    def _output_result(self, result: OutputResult) -> None:
-        if result.stopped:
-            self.state.stopped = True
-        if result.error is not None:
-            self.state.error = True
-        if result.stopped or result.error is not None:
-            self.packets.clear()
-            self._trigger_off()
-        # The handler of a PMI finds Stopped set (section 33.2.7.2).
-        if result.pmi:
-            self._pmi()
-
-    def _pmi(self) -> None:
-        state = self.state
-        state.pmis += 1
-        state.global_status_topa_pmi = True
-        if self.configuration.inject:
-            state.pend_topa_pmi = True
-        if self.on_pmi is not None:
-            self.on_pmi()
-
-    # PSB
-
-    def _psb_due(self) -> None:
-        state, configuration = self.state, self.configuration
-        if configuration.inject:
-            state.pend_psb = True
-        if not state.trigger_en:
-            return
-        if state.packet_byte_count >= configuration.psb_period + self.parameters.psb_delay:
-            state.packet_byte_count %= configuration.psb_period
-            self._insert_psb()
-            self._settle()
-
-    def _insert_psb(self) -> None:
-        self._put_psb()
-        self.write()
-
-    def _put_psb(self) -> None:
-        size = psb.insert(self)
-        self.state.pend_psb = False
-        if not self.parameters.psb_counts_itself:
-            self.state.packet_byte_count -= size

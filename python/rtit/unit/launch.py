@@ -41,6 +41,7 @@ class Launch(TraceEnEvents):
             self._resolve_overflow()
             generator.flush_tnt(self)
             self.commit()
+            self.drain()
             self._off()
 
     def acm_end(self, target: int) -> None:

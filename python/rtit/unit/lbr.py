@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rtit.errors import GeneralProtection
 from rtit.unit.last_branches import IA32_DEBUGCTL, RESTRICTED
+from rtit.unit.pmi import COUNTERS_FROZEN, LBRS_FROZEN
 from rtit.unit.trace_en import TraceEnEvents
 
 _DEBUGCTL_BITS = 0xFFC3
@@ -25,10 +26,16 @@ class LastBranchRecords(TraceEnEvents):
         """True while TraceEn=1 on a processor where PT excludes LBR, BTS, BTM and LER."""
         return self.profile.lbr_exclusive and self.registers.trace_en
 
+    @property
+    def counters_frozen(self) -> bool:
+        """True while a PMI has frozen the performance counters, which are the emulator's."""
+        return bool(self.state.global_status & COUNTERS_FROZEN)
+
     def last_branch(self, from_ip: int, to_ip: int, info: int = 0) -> None:
-        """A branch that LBR records, if IA32_DEBUGCTL.LBR is 1 and nothing suspends it."""
+        """A branch that LBR records, if IA32_DEBUGCTL.LBR is 1 and nothing suspends or froze it."""
         records = self.state.last_branches
-        if records.enabled and not self.branch_records_suspended:
+        frozen = self.state.global_status & LBRS_FROZEN
+        if records.enabled and not frozen and not self.branch_records_suspended:
             self.state.last_branches = records.recorded(from_ip, to_ip, info)
 
     def last_exception(self, from_ip: int, to_ip: int) -> None:

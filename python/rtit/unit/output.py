@@ -10,8 +10,10 @@ The rules, in one place:
   table after the entry at offset 0FFFFF8H. With `follow` "eager" it does so as soon as the region
   is filled, so that the MSRs never show an END entry; with "lazy" when the next byte is to be
   written.
-* An entry is checked when it becomes current, not earlier. A bad one is an operational error:
-  output ends and the pointer stays at the entry. The single range is checked whole at enable.
+* An entry is read and checked when it becomes current, not earlier (`cache` "entry"; "table" reads
+  the 4 KB of the table around it with it, "none" reads it again for each write). A bad one is an
+  operational error: output ends and the pointer stays at the entry. The single range is checked
+  whole at enable.
 * With CPUID.(14H,0):ECX[1] = 0 a table is one region and an END entry back to the table, and a PMI
   comes `pmi_margin` bytes before the region is filled.
 * A table entry in restricted memory is an operational error. A region that overlaps it loses the
@@ -26,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from struct import unpack
 from typing import Literal, NamedTuple
 
 from rtit.registers.file import RegisterFile
@@ -79,6 +82,7 @@ class OutputState:
     `output_offset` is where its next byte goes. `limit` is the offset at which something happens
     next (a PMI, restricted memory, the end), `pmi_at` that of the PMI or -1. `entry` is the current
     entry as read. `pending`: the pointer has moved and the entry there is not read yet (lazy).
+    `cached`: entries read ahead, from an address on.
     """
 
     scheme: Scheme = Scheme.NONE
@@ -93,6 +97,7 @@ class OutputState:
     pmi_at: int = -1
     entry: Entry | None = None
     pending: bool = False
+    cached: tuple[int, tuple[int, ...]] = (0, ())
     stopped: bool = False
     error: str | None = None
 
@@ -101,7 +106,7 @@ class Output:
     """The trace output of one logical processor.
 
     `fabric` receives the bytes when FabricEn is set. `follow`, `pmi_margin` (bytes, single-entry
-    processors) and `smrr_policy` are choices that the chapter leaves open.
+    processors), `smrr_policy` and `cache` are choices that the chapter leaves open.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Output:
         follow: Literal["eager", "lazy"] = "eager",
         pmi_margin: int = 512,
         smrr_policy: Literal["drop", "error"] = "drop",
+        cache: Literal["none", "entry", "table"] = "entry",
     ) -> None:
         self.memory = memory
         self.profile = profile
@@ -120,6 +126,7 @@ class Output:
         self.follow = follow
         self.pmi_margin = pmi_margin
         self.smrr_policy = smrr_policy
+        self.cache = cache
         self.state = OutputState()
         self._page = bytearray()
         self._page_start = 0
@@ -171,7 +178,7 @@ class Output:
             self._page[offset - start : end - start] = data
             state.output_offset = end
             return OK
-        if end < state.limit:
+        if end < state.limit and self.cache != "none":
             self.memory.store(state.region_base + offset, data)
             state.output_offset = end
             if self.memory.observer is None:
@@ -212,7 +219,7 @@ class Output:
         pmi = False
         while done < size:
             result = OK
-            if state.pending:
+            if state.pending or self._changed():
                 result = self._load()
             if result.error is None:
                 count = min(size - done, state.limit - state.output_offset)
@@ -262,7 +269,7 @@ class Output:
             at = state.table_base + state.table_offset
             if self.memory.first_restricted(at, at + 8) < at + 8:
                 return self._fail(f"ToPA entry at {at:#x} is in restricted memory")
-            value = self.memory.read_u64(at)
+            value = self._read(at)
             error = entry_error(
                 value,
                 state.table_offset >> 3,
@@ -284,6 +291,25 @@ class Output:
             return self._fail(f"ToPA OutputOffset {offset:#x} is not below {entry.size:#x}")
         state.pmi_at = self._pmi_offset(entry)
         return self._aim()
+
+    def _read(self, at: int) -> int:
+        """The entry at `at`, from the cache if that is where entries are read ahead."""
+        if self.cache != "table":
+            return self.memory.read_u64(at)
+        start, entries = self.state.cached
+        if not start <= at < start + 8 * len(entries):
+            start = at - at % PAGE
+            entries = unpack("<512Q", self.memory.read(start, PAGE))
+            self.state.cached = start, entries
+        return entries[(at - start) // 8]
+
+    def _changed(self) -> bool:
+        """True if the current entry is read for each write and says something else by now."""
+        state = self.state
+        if self.cache != "none" or state.entry is None:
+            return False
+        value = self.memory.read_u64(state.table_base + state.table_offset)
+        return value != state.entry.encode()
 
     def _pmi_offset(self, entry: Entry) -> int:
         """Where the PMI of an entry is due; from the early point on, where the region ends."""

@@ -25,6 +25,9 @@ FAILED_ENTRY_PACKETS = ("CFE", "guest_pip", "trace_en", "host_pip")
 PEBS_BLOCK_ORDER = (0x04, 0x05, 0x01, 0x10, 0x08, 0x09, 0x0A)
 """BBP types: basic, memory, general-purpose registers, XMM, LBR (Table 33-45)."""
 
+PSB_EVENTS = ("enable", "transfer", "mov_cr3", "wake", "frequency")
+"""What may insert a PSB+ besides the byte count: see Parameters.psb_extra."""
+
 TNT_CAPACITY = {"short": 6, "long": 47, "mixed": 47}
 
 
@@ -38,15 +41,25 @@ class Parameters:
         most 6 wait); 33.4.2.1.
       tnt_flush: send a TNT once it holds this many results; 0: only when it is full or another
         packet demands it.
+      tnt_flush_cycles: what waits is also sent at each multiple of this many core cycles; 0: time
+        alone sends nothing; 33.4.2.1.
       ip_compression: `shortest` of all encodings, `none` (full IP), `sext48_only` (48 bits sign
         extended, or full), `bdw` (all but IPBytes 100b); 33.4.2.2.
       ret_compression_depth: 0 to 64 CALLs remembered for RET compression; 33.4.2.2.
       modeexec_suppress: leave MODE.Exec out at TIP.PGE when the mode is the one last sent;
         33.4.2.8.
+      filter_sequential: sequential execution that crosses the bound of a FilterEn range changes
+        nothing until the next taken branch or event (`never`), or sets FilterEn at once
+        (`at_boundary`): falling in gives TIP.PGE; a not-taken branch out of the range gives TIP.PGD
+        without IP in the place of its result. Straight-line code out of it is seen late in any
+        case: no packet could tell where; 33.2.5.3.
       tracestop_pgd_ip: payload of the TIP.PGD before TraceStop: `target` or `suppressed`; 33.2.5.3.
     PSB:
       psb_on_enable_order: PSB+ `before_pge` (it then has no FUP) or `after_pge`; 33.2.8.3.
       psb_delay: bytes from reaching the threshold to the insertion; 33.4.2.17.
+      psb_extra: what inserts a PSB+ besides the byte count: `enable` (setting TraceEn, whatever the
+        count), `transfer` (far transfers and events), `mov_cr3`, `wake` (from a C-state, TM1, TM2,
+        STPCLK#), `frequency` (a change of it); 33.4.2.17.
       psb_plus_order: the packets of PSB+ that apply, in this order; VMCS comes where it is named,
         else after PIP; 33.3.7.
       psb_counts_itself: PSB+ counts in PacketByteCnt.
@@ -57,10 +70,19 @@ class Parameters:
     Output:
       topa_follow: an END entry is followed as soon as the region before it is filled (`eager`), or
         with the next byte (`lazy`).
+      held_bytes: the youngest bytes, up to this many, stay in internal buffers until more come or
+        TraceEn is cleared; an operational error or a ToPA STOP loses them; 33.2.7, 33.3.3.
+      topa_cache: when an entry is read: anew for each write (`none`), once when it becomes current
+        (`entry`), or together with the rest of its 4 KB of the table (`table`). Changes made in the
+        meantime are not seen; 33.2.7.2.
+      pmi_skid: bytes that are written after a region is filled before its PMI is signalled; another
+        one that falls due in between is the same PMI; 33.2.7.2.
       topa_pmi_margin: bytes by which the PMI of a processor with single-entry ToPA comes before its
         region is filled.
       smrr_policy: what a region in restricted memory does: `drop` the bytes, or `error`; Table
         33-5.
+      error_latency: core cycles after setting TraceEn before STATUS.Error shows an error that it
+        caused; clearing TraceEn shows it at once. TriggerEn is 0 from the start; 33.3.2.1.
     STATUS:
       clear_enables_on_disable: clearing TraceEn also zeroes ContextEn and FilterEn in
         IA32_RTIT_STATUS; 33.2.8.3.
@@ -90,6 +112,8 @@ class Parameters:
       tracestop_in_ovf: TraceStop that falls into an overflow is `delayed` until after OVF, or
         `dropped`; 33.2.5.3 and 33.3.8.1.
     Padding and blocks:
+      pad_align: PADs after the packets of an event fill up to a multiple of this many bytes, 1
+        (none) to 4096; 33.4.2.20.
       psb_guard_pad: a PAD before each PSB, so that no payload before it looks like its beginning.
       pebs_block_order: BBP types of a PEBS record, in this order; 33.4.2.26.
     Power:
@@ -114,19 +138,26 @@ class Parameters:
 
     tnt_form: Literal["short", "long", "mixed"] = "short"
     tnt_flush: int = 0
+    tnt_flush_cycles: int = 0
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = "shortest"
     ret_compression_depth: int = 64
     modeexec_suppress: bool = True
+    filter_sequential: Literal["never", "at_boundary"] = "never"
     tracestop_pgd_ip: Literal["target", "suppressed"] = "target"
     psb_on_enable_order: Literal["before_pge", "after_pge"] = "before_pge"
     psb_delay: int = 0
+    psb_extra: tuple[str, ...] = ()
     psb_plus_order: tuple[str, ...] = PSB_PLUS_ORDER
     psb_counts_itself: bool = True
     cyc_counter_bits: int = 14
     cyc_max_bytes: int = 3
     topa_follow: Literal["eager", "lazy"] = "eager"
+    held_bytes: int = 0
+    topa_cache: Literal["none", "entry", "table"] = "entry"
+    pmi_skid: int = 0
     topa_pmi_margin: int = 512
     smrr_policy: Literal["drop", "error"] = "drop"
+    error_latency: int = 0
     clear_enables_on_disable: bool = False
     vmentry_disable_fup: bool = False
     failed_vmentry_packets: tuple[str, ...] = ("CFE", "guest_pip", "host_pip")
@@ -143,6 +174,7 @@ class Parameters:
     ovf_resolve_level: int = 0
     ovf_psb: Literal["changed", "always", "never"] = "changed"
     tracestop_in_ovf: Literal["delayed", "dropped"] = "delayed"
+    pad_align: int = 1
     psb_guard_pad: bool = False
     pebs_block_order: tuple[int, ...] = PEBS_BLOCK_ORDER
     power_min_cstate: Literal["C0.2", "C1"] = "C0.2"
@@ -160,6 +192,15 @@ class Parameters:
         _one_of("tracestop_pgd_ip", self.tracestop_pgd_ip, ("target", "suppressed"))
         _one_of("psb_on_enable_order", self.psb_on_enable_order, ("before_pge", "after_pge"))
         _one_of("topa_follow", self.topa_follow, ("eager", "lazy"))
+        _one_of("filter_sequential", self.filter_sequential, ("never", "at_boundary"))
+        _one_of("topa_cache", self.topa_cache, ("none", "entry", "table"))
+        for name in self.psb_extra:
+            _one_of("psb_extra", name, PSB_EVENTS)
+        _between("tnt_flush_cycles", self.tnt_flush_cycles, 0, 1 << 32)
+        _between("held_bytes", self.held_bytes, 0, 1 << 16)
+        _between("pmi_skid", self.pmi_skid, 0, 1 << 32)
+        _between("error_latency", self.error_latency, 0, 1 << 32)
+        _between("pad_align", self.pad_align, 1, 4096)
         _one_of("smrr_policy", self.smrr_policy, ("drop", "error"))
         _one_of("vmx_abort_drop", self.vmx_abort_drop, ("tip", "none"))
         _one_of("rsm_with_lbr", self.rsm_with_lbr, ("suspend", "shutdown"))

@@ -76,6 +76,7 @@ class Power(Control):
         if self.configuration.pwr_evt_en and self.state.trigger_en:
             self.put(_PWRX(last, deepest, reason))
         self.commit()
+        self.extra_psb("wake")
 
     def stop_clocks(self, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
         """TM1, TM2, STPCLK#, or a frequency change to `ratio`, stops execution for `ticks`.
@@ -90,6 +91,7 @@ class Power(Control):
             self.time = self.time.at_ratio(self.state.cycle, ratio)
         self._restart(ticks)
         self.commit()
+        self.extra_psb("wake")
 
     def change_frequency(self, ratio: int) -> None:
         """The core runs at `ratio` x bus clock from now on, and has not stopped for it."""
@@ -103,6 +105,7 @@ class Power(Control):
             timing.timestamp(self)
         timing.cbr(self)
         self.commit()
+        self.extra_psb("frequency")
 
     def _exstop(self, ip: int) -> None:
         context_en = self.state.context_en

@@ -95,12 +95,20 @@ class State:
     level: int = 0
     level_cycle: int = 0
 
+    # Bytes of the stream that have not reached the output: Parameters.held_bytes.
+    held: bytes = b""
+
     # In a C-state deeper than C0.1 (section 33.4.2.24).
     asleep: bool = False
 
-    # IA32_PERF_GLOBAL_STATUS.Trace_ToPA_PMI, and ToPA PMIs signalled so far (section 33.2.7.2).
-    global_status_topa_pmi: bool = False
+    # IA32_PERF_GLOBAL_STATUS as far as PT sets it, ToPA PMIs signalled so far, and the bytes after
+    # which one that is pending is signalled (section 33.2.7.2).
+    global_status: int = 0
     pmis: int = 0
+    pmi_left: int | None = None
+
+    # The core cycle from which on STATUS.Error shows what it holds (section 33.3.2.1).
+    error_shown: int = 0
 
     def copy(self) -> State:
         """A value of its own."""

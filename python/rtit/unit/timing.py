@@ -78,10 +78,10 @@ def stop(core: Core) -> None:
 def catch_up(core: Core, cycle: int) -> None:
     """Move to core cycle `cycle`, sending on the way what time alone brings.
 
-    That is MTCs, and CYCs before the counter wraps.
+    That is MTCs, CYCs before the counter wraps, and results that have waited for a timer.
     """
     state = core.state
-    while (due := _schedule(core)) <= cycle:
+    while (due := _schedule(core, cycle)) <= cycle:
         state.cycle = due
         if due == state.overflow_until:
             state.overflow_until = 0  # it resolves where the current IP is known
@@ -95,7 +95,7 @@ def catch_up(core: Core, cycle: int) -> None:
             else:
                 core.put(_MTC(state.mtc_index & 0xFF))
             _next_mtc(core)
-        else:
+        elif state.cyc_due != NEVER and due >= state.cyc_base + core.cyc_limit:
             cyc(core)
     state.cycle = cycle
 
@@ -149,11 +149,17 @@ def _next_mtc(core: Core) -> None:
     state.next_mtc = core.time.cycle_of_art(state.mtc_index << core.configuration.mtc_shift)
 
 
-def _schedule(core: Core) -> int:
-    state = core.state
+def _schedule(core: Core, until: int = 0) -> int:
+    """Find the next thing that time alone brings; while nothing waits the timer for results rests
+    `until` then.
+    """
+    state, period = core.state, core.parameters.tnt_flush_cycles
     state.due = state.next_mtc
     if core.configuration.cyc_en and state.cyc_due != NEVER:
         state.due = min(state.due, state.cyc_base + core.cyc_limit)
+    if period:
+        since = state.cycle if state.tnt > 1 or state.deferred else max(state.cycle, until)
+        state.due = min(state.due, (since // period + 1) * period)
     if state.overflow_until:
         state.due = min(state.due, state.overflow_until)
     return state.due

@@ -35,9 +35,10 @@ class TraceEnEvents(Transfers):
             self._enable(reports)
 
     def _off(self) -> None:
-        """TraceEn is cleared without a packet."""
+        """TraceEn is cleared without a packet; what internal buffers hold is lost."""
         state = self.state
         self.registers.ctl &= ~TRACE_EN
+        state.held = b""
         self.put, state.overflow, state.overflow_until = self.packets.extend, None, NEVER
         self._trigger_off()
         self._output_off()

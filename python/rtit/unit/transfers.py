@@ -135,6 +135,7 @@ class Transfers(Control):
         if stops:
             self.trace_stop()
         self.commit()
+        self.extra_psb("transfer")
 
     def mov_cr3(self, next_ip: int, arch: Arch) -> None:
         """MOV to CR3 (sections 33.2.5.2 and 33.4.2.7).
@@ -161,6 +162,7 @@ class Transfers(Control):
         if stops:
             self.trace_stop()
         self.commit()
+        self.extra_psb("mov_cr3")
 
     def change_mode(self, ip: int, next_ip: int, arch: Arch) -> None:
         """The instruction at `ip`, no branch, changes CS.L & LMA, CS.D or RFLAGS.IF (33.4.2.8).

@@ -1,0 +1,178 @@
+"""What internal buffers hold, tables that change while tracing, PSB spacing: what a processor may
+do, as parameters (sections 33.2.7 and 33.4.2.17).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from rtit.packets import packets
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, STATUS, Msr
+from rtit.unit import Memory, Parameters
+from rtit.unit.topa import Entry, write_table
+
+TABLE = 0x10_0000
+A, B, C, D = 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
+
+
+def start(*entries: Entry | int, arch: Arch | None = None, **parameters: Any) -> Processor:
+    cpu = Processor(parameters=Parameters(**parameters), arch=arch)
+    write_table(cpu.unit.output.memory, TABLE, entries)
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    ctl = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5}
+    cpu.wrmsr(Msr.CTL, CTL.encode(**ctl), next_ip=0x1000)
+    return cpu
+
+
+def written(cpu: Processor) -> int:
+    """Bytes in the current region."""
+    return cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
+
+
+def tips(cpu: Processor, count: int) -> None:
+    """TIPs of 3 bytes."""
+    for index in range(count):
+        cpu.indirect_jump(0x1000, 0x1000 + 2 * index)
+
+
+@pytest.mark.spec("TRCEN-007", "TRCEN-003")
+def test_only_clearing_trace_en_delivers_everything() -> None:
+    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    memory = cpu.unit.output.memory
+    for index in range(300):
+        tips(cpu, 1)
+        assert written(cpu) <= max(0, 29 + 3 * (index + 1) - 64)
+    content = memory.read(A, 4096)
+    assert content[29 + 900 - 64 :] == bytes(4096 - 29 - 900 + 64)
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
+    cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    assert written(cpu) == 29 + 900 + 4
+    names = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    assert names.count("TIP") == 300
+    assert names[-2:] == ["FUP", "TIP.PGD"]
+
+
+@pytest.mark.spec("TSTOP-006")
+@pytest.mark.parametrize("held", [0, 64])
+def test_trace_stop_delivers_nothing(held: int) -> None:
+    cpu = Processor(parameters=Parameters(held_bytes=held))
+    cpu.wrmsr(Msr.OUTPUT_BASE, A)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.ADDR0_A, 0x4000)
+    cpu.wrmsr(Msr.ADDR0_B, 0x4FFF)
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ADDR0_CFG=2)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    tips(cpu, 40)
+    cpu.indirect_jump(0x1000, 0x4000)
+    assert cpu.unit.stopped
+    memory = cpu.unit.output.memory
+    seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    assert ("TraceStop" in seen) == (held == 0)
+    assert 0 < written(cpu) == 29 + 120 + 5 - held
+    cpu.wrmsr(Msr.CTL, 0)
+    seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
+    assert seen[-2:] == ["TIP.PGD", "TraceStop"]
+    assert seen.count("TIP") == 40
+
+
+@pytest.mark.spec("TERR-011")
+@pytest.mark.parametrize("held", [0, 64])
+def test_what_is_buffered_at_an_error_is_lost(held: int) -> None:
+    """The region before the bad entry is whole, whatever was behind it is nowhere."""
+    bad = Entry(B).encode() | 1 << 1
+    cpu = start(Entry(A), bad, Entry(TABLE, end=True), held_bytes=held)
+    cpu.conditional(0x1000, 0x1002, 0x1010, True)
+    tips(cpu, 1500)
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).Error == 1
+    assert cpu.unit.state.held == b""
+    cpu.wrmsr(Msr.CTL, 0)
+    pages = cpu.unit.output.memory.snapshot()
+    assert sorted(pages) == [TABLE >> 12, A >> 12]
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 4096
+
+
+@pytest.mark.spec("TXT-003")
+def test_senter_loses_what_is_buffered() -> None:
+    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    tips(cpu, 100)
+    before = written(cpu)
+    cpu.getsec(0x1000, 0x1004)
+    assert written(cpu) == before
+
+
+def test_an_authenticated_code_module_loses_nothing() -> None:
+    """33.2.9.6 speaks of packets that do not come, not of packets that get lost."""
+    cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
+    tips(cpu, 100)
+    cpu.acm_begin(0x1000)
+    assert written(cpu) == 29 + 300
+
+
+@pytest.mark.spec("TOPA-010", "TRCEN-008")
+@pytest.mark.parametrize(
+    ("policy", "places"),
+    [("none", (C, D)), ("entry", (A, D)), ("table", (A, B))],
+)
+def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]) -> None:
+    """Both entries change in the middle of the first region. What was read before stands: nothing,
+    the current entry, or the table.
+    """
+    cpu = start(Entry(A), Entry(B), Entry(TABLE, end=True), topa_cache=policy)
+    memory = cpu.unit.output.memory
+    tips(cpu, 100)
+    at = written(cpu)
+    assert cpu.unit.output.state.region_base == A
+    write_table(memory, TABLE, [Entry(C), Entry(D), Entry(TABLE, end=True)])
+    tips(cpu, 1)
+    assert cpu.unit.output.state.region_base == places[0]
+    assert memory.read(places[0] + at, 3)[0] == 0x2D
+    tips(cpu, 1400)
+    assert cpu.unit.output.state.region_base == places[1]
+    used = {number << 12 for number in memory.snapshot()} - {TABLE}
+    assert used == {A, *places}
+    # The next enable reads the table as it is.
+    cpu.wrmsr(Msr.CTL, 0)
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0)
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    assert cpu.unit.output.state.region_base == C
+
+
+def test_an_entry_that_is_read_for_each_write_can_go_bad() -> None:
+    cpu = start(Entry(A), Entry(TABLE, end=True), topa_cache="none")
+    tips(cpu, 10)
+    cpu.unit.output.memory.write_u64(TABLE, Entry(A).encode() | 1 << 63)
+    tips(cpu, 1)
+    assert cpu.unit.error
+    assert "MAXPHYADDR" in (cpu.unit.output.state.error or "")
+
+
+@pytest.mark.spec("MSRCTL-027")
+@pytest.mark.parametrize("freq", [0, 1, 3])
+@pytest.mark.parametrize("delay", [0, 200])
+def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
+    """Between two PSBs lie, on the average, as many bytes as PSBFreq says; a PSB comes up to
+    `delay` bytes and one event late, and the period goes on from where it was due.
+    """
+    out = bytearray()
+    cpu = Processor(
+        memory=Memory(observer=lambda _, data: out.extend(data)),
+        parameters=Parameters(psb_delay=delay),
+    )
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFFF)
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, TSCEn=1, PSBFreq=freq)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    random = Random(freq)
+    period = 2048 << freq
+    while len(out) < 20 * period:
+        cpu.indirect_jump(0x1000, random.randrange(1 << 40))
+    places = [packet.offset for packet in packets(bytes(out)) if packet.name == "PSB"]
+    gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
+    assert len(gaps) >= 18
+    assert abs(sum(gaps) / len(gaps) - period) <= (delay + 16) / len(gaps)
+    assert all(abs(gap - period) <= delay + 16 for gap in gaps)

@@ -1,0 +1,159 @@
+"""The ToPA PMI: what it freezes, how late it comes, how two of them merge (section 33.2.7.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.packets import packets
+from rtit.processor import Processor
+from rtit.registers import CTL, STATUS, Msr
+from rtit.unit import (
+    COUNTERS_FROZEN,
+    IA32_PERF_GLOBAL_STATUS,
+    IA32_PERF_GLOBAL_STATUS_RESET,
+    LBRS_FROZEN,
+    TRACE_TOPA_PMI,
+    Memory,
+    Parameters,
+)
+from rtit.unit.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
+from rtit.unit.topa import Entry, write_table
+
+TABLE = 0x10_0000
+REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
+LBR, FREEZE_LBRS, FREEZE_PERFMON = 1 << 0, 1 << 11, 1 << 12
+
+
+class Traced:
+    """Three regions of 4 KB in a circle, the first `interrupts` of them with INT; the offsets in
+    the stream at which PMIs were signalled are in `seen`.
+    """
+
+    def __init__(self, *, interrupts: int = 1, stop: bool = False, **parameters: int) -> None:
+        self.stream = bytearray()
+        memory = Memory(observer=lambda _, data: self.stream.extend(data))
+        self.cpu = Processor(memory=memory, parameters=Parameters(**parameters))  # type: ignore[arg-type]
+        entries = [
+            Entry(base, interrupt=n < interrupts, stop=stop and n == 1)
+            for n, base in enumerate(REGIONS)
+        ]
+        write_table(memory, TABLE, [*entries, Entry(TABLE, end=True)])
+        self.stream.clear()
+        self.seen: list[int] = []
+        self.cpu.unit.on_pmi = lambda: self.seen.append(len(self.stream))
+        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+
+    def enable(self) -> None:
+        ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
+        self.cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+
+    def fill(self, size: int) -> None:
+        """TIPs until the stream has `size` bytes, or 1 or 2 more."""
+        while len(self.stream) < size:
+            self.cpu.indirect_jump(0x1000, 0x1000 + len(self.stream) % 256)
+
+
+@pytest.mark.spec("TPMI-004")
+@pytest.mark.parametrize(
+    ("debugctl", "frozen"),
+    [
+        (LBR, 0),
+        (LBR | FREEZE_LBRS, LBRS_FROZEN),
+        (LBR | FREEZE_PERFMON, COUNTERS_FROZEN),
+        (LBR | FREEZE_LBRS | FREEZE_PERFMON, LBRS_FROZEN | COUNTERS_FROZEN),
+    ],
+)
+def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
+    """As every PMI it freezes LBRs and counters, if IA32_DEBUGCTL says so; never the trace."""
+    traced = Traced()
+    cpu, unit = traced.cpu, traced.cpu.unit
+    cpu.wrmsr(IA32_DEBUGCTL, debugctl)
+    traced.enable()
+    cpu.last_branch(0x1000, 0x1010)
+    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), unit.counters_frozen) == (1, False)
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    traced.fill(4096)
+    assert len(traced.seen) == 1
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI | frozen
+    assert unit.counters_frozen == bool(frozen & COUNTERS_FROZEN)
+    cpu.last_branch(0x1010, 0x1020)
+    assert cpu.rdmsr(MSR_LASTBRANCH_TOS) == (1 if frozen & LBRS_FROZEN else 2)
+    # The handler is traced.
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).TriggerEn == 1
+    length = len(traced.stream)
+    cpu.indirect_jump(0x1000, 0x4000)
+    assert [p.name for p in packets(bytes(traced.stream[length:]))] == ["TIP"]
+    # What was asked for stays asked for; what is frozen stays so until software clears it.
+    assert cpu.rdmsr(IA32_DEBUGCTL) == debugctl
+    cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == frozen
+    cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, frozen)
+    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    before = cpu.rdmsr(MSR_LASTBRANCH_TOS)
+    cpu.last_branch(0x1020, 0x1030)
+    assert cpu.rdmsr(MSR_LASTBRANCH_TOS) == before + 1
+    assert not unit.counters_frozen
+
+
+@pytest.mark.spec("TPMI-002")
+def test_a_pmi_that_comes_late() -> None:
+    """100 bytes of the next region are written before it is taken; by default none but those of
+    the event that filled the region.
+    """
+    (at_once,) = signalled_at(pmi_skid=0)
+    assert 4096 <= at_once < 4096 + 3
+    (late,) = signalled_at(pmi_skid=100)
+    assert late > 4096
+    assert at_once + 100 <= late < at_once + 103
+
+
+def signalled_at(*, pmi_skid: int, interrupts: int = 1) -> list[int]:
+    traced = Traced(interrupts=interrupts, pmi_skid=pmi_skid)
+    traced.enable()
+    traced.fill(3 * 4096 - 3)
+    return traced.seen
+
+
+@pytest.mark.spec("TPMI-005")
+def test_two_regions_are_one_pmi_or_two() -> None:
+    assert len(signalled_at(pmi_skid=0, interrupts=2)) == 2
+    assert len(signalled_at(pmi_skid=4000, interrupts=2)) == 2
+    (merged,) = signalled_at(pmi_skid=4100, interrupts=2)
+    assert merged >= 2 * 4096
+
+
+def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
+    """33.3.3: Trace_ToPA_PMI is set by the time the flush completes."""
+    traced = Traced(pmi_skid=1000)
+    traced.enable()
+    traced.fill(4096)
+    assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    traced.cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    assert len(traced.seen) == 1
+    assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
+    traced.enable()
+    traced.fill(8000)
+    assert len(traced.seen) == 1
+
+
+def test_a_late_pmi_comes_with_the_stop() -> None:
+    """Skid so long that the STOP region is filled as well: the handler finds Stopped set."""
+    traced = Traced(pmi_skid=5000, stop=True)
+    traced.enable()
+    stopped: list[bool] = []
+    traced.cpu.unit.on_pmi = lambda: stopped.append(traced.cpu.unit.stopped)
+    traced.fill(2 * 4096)
+    assert stopped == [True]
+
+
+def test_a_late_pmi_survives_a_snapshot() -> None:
+    traced = Traced(pmi_skid=100)
+    traced.enable()
+    traced.fill(4096 + 50)
+    snapshot = traced.cpu.unit.snapshot()
+    traced.fill(4096 + 200)
+    assert len(traced.seen) == 1
+    del traced.stream[4096 + 50 :]
+    traced.cpu.unit.restore(snapshot)
+    traced.fill(4096 + 200)
+    assert len(traced.seen) == 2
