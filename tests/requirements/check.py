@@ -1,8 +1,9 @@
 """The project's list of the chapter's requirements: each is tested, or listed as open.
 
 `ids.csv` names every requirement (id, section, side, kind); `open.txt` those that no test covers
-yet. A test claims one with `@pytest.mark.spec("ID")`, a scenario with a line `spec ID...`. Both are
-read from the source, so that a skipped test still counts as what it is.
+yet; `notes.csv` the rows of kind `note` that ask nothing of us, each with the reason. A test
+claims one with `@pytest.mark.spec("ID")`, a scenario with a line `spec ID...`. Both are read from
+the source, so that a skipped test still counts as what it is.
 
 Run as a script it prints the table by area; with `--write-open` it brings open.txt up to date.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 OPEN = HERE / "open.txt"
+NOTES = HERE / "notes.csv"
 
 
 def requirements() -> dict[str, dict[str, str]]:
@@ -29,6 +31,12 @@ def requirements() -> dict[str, dict[str, str]]:
 def listed_open() -> list[str]:
     """The ids of open.txt, in order."""
     return OPEN.read_text().split()
+
+
+def notes() -> dict[str, str]:
+    """Rows that are no requirement on us, with the reason."""
+    with NOTES.open(newline="") as file:
+        return {row["id"]: row["reason"] for row in csv.DictReader(file)}
 
 
 def claimed() -> dict[str, list[str]]:
@@ -82,7 +90,7 @@ def table() -> str:
 def main() -> None:
     """Print the table, or rewrite open.txt."""
     if "--write-open" in sys.argv[1:]:
-        left = sorted(set(requirements()) - set(claimed()))
+        left = sorted(set(requirements()) - set(claimed()) - set(notes()))
         OPEN.write_text("\n".join(left) + "\n")
     print(table())
 

@@ -4,6 +4,7 @@ do, as parameters (sections 33.2.7 and 33.4.2.17).
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -172,7 +173,25 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
     while len(out) < 20 * period:
         cpu.indirect_jump(0x1000, random.randrange(1 << 40))
     places = [packet.offset for packet in packets(bytes(out)) if packet.name == "PSB"]
-    gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(places)]
     assert len(gaps) >= 18
     assert abs(sum(gaps) / len(gaps) - period) <= (delay + 16) / len(gaps)
     assert all(abs(gap - period) <= delay + 16 for gap in gaps)
+
+
+@pytest.mark.spec("SMM-008")
+def test_smm_code_traces_itself_but_not_into_smram() -> None:
+    """Its own output to memory that SMRR restricts is lost, in SMM as anywhere."""
+    cpu = Processor(memory=Memory(smrr=[(C, C + 0x1000)]), arch=Arch(cpl=0))
+    cpu.smi(0x1010)
+    ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
+    for base in (A, C):
+        cpu.wrmsr(Msr.OUTPUT_BASE, base)
+        cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+        cpu.wrmsr(Msr.CTL, ctl, next_ip=0x8000)
+        cpu.indirect_jump(0x8000, 0x8100)
+        cpu.wrmsr(Msr.CTL, 0, ip=0x8100)
+        assert written(cpu) > 0
+    assert {number << 12 for number in cpu.unit.output.memory.snapshot()} == {A}
+    cpu.rsm()
+    assert cpu.rdmsr(Msr.CTL) & 1 == 0

@@ -157,3 +157,34 @@ def test_a_late_pmi_survives_a_snapshot() -> None:
     traced.cpu.unit.restore(snapshot)
     traced.fill(4096 + 200)
     assert len(traced.seen) == 2
+
+
+@pytest.mark.spec("TPMI-008", "TPMI-007")
+def test_a_handler_that_preserves_pmis() -> None:
+    """It ignores a PMI that comes with TraceEn=0 and leaves PendTopaPMI alone, so that the PMI
+    comes again at the next enable; then it clears the bit, and no other comes.
+    """
+    traced = Traced()
+    cpu = traced.cpu
+    handled: list[int] = []
+
+    def handler() -> None:
+        handled.append(cpu.rdmsr(Msr.CTL) & 1)
+        cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
+
+    cpu.unit.on_pmi = handler
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5, InjectPsbPmiOnEnable=1)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    while len(traced.stream) < 4096 - 3:
+        cpu.indirect_jump(0x1000, 0x1000 + len(traced.stream) % 256)
+    # The packets of the end fill the region; TraceEn is 0 by then.
+    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
+    assert handled == [0]
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PendTopaPMI == 1
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    assert handled == [0, 1]
+    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
+    cpu.wrmsr(Msr.STATUS, cpu.rdmsr(Msr.STATUS) & ~STATUS["PendTopaPMI"].mask)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
+    assert handled == [0, 1]

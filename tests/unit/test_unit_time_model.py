@@ -36,6 +36,16 @@ def test_tsc_is_crystal_clocks_and_ticks_since(
     assert time.tsc_at(cycle) == total % (1 << 64)
 
 
+@pytest.mark.spec("TIME-015")
+@pytest.mark.parametrize(("p1", "ratio"), [(10, 10), (24, 39), (30, 8)])
+def test_tsc_runs_at_p1_whatever_the_core_does(p1: int, ratio: int) -> None:
+    """A second has P1 x bus clock ticks, and CBR x bus clock core cycles."""
+    time = TimeModel(tsc_numerator=8 * p1, max_non_turbo_ratio=p1, core_ratio=ratio)
+    assert time.tsc_hz == p1 * 100_000_000
+    second = ratio * 100_000_000
+    assert time.tsc_at(second) - time.tsc_at(0) == time.tsc_hz
+
+
 @given(st.integers(0, 1 << 40), st.integers(0, 10_000_000), st.sampled_from((1, 2, 3)))
 def test_first_cycle_of_a_crystal_clock(start: int, cycle: int, denominator: int) -> None:
     time = TimeModel(

@@ -42,8 +42,10 @@ class Branches(Control):
             return
         if not taken:
             state.ip = self.address(next_ip)
-            if not self.cross() and state.packet_en:
+            if state.packet_en:
                 self._result(0)
+            elif not state.filter_en:
+                self._fall()
         elif self._lands(target, conditional=True):
             self._result(1)
 
@@ -52,7 +54,7 @@ class Branches(Control):
         state = self.state
         state.ip = self.address(next_ip)
         if not state.filter_en:
-            self.cross()
+            self._fall()
 
     def jump(self, ip: int, target: int) -> None:
         """A direct JMP: the code tells where it goes."""
@@ -112,30 +114,21 @@ class Branches(Control):
                 return
         self._tip(state.ip)
 
-    def cross(self) -> bool:
-        """Sequential execution has reached State.ip. True if that changed FilterEn, and was told.
+    def _fall(self) -> None:
+        """Sequential execution outside the ranges has reached State.ip, perhaps inside one.
 
-        It does so only with Parameters.filter_sequential `at_boundary`.
+        With Parameters.filter_sequential `at_boundary` that sets FilterEn.
         """
         state, ranges = self.state, self.configuration.ranges
         if self.parameters.filter_sequential == "never" or not ranges.filter:
-            return False
-        if not (state.trigger_en and state.context_en):
-            return False
-        was, state.filter_en = state.filter_en, ranges.filter_en(state.ip)
-        if was == state.filter_en:
-            return False
-        told = state.packet_en
-        self._settle()
-        if told or state.packet_en:
-            generator.flush_tnt(self)
-            timing.eligible(self)
-        if told:
-            generator.pgd(self, None)
-        elif state.packet_en:
-            generator.pge(self, state.ip)
-        self.commit()
-        return True
+            return
+        if state.trigger_en and state.context_en and ranges.filter_en(state.ip):
+            state.filter_en = True
+            self._settle()
+            if state.packet_en:
+                timing.eligible(self)
+                generator.pge(self, state.ip)
+                self.commit()
 
     def _lands(self, target: int, *, conditional: bool = False) -> bool:
         """A taken branch ends at `target`. True if its own packet follows: PacketEn is and was 1.

@@ -48,11 +48,9 @@ class Parameters:
       ret_compression_depth: 0 to 64 CALLs remembered for RET compression; 33.4.2.2.
       modeexec_suppress: leave MODE.Exec out at TIP.PGE when the mode is the one last sent;
         33.4.2.8.
-      filter_sequential: sequential execution that crosses the bound of a FilterEn range changes
-        nothing until the next taken branch or event (`never`), or sets FilterEn at once
-        (`at_boundary`): falling in gives TIP.PGE; a not-taken branch out of the range gives TIP.PGD
-        without IP in the place of its result. Straight-line code out of it is seen late in any
-        case: no packet could tell where; 33.2.5.3.
+      filter_sequential: code that falls into a FilterEn range is traced from the next taken branch
+        or event on (`never`), or at once (`at_boundary`), with TIP.PGE. Falling out of one is seen
+        late in any case: no packet could tell where; 33.2.5.3.
       tracestop_pgd_ip: payload of the TIP.PGD before TraceStop: `target` or `suppressed`; 33.2.5.3.
     PSB:
       psb_on_enable_order: PSB+ `before_pge` (it then has no FUP) or `after_pge`; 33.2.8.3.
