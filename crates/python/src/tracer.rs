@@ -1,4 +1,4 @@
-//! `Tracer`: the ptrace tracer, and `check_program`.
+//! `Tracer`: the ptrace tracer, `check_program` and `check_processes`.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,13 +10,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_tracer::{Error, Options};
 
-/// Adds the class and the function of this file to the native module.
+/// Adds the class and the functions of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tracer>()?;
-    module.add_function(wrap_pyfunction!(check_program, module)?)
+    module.add_function(wrap_pyfunction!(check_program, module)?)?;
+    module.add_function(wrap_pyfunction!(check_processes, module)?)
 }
 
-/// A program under the tracer. Dropping the object kills the program.
+/// A program under the tracer. Dropping the object kills the program, or lets go of it if it was attached to.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Tracer {
     /// None only while it is dropped.
@@ -64,6 +65,12 @@ fn check_program(
         .map_err(|error| record_error(py, &error))
 }
 
+/// Raises what `Tracer.attach` would raise before it stops anything.
+#[pyfunction]
+fn check_processes(py: Python<'_>, pids: Vec<u32>) -> PyResult<()> {
+    rtit_tracer::Tracer::check_processes(&pids).map_err(|error| record_error(py, &error))
+}
+
 #[pymethods]
 impl Tracer {
     /// Start `argv` (looked up in the PATH of `env`) under the tracer; it waits at its first instruction until then.
@@ -94,6 +101,21 @@ impl Tracer {
         };
         let tracer = py
             .allow_threads(|| rtit_tracer::Tracer::start(&options))
+            .map_err(|error| record_error(py, &error))?;
+        Ok(Tracer {
+            inner: Some(tracer),
+        })
+    }
+
+    /// Trace the processes `pids`, which run already, with all their threads and what they start.
+    ///
+    /// They are let go by `kill` and when the object is dropped. Raises rtit.errors.RecordError where one of them cannot
+    /// be attached to.
+    #[staticmethod]
+    #[pyo3(signature = (pids, *, truth = None))]
+    fn attach(py: Python<'_>, pids: Vec<u32>, truth: Option<PathBuf>) -> PyResult<Self> {
+        let tracer = py
+            .allow_threads(|| rtit_tracer::Tracer::attach(&pids, truth.as_deref()))
             .map_err(|error| record_error(py, &error))?;
         Ok(Tracer {
             inner: Some(tracer),
@@ -133,7 +155,7 @@ impl Tracer {
         }
     }
 
-    /// Kill the program and everything that it started; the events still come to their end.
+    /// Kill the program and everything that it started, or let go of them if they were attached to; the events still come to their end.
     fn kill(&self) {
         if let Some(inner) = &self.inner {
             inner.kill();

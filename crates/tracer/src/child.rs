@@ -269,7 +269,7 @@ unsafe fn fail(report: RawFd, stage: Stage) -> ! {
     libc::_exit(127)
 }
 
-fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut fds: [c_int; 2] = [-1; 2];
     // SAFETY: two descriptors fit.
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {

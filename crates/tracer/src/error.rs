@@ -16,6 +16,8 @@ pub enum Error {
     Argument { what: String },
     /// The kernel does not let us trace.
     PtraceForbidden { why: String },
+    /// A program that runs already cannot be attached to.
+    Attach { why: String },
     /// The truth file cannot be written.
     Truth { path: PathBuf, error: String },
     /// A system call that should not fail did.
@@ -55,6 +57,7 @@ impl fmt::Display for Error {
             }
             Error::Argument { what } => f.write_str(what),
             Error::PtraceForbidden { why } => write!(f, "tracing is forbidden here: {why}"),
+            Error::Attach { why } => f.write_str(why),
             Error::Truth { path, error } => write!(f, "{}: {error}", path.display()),
             Error::System { call, error } => write!(f, "{call}: {error}"),
         }

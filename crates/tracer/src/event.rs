@@ -27,7 +27,7 @@ pub enum Kind {
     Switch = 13,
     /// A new thread: `ip` is its process, `target` the parent's tid, `extra` the parent's process; flags [`SHARES_MEMORY`].
     Thread = 14,
-    /// A thread ended; `ip` is its wait status.
+    /// A thread ended; `ip` is its wait status; flags [`DETACHED`].
     Exit = 15,
     /// A new program in process `ip`; the blob is its path.
     Exec = 16,
@@ -51,6 +51,8 @@ pub const IN_CONTEXT: u8 = 1;
 pub const SHARES_MEMORY: u8 = 1;
 /// [`Kind::Comm`]: the name comes from exec.
 pub const BY_EXEC: u8 = 1;
+/// [`Kind::Exit`]: the thread lives on, but is not traced any more.
+pub const DETACHED: u8 = 1;
 /// [`Kind::End`]: the tracer killed the program.
 pub const KILLED: u8 = 1;
 

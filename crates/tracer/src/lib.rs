@@ -3,6 +3,8 @@
 //! [`Tracer::start`] runs a program; [`Tracer::next_batch`] hands over what happened since. The tracer needs no
 //! privilege, no hardware and no help from the program; it costs some 20 microseconds an instruction.
 //!
+//! [`Tracer::attach`] does the same to programs that run already, and lets go of them.
+//!
 //! Where to start reading: [`event`] says what comes out, `engine` how it is found out, `task` what is known about a
 //! thread between two of its stops.
 //!
@@ -21,6 +23,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("rtit-tracer steps programs by ptrace: it needs Linux on x86-64");
 
+mod attach;
 mod child;
 mod engine;
 mod error;
@@ -30,12 +33,14 @@ mod maps;
 mod memory;
 mod options;
 mod procfs;
+mod refusal;
 mod space;
 mod stream;
 mod sys;
 mod task;
 mod tracer;
 mod truth;
+mod wire;
 
 pub use error::Error;
 pub use event::{Kind, Mapping, Record};

@@ -27,6 +27,48 @@ pub(crate) fn name(tid: pid_t) -> Option<Vec<u8>> {
     Some(name)
 }
 
+/// The threads of a process, the first one first.
+pub(crate) fn threads(pid: pid_t) -> Vec<pid_t> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut tids: Vec<pid_t> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    tids.sort_by_key(|&tid| (tid != pid, tid));
+    tids
+}
+
+/// Whether the thread is gone, or a zombie.
+pub(crate) fn has_ended(tid: pid_t) -> bool {
+    status_field(tid, "State").map_or(true, |state| state.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn is_kernel_thread(pid: pid_t) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // pid (name) state ppid pgrp session tty tpgid flags: the name may have blanks and brackets in it
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let flags: Option<u32> = fields
+        .split_whitespace()
+        .nth(6)
+        .and_then(|f| f.parse().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// The process that started this one; 0 if that is outside what we can see.
+pub(crate) fn parent(pid: pid_t) -> Option<pid_t> {
+    status_field(pid, "PPid")?.parse().ok()
+}
+
+/// Whether the program that the process runs is one of 32 bits.
+pub(crate) fn is_32_bit(pid: pid_t) -> bool {
+    let mut head = [0u8; 20];
+    let read = fs::File::open(format!("/proc/{pid}/exe")).and_then(|mut f| f.read_exact(&mut head));
+    const EM_386: [u8; 2] = [3, 0];
+    read.is_ok() && head[18..20] == EM_386
+}
+
 fn status_field(tid: pid_t, field: &str) -> Option<String> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);

@@ -87,6 +87,21 @@ impl Stream {
         !state.abandoned
     }
 
+    /// Appends a batch that is complete. False if nobody reads any more.
+    pub(crate) fn push_batch(&self, batch: Batch) -> bool {
+        let mut state = self.lock();
+        state.close();
+        while state.ready.len() >= QUEUE && !state.abandoned {
+            state = self
+                .taken
+                .wait(state)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        state.ready.push_back(batch);
+        self.written.notify_one();
+        !state.abandoned
+    }
+
     /// No record comes any more.
     pub(crate) fn end(&self) {
         let mut state = self.lock();

@@ -67,17 +67,43 @@ impl Status {
 ///
 /// `__WNOTHREAD` keeps away from children that other threads of this process have started.
 pub(crate) fn wait(tid: pid_t) -> io::Result<Option<(pid_t, Status)>> {
+    match wait_with(tid, 0)? {
+        Waited::Status(tid, status) => Ok(Some((tid, status))),
+        Waited::Nothing | Waited::Nobody => Ok(None),
+    }
+}
+
+/// What [`poll`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waited {
+    Status(pid_t, Status),
+    /// All of them run.
+    Nothing,
+    /// There is no child and no tracee.
+    Nobody,
+}
+
+/// As [`wait`] for any, without waiting.
+pub(crate) fn poll() -> io::Result<Waited> {
+    wait_with(-1, libc::WNOHANG)
+}
+
+fn wait_with(tid: pid_t, options: c_int) -> io::Result<Waited> {
     let mut raw = 0;
+    let options = options | libc::__WALL | libc::__WNOTHREAD;
     loop {
         // SAFETY: `raw` outlives the call.
-        let got = unsafe { libc::waitpid(tid, &mut raw, libc::__WALL | libc::__WNOTHREAD) };
+        let got = unsafe { libc::waitpid(tid, &mut raw, options) };
         if got > 0 {
-            return Ok(Some((got, Status::from_raw(raw))));
+            return Ok(Waited::Status(got, Status::from_raw(raw)));
+        }
+        if got == 0 {
+            return Ok(Waited::Nothing);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ECHILD) => return Ok(None),
+            Some(libc::ECHILD) => return Ok(Waited::Nobody),
             _ => return Err(error),
         }
     }
@@ -99,16 +125,57 @@ fn request(request: u32, tid: pid_t, address: usize, data: usize) -> io::Result<
     Ok(())
 }
 
+const EVENTS: c_int = libc::PTRACE_O_TRACESYSGOOD
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT;
+
 /// Begins to trace `tid` and all that it starts; if this thread ends, they are killed.
 pub(crate) fn seize(tid: pid_t) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACESYSGOOD
-        | libc::PTRACE_O_TRACECLONE
-        | libc::PTRACE_O_TRACEFORK
-        | libc::PTRACE_O_TRACEVFORK
-        | libc::PTRACE_O_TRACEEXEC
-        | libc::PTRACE_O_TRACEEXIT
-        | libc::PTRACE_O_EXITKILL;
+    let options = EVENTS | libc::PTRACE_O_EXITKILL;
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// Begins to trace a thread that runs already, and all that it starts; they outlive this thread.
+pub(crate) fn seize_running(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, EVENTS as usize)
+}
+
+/// Makes a thread stop, also one that waits in a system call.
+pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)
+}
+
+/// Lets a stopped thread go for good; without the trap flag that a step sets.
+pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// Whether the trap of a step waits in the thread's queue: without a tracer it would kill the program.
+pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
+    const AT_ONCE: usize = 32;
+    // SAFETY: structs of integers.
+    let mut found: [libc::siginfo_t; AT_ONCE] = unsafe { mem::zeroed() };
+    let mut from: libc::ptrace_peeksiginfo_args = unsafe { mem::zeroed() };
+    from.nr = AT_ONCE as i32;
+    // The kernel's own signals are first in a thread's queue or early in it: one look is enough.
+    // SAFETY: as many siginfos as `nr` says can be written.
+    let count = unsafe {
+        libc::ptrace(
+            libc::PTRACE_PEEKSIGINFO as _,
+            tid,
+            ptr::from_mut(&mut from),
+            found.as_mut_ptr(),
+        )
+    };
+    if count < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(found.iter().take(count as usize).any(|info| {
+        info.si_signo == libc::SIGTRAP && matches!(info.si_code, trap::STEP | trap::HARDWARE)
+    }))
 }
 
 /// Lets a stopped thread go on and delivers `signal` unless 0.
@@ -160,11 +227,10 @@ pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
     Ok(info.si_code)
 }
 
-/// Takes SIGTRAP out of the signals that the thread blocks.
-///
-/// A step while SIGTRAP is blocked would make the kernel throw away the program's handler for it.
-pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<()> {
-    const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+/// SIGTRAP in a set of signals.
+pub(crate) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+
+fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;
     let size = mem::size_of_val(&mask);
     request(
@@ -173,16 +239,33 @@ pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<()> {
         size,
         ptr::from_mut(&mut mask) as usize,
     )?;
-    if mask & TRAP == 0 {
-        return Ok(());
-    }
-    mask &= !TRAP;
+    Ok(mask)
+}
+
+fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
     request(
         libc::PTRACE_SETSIGMASK,
         tid,
-        size,
+        mem::size_of_val(&mask),
         ptr::from_ref(&mask) as usize,
     )
+}
+
+/// Takes SIGTRAP out of the signals that the thread blocks; says whether it was in.
+///
+/// A step while SIGTRAP is blocked would make the kernel throw away the program's handler for it.
+pub(crate) fn unblock_trap(tid: pid_t) -> io::Result<bool> {
+    let mask = signal_mask(tid)?;
+    let blocked = mask & TRAP != 0;
+    if blocked {
+        set_signal_mask(tid, mask & !TRAP)?;
+    }
+    Ok(blocked)
+}
+
+/// Puts SIGTRAP back into the signals that the thread blocks.
+pub(crate) fn block_trap(tid: pid_t) -> io::Result<()> {
+    set_signal_mask(tid, signal_mask(tid)? | TRAP)
 }
 
 /// What an event stop says: the tid of a new thread, the former tid of one that called exec.

@@ -49,6 +49,8 @@ pub(crate) struct Call {
 pub(crate) enum Position {
     /// It has not run yet.
     New,
+    /// It ran before it was traced, and has not stopped yet.
+    Attaching,
     User(Next),
     Kernel(Call),
     /// The call was interrupted: it will be made again unless a handler comes between.
@@ -81,6 +83,10 @@ pub(crate) struct Task {
     pub(crate) starting: bool,
     /// A hardware breakpoint is set.
     pub(crate) armed: bool,
+    /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
+    pub(crate) trap_blocked: bool,
+    /// It is not ours any more.
+    pub(crate) detached: bool,
     /// False: a 32-bit program, which runs without stops.
     pub(crate) traced: bool,
     /// The program chose its CPUs itself.
@@ -101,6 +107,8 @@ impl Task {
             returned: false,
             starting: false,
             armed: false,
+            trap_blocked: false,
+            detached: false,
             traced: true,
             own_affinity: false,
             run: OpenRun::default(),

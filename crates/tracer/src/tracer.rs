@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use libc::pid_t;
 use crate::child::Plan;
 use crate::stream::{Batch, Stream};
 use crate::truth::Truth;
-use crate::{engine, sys, Error, Options};
+use crate::{attach, engine, refusal, sys, Error, Options};
 
 /// How far the program has come.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -33,19 +34,25 @@ pub(crate) struct Shared {
     pub(crate) stream: Stream,
     pub(crate) retired: AtomicU64,
     pub(crate) stops: AtomicU64,
+    /// Processes that the process which traces them has.
+    pub(crate) elsewhere: AtomicUsize,
     killed: AtomicBool,
+    /// The programs ran before they were traced: they are let go instead of killed.
+    attached: bool,
     processes: Mutex<HashMap<pid_t, Option<OwnedFd>>>,
     started: Instant,
     ended: Mutex<Option<Instant>>,
 }
 
 impl Shared {
-    fn new() -> Shared {
+    pub(crate) fn new(attached: bool) -> Shared {
         Shared {
             stream: Stream::default(),
             retired: AtomicU64::new(0),
             stops: AtomicU64::new(0),
+            elsewhere: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
+            attached,
             processes: Mutex::default(),
             started: Instant::now(),
             ended: Mutex::new(None),
@@ -82,9 +89,18 @@ impl Shared {
         }
     }
 
-    /// Kills every process. The tracing thread does the same to those that appear later.
+    /// How many processes exist.
+    pub(crate) fn living(&self) -> usize {
+        self.processes().len() + self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Kills every process. The tracing thread does the same to those that appear later. Programs that were attached to
+    /// are let go by the tracing thread instead.
     pub(crate) fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
+        if self.attached {
+            return;
+        }
         let pids: Vec<pid_t> = self.processes().keys().copied().collect();
         for pid in pids {
             // It may have ended meanwhile.
@@ -113,10 +129,12 @@ impl Drop for EndOfStream {
     }
 }
 
-/// A traced program and all that it starts. Dropping it kills them.
+/// A traced program and all that it starts. Dropping it kills them, or lets go of them if they were attached to.
 pub struct Tracer {
     shared: Arc<Shared>,
     pid: pid_t,
+    /// Closing it lets go of programs that were attached to.
+    control: Mutex<Option<OwnedFd>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -130,7 +148,7 @@ impl Tracer {
         let plan = Plan::new(options)?;
         let truth = Truth::new(options.truth.as_deref())?;
         let pin = options.pin;
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(false));
         let (sender, started) = mpsc::sync_channel(1);
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
@@ -152,6 +170,33 @@ impl Tracer {
         Ok(Tracer {
             shared,
             pid,
+            control: Mutex::new(None),
+            thread: Some(thread),
+        })
+    }
+
+    /// Begins to trace processes that run already, with all their threads and all that they start. `truth` is as in
+    /// [`Options`].
+    ///
+    /// They are not started, killed or pinned to a CPU: [`Tracer::kill`] and dropping let go of them. If this process is
+    /// killed, they are let go as well.
+    pub fn attach(pids: &[u32], truth: Option<&Path>) -> Result<Tracer, Error> {
+        let numbers = process_numbers(pids)?;
+        let truth = Truth::new(truth)?;
+        let (attached, control) = attach::attach(&numbers, truth)?;
+        let shared = Arc::new(Shared::new(true));
+        let end = EndOfStream(shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("rtit-tracer".to_owned())
+            .spawn(move || attached.read(&end.0))
+            .map_err(|error| Error::System {
+                call: "pthread_create",
+                error,
+            })?;
+        Ok(Tracer {
+            shared,
+            pid: numbers[0],
+            control: Mutex::new(Some(control)),
             thread: Some(thread),
         })
     }
@@ -160,6 +205,11 @@ impl Tracer {
     /// executed, a directory, arguments with NUL bytes.
     pub fn check(options: &Options) -> Result<(), Error> {
         Plan::new(options).map(drop)
+    }
+
+    /// What [`Tracer::attach`] would find wrong before it stops anything.
+    pub fn check_processes(pids: &[u32]) -> Result<(), Error> {
+        process_numbers(pids).map(drop)
     }
 
     /// The first process.
@@ -173,14 +223,18 @@ impl Tracer {
         self.shared.stream.next(timeout)
     }
 
-    /// Sends a signal to the first process; fails with ESRCH if it has ended.
+    /// Sends a signal to the first process; fails with ESRCH if it has ended, or was not started by us.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         self.shared.signal(self.pid, signal)
     }
 
-    /// Kills every process; the events still come to their end.
+    /// Kills every process, or lets go of those that were attached to; the events still come to their end.
     pub fn kill(&self) {
         self.shared.kill();
+        self.control
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .take();
     }
 
     pub fn stats(&self) -> Stats {
@@ -189,15 +243,33 @@ impl Tracer {
             retired: self.shared.retired.load(Ordering::Relaxed),
             stops: self.shared.stops.load(Ordering::Relaxed),
             seconds: end.duration_since(self.shared.started).as_secs_f64(),
-            processes: self.shared.processes().len(),
+            processes: self.shared.living(),
         }
     }
+}
+
+/// The numbers of processes that nothing seems to keep us from tracing; at least one.
+fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
+    if pids.is_empty() {
+        return Err(Error::Argument {
+            what: "no process is given".to_owned(),
+        });
+    }
+    let mut numbers = Vec::new();
+    for &pid in pids {
+        let number = pid_t::try_from(pid).unwrap_or(0);
+        refusal::check(number)?;
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
 }
 
 impl Drop for Tracer {
     fn drop(&mut self) {
         self.shared.stream.abandon();
-        self.shared.kill();
+        self.kill();
         if let Some(thread) = self.thread.take() {
             // A panic in there has been printed, and its tracees died with it.
             let _ = thread.join();

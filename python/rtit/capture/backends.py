@@ -98,8 +98,12 @@ def start(
     )
 
 
-def only_ptrace(*, filters: Sequence[str], aslr: bool, log: bool) -> str | None:
+def only_ptrace(
+    *, filters: Sequence[str], aslr: bool, log: bool, attached: bool = False
+) -> str | None:
     """What of this only single steps can do, if anything."""
+    if attached:
+        return "attaching to a running program needs single steps"
     if filters:
         return "address filters need single steps"
     if not aslr:

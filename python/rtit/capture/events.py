@@ -53,7 +53,7 @@ class Kind(IntEnum):
     """A new thread. ip: its process; target, extra: the parent's tid and process; flags bit 0: it
     shares the parent's memory."""
     EXIT = 15
-    """ip: the wait status."""
+    """ip: the wait status; flags bit 0: the thread lives on, but is not traced any more."""
     EXEC = 16
     """Process ip runs a new program, the blob's; its mappings are gone."""
     COMM = 17

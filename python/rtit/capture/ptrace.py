@@ -1,5 +1,6 @@
 """The ptrace back end: single steps a program and all that it starts, on any x86-64 Linux.
 
+The program is started, or runs already and lives on afterwards (`PtraceTracer.attach`).
 It needs no privilege and no hardware; a step costs some 20 microseconds.
 """
 
@@ -41,6 +42,16 @@ def check_program(
     _native().check_program(_arguments(argv), env=_environment(env), cwd=cwd)
 
 
+def check_processes(pids: Sequence[int]) -> None:
+    """Raise what `PtraceTracer.attach` would raise before it stops anything."""
+    for pid in pids:
+        if not 0 < pid < 1 << 31:
+            raise UsageError(f"no process number: {pid}")
+    if not pids:
+        raise UsageError("a list of process numbers is needed, not an empty one")
+    _native().check_processes(list(pids))
+
+
 class PtraceTracer:
     """A program under the tracer. A context manager: leaving it kills what still runs.
 
@@ -77,6 +88,21 @@ class PtraceTracer:
             blocked=sorted(blocked),
         )
 
+    @classmethod
+    def attach(cls, pids: Sequence[int], *, truth: StrPath | None = None) -> PtraceTracer:
+        """Trace processes that run already, with all their threads and what they start.
+
+        They are let go, not killed, by `kill`, when the context is left, and when this process
+        ends in any way. Raises UsageError for numbers that are none of processes, RecordError where
+        one of them cannot be attached to; then none is.
+        """
+        check_processes(pids)
+        tracer = cls.__new__(cls)
+        tracer._tracer = _native().Tracer.attach(
+            list(pids), truth=None if truth is None else Path(truth)
+        )
+        return tracer
+
     @property
     def pid(self) -> int:
         """The first process."""
@@ -103,7 +129,10 @@ class PtraceTracer:
             return
 
     def kill(self) -> None:
-        """Kill the program and everything that it started; the events still come to their end."""
+        """Kill the program and everything that it started, or let go of what was attached to.
+
+        The events still come to their end.
+        """
         self._tracer.kill()
 
     def stats(self) -> Stats:

@@ -201,7 +201,7 @@ class Recorder:
         if kind == Kind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
         elif kind == Kind.EXIT:
-            self._end_thread(tid, clock)
+            self._end_thread(tid, clock, lives_on=bool(flags & 1))
         elif kind == Kind.EXEC:
             if ip in self._processes and self._threads[tid].enabled:
                 self._warn_untimed("a program replaced itself (exec)")
@@ -265,15 +265,16 @@ class Recorder:
         self._threads[tid] = _Thread(tid, pid, cpu, pending)
         self.totals.threads += 1
 
-    def _end_thread(self, tid: int, clock: int) -> None:
+    def _end_thread(self, tid: int, clock: int, *, lives_on: bool = False) -> None:
         thread = self._threads.pop(tid, None)
         if thread is None:
             return
         thread.cpu.at(clock)
         thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
-        now = self._time.tsc(clock)
-        self._writer.exit(thread.pid, thread.pid, tid, tid, now)
+        if not lives_on:
+            now = self._time.tsc(clock)
+            self._writer.exit(thread.pid, thread.pid, tid, tid, now)
 
     def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes) -> None:
         thread = self._threads[tid]

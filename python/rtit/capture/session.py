@@ -14,7 +14,7 @@ from rtit.capture.events import EventLog
 from rtit.capture.filters import Filter, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
-from rtit.capture.ptrace import PtraceTracer, check_program
+from rtit.capture.ptrace import PtraceTracer, check_processes, check_program
 from rtit.capture.recorder import Recorder, Totals
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer, rotate
@@ -24,7 +24,10 @@ from rtit.unit import Parameters, TimeModel
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What `record` made. `exit_code` is the program's own (128 + N if signal N ended it)."""
+    """What `record` made.
+
+    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to.
+    """
 
     path: Path
     exit_code: int
@@ -37,16 +40,24 @@ class Recording:
 class Session:
     """Drives one recording: a context manager; `step` until it returns False, then `finish`.
 
-    Leaving the context early kills the program and keeps what was recorded.
+    Leaving the context early kills the program, or lets go of it if it was attached to, and keeps
+    what was recorded.
     """
 
     def __init__(
-        self, tracer: PtraceTracer, recorder: Recorder, path: Path, log: EventLog | None
+        self,
+        tracer: PtraceTracer,
+        recorder: Recorder,
+        path: Path,
+        log: EventLog | None,
+        *,
+        attached: bool = False,
     ) -> None:
         self._tracer = tracer
         self._recorder = recorder
         self._path = path
         self._log = log
+        self._attached = attached
 
     @property
     def totals(self) -> Totals:
@@ -70,7 +81,10 @@ class Session:
         self._tracer.signal(number)
 
     def kill(self) -> None:
-        """Kill the program and everything it started; `step` then comes to its end."""
+        """Kill the program and everything it started, or let go of what was attached to.
+
+        `step` then comes to its end.
+        """
         self._tracer.kill()
 
     def finish(self) -> Recording:
@@ -80,7 +94,7 @@ class Session:
         status = totals.status if totals.status is not None else 0
         return Recording(
             path=self._path,
-            exit_code=exit_code_of(status),
+            exit_code=0 if self._attached else exit_code_of(status),
             instructions=totals.clock,
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
@@ -145,6 +159,42 @@ def start_ptrace(
             blocked=blocked,
         )
     return Session(tracer, recorder, path, log)
+
+
+def start_attached(
+    pids: Sequence[int],
+    *,
+    output: Path | str = "perf.data",
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    truth: Path | str | None = None,
+    log: EventLog | None = None,
+) -> Session:
+    """Attach to processes that run already and return the recording under way.
+
+    It ends when they have ended or are let go (`Session.kill`); they then go on as if nobody had
+    looked. The arguments are those of `start_ptrace`; filters that name no file mean the program of
+    the processes. Raises UsageError for wrong options, RecordError (exit code 125) where a process
+    cannot be attached to; then none is.
+    """
+    path = Path(output)
+    options = PtOptions.parse(event, profile=FULL)
+    check_processes(pids)
+    wanted = parse_filters(filters, program=_program_of(pids)) if filters else []
+    with output_file(path):
+        recorder = _recorder(path, options, wanted, ["--pid", ",".join(map(str, pids))])
+        tracer = PtraceTracer.attach(pids, truth=truth)
+    return Session(tracer, recorder, path, log, attached=True)
+
+
+def _program_of(pids: Sequence[int]) -> str | None:
+    """The file that all these processes run, if it is one."""
+    try:
+        files = {str(Path(f"/proc/{pid}/exe").readlink()) for pid in pids}
+    except OSError:
+        # It has ended; attaching says so.
+        return None
+    return files.pop() if len(files) == 1 else None
 
 
 def replay(

@@ -13,6 +13,7 @@ _EPILOG = """examples:
   rtit record -- ls -l
   rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
   rtit record --filter 'filter main @ ./program' -- ./program
+  rtit record --pid 1234          until it ends, or Ctrl-C: then it goes on untraced
 
 The time in a recording is modelled: one nanosecond a retired instruction, over all threads.
 """
@@ -21,7 +22,7 @@ The time in a recording is modelled: one nanosecond a retired instruction, over 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = _EPILOG
-    parser.usage = "rtit record [options] -- program [argument ...]"
+    parser.usage = "rtit record [options] (--pid PID[,PID...] | -- program [argument ...])"
     parser.add_argument(
         "-e",
         "--event",
@@ -36,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILTER",
         help="trace an address range alone ('filter main @ ./program') "
         "or up to one ('tracestop f @ ./program')",
+    )
+    parser.add_argument(
+        "-p",
+        "--pid",
+        metavar="PID[,PID...]",
+        help="record processes that run already, with all their threads, until they end or "
+        "until Ctrl-C or SIGTERM; they then go on, and the exit code is 0",
     )
     parser.add_argument(
         "--backend",
@@ -68,15 +76,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Record; the exit code is the program's own, 128+N if signal N ended it."""
+    """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, only_ptrace, start
     from rtit.capture.events import EventLog
+    from rtit.capture.session import start_attached
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]
-    if not argv:
+    pids = _pids(arguments) if arguments.pid is not None else []
+    if pids and argv:
+        raise UsageError("--pid records what runs already: there is no program to start with it")
+    if not pids and not argv:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
     # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
     wanted = {signal.SIGINT, signal.SIGTERM}
@@ -85,19 +97,33 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choose(
         arguments.backend,
         needs_ptrace=only_ptrace(
-            filters=arguments.filter, aslr=not arguments.no_aslr, log=log is not None
+            filters=arguments.filter,
+            aslr=not arguments.no_aslr,
+            log=log is not None,
+            attached=bool(pids),
         ),
     )
-    session = start(
-        argv,
-        backend=choice,
-        output=Path(arguments.output),
-        event=arguments.event,
-        filters=arguments.filter,
-        truth=Path(arguments.truth) if arguments.truth else None,
-        aslr=not arguments.no_aslr,
-        log=log,
-        blocked=blocked,
+    session = (
+        start_attached(
+            pids,
+            output=Path(arguments.output),
+            event=arguments.event,
+            filters=arguments.filter,
+            truth=Path(arguments.truth) if arguments.truth else None,
+            log=log,
+        )
+        if pids
+        else start(
+            argv,
+            backend=choice,
+            output=Path(arguments.output),
+            event=arguments.event,
+            filters=arguments.filter,
+            truth=Path(arguments.truth) if arguments.truth else None,
+            aslr=not arguments.no_aslr,
+            log=log,
+            blocked=blocked,
+        )
     )
     with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
         asked = 0
@@ -105,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress.update(session)
             while (info := signal.sigtimedwait(wanted, 0)) is not None:
                 asked += 1
-                if asked > 1:
+                if pids or asked > 1:
                     session.kill()
                 elif info.si_code <= 0:
                     session.signal(info.si_signo)
@@ -114,3 +140,15 @@ def run(arguments: argparse.Namespace) -> int:
             log.save(Path(arguments.events))
         progress.summary(recording)
     return recording.exit_code
+
+
+def _pids(arguments: argparse.Namespace) -> list[int]:
+    from rtit.errors import UsageError
+
+    if arguments.no_aslr:
+        raise UsageError("--no-aslr is for a program that is started, not for --pid")
+    words = arguments.pid.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and 0 < int(word) < 1 << 31):
+            raise UsageError(f"--pid needs process numbers, joined by commas, not {word!r}")
+    return [int(word) for word in words]

@@ -7,6 +7,7 @@ use crate::sys::{self, Registers};
 use crate::task::{Call, Next, Position, Task};
 use crate::{memory, procfs};
 
+use super::attach::mend_interrupted;
 use super::processes::starts_thread;
 use super::Engine;
 
@@ -14,21 +15,25 @@ use super::Engine;
 const X32: u64 = 0x4000_0000;
 
 /// Results that only a tracer sees: the call was interrupted and will be made again unless a handler runs.
-const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+pub(super) const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 
 impl Engine<'_> {
     /// The thread is at the entry or the exit of a system call.
     pub(super) fn call_stop(&mut self, task: &mut Task) -> io::Result<()> {
-        let registers = sys::registers(task.tid)?;
+        let mut registers = sys::registers(task.tid)?;
         task.injected = None;
         match task.position.clone() {
+            Position::Kernel(call) if self.detaching.is_some() => {
+                mend_interrupted(task.tid, &mut registers)?;
+                self.returned(task, &call, &registers)?;
+            }
             Position::Kernel(call) => self.returned(task, &call, &registers)?,
             Position::User(next) => self.entered(task, next, registers)?,
             Position::Restart(call) => {
                 self.made_again(task, &call.next);
                 task.position = Position::Kernel(call);
             }
-            Position::New | Position::Exiting => {}
+            Position::New | Position::Attaching | Position::Exiting => {}
         }
         self.go(task, 0)
     }
@@ -42,19 +47,7 @@ impl Engine<'_> {
             self.pass_to(task, registers.rip);
         }
         task.outside = Some(Resume::SystemCall);
-        let call = Call {
-            number: registers.orig_rax & !X32,
-            arguments: if compat {
-                let r = &registers;
-                [r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp].map(|argument| argument & 0xffff_ffff)
-            } else {
-                let r = &registers;
-                [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
-            },
-            compat,
-            exec: false,
-            next,
-        };
+        let call = call_at(next, &registers);
         if !compat && call.number == libc::SYS_rseq as u64 {
             // A restartable sequence is restarted by every stop, so that it would never come to its end.
             registers.orig_rax = u64::MAX;
@@ -93,7 +86,7 @@ impl Engine<'_> {
             return Ok(());
         }
         if call.exec || changes_mask(call) {
-            sys::unblock_trap(task.tid)?;
+            self.mask_changed(task, call, result)?;
         }
         if call.exec {
             task.outside = Some(Resume::Exec);
@@ -101,6 +94,35 @@ impl Engine<'_> {
             self.succeeded(task, call, registers.rax)?;
         }
         self.arrive(task, registers);
+        Ok(())
+    }
+
+    /// The kernel must not know SIGTRAP as blocked; what the program thinks of it is kept.
+    fn mask_changed(&mut self, task: &mut Task, call: &Call, result: i64) -> io::Result<()> {
+        let now = sys::unblock_trap(task.tid)?;
+        let before = task.trap_blocked;
+        let set = |index: usize| {
+            let address = call.arguments[index];
+            (address != 0).then(|| memory::read_u64(task.tid, address))?
+        };
+        if call.compat || call.exec || call.number != libc::SYS_rt_sigprocmask as u64 {
+            task.trap_blocked = now || call.exec && before;
+            return Ok(());
+        }
+        if result != 0 {
+            return Ok(());
+        }
+        let given = call.arguments[1] != 0;
+        let unblocked = || set(1).is_some_and(|set| set & sys::TRAP != 0);
+        task.trap_blocked = match call.arguments[0] as i32 {
+            libc::SIG_SETMASK if given => now,
+            libc::SIG_UNBLOCK if given && unblocked() => false,
+            _ => now || before,
+        };
+        if let (true, Some(old)) = (before, set(2)) {
+            let old = (old | sys::TRAP).to_le_bytes();
+            memory::write(task.tid, call.arguments[2], &old)?;
+        }
         Ok(())
     }
 
@@ -189,6 +211,22 @@ impl Engine<'_> {
             },
             Some(name),
         );
+    }
+}
+
+/// The call that the registers tell of; its instruction is `next`.
+pub(super) fn call_at(next: Next, r: &Registers) -> Call {
+    let compat = next.vector == 0x80;
+    Call {
+        number: r.orig_rax & !X32,
+        arguments: if compat {
+            [r.rbx, r.rcx, r.rdx, r.rsi, r.rdi, r.rbp].map(|argument| argument & 0xffff_ffff)
+        } else {
+            [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+        },
+        compat,
+        exec: false,
+        next,
     }
 }
 

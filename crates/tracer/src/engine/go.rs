@@ -12,11 +12,14 @@ use super::Engine;
 impl Engine<'_> {
     /// Lets the thread go on and hands it `signal` unless 0.
     pub(super) fn go(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+        if self.detaching.is_some() && !matches!(task.position, Position::Exiting if task.traced) {
+            return self.detach(task, signal);
+        }
         let caught = signal != 0 && task.injected.is_some_and(|injected| injected.caught);
         let how = match &task.position {
             _ if !task.traced => Go::Free,
             Position::Exiting => Go::Free,
-            Position::New => Go::Step,
+            Position::New | Position::Attaching => Go::Step,
             // A handler is entered under a step, which shows its first instruction; a call that is made again must be
             // seen at its entry.
             Position::Kernel(_) | Position::Restart(_) if caught => Go::Step,

@@ -2,10 +2,13 @@
 //!
 //! * here: the start of the program, the loop, who handles which stop;
 //! * `stops`: signals and traps; `steps`: instructions; `calls`: system calls; `processes`: threads, exec, exit;
+//! * `attach`, `detach`: programs that ran before and live on;
 //! * `go`: how a thread goes on; `breakpoint`: REP instructions in one go; `output`: the events.
 
+mod attach;
 mod breakpoint;
 mod calls;
+mod detach;
 mod go;
 mod output;
 mod processes;
@@ -18,6 +21,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
+use std::time::Instant;
 
 use libc::pid_t;
 
@@ -49,6 +53,10 @@ struct Engine<'a> {
     breakpoints: bool,
     /// Everything has been told to die.
     killing: bool,
+    /// For programs that ran before: the child whose end asks us to let go of them.
+    bell: Option<pid_t>,
+    /// Since when everything has been told to stop for the last time.
+    detaching: Option<Instant>,
     /// Warnings that are given once.
     warned: Warned,
 }
@@ -70,7 +78,6 @@ pub(crate) fn main(
 ) {
     block_signals();
     let affinity = if pin { pin_to_one_cpu() } else { None };
-    let breakpoints = breakpoint::work();
     let root = match launch(plan) {
         Ok(root) => root,
         Err(error) => {
@@ -81,22 +88,15 @@ pub(crate) fn main(
     };
     shared.add(root);
     let mut engine = Engine {
-        shared,
-        truth,
-        tasks: HashMap::new(),
-        early: HashMap::new(),
-        newborn: Vec::new(),
-        clock: 0,
-        root,
-        status: 0,
         affinity,
-        breakpoints,
-        killing: false,
-        warned: Warned::default(),
+        ..Engine::new(shared, truth, root)
     };
     let _ = started.send(Ok(root));
     engine.run();
+    engine.finish();
 }
+
+pub(crate) use attach::main as attached;
 
 /// Keeps this thread, and so the program, on the CPU that it runs on; returns the CPUs that it had.
 fn pin_to_one_cpu() -> Option<Vec<u8>> {
@@ -151,7 +151,26 @@ fn follow_to_exec(child: Child, plan: &Plan) -> Result<pid_t, Error> {
     }))
 }
 
-impl Engine<'_> {
+impl<'a> Engine<'a> {
+    fn new(shared: &'a Shared, truth: Truth, root: pid_t) -> Engine<'a> {
+        Engine {
+            shared,
+            truth,
+            tasks: HashMap::new(),
+            early: HashMap::new(),
+            newborn: Vec::new(),
+            clock: 0,
+            root,
+            status: 0,
+            affinity: None,
+            breakpoints: breakpoint::work(),
+            killing: false,
+            bell: None,
+            detaching: None,
+            warned: Warned::default(),
+        }
+    }
+
     fn run(&mut self) {
         let root = self.root;
         let mut task = Task::new(root, root, Rc::new(RefCell::new(Space::default())));
@@ -172,15 +191,23 @@ impl Engine<'_> {
                     break;
                 }
             }
-            self.shared.stops.fetch_add(1, Ordering::Relaxed);
-            self.shared.retired.store(self.clock, Ordering::Relaxed);
+            self.count();
         }
+    }
+
+    fn count(&self) {
+        self.shared.stops.fetch_add(1, Ordering::Relaxed);
+        self.shared.retired.store(self.clock, Ordering::Relaxed);
+    }
+
+    fn finish(&mut self) {
+        let root = self.root;
         if let Some(text) = self.truth.finish() {
             self.warn(root, &text);
         }
         self.emit(Record {
             ip: self.status as u32 as u64,
-            flags: if self.shared.killed() { KILLED } else { 0 },
+            flags: if self.killing { KILLED } else { 0 },
             ..Record::new(Kind::End, root as u32)
         });
     }
@@ -195,7 +222,9 @@ impl Engine<'_> {
             return;
         }
         let result = self.on_stop(&mut task, status);
-        self.tasks.insert(tid, task);
+        if !task.detached {
+            self.tasks.insert(tid, task);
+        }
         self.settle_errors(tid, result);
         self.on_newborn();
     }
@@ -213,7 +242,11 @@ impl Engine<'_> {
     fn settle_errors(&mut self, tid: pid_t, result: io::Result<()>) {
         if let Err(error) = result {
             if error.raw_os_error() != Some(libc::ESRCH) {
-                self.warn(tid, &format!("ptrace: {error}; the program is killed"));
+                let end = match self.bell {
+                    Some(_) => "the trace ends here",
+                    None => "the program is killed",
+                };
+                self.warn(tid, &format!("ptrace: {error}; {end}"));
                 self.shared.kill();
             }
         }
@@ -222,6 +255,9 @@ impl Engine<'_> {
     fn on_stop(&mut self, task: &mut Task, status: Status) -> io::Result<()> {
         if task.armed {
             self.disarm(task)?;
+        }
+        if matches!(task.position, Position::Attaching) {
+            self.first_stop(task, status)?;
         }
         match status {
             Status::Event(libc::PTRACE_EVENT_EXEC, _) => self.executed(task),
@@ -241,7 +277,10 @@ impl Engine<'_> {
             }
             Status::Event(libc::PTRACE_EVENT_STOP, signal) => {
                 self.leave(task, signal);
-                sys::resume(task.tid, Go::Listen, 0)
+                match self.detaching {
+                    Some(_) => self.detach(task, 0),
+                    None => sys::resume(task.tid, Go::Listen, 0),
+                }
             }
             Status::Signal(signal) if !task.traced => self.go(task, signal),
             Status::Event(..) => self.go(task, 0),

@@ -208,11 +208,17 @@ impl Engine<'_> {
     }
 
     fn end(&mut self, task: &mut Task, raw: i32) {
+        self.end_with(task, raw, 0);
+    }
+
+    /// The thread's trace ends; `flags` are those of [`Kind::Exit`].
+    pub(super) fn end_with(&mut self, task: &mut Task, raw: i32, flags: u8) {
         self.cut(task);
         if let Some(text) = self.truth.end(task.id(), raw as u32) {
             self.warn(task.tid, &text);
         }
         self.emit(Record {
+            flags,
             ip: u64::from(raw as u32),
             ..Record::new(Kind::Exit, task.id())
         });

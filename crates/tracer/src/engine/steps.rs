@@ -25,7 +25,13 @@ impl Engine<'_> {
         }
     }
 
-    fn next_at(&mut self, task: &mut Task, ip: u64, registers: &Registers, depth: u32) -> Next {
+    pub(super) fn next_at(
+        &mut self,
+        task: &mut Task,
+        ip: u64,
+        registers: &Registers,
+        depth: u32,
+    ) -> Next {
         let mut next = Next {
             ip,
             ..Next::default()
