@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use rtit_truth::{
-    compare, threads, Difference, Error, Identical, Options, Outcome, Reader, Run, Selector,
+    compare, threads, Difference, Error, Identical, Options, Outcome, Reader, Run, Selected,
     ThreadRuns,
 };
 
@@ -118,12 +118,10 @@ impl TruthFile {
             shortfall: bound,
             excess: bound,
         };
-        let mut selector = Selector::new(filters, stops);
         let outcome = py.allow_threads(|| {
             let reader = self.reader().map_err(Failure::Truth)?;
-            let truth = ThreadRuns::new(reader, tid)
-                .map(|run| run.map_err(Failure::Truth))
-                .filter(|run| run.as_ref().map_or(true, |run| selector.keeps(run)));
+            let truth =
+                Selected::new(reader, tid, filters, stops).map(|run| run.map_err(Failure::Truth));
             compare(truth, decoded, options)
         });
         match outcome {

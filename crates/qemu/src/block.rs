@@ -42,6 +42,8 @@ pub(crate) struct Step {
     pub(crate) next: u64,
     /// It can be its own successor by transferring control to itself.
     pub(crate) branch: bool,
+    /// Address filters look at what comes next, wherever it is.
+    pub(crate) transfers: bool,
     /// INT n, INT3, INT1: never counts.
     pub(crate) interrupt: bool,
 }
@@ -148,10 +150,17 @@ impl Block {
                 ip,
                 next: self.start.wrapping_add(end),
                 branch: is_last && !matches!(self.exit, Exit::Fall | Exit::Repeat),
+                transfers: is_last && self.transfers(),
                 interrupt: is_last && self.exit == Exit::SoftInt,
             }
         };
         self.offsets.iter().zip(ends).map(step).collect()
+    }
+
+    /// Its last instruction is a branch that is always taken: to the next instruction perhaps.
+    #[inline(always)]
+    pub(crate) fn transfers(&self) -> bool {
+        !matches!(self.exit, Exit::Fall | Exit::Repeat | Exit::Conditional)
     }
 
     pub(crate) fn marked(&self, mark: u8) -> bool {

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use rtit_unit::Settings;
 
+use crate::ranges::Filter;
+
 /// Folder of the recording: socket, clock, settings, plugin.
 const FOLDER: &[u8] = b"RTIT_QEMU_FOLDER";
 /// The program's path, for the recorder.
@@ -53,6 +55,7 @@ pub(crate) struct Config {
     pub(crate) chain: (u64, u64),
     pub(crate) settings: Settings,
     pub(crate) truth: Truth,
+    pub(crate) filters: Vec<Filter>,
 }
 
 #[derive(Default, Debug)]
@@ -172,6 +175,7 @@ impl Config {
             chain: parse_chain(&given.chain),
             settings: Settings::default(),
             truth: Truth::None,
+            filters: Vec::new(),
         };
         for line in text.lines() {
             let (name, value) = line
@@ -195,6 +199,10 @@ impl Config {
                     ))
                 }
             };
+            return Ok(());
+        }
+        if name == "filter" {
+            self.filters.push(Filter::parse(value)?);
             return Ok(());
         }
         self.settings

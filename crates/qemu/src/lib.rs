@@ -17,6 +17,7 @@ mod follow;
 mod link;
 mod memory;
 mod process;
+mod ranges;
 mod signals;
 mod space;
 mod syscalls;

@@ -14,6 +14,7 @@ use crate::clock::SharedClock;
 use crate::config::{Config, Truth};
 use crate::cpu::State;
 use crate::link::{Kind, Link, Message};
+use crate::ranges::Ranges;
 use crate::signals::{is_fault, Handlers};
 use crate::space::{Change, Mapped, Space};
 use crate::thread::{Thread, CLAIMED, KERNEL, PARKED, STOP, SWITCH, USER};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     space: Space,
     pub(crate) handlers: Handlers,
     blocks: HashMap<u64, Vec<&'static Block>>,
+    pub(crate) ranges: Ranges,
     live: Vec<*mut Thread>,
     /// The thread that made one last.
     creator: u32,
@@ -100,6 +102,10 @@ pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
     let clock = SharedClock::open(&config.folder.join("clock"))
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = ids();
+    let shared = Shared {
+        ranges: Ranges::new(&config.filters),
+        ..Shared::default()
+    };
     let process = Process {
         api,
         config,
@@ -108,7 +114,7 @@ pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
         pid: AtomicU32::new(pid),
         ending: AtomicBool::new(false),
         lock: Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
-        shared: UnsafeCell::default(),
+        shared: UnsafeCell::new(shared),
     };
     if PROCESS.set(process).is_err() {
         return Err("the plugin was loaded twice".to_string());
@@ -180,7 +186,11 @@ impl Process {
             place.store(thread, Ordering::Relaxed);
         }
         CURRENT.set(thread);
-        self.with(|shared| shared.live.push(thread));
+        self.with(|shared| {
+            shared.live.push(thread);
+            // SAFETY: our own thread. Ranges that come later come with a switch.
+            unsafe { (*thread).aim(&shared.ranges) };
+        });
         thread
     }
 
@@ -234,7 +244,7 @@ impl Process {
         })
     }
 
-    fn tell(&self, shared: &Shared, changes: Vec<Change>) {
+    fn tell(&self, shared: &mut Shared, changes: Vec<Change>) {
         // Whatever a thread executes before its next switch is older than the change; what comes after is not.
         let me = current();
         let mut time = self.clock.latest();
@@ -256,7 +266,10 @@ impl Process {
         };
         for change in changes {
             match change {
-                Change::Mapped(mapped) => self.tell_mapped(tid, time, &mapped),
+                Change::Mapped(mapped) => {
+                    shared.ranges.mapped(&self.config.filters, &mapped);
+                    self.tell_mapped(tid, time, &mapped);
+                }
                 Change::Code(address, bytes) => {
                     let mut message = Message::new(Kind::Code, tid, time);
                     message.ip = address;
@@ -476,4 +489,5 @@ extern "C" fn in_child() {
     thread.raise(process.clock.latest().max(was) + 1);
     process.clock.publish(thread.now());
     process.announce(thread, parent, parent_pid);
+    process.with(|shared| thread.aim(&shared.ranges));
 }

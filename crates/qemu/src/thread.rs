@@ -9,6 +9,7 @@ use crate::config::Truth;
 use crate::cpu::{Cpu, State};
 use crate::link::{Kind, Message};
 use crate::process::{process, Process};
+use crate::ranges::Ranges;
 use crate::signals::Interrupted;
 use crate::syscalls::Call;
 use crate::truth::{Path, Steps};
@@ -67,13 +68,13 @@ impl Thread {
             raised: 0,
             next_look: LOOK,
             truth: process.config.truth,
-            path: Path::default(),
+            path: Path::new(!process.config.filters.is_empty()),
             steps: Steps::default(),
         }
     }
 
     pub(crate) fn continue_path(&mut self, chain: (u64, u64)) {
-        self.path = Path::from_chain(chain);
+        self.path.continue_chain(chain);
     }
 
     #[inline(always)]
@@ -96,6 +97,14 @@ impl Thread {
         self.tick(self.now());
     }
 
+    /// A direct branch makes packets only where address ranges can begin or end.
+    #[inline(always)]
+    fn catch_up_unless_plain(&mut self) {
+        if !self.unit.plain() {
+            self.catch_up();
+        }
+    }
+
     #[inline(always)]
     fn tick(&mut self, clock: u64) {
         if self.unit.at(clock).is_err() {
@@ -109,7 +118,8 @@ impl Thread {
         let block = self.block;
         self.retire(block.count);
         if self.truth == Truth::Blocks {
-            self.path.block(block, next != block.next);
+            self.path
+                .block(block, next != block.next || block.transfers());
         }
     }
 
@@ -172,6 +182,7 @@ impl Thread {
                     return false;
                 }
                 self.finish(start);
+                self.catch_up_unless_plain();
                 self.unit.jump(start);
             }
             Exit::Call => {
@@ -179,6 +190,7 @@ impl Thread {
                     return false;
                 }
                 self.finish(start);
+                self.catch_up_unless_plain();
                 self.unit.call(block.next, start);
             }
             Exit::Return => {
@@ -230,8 +242,10 @@ impl Thread {
         self.raise(process.clock.latest());
         if self.attention.load(Ordering::Acquire) & SWITCH != 0 {
             self.attention.fetch_and(!SWITCH, Ordering::AcqRel);
+            self.take_ranges();
             self.unit.switch(None);
         }
+        self.path.enter();
         self.unit.run(start);
     }
 
@@ -316,10 +330,33 @@ impl Thread {
         self.block = &OUT;
     }
 
+    fn take_ranges(&mut self) {
+        let process = process();
+        if !process.config.filters.is_empty() {
+            process.with(|shared| self.aim(&shared.ranges));
+        }
+    }
+
+    /// The address ranges that count from the next enable on.
+    pub(crate) fn aim(&mut self, ranges: &Ranges) {
+        if ranges.as_slice().is_empty() {
+            return;
+        }
+        if let Err(error) = self.unit.set_ranges(ranges.as_slice()) {
+            crate::die(&error.to_string());
+        }
+        if self.truth != Truth::None {
+            self.path.note(&ranges.records(self.tid), self.tid);
+        }
+    }
+
     /// Before the instruction at `ip`, in user code.
     pub(crate) fn switch(&mut self, ip: u64) {
         self.raise(process().clock.latest());
+        self.steps.interrupt(ip, false, &mut self.path);
+        self.take_ranges();
         self.unit.switch(Some(ip));
+        self.path.enter();
     }
 
     /// What happened is not known: an overflow, and a new beginning. The truth is not told either.
@@ -332,6 +369,7 @@ impl Thread {
         process.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
         process.send(self.message(Kind::Packets), &[0x02, 0xf3]);
         self.unit = process.new_unit();
+        self.take_ranges();
         self.tick(now);
         self.block = &OUT;
     }

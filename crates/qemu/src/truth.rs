@@ -11,7 +11,7 @@ const THREAD: u32 = 1;
 const RUNS: u32 = 2;
 const END: u32 = 4;
 const RUN: usize = 24;
-/// Instructions from which on a run ends at the next transfer.
+/// Instructions that a run has at least where nothing asks for its transfers.
 const JOINED: u32 = 2048;
 
 /// A thread's chain over everything, and runs that wait to be sent.
@@ -22,17 +22,39 @@ pub(crate) struct Path {
     start: u64,
     run_instructions: u32,
     run_hash: u64,
+    /// Runs that wait, without the record's head.
     runs: Vec<u8>,
+    /// Records before those.
+    records: Vec<u8>,
+    /// Instructions from which on a run ends at the next transfer.
+    joined: u32,
 }
 
 impl Path {
-    /// Goes on from `(instructions, hash)`.
-    pub(crate) fn from_chain(chain: (u64, u64)) -> Path {
+    /// `filtered`: address filters look where a run begins, so that each transfer ends one.
+    pub(crate) fn new(filtered: bool) -> Path {
         Path {
-            instructions: chain.0,
-            hash: chain.1,
+            joined: if filtered { 1 } else { JOINED },
             ..Path::default()
         }
+    }
+
+    /// Goes on from `(instructions, hash)`.
+    pub(crate) fn continue_chain(&mut self, chain: (u64, u64)) {
+        (self.instructions, self.hash) = chain;
+    }
+
+    /// User code is entered from outside.
+    pub(crate) fn enter(&mut self) {
+        if self.joined == 1 {
+            self.end_run();
+        }
+    }
+
+    /// A record of another kind goes between what was executed and what will be.
+    pub(crate) fn note(&mut self, record: &[u8], tid: u32) {
+        self.records = self.take(tid);
+        self.records.extend(record);
     }
 
     /// Instructions and hash so far.
@@ -45,7 +67,7 @@ impl Path {
     #[inline(always)]
     pub(crate) fn block(&mut self, block: &Block, transfers: bool) {
         self.add(block.start, block.count, block.hash, block.power);
-        if transfers && self.run_instructions >= JOINED {
+        if transfers && self.run_instructions >= self.joined {
             self.end_run();
         }
     }
@@ -62,7 +84,7 @@ impl Path {
 
     fn step(&mut self, step: &Step, transfers: bool) {
         self.add(step.ip, 1, hash::mix(step.ip), hash::K);
-        if transfers && self.run_instructions >= JOINED {
+        if transfers && self.run_instructions >= self.joined {
             self.end_run();
         }
     }
@@ -98,7 +120,8 @@ impl Path {
     /// The records of all that waits.
     pub(crate) fn take(&mut self, tid: u32) -> Vec<u8> {
         self.end_run();
-        let mut records = Vec::with_capacity(self.runs.len() + 16);
+        let mut records = std::mem::take(&mut self.records);
+        records.reserve(self.runs.len() + 16);
         for runs in self.runs.chunks(2048 * RUN) {
             let head = [RUNS, 8 + runs.len() as u32, tid, (runs.len() / RUN) as u32];
             records.extend(head.iter().flat_map(|word| word.to_le_bytes()));
@@ -170,7 +193,7 @@ impl Steps {
 
 fn retire(step: &Step, next: u64, path: &mut Path) {
     if !step.interrupt {
-        path.step(step, step.next != next);
+        path.step(step, step.next != next || step.transfers);
     }
 }
 
@@ -191,7 +214,7 @@ mod tests {
     #[test]
     fn blocks_and_steps_give_one_chain() {
         let block = loop_block();
-        let (mut by_block, mut by_step) = (Path::default(), Path::default());
+        let (mut by_block, mut by_step) = (Path::new(false), Path::new(false));
         let mut steps = Steps::default();
         for _ in 0..5000 {
             by_block.block(block, true);
@@ -210,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_taken_as_records() {
-        let mut path = Path::default();
+        let mut path = Path::new(false);
         path.block(loop_block(), true);
         let records = path.take(7);
         assert_eq!(records.len(), 16 + RUN);

@@ -26,6 +26,8 @@ pub enum Error {
     },
     /// A reserved field that is not zero.
     Reserved { offset: u64, found: u32 },
+    /// A thread had a range that the recording's filters do not give.
+    Range { tid: u32, first: u64, last: u64 },
     /// Bytes after COMPLETE.
     Trailing { offset: u64 },
     /// The writer was given a thread that was not announced with `thread`.
@@ -36,7 +38,7 @@ impl Error {
     /// Where in the file the error is.
     pub fn offset(&self) -> Option<u64> {
         match *self {
-            Error::Io(_) | Error::NotAnnounced { .. } => None,
+            Error::Io(_) | Error::NotAnnounced { .. } | Error::Range { .. } => None,
             Error::Magic { .. } => Some(0),
             Error::Version { .. } => Some(12),
             Error::Type { offset, .. }
@@ -60,6 +62,9 @@ impl Error {
                     found.escape_ascii()
                 )
             }
+            Error::Range { tid, first, last } => format!(
+                "thread {tid} was traced with the range {first:#x} to {last:#x}, which no filter of the recording gives"
+            ),
             Error::Version { found } => format!("version {found} of the truth form is not known"),
             Error::Type { found, .. } => format!("no record has type {found}"),
             Error::Size { kind, found, .. } => {

@@ -13,3 +13,5 @@ pub const RUNS: u32 = 2;
 pub const CHECK: u32 = 3;
 pub const END: u32 = 4;
 pub const COMPLETE: u32 = 5;
+pub const RANGE: u32 = 6;
+pub const TRACING: u32 = 7;

@@ -8,6 +8,8 @@
 //!
 //! # The file
 //!
+//! RANGE and TRACING records stand among a thread's runs where the tracer set the address ranges or TraceEn of its unit.
+//!
 //! A 16-byte header (`rtit-truth`, two zero bytes, u32 version 1), then records of a u32 type, a u32 payload size and
 //! the payload; all integers are little-endian. A file whose last record is not COMPLETE is a prefix: its recorder was
 //! killed.
@@ -25,7 +27,7 @@ pub use compare::{compare, Difference, Identical, Options, Outcome, Reason};
 pub use error::Error;
 pub use hash::{Chain, RunHash};
 pub use reader::{Item, Reader};
-pub use select::Selector;
+pub use select::{Range, Selected, Selector};
 pub use threads::{threads, Contents, Thread, ThreadRuns};
 pub use writer::Writer;
 

@@ -6,18 +6,41 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use crate::format::{
-    CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, RECORD_HEADER_SIZE, RUNS, RUNS_HEADER_SIZE, RUN_SIZE,
-    THREAD, VERSION,
+    CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, RANGE, RECORD_HEADER_SIZE, RUNS, RUNS_HEADER_SIZE,
+    RUN_SIZE, THREAD, TRACING, VERSION,
 };
-use crate::{Chain, Error, Run};
+use crate::{Chain, Error, Range, Run};
 
 /// One thing that the file says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
-    Thread { tid: u32, pid: u32 },
-    Run { tid: u32, run: Run },
-    Check { tid: u32, chain: Chain },
-    End { tid: u32, status: u32, chain: Chain },
+    Thread {
+        tid: u32,
+        pid: u32,
+    },
+    Run {
+        tid: u32,
+        run: Run,
+    },
+    Check {
+        tid: u32,
+        chain: Chain,
+    },
+    End {
+        tid: u32,
+        status: u32,
+        chain: Chain,
+    },
+    /// The driver's part has set an address range of the thread; number 0 takes those away that were.
+    Range {
+        tid: u32,
+        range: Range,
+    },
+    /// The driver's part has set or cleared the thread's TraceEn for good.
+    Tracing {
+        tid: u32,
+        on: bool,
+    },
     Complete,
 }
 
@@ -132,11 +155,13 @@ impl<R: Read> Reader<R> {
                     continue;
                 }
                 CHECK | END if size == 24 => self.read_chain(kind, offset)?,
+                RANGE if size == 24 => self.read_range(offset)?,
+                TRACING if size == 8 => self.read_tracing(offset)?,
                 COMPLETE if size == 0 => {
                     self.complete = true;
                     Some(Item::Complete)
                 }
-                THREAD | RUNS | CHECK | END | COMPLETE => return Err(bad_size),
+                THREAD | RUNS | CHECK | END | COMPLETE | RANGE | TRACING => return Err(bad_size),
                 _ => {
                     return Err(Error::Type {
                         offset,
@@ -217,6 +242,43 @@ impl<R: Read> Reader<R> {
             });
         }
         Ok(Some(Item::Check { tid, chain }))
+    }
+
+    fn read_range(&mut self, offset: u64) -> Result<Option<Item>, Error> {
+        let mut payload = [0u8; 24];
+        if !self.read(&mut payload)? {
+            return Ok(None);
+        }
+        let (tid, what) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        if !matches!(what >> 16, 1 | 2) {
+            return Err(Error::Reserved {
+                offset: offset + 12,
+                found: what,
+            });
+        }
+        let range = Range {
+            number: what & 0xffff,
+            stop: what >> 16 == 2,
+            first: u64_at(&payload, 8),
+            last: u64_at(&payload, 16),
+        };
+        Ok(Some(Item::Range { tid, range }))
+    }
+
+    fn read_tracing(&mut self, offset: u64) -> Result<Option<Item>, Error> {
+        let mut payload = [0u8; 8];
+        if !self.read(&mut payload)? {
+            return Ok(None);
+        }
+        let (tid, value) = (u32_at(&payload, 0), u32_at(&payload, 4));
+        if value > 1 {
+            return Err(Error::Reserved {
+                offset: offset + 12,
+                found: value,
+            });
+        }
+        let on = value == 1;
+        Ok(Some(Item::Tracing { tid, on }))
     }
 
     /// Whether the file had all the bytes asked for; if not, it ends here.

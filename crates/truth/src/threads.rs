@@ -35,7 +35,9 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
     while let Some(item) = reader.next_item()? {
         let tid = match item {
             Item::Thread { tid, .. } | Item::Run { tid, .. } | Item::End { tid, .. } => tid,
-            Item::Check { .. } | Item::Complete => continue,
+            Item::Check { .. } | Item::Range { .. } | Item::Tracing { .. } | Item::Complete => {
+                continue
+            }
         };
         let place = *places.entry(tid).or_insert_with(|| {
             contents.threads.push(Thread {
@@ -55,7 +57,7 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
                 thread.status = None;
             }
             Item::End { status, .. } => thread.status = Some(status),
-            Item::Check { .. } | Item::Complete => {}
+            _ => {}
         }
     }
     contents.complete = reader.complete();

@@ -74,7 +74,14 @@ impl Unit {
     #[inline(always)]
     fn lands(&mut self, target: u64, conditional: bool) -> bool {
         self.core.ip = target;
-        self.core.plain || self.lands_filtered(target, conditional)
+        if self.core.plain {
+            return true;
+        }
+        if !self.core.filter_en && self.ranges.far_from(target) {
+            self.commit();
+            return false;
+        }
+        self.lands_filtered(target, conditional)
     }
 
     #[inline(never)]

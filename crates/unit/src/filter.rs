@@ -21,26 +21,45 @@ pub struct Range {
 
 /// The ranges in use.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Ranges(Vec<Range>);
+pub(crate) struct Ranges {
+    all: Vec<Range>,
+    /// All of them are from here on, within so many bytes.
+    start: u64,
+    size: u64,
+}
 
 impl Ranges {
     pub(crate) fn new(ranges: &[Range]) -> Result<Ranges, Error> {
         if ranges.len() > 4 {
             return Err(Error::TooManyRanges(ranges.len()));
         }
-        Ok(Ranges(ranges.to_vec()))
+        let start = ranges.iter().map(|range| range.first).min().unwrap_or(0);
+        let last = ranges.iter().map(|range| range.last).max().unwrap_or(0);
+        Ok(Ranges {
+            all: ranges.to_vec(),
+            start,
+            size: last.saturating_sub(start),
+        })
+    }
+
+    /// Certainly in none of them: one comparison.
+    #[inline(always)]
+    pub(crate) fn far_from(&self, ip: u64) -> bool {
+        ip.wrapping_sub(self.start) > self.size
     }
 
     pub(crate) fn as_slice(&self) -> &[Range] {
-        &self.0
+        &self.all
     }
 
     pub(crate) fn used(&self) -> bool {
-        !self.0.is_empty()
+        !self.all.is_empty()
     }
 
     pub(crate) fn filter(&self) -> bool {
-        self.0.iter().any(|range| range.kind == RangeKind::FilterEn)
+        self.all
+            .iter()
+            .any(|range| range.kind == RangeKind::FilterEn)
     }
 
     /// FilterEn at `ip`; without FilterEn ranges all code is inside (section 33.2.6.5).
@@ -55,6 +74,6 @@ impl Ranges {
 
     fn hit(&self, kind: RangeKind, ip: u64) -> bool {
         let inside = |range: &Range| range.kind == kind && (range.first..=range.last).contains(&ip);
-        self.0.iter().any(inside)
+        self.all.iter().any(inside)
     }
 }

@@ -149,6 +149,12 @@ impl Unit {
         self.core.stopped
     }
 
+    /// Direct branches other than conditional ones make no packet and change nothing.
+    #[inline(always)]
+    pub fn plain(&self) -> bool {
+        self.core.plain
+    }
+
     /// IA32_RTIT_CTL.TraceEn.
     pub fn tracing(&self) -> bool {
         self.core.trace_en

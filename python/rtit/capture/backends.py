@@ -75,14 +75,19 @@ def start(
     the program cannot be started (exit codes 125, 126, 127).
     """
     if isinstance(backend, str):
-        backend = choose(
-            backend, needs_ptrace=only_ptrace(filters=filters, aslr=aslr, log=log is not None)
-        )
+        backend = choose(backend, needs_ptrace=only_ptrace(aslr=aslr, log=log is not None))
     if backend.backend == "qemu":
         from rtit.capture.qemu import start_qemu
 
         return start_qemu(
-            argv, output=output, event=event, truth=truth, env=env, cwd=cwd, found=backend.found
+            argv,
+            output=output,
+            event=event,
+            filters=filters,
+            truth=truth,
+            env=env,
+            cwd=cwd,
+            found=backend.found,
         )
     return start_ptrace(
         argv,
@@ -98,14 +103,10 @@ def start(
     )
 
 
-def only_ptrace(
-    *, filters: Sequence[str], aslr: bool, log: bool, attached: bool = False
-) -> str | None:
+def only_ptrace(*, aslr: bool, log: bool, attached: bool = False) -> str | None:
     """What of this only single steps can do, if anything."""
     if attached:
         return "attaching to a running program needs single steps"
-    if filters:
-        return "address filters need single steps"
     if not aslr:
         return "fixed addresses need single steps"
     if log:

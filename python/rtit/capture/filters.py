@@ -87,6 +87,11 @@ def parse_filters(
     return found
 
 
+def kernel_form(filters: Iterable[Filter]) -> str | None:
+    """All of them as one text; None without any."""
+    return ",".join(each.kernel_form for each in filters) or None
+
+
 def parse_kernel_form(text: str) -> list[Filter]:
     """Filters back from `kernel_form`s joined by commas or spaces. Opens no file.
 

@@ -20,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.ptrace import check_program
 from rtit.capture.qemu_find import Found, find_qemu, resolve
+from rtit.capture.qemu_settings import plugin_settings
 from rtit.capture.qemu_sink import Message, Sink
 from rtit.capture.recorder import Totals
 from rtit.capture.session import Recording, exit_code_of, find_program, output_file
@@ -56,7 +58,7 @@ def start_qemu(
 ) -> QemuSession:
     """Start a program under QEMU and return the recording under way.
 
-    `event` is spelled as perf spells it; `truth` names a file for what was executed, as the blocks
+    `event` and `filters` are spelled as perf spells them; `truth` names a file for what was executed, as the blocks
     tell it, or with `truth_by_instruction` as a callback of its own at each instruction does, which
     is slow. An existing output file becomes `output.old`. Raises UsageError for what this back end
     cannot do, RecordError if the program cannot be started (exit codes 125, 126, 127).
@@ -64,31 +66,32 @@ def start_qemu(
     options = PtOptions.parse(event, profile=FULL)
     if options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
-    if filters:
-        raise UsageError("address filters need the ptrace back end")
     if found is None:
         answer = find_qemu()
         if isinstance(answer, str):
             raise RecordError(answer)
         found = answer
     environment = dict(os.environ if env is None else env)
+    wanted = parse_filters(filters, program=find_program(argv[0], environment)) if filters else []
     check_program(argv, env=environment, cwd=cwd)
     program, arguments, name = resolve(find_program(argv[0], environment), argv, cwd)
     path = Path(output)
     with output_file(path):
-        sink = Sink(_writer(path, options, argv, found), truth)
+        sink = Sink(_writer(path, options, wanted, argv, found), truth)
         mode = "none" if truth is None else "instructions" if truth_by_instruction else "blocks"
         session = QemuSession(sink, path)
         try:
-            session._launch(found, f"ctl={options.rtit_ctl}\ntruth={mode}\n", program,
-                            arguments, name, environment, cwd)  # fmt: skip
+            settings = plugin_settings(options, mode, wanted)
+            session._launch(found, settings, program, arguments, name, environment, cwd)
         except BaseException:
             session._abandon()
             raise
     return session
 
 
-def _writer(path: Path, options: PtOptions, argv: Sequence[str], found: Found) -> Writer:
+def _writer(
+    path: Path, options: PtOptions, filters: list[Filter], argv: Sequence[str], found: Found
+) -> Writer:
     model = TimeModel()
     return Writer(
         path,
@@ -98,6 +101,7 @@ def _writer(path: Path, options: PtOptions, argv: Sequence[str], found: Found) -
         time=TimeConversion(model.time_shift, model.time_mult, model.time_zero),
         tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
         max_nonturbo_ratio=model.max_non_turbo_ratio,
+        filter=kernel_form(filters),
         facts={
             "profile": FULL.name,
             "time": "modelled: 1 ns a retired instruction, a clock a thread",

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rtit.capture.events import EventLog
-from rtit.capture.filters import Filter, parse_filters
+from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
 from rtit.capture.ptrace import PtraceTracer, check_processes, check_program
@@ -243,7 +243,7 @@ def _recorder(
         time=TimeConversion(time.time_shift, time.time_mult, time.time_zero),
         tsc_ctc=(time.tsc_numerator, time.tsc_denominator),
         max_nonturbo_ratio=time.max_non_turbo_ratio,
-        filter=",".join(each.kernel_form for each in filters) or None,
+        filter=kernel_form(filters),
         facts={
             "profile": FULL.name,
             "time": "modelled: 1 ns a retired instruction",

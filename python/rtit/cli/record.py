@@ -97,10 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choose(
         arguments.backend,
         needs_ptrace=only_ptrace(
-            filters=arguments.filter,
-            aslr=not arguments.no_aslr,
-            log=log is not None,
-            attached=bool(pids),
+            aslr=not arguments.no_aslr, log=log is not None, attached=bool(pids)
         ),
     )
     session = (

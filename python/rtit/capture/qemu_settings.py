@@ -1,0 +1,21 @@
+"""What the plugin is told: lines `name=value` in a file of the recording's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from rtit.capture.filters import Filter
+from rtit.capture.options import PtOptions
+
+
+def plugin_settings(options: PtOptions, truth: str, filters: Sequence[Filter]) -> str:
+    """The file's text. `truth` is none, blocks or instructions."""
+    lines = [f"ctl={options.rtit_ctl}", f"truth={truth}"]
+    lines += [f"filter={each.action} {_part(each)}" for each in filters]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _part(part: Filter) -> str:
+    """Offset and size in decimal; the path's bytes in hexadecimal, as they need not be text."""
+    return f"{part.offset} {part.size} {os.fsencode(part.path).hex()}"
