@@ -139,7 +139,23 @@ class TruthFile:
         filters: Sequence[tuple[int, int]] = (),
         stops: Sequence[tuple[int, int]] = (),
         prefix: bool = False,
+        behind: int = 0,
     ) -> Compared: ...
+    def find(
+        self,
+        tid: int,
+        decoded: Columns | Iterable[Columns],
+        *,
+        filters: Sequence[tuple[int, int]] = (),
+        stops: Sequence[tuple[int, int]] = (),
+    ) -> Compared: ...
+    def instructions(
+        self,
+        tid: int,
+        *,
+        filters: Sequence[tuple[int, int]] = (),
+        stops: Sequence[tuple[int, int]] = (),
+    ) -> int: ...
 
 class TracerStats(TypedDict):
     retired: int
@@ -165,13 +181,20 @@ class Tracer:
         cwd: str | PathLike[str] | None = None,
         no_aslr: bool = False,
         truth: str | PathLike[str] | None = None,
+        cut_at_branches: bool = False,
         pin: bool = True,
         blocked: Sequence[int] = (),
     ) -> None: ...
     @staticmethod
-    def attach(pids: Sequence[int], *, truth: str | PathLike[str] | None = None) -> Tracer: ...
+    def attach(
+        pids: Sequence[int],
+        *,
+        truth: str | PathLike[str] | None = None,
+        cut_at_branches: bool = False,
+    ) -> Tracer: ...
     def next_batch(self, timeout: float) -> tuple[bytes, list[bytes]] | None: ...
     def signal(self, number: int) -> None: ...
+    def release(self) -> None: ...
     def kill(self) -> None: ...
     @property
     def pid(self) -> int: ...

@@ -67,7 +67,8 @@ class Span:
 
 @dataclass(slots=True)
 class Stream:
-    """The PT of one logical processor: a thread's (`cpu` -1), or a CPU's.
+    """The PT of one logical processor: a thread's (`cpu` -1), or a CPU's. Snapshots of it that
+    leave something out between them are several streams: `part` counts them from 1, 0 is all.
 
     Of a CPU's stream `tid` and `pid` are those of the first thread that was traced there, -1 if
     the file does not say.
@@ -78,6 +79,7 @@ class Stream:
     tid: int
     pid: int
     pieces: list[Piece]
+    part: int = 0
     _flow: _core.Flow | None = field(default=None, repr=False)
 
     @property
@@ -85,11 +87,14 @@ class Stream:
         """How to call it."""
         where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
         name = self.trace.comms.get(self.tid)
-        return f"{where}thread {self.tid}" + (f" ({name})" if name else "")
+        title = f"{where}thread {self.tid}" + (f" ({name})" if name else "")
+        return f"{title}, part {self.part}" if self.part else title
 
     @property
     def size(self) -> int:
         """Bytes of PT."""
+        if self.trace.is_snapshot:
+            return len(self.read())
         return sum(piece.size for piece in self.pieces)
 
     def read(self) -> bytes:
@@ -98,8 +103,10 @@ class Stream:
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             # The later piece is right: perf pads a piece's end without counting the padding.
             own = piece.size
-            if following is not None and following.aux_offset > piece.aux_offset:
-                own = min(own, following.aux_offset - piece.aux_offset)
+            if following is not None and (
+                following.aux_offset > piece.aux_offset or self.trace.is_snapshot
+            ):
+                own = min(own, max(0, following.aux_offset - piece.aux_offset))
             parts.append(piece.data[:own])
         return b"".join(parts)
 
@@ -235,6 +242,11 @@ class Trace:
         return self.data.incomplete
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether it holds the last packets of each buffer alone, and what was asked for before."""
+        return self.data.info is not None and bool(self.data.info.snapshot_mode)
+
+    @property
     def filter(self) -> str | None:
         """The address filter that it was recorded with, as the kernel spells it."""
         return self.data.info.filter if self.data.info else None
@@ -266,9 +278,14 @@ class Trace:
     def streams(self) -> list[Stream]:
         """The PT streams, in the order of the file."""
         _ = self.images  # the sideband names threads and processes
-        return [
-            self._stream(queue, pieces) for queue, pieces in self.data.auxtrace_buffers().items()
-        ]
+        streams = []
+        for queue, pieces in self.data.auxtrace_buffers().items():
+            parts = connected(pieces) if self.is_snapshot else [pieces]
+            for number, part in enumerate(parts, 1):
+                stream = self._stream(queue, part)
+                stream.part = number if len(parts) > 1 else 0
+                streams.append(stream)
+        return streams
 
     def mappings(self) -> dict[int, list[Mapping]]:
         """Executable mappings of every process, over all its life."""
@@ -327,3 +344,20 @@ class Trace:
             cpu = record.sample_id.cpu if record.sample_id else None
             if cpu is not None:
                 self._first_on_cpu.setdefault(cpu, (record.pid, record.tid))
+
+
+def connected(pieces: list[Piece]) -> list[list[Piece]]:
+    """Snapshots of one buffer in groups between which bytes are missing."""
+    groups: list[list[Piece]] = []
+    end = 0
+    for piece in pieces:
+        if groups and piece.aux_offset <= end:
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+        end = (
+            max(end, piece.aux_offset + piece.size)
+            if len(groups[-1]) > 1
+            else (piece.aux_offset + piece.size)
+        )
+    return groups

@@ -79,7 +79,8 @@ impl Tracer {
     /// rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not executable), 125 (anything else).
     #[new]
     #[pyo3(signature = (
-        argv, *, env = None, cwd = None, no_aslr = false, truth = None, pin = true, blocked = Some(vec![])
+        argv, *, env = None, cwd = None, no_aslr = false, truth = None, cut_at_branches = false,
+        pin = true, blocked = Some(vec![])
     ))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -89,12 +90,14 @@ impl Tracer {
         cwd: Option<PathBuf>,
         no_aslr: bool,
         truth: Option<PathBuf>,
+        cut_at_branches: bool,
         pin: bool,
         blocked: Option<Vec<i32>>,
     ) -> PyResult<Self> {
         let options = Options {
             no_aslr,
             truth,
+            cut_at_branches,
             pin,
             blocked_signals: blocked,
             ..options(argv, env, cwd)
@@ -112,10 +115,15 @@ impl Tracer {
     /// They are let go by `kill` and when the object is dropped. Raises rtit.errors.RecordError where one of them cannot
     /// be attached to.
     #[staticmethod]
-    #[pyo3(signature = (pids, *, truth = None))]
-    fn attach(py: Python<'_>, pids: Vec<u32>, truth: Option<PathBuf>) -> PyResult<Self> {
+    #[pyo3(signature = (pids, *, truth = None, cut_at_branches = false))]
+    fn attach(
+        py: Python<'_>,
+        pids: Vec<u32>,
+        truth: Option<PathBuf>,
+        cut_at_branches: bool,
+    ) -> PyResult<Self> {
         let tracer = py
-            .allow_threads(|| rtit_tracer::Tracer::attach(&pids, truth.as_deref()))
+            .allow_threads(|| rtit_tracer::Tracer::attach(&pids, truth.as_deref(), cut_at_branches))
             .map_err(|error| record_error(py, &error))?;
         Ok(Tracer {
             inner: Some(tracer),
@@ -152,6 +160,13 @@ impl Tracer {
                 .signal(number)
                 .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string()))),
             None => Ok(()),
+        }
+    }
+
+    /// Let everything run on without being stepped, from each thread's next stop on.
+    fn release(&self) {
+        if let Some(inner) = &self.inner {
+            inner.release();
         }
     }
 

@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use rtit_truth::{
-    compare, threads, Difference, Error, Identical, Options, Outcome, Reader, Run, Selected,
-    ThreadRuns,
+    compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Run,
+    Selected, ThreadRuns,
 };
 
 /// Adds the classes of this file to the native module.
@@ -97,12 +97,14 @@ impl TruthFile {
     ///
     /// `decoded` is a tuple of columns (start u64, instructions u32, hash u64; bytes or arrays) or an iterable of such
     /// tuples. `filters` and `stops` are address ranges, inclusive at both ends: the truth is cut down to what tracing
-    /// under these FilterEn and TraceStop ranges shows. `prefix`: either path may end before the other.
+    /// under these FilterEn and TraceStop ranges shows. `prefix`: either path may end before the other. `behind`: the
+    /// comparison begins after so many instructions of the truth, where a run of it must begin.
     ///
     /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, unchecked. With False:
     /// instructions (up to the last agreement), truth_index, decoded_index, truth and decoded (the runs that follow
     /// there as (start, instructions), or None), reason.
-    #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new(), prefix = false))]
+    #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new(), prefix = false, behind = 0))]
+    #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
         &self,
         py: Python<'py>,
@@ -111,6 +113,7 @@ impl TruthFile {
         filters: Vec<(u64, u64)>,
         stops: Vec<(u64, u64)>,
         prefix: bool,
+        behind: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
         let bound = if prefix { u64::MAX } else { 0 };
@@ -119,17 +122,57 @@ impl TruthFile {
             excess: bound,
         };
         let outcome = py.allow_threads(|| {
-            let reader = self.reader().map_err(Failure::Truth)?;
-            let truth =
-                Selected::new(reader, tid, filters, stops).map(|run| run.map_err(Failure::Truth));
+            let truth = Behind::new(self.selected(tid, filters, stops)?, behind);
             compare(truth, decoded, options)
         });
         match outcome {
             Ok(Outcome::Identical(identical)) => identical_dict(py, &identical),
             Ok(Outcome::Different(difference)) => different_dict(py, &difference),
-            Err(Failure::Truth(error)) => Err(self.error(error)),
-            Err(Failure::Python(error)) => Err(error),
+            Err(failure) => Err(self.failure(failure)),
         }
+    }
+
+    /// Looks for a decoded path, as of `compare`, anywhere in a thread's truth.
+    ///
+    /// Returns a dict: "identical"; if True also instructions, runs, shortfall, excess, unchecked as of `compare`.
+    #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new()))]
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        tid: u32,
+        decoded: &Bound<'py, PyAny>,
+        filters: Vec<(u64, u64)>,
+        stops: Vec<(u64, u64)>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let decoded = Decoded::new(decoded)?;
+        let found = py.allow_threads(|| {
+            Part::of(decoded)?.find(self.selected(tid, filters, stops)?)
+        });
+        match found {
+            Ok(Some(identical)) => identical_dict(py, &identical),
+            Ok(None) => {
+                let dict = PyDict::new(py);
+                dict.set_item("identical", false)?;
+                Ok(dict)
+            }
+            Err(failure) => Err(self.failure(failure)),
+        }
+    }
+
+    /// Instructions of a thread that filters let through.
+    #[pyo3(signature = (tid, *, filters = Vec::new(), stops = Vec::new()))]
+    fn instructions(
+        &self,
+        py: Python<'_>,
+        tid: u32,
+        filters: Vec<(u64, u64)>,
+        stops: Vec<(u64, u64)>,
+    ) -> PyResult<u64> {
+        let sum = py.allow_threads(|| {
+            self.selected(tid, filters, stops)?
+                .try_fold(0, |sum, run| Ok(sum + u64::from(run?.instructions)))
+        });
+        sum.map_err(|failure| self.failure(failure))
     }
 
     fn __repr__(&self) -> String {
@@ -140,6 +183,25 @@ impl TruthFile {
 impl TruthFile {
     fn reader(&self) -> Result<Reader, Error> {
         Reader::open(&self.path)
+    }
+
+    /// A thread's runs, as far as these ranges show them.
+    fn selected(
+        &self,
+        tid: u32,
+        filters: Vec<(u64, u64)>,
+        stops: Vec<(u64, u64)>,
+    ) -> Result<impl Iterator<Item = Result<Run, Failure>> + use<>, Failure> {
+        let reader = self.reader().map_err(Failure::Truth)?;
+        let runs = Selected::new(reader, tid, filters, stops);
+        Ok(runs.map(|run| run.map_err(Failure::Truth)))
+    }
+
+    fn failure(&self, failure: Failure) -> PyErr {
+        match failure {
+            Failure::Truth(error) => self.error(error),
+            Failure::Python(error) => error,
+        }
     }
 
     fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::Contents> {

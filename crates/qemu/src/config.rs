@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) settings: Settings,
     pub(crate) truth: Truth,
     pub(crate) filters: Vec<Filter>,
+    /// The recorder keeps the last packets alone.
+    pub(crate) snapshot: bool,
 }
 
 #[derive(Default, Debug)]
@@ -176,6 +178,7 @@ impl Config {
             settings: Settings::default(),
             truth: Truth::None,
             filters: Vec::new(),
+            snapshot: false,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -187,7 +190,18 @@ impl Config {
         Ok(config)
     }
 
+    /// See `SharedClock::tick`.
+    pub(crate) fn tick(&self) -> u64 {
+        let time = &self.settings.time;
+        let per_instruction = u64::from(time.max_non_turbo_ratio) * u64::from(time.cpi);
+        u64::from(time.core_ratio).div_ceil(per_instruction)
+    }
+
     fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "snapshot" {
+            self.snapshot = value == "1";
+            return Ok(());
+        }
         if name == "truth" {
             self.truth = match value {
                 "none" => Truth::None,

@@ -99,7 +99,7 @@ pub(crate) fn current() -> *mut Thread {
 pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
     let link =
         Link::connect(&config.folder).map_err(|error| format!("no recorder answers: {error}"))?;
-    let clock = SharedClock::open(&config.folder.join("clock"))
+    let clock = SharedClock::open(&config.folder.join("clock"), config.tick())
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = ids();
     let shared = Shared {
@@ -120,7 +120,7 @@ pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
         return Err("the plugin was loaded twice".to_string());
     }
     let process = self::process();
-    let now = process.clock.latest() + 1;
+    let now = process.clock.latest() + process.clock.tick;
     process.clock.publish(now);
     for (kind, blob) in [
         (Kind::Exec, &process.config.program),
@@ -174,7 +174,7 @@ impl Process {
         }
         let (pid, tid) = ids();
         let mut thread = Box::new(Thread::new(self, self.new_unit(), state, tid));
-        thread.raise(self.clock.latest() + 1);
+        thread.raise(self.clock.latest() + self.clock.tick);
         self.clock.publish(thread.now());
         let parent = self.with(|shared| shared.creator);
         if parent == 0 {
@@ -256,7 +256,7 @@ impl Process {
             let ahead = if thread == me { 600 } else { AHEAD };
             time = time.max(clock.load(Ordering::Relaxed) + ahead);
         }
-        time += 1;
+        time += self.clock.tick;
         self.clock.publish(time);
         // SAFETY: our own thread, which is in a callback.
         let tid = if me.is_null() {
@@ -486,7 +486,7 @@ extern "C" fn in_child() {
     *thread = Thread::new(process, process.new_unit(), std::ptr::null(), tid);
     thread.cpu = cpu;
     thread.mode.store(KERNEL, Ordering::Relaxed);
-    thread.raise(process.clock.latest().max(was) + 1);
+    thread.raise(process.clock.latest().max(was) + process.clock.tick);
     process.clock.publish(thread.now());
     process.announce(thread, parent, parent_pid);
     process.with(|shared| thread.aim(&shared.ranges));

@@ -43,6 +43,8 @@ pub(crate) struct Thread {
     pub(crate) attention: AtomicU32,
     pub(crate) truth: Truth,
     next_look: u64,
+    /// Conditional and indirect branches, returns and far transfers.
+    branches: u64,
     path: Path,
     pub(crate) unit: Unit,
     pub(crate) mode: AtomicU32,
@@ -52,6 +54,11 @@ pub(crate) struct Thread {
     /// What the clock owes to other threads.
     raised: u64,
     steps: Steps,
+    /// Of a snapshot the path is cut where a decoder can start: PSBs that it has been cut at.
+    psbs: u64,
+    snapshot: bool,
+    /// `SharedClock::asked` when this was last answered.
+    asked: u64,
 }
 
 impl Thread {
@@ -70,6 +77,10 @@ impl Thread {
             truth: process.config.truth,
             path: Path::new(!process.config.filters.is_empty()),
             steps: Steps::default(),
+            branches: 0,
+            psbs: 0,
+            snapshot: process.config.snapshot,
+            asked: process.clock.asked(),
         }
     }
 
@@ -118,6 +129,7 @@ impl Thread {
         let block = self.block;
         self.retire(block.count);
         if self.truth == Truth::Blocks {
+            self.cut_path();
             self.path
                 .block(block, next != block.next || block.transfers());
         }
@@ -128,7 +140,17 @@ impl Thread {
         let block = self.block;
         self.retire(count);
         if self.truth == Truth::Blocks {
+            self.cut_path();
             self.path.part(block, count);
+        }
+    }
+
+    /// What follows on the path comes after the last PSB.
+    #[inline(always)]
+    fn cut_path(&mut self) {
+        if self.snapshot && self.psbs != self.unit.psbs() {
+            self.psbs = self.unit.psbs();
+            self.path.cut();
         }
     }
 
@@ -146,7 +168,9 @@ impl Thread {
     fn look(&mut self) {
         self.next_look = self.now() + LOOK;
         self.catch_up();
-        if self.unit.output().len() >= HELD || self.path.is_long() {
+        let asked = process().clock.asked();
+        if self.unit.output().len() >= HELD || self.path.is_long() || asked != self.asked {
+            self.asked = asked;
             self.flush(process());
         }
     }
@@ -167,6 +191,7 @@ impl Thread {
             }
             self.finish(start);
             self.catch_up();
+            self.branches += 1;
             self.unit.conditional(block.next, block.target, taken);
             return true;
         }
@@ -196,16 +221,19 @@ impl Thread {
             Exit::Return => {
                 self.finish(start);
                 self.catch_up();
+                self.branches += 1;
                 self.unit.ret(start);
             }
             Exit::IndirectJump => {
                 self.finish(start);
                 self.catch_up();
+                self.branches += 1;
                 self.unit.indirect_jump(start);
             }
             Exit::IndirectCall => {
                 self.finish(start);
                 self.catch_up();
+                self.branches += 1;
                 self.unit.indirect_call(block.next, start);
             }
             Exit::Repeat if start == block.next => self.finish(start),
@@ -230,6 +258,7 @@ impl Thread {
         if block.exit == Exit::Far {
             self.finish(start);
             self.catch_up();
+            self.branches += 1;
             self.unit.far(start);
             return true;
         }
@@ -256,6 +285,7 @@ impl Thread {
                 self.finish(0);
                 self.steps.leave(&mut self.path);
                 self.catch_up();
+                self.branches += 1;
                 self.unit.syscall();
             }
             Exit::SoftInt => self.soft_interrupt(),
@@ -435,28 +465,34 @@ impl Thread {
             }
         }
         if !self.unit.output().is_empty() {
-            process.send(self.message(Kind::Packets), self.unit.output());
+            if !process.clock.full() {
+                process.send(self.message(Kind::Packets), self.unit.output());
+            }
             self.unit.discard();
         }
     }
 
     pub(crate) fn flush_in_kernel(&mut self, process: &Process) {
-        if self.unit.output().len() >= HELD_IN_KERNEL {
+        // A snapshot of a thread that waits shows why.
+        if self.snapshot || self.unit.output().len() >= HELD_IN_KERNEL {
             self.flush(process);
         }
     }
 
-    /// With the process's pid in `ip` and the number of retired instructions in `target`.
+    /// With the process's pid in `ip`, the number of retired instructions in `target`, and that of branches in `extra`.
     pub(crate) fn message(&self, kind: Kind) -> Message {
         let mut message = Message::new(kind, self.tid, self.now());
         message.ip = u64::from(process().pid());
         message.target = self.now() - self.raised;
+        message.extra = self.branches;
         message
     }
 
     /// The callback at each instruction.
     pub(crate) fn step(&mut self, step: &'static crate::block::Step) {
         self.steps.step(step, &mut self.path);
+        // The instruction before this one is on the path now.
+        self.cut_path();
     }
 }
 

@@ -112,6 +112,12 @@ impl Path {
         (self.run_instructions, self.run_hash) = (0, 0);
     }
 
+    /// The run ends here: a decoder may start at the next instruction.
+    #[cold]
+    pub(crate) fn cut(&mut self) {
+        self.end_run();
+    }
+
     /// So much waits that it should be sent.
     pub(crate) fn is_long(&self) -> bool {
         self.runs.len() >= 1024 * RUN

@@ -16,6 +16,9 @@ pub struct Options {
     pub no_aslr: bool,
     /// Where to write what was executed.
     pub truth: Option<PathBuf>,
+    /// In it runs end at each conditional branch, also where it is not taken: a PSB, from which a decoder can start, can
+    /// follow any branch.
+    pub cut_at_branches: bool,
     /// Keep tracer and program on one CPU, which halves the cost of a step. The program does not see it.
     pub pin: bool,
     /// Signals that the program gets with their default action although we ignore them. The default is what Rust and
@@ -33,6 +36,7 @@ impl Options {
             directory: None,
             no_aslr: false,
             truth: None,
+            cut_at_branches: false,
             pin: true,
             default_signals: vec![libc::SIGPIPE, libc::SIGXFSZ],
             blocked_signals: None,

@@ -39,6 +39,7 @@ pub(crate) struct Shared {
     killed: AtomicBool,
     /// The programs ran before they were traced: they are let go instead of killed.
     attached: bool,
+    released: AtomicBool,
     processes: Mutex<HashMap<pid_t, Option<OwnedFd>>>,
     started: Instant,
     ended: Mutex<Option<Instant>>,
@@ -53,6 +54,7 @@ impl Shared {
             elsewhere: AtomicUsize::new(0),
             killed: AtomicBool::new(false),
             attached,
+            released: AtomicBool::new(false),
             processes: Mutex::default(),
             started: Instant::now(),
             ended: Mutex::new(None),
@@ -108,6 +110,11 @@ impl Shared {
         }
     }
 
+    /// Everything runs on untraced from its next stop on.
+    pub(crate) fn released(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn killed(&self) -> bool {
         self.killed.load(Ordering::SeqCst)
     }
@@ -146,7 +153,7 @@ impl Tracer {
     /// stops from it.
     pub fn start(options: &Options) -> Result<Tracer, Error> {
         let plan = Plan::new(options)?;
-        let truth = Truth::new(options.truth.as_deref())?;
+        let truth = Truth::new(options.truth.as_deref(), options.cut_at_branches)?;
         let pin = options.pin;
         let shared = Arc::new(Shared::new(false));
         let (sender, started) = mpsc::sync_channel(1);
@@ -180,9 +187,13 @@ impl Tracer {
     ///
     /// They are not started, killed or pinned to a CPU: [`Tracer::kill`] and dropping let go of them. If this process is
     /// killed, they are let go as well.
-    pub fn attach(pids: &[u32], truth: Option<&Path>) -> Result<Tracer, Error> {
+    pub fn attach(
+        pids: &[u32],
+        truth: Option<&Path>,
+        cut_at_branches: bool,
+    ) -> Result<Tracer, Error> {
         let numbers = process_numbers(pids)?;
-        let truth = Truth::new(truth)?;
+        let truth = Truth::new(truth, cut_at_branches)?;
         let (attached, control) = attach::attach(&numbers, truth)?;
         let shared = Arc::new(Shared::new(true));
         let end = EndOfStream(shared.clone());
@@ -226,6 +237,11 @@ impl Tracer {
     /// Sends a signal to the first process; fails with ESRCH if it has ended, or was not started by us.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
         self.shared.signal(self.pid, signal)
+    }
+
+    /// Lets everything run on without steps; threads and processes are still followed to their ends.
+    pub fn release(&self) {
+        self.shared.released.store(true, Ordering::Relaxed);
     }
 
     /// Kills every process, or lets go of those that were attached to; the events still come to their end.

@@ -21,12 +21,14 @@ pub(crate) struct OpenRun {
 
 /// The truth file, if there is one.
 pub(crate) struct Truth {
+    /// `Options::cut_at_branches`
+    pub(crate) cut_at_branches: bool,
     file: Option<(Writer, PathBuf)>,
     flushed: Instant,
 }
 
 impl Truth {
-    pub(crate) fn new(path: Option<&Path>) -> Result<Truth, Error> {
+    pub(crate) fn new(path: Option<&Path>, cut_at_branches: bool) -> Result<Truth, Error> {
         let file = match path {
             Some(path) => {
                 let writer = Writer::create(path).map_err(|error| Error::Truth {
@@ -38,6 +40,7 @@ impl Truth {
             None => None,
         };
         Ok(Truth {
+            cut_at_branches,
             file,
             flushed: Instant::now(),
         })

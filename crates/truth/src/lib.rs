@@ -4,6 +4,7 @@
 //! * [`Writer`]: what a tracer calls, one [`Run`] at a time.
 //! * [`Reader`]: the file as a stream of [`Item`]s in bounded memory; [`threads`] and [`ThreadRuns`] on top of it.
 //! * [`compare`]: does a decoded path equal the truth, and where does it part from it.
+//! * [`Part`], [`Behind`]: the same for a path that is a part of the truth, or its end.
 //! * [`Selector`]: the part of the truth that address filters let through.
 //!
 //! # The file
@@ -18,6 +19,7 @@ mod compare;
 mod error;
 mod format;
 pub mod hash;
+mod part;
 mod reader;
 mod select;
 mod threads;
@@ -26,6 +28,7 @@ mod writer;
 pub use compare::{compare, Difference, Identical, Options, Outcome, Reason};
 pub use error::Error;
 pub use hash::{Chain, RunHash};
+pub use part::{Behind, Part};
 pub use reader::{Item, Reader};
 pub use select::{Range, Selected, Selector};
 pub use threads::{threads, Contents, Thread, ThreadRuns};

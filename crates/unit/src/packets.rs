@@ -85,6 +85,7 @@ impl Unit {
         }
         let before = self.buffer.position();
         self.buffer.put_slice(&PSB);
+        self.psbs += 1;
         self.core.last_ip = 0;
         self.core.last_ip_known = true;
         self.ret_stack.clear();

@@ -107,6 +107,8 @@ pub struct Unit {
     pub(crate) ranges: Ranges,
     /// `ranges` from the next enable on.
     pub(crate) next_ranges: Ranges,
+    /// PSBs that this unit has put.
+    pub(crate) psbs: u64,
 }
 
 impl Unit {
@@ -130,6 +132,7 @@ impl Unit {
             ret_stack: ReturnStack::new(depth),
             ranges: Ranges::default(),
             next_ranges: Ranges::default(),
+            psbs: 0,
         };
         unit.aim();
         Ok(unit)
@@ -158,6 +161,11 @@ impl Unit {
     /// IA32_RTIT_CTL.TraceEn.
     pub fn tracing(&self) -> bool {
         self.core.trace_en
+    }
+
+    /// PSBs that this unit has put since it was made: a decoder can start at the next instruction after each.
+    pub fn psbs(&self) -> u64 {
+        self.psbs
     }
 
     /// All bytes written so far.

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtit.capture.extent import Extent
 from rtit.capture.session import Recording, Session, start_ptrace
 from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
     from rtit.capture.qemu import Found, QemuSession
+    from rtit.unit import TimeModel
 
 BACKENDS = ("auto", "qemu", "ptrace")
 
@@ -65,14 +67,17 @@ def start(
     cwd: Path | str | None = None,
     log: EventLog | None = None,
     blocked: Collection[int] = (),
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Session | QemuSession:
     """Start a program and return the recording under way.
 
     `backend` is auto, qemu or ptrace, or what `choose` answered. `event` and `filters` are spelled
     as perf spells them; `truth` names a file for what was executed; `log` collects the tracer's
-    events, for `replay`; `blocked` are the signals that the program starts with blocked. An
-    existing output file becomes `output.old`. Raises UsageError for wrong options, RecordError if
-    the program cannot be started (exit codes 125, 126, 127).
+    events, for `replay`; `blocked` are the signals that the program starts with blocked; `extent`
+    says how much is kept, `time` how the clocks run. An existing output file becomes `output.old`.
+    Raises UsageError for wrong options, RecordError if the program cannot be started (exit codes
+    125, 126, 127).
     """
     if isinstance(backend, str):
         backend = choose(backend, needs_ptrace=only_ptrace(aslr=aslr, log=log is not None))
@@ -88,6 +93,8 @@ def start(
             env=env,
             cwd=cwd,
             found=backend.found,
+            extent=extent,
+            time=time,
         )
     return start_ptrace(
         argv,
@@ -100,6 +107,8 @@ def start(
         cwd=cwd,
         log=log,
         blocked=blocked,
+        extent=extent,
+        time=time,
     )
 
 
@@ -125,6 +134,8 @@ def record(
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Recording:
     """Record a program from its start to its end; the arguments are those of `start`.
 
@@ -140,6 +151,8 @@ def record(
         aslr=aslr,
         env=env,
         cwd=cwd,
+        extent=extent,
+        time=time,
     )
     with session:
         while session.step(timeout=0.2):

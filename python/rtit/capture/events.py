@@ -112,6 +112,17 @@ class Mapping(NamedTuple):
     """The file, `//anon`, or a name in brackets as `[vdso]`; undecodable bytes as surrogates."""
 
 
+_BRANCHES = bytes(
+    (Kind.CONDITIONAL, Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL, Kind.RETURN, Kind.FAR, Kind.SYSCALL)
+)
+
+
+def count_branches(records: bytes) -> int:
+    """Conditional and indirect branches, returns, and far transfers that these records tell of."""
+    kinds = records[:: RECORD.size]
+    return sum(map(kinds.count, _BRANCHES))
+
+
 def parse_mmap(blob: bytes) -> Mapping:
     """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
     end = blob.find(b"\0", _MMAP.size)

@@ -57,7 +57,8 @@ class PtraceTracer:
 
     `argv[0]` is looked up in the PATH of `env` (None: our environment) unless it has a slash. `cwd`
     is the directory to start in. `no_aslr` loads the program where it always is. `truth` names a
-    file for what the tracer itself sees. `pin` keeps the tracer and the program on one CPU, which
+    file for what the tracer itself sees; with `cut_at_branches` its runs end at each conditional
+    branch, so that a path can be compared that begins there. `pin` keeps the tracer and the program on one CPU, which
     is two to three times as fast; the program does not notice. `blocked` are the signals that the
     program starts with blocked; signals that Python ignores have their default action in it.
 
@@ -75,6 +76,7 @@ class PtraceTracer:
         cwd: StrPath | None = None,
         no_aslr: bool = False,
         truth: StrPath | None = None,
+        cut_at_branches: bool = False,
         pin: bool = True,
         blocked: Collection[int] = (),
     ) -> None:
@@ -84,12 +86,15 @@ class PtraceTracer:
             cwd=cwd,
             no_aslr=no_aslr,
             truth=None if truth is None else Path(truth),
+            cut_at_branches=cut_at_branches,
             pin=pin,
             blocked=sorted(blocked),
         )
 
     @classmethod
-    def attach(cls, pids: Sequence[int], *, truth: StrPath | None = None) -> PtraceTracer:
+    def attach(
+        cls, pids: Sequence[int], *, truth: StrPath | None = None, cut_at_branches: bool = False
+    ) -> PtraceTracer:
         """Trace processes that run already, with all their threads and what they start.
 
         They are let go, not killed, by `kill`, when the context is left, and when this process
@@ -99,7 +104,9 @@ class PtraceTracer:
         check_processes(pids)
         tracer = cls.__new__(cls)
         tracer._tracer = _native().Tracer.attach(
-            list(pids), truth=None if truth is None else Path(truth)
+            list(pids),
+            truth=None if truth is None else Path(truth),
+            cut_at_branches=cut_at_branches,
         )
         return tracer
 
@@ -127,6 +134,10 @@ class PtraceTracer:
             self._tracer.signal(number)
         except ProcessLookupError:
             return
+
+    def release(self) -> None:
+        """Let the program run on without steps; the events that are left are those of its end."""
+        self._tracer.release()
 
     def kill(self) -> None:
         """Kill the program and everything that it started, or let go of what was attached to.

@@ -13,6 +13,7 @@ import os
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -20,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rtit.capture.clocks import describe
+from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.ptrace import check_program
@@ -40,6 +43,7 @@ __all__ = ["Found", "QemuSession", "find_qemu", "start_qemu"]
 
 _MESSAGE = 1 << 18
 _START_SECONDS = 30.0
+_GATHER_SECONDS = 0.05
 # What the trace unit in the plugin does not do: event tracing.
 _UNSUPPORTED = 1 << 31
 
@@ -55,15 +59,20 @@ def start_qemu(
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
     found: Found | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> QemuSession:
     """Start a program under QEMU and return the recording under way.
 
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what was executed, as the blocks
     tell it, or with `truth_by_instruction` as a callback of its own at each instruction does, which
-    is slow. An existing output file becomes `output.old`. Raises UsageError for what this back end
+    is slow; `extent` says how much is kept, `time` how the clocks run. An existing output file
+    becomes `output.old`. Raises UsageError for what this back end
     cannot do, RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     options = PtOptions.parse(event, profile=FULL)
+    extent, model = extent or Extent(), time or TimeModel()
+    extent.check(options)
     if options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
     if found is None:
@@ -77,11 +86,12 @@ def start_qemu(
     program, arguments, name = resolve(find_program(argv[0], environment), argv, cwd)
     path = Path(output)
     with output_file(path):
-        sink = Sink(_writer(path, options, wanted, argv, found), truth)
+        writer = _writer(path, options, wanted, argv, found, extent, model)
+        sink = Sink(writer, truth, extent, model)
         mode = "none" if truth is None else "instructions" if truth_by_instruction else "blocks"
         session = QemuSession(sink, path)
         try:
-            settings = plugin_settings(options, mode, wanted)
+            settings = plugin_settings(options, mode, wanted, extent, model)
             session._launch(found, settings, program, arguments, name, environment, cwd)
         except BaseException:
             session._abandon()
@@ -90,9 +100,14 @@ def start_qemu(
 
 
 def _writer(
-    path: Path, options: PtOptions, filters: list[Filter], argv: Sequence[str], found: Found
+    path: Path,
+    options: PtOptions,
+    filters: list[Filter],
+    argv: Sequence[str],
+    found: Found,
+    extent: Extent,
+    model: TimeModel,
 ) -> Writer:
-    model = TimeModel()
     return Writer(
         path,
         config=options.config,
@@ -102,9 +117,10 @@ def _writer(
         tsc_ctc=(model.tsc_numerator, model.tsc_denominator),
         max_nonturbo_ratio=model.max_non_turbo_ratio,
         filter=kernel_form(filters),
+        snapshot=extent.snapshot is not None,
         facts={
             "profile": FULL.name,
-            "time": "modelled: 1 ns a retired instruction, a clock a thread",
+            "time": f"{describe(model)}, a clock a thread",
             "event": str(options),
             "backend": f"qemu-user {found.version}",
         },
@@ -139,6 +155,8 @@ class QemuSession:
         self._connections: list[socket.socket] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
+        self._asked = 0
+        self._dump_at: float | None = None
 
     @property
     def totals(self) -> Totals:
@@ -154,15 +172,39 @@ class QemuSession:
         """Take what the plugin has sent, waiting `timeout` seconds at most. False when everything
         has ended.
         """
+        if self._dump_at is not None and time.monotonic() >= self._dump_at:
+            self._dump_at = None
+            self._sink.dump()
+        elif self._dump_at is not None:
+            timeout = min(timeout, _GATHER_SECONDS)
+        was_full = self._sink.full
         ready = self._selector.select(timeout)
         for key, _ in ready:
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.fileobj, socket.socket):
                 self._receive(key.fileobj, 64)
+        if self._sink.full and not was_full:
+            self._ask()
         if self._connections or ready or self._process is None:
             return True
         return self._process.poll() is None
+
+    def snapshot(self) -> None:
+        """Write the last packets of every thread, of a recording that keeps those alone.
+
+        Threads that run are asked for what they hold back; `step` writes when they have had time.
+        """
+        self._asked += 1
+        self._ask()
+        self._dump_at = time.monotonic() + _GATHER_SECONDS
+
+    def _ask(self) -> None:
+        """Tell the plugin, in the page that it shares with us."""
+        word = struct.pack("<Q", self._asked << 1 | self._sink.full)
+        with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:
+            page.seek(8)
+            page.write(word)
 
     def signal(self, number: int) -> None:
         """Send a signal to the program."""
@@ -194,6 +236,7 @@ class QemuSession:
             instructions=totals.clock,
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
+            branches=totals.branches,
             warnings=tuple(totals.warnings),
         )
 

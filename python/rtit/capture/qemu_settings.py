@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
+from rtit.unit import TimeModel
 
 
-def plugin_settings(options: PtOptions, truth: str, filters: Sequence[Filter]) -> str:
+def plugin_settings(
+    options: PtOptions, truth: str, filters: Sequence[Filter], extent: Extent, time: TimeModel
+) -> str:
     """The file's text. `truth` is none, blocks or instructions."""
-    lines = [f"ctl={options.rtit_ctl}", f"truth={truth}"]
+    lines = [
+        f"ctl={options.rtit_ctl}",
+        f"truth={truth}",
+        f"snapshot={int(extent.snapshot is not None)}",
+        f"cpi={time.cpi}",
+        f"core_ratio={time.core_ratio}",
+    ]
     lines += [f"filter={each.action} {_part(each)}" for each in filters]
     return "".join(f"{line}\n" for line in lines)
 

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from rtit.capture.build_ids import BuildIds
 from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.extent import Extent
 from rtit.capture.recorder import Totals
 from rtit.errors import RecordError
 from rtit.perfdata import Writer
@@ -18,6 +19,7 @@ from rtit.unit import TimeModel
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)
 _MORE = 1
+_OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
 
 
 class Message(IntEnum):
@@ -33,18 +35,25 @@ class _Thread:
     pid: int
     pending: bytearray
     retired: int = 0
-    """By the program that runs now; `before`: by those before exec."""
-    before: int = 0
+    """By the program that runs now."""
+    branches: int = 0
 
 
 class Sink:
     """Writes what the plugin says to perf.data and to the truth file."""
 
-    def __init__(self, writer: Writer, truth: Path | str | None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        truth: Path | str | None,
+        extent: Extent | None = None,
+        model: TimeModel | None = None,
+    ) -> None:
         self.totals = Totals()
         self.pids: set[int] = set()
         self._writer = writer
-        self._model = TimeModel()
+        self._store = (extent or Extent()).store(writer)
+        self._model = model or TimeModel()
         self._threads: dict[int, _Thread] = {}
         self._latest = 0
         self._ended = 0
@@ -67,9 +76,11 @@ class Sink:
         now = self._model.tsc(clock)
         writer = self._writer
         if kind == Message.PACKETS:
-            self._packets(tid, bytes(blob), bool(flags & _MORE), now, target)
+            self._packets(tid, bytes(blob), bool(flags & _MORE), now, target, extra)
         elif kind == Message.TRUTH:
             self._put_truth(blob)
+        elif self.full and kind in _OF_THE_FILE:
+            return
         elif kind == Kind.MMAP:
             mapping = parse_mmap(bytes(blob))
             self._build_ids.saw(mapping.path)
@@ -82,7 +93,7 @@ class Sink:
         elif kind == Kind.THREAD:
             self._begin(tid, ip, target, extra, now)
         elif kind == Kind.EXIT:
-            self._retired(tid, target)
+            self._retired(tid, target, extra)
             self._end(tid, now)
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
@@ -104,9 +115,23 @@ class Sink:
                 self._put_truth(_TRUTH_COMPLETE)
             self._truth.close()
             self._truth = None
-        self._writer.close(build_ids=self._build_ids.known())
+        self._store.dump(self._model.tsc(self._latest))
+        self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
 
-    def _packets(self, tid: int, data: bytes, more: bool, now: int, retired: int) -> None:
+    @property
+    def full(self) -> bool:
+        """The file has reached its size: nothing more is written."""
+        return self._store.full
+
+    def dump(self) -> int:
+        """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
+        size = self._store.dump(self._model.tsc(self._latest))
+        self._writer.flush()
+        return size
+
+    def _packets(
+        self, tid: int, data: bytes, more: bool, now: int, retired: int, branches: int
+    ) -> None:
         thread = self._threads.get(tid)
         if thread is None:
             raise RecordError(
@@ -115,32 +140,36 @@ class Sink:
         thread.pending += data
         if more:
             return
-        self._writer.auxtrace(tid, thread.pid, thread.pending, None, now)
+        self._store.put(tid, thread.pid, thread.pending, now)
         self.totals.pt_bytes += len(thread.pending)
         thread.pending = bytearray()
-        self._retired(tid, retired)
+        self._retired(tid, retired, branches)
 
-    def _retired(self, tid: int, count: int) -> None:
+    def _retired(self, tid: int, count: int, branches: int) -> None:
         thread = self._threads.get(tid)
         if thread is not None:
             self.totals.clock += count - thread.retired
-            thread.retired = count
+            self.totals.branches += branches - thread.branches
+            thread.retired, thread.branches = count, branches
 
     def _begin(self, tid: int, pid: int, parent: int, parent_pid: int, now: int) -> None:
         self.pids.add(pid)
         old = self._threads.get(tid)
         if old is not None:  # it runs another program now
-            old.retired = 0
+            old.retired = old.branches = 0
             return
         self._threads[tid] = _Thread(pid, bytearray())
         self.totals.threads += 1
+        if self.full:
+            return
         if parent:
             self._writer.fork(pid, parent_pid, tid, parent, now)
         self._writer.itrace_start(pid, tid, now)
 
     def _end(self, tid: int, now: int) -> None:
         thread = self._threads.pop(tid, None)
-        if thread is not None:
+        self._store.end(tid)
+        if thread is not None and not self.full:
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)
 
     def _put_truth(self, data: bytes | memoryview) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rtit.capture.build_ids import BuildIds
-from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.events import RECORD, Kind, count_branches, parse_mmap
+from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
@@ -50,11 +51,14 @@ class _Process:
 
 @dataclass(slots=True)
 class Totals:
-    """What has been recorded so far. `clock` counts retired instructions of all threads."""
+    """What has been recorded so far. `clock` counts retired instructions of all threads; `branches`
+    conditional and indirect branches, returns and far transfers; `pt_bytes` what the units wrote.
+    """
 
     clock: int = 0
     threads: int = 0
     pt_bytes: int = 0
+    branches: int = 0
     status: int | None = None
     killed: bool = False
     warnings: list[str] = field(default_factory=list)
@@ -76,9 +80,11 @@ class Recorder:
         time: TimeModel,
         parameters: Parameters | None = None,
         output: OutputSetup | None = None,
+        extent: Extent | None = None,
     ) -> None:
         self.totals = Totals()
         self._writer = writer
+        self._store = (extent or Extent()).store(writer)
         self._filters = list(filters)
         self._profile = profile
         self._time = time
@@ -96,6 +102,7 @@ class Recorder:
         """Take one batch of capture events (`rtit.capture.events` has the layout)."""
         threads = self._threads
         clock = self.totals.clock
+        self.totals.branches += count_branches(records)
         for kind, flags, length, tid, ip, target, clock, extra in RECORD.iter_unpack(records):
             if kind <= Kind.FAR:
                 cpu = threads[tid].cpu
@@ -130,13 +137,26 @@ class Recorder:
             self._write_chunk(thread, clock)
         self._writer.flush()
 
+    @property
+    def full(self) -> bool:
+        """The file has reached its size: nothing more is written."""
+        return self._store.full
+
+    def dump(self) -> int:
+        """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
+        self.flush(self.totals.clock)
+        size = self._store.dump(self._time.tsc(self.totals.clock))
+        self._writer.flush()
+        return size
+
     def close(self) -> None:
         """End every thread that is still there, as a driver does when tracing is stopped, and the
         file. Again is harmless.
         """
         for tid in list(self._threads):
             self._end_thread(tid, self.totals.clock)
-        self._writer.close(build_ids=self._build_ids.known())
+        self._store.dump(self._time.tsc(self.totals.clock))
+        self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
 
     def _transfer(
         self, thread: _Thread, kind: int, flags: int, ip: int, target: int, clock: int
@@ -272,6 +292,7 @@ class Recorder:
         thread.cpu.at(clock)
         thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
+        self._store.end(tid)
         if not lives_on:
             now = self._time.tsc(clock)
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)
@@ -292,7 +313,7 @@ class Recorder:
             return
         data = bytes(thread.pending)
         thread.pending.clear()
-        self._writer.auxtrace(thread.tid, thread.pid, data, None, self._time.tsc(clock))
+        self._store.put(thread.tid, thread.pid, data, self._time.tsc(clock))
         self.totals.pt_bytes += len(data)
 
 

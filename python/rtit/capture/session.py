@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from rtit.capture.clocks import describe
 from rtit.capture.events import EventLog
+from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
@@ -35,6 +37,7 @@ class Recording:
     threads: int
     pt_bytes: int
     warnings: tuple[str, ...]
+    branches: int = 0
 
 
 class Session:
@@ -58,6 +61,7 @@ class Session:
         self._path = path
         self._log = log
         self._attached = attached
+        self._released = False
 
     @property
     def totals(self) -> Totals:
@@ -74,7 +78,15 @@ class Session:
         if self._log is not None:
             self._log.append(*batch)
         self._recorder.feed(*batch)
+        if self._recorder.full and not self._released:
+            self._released = True
+            # What was attached to is traced by a process that knows of no release but this one.
+            (self._tracer.kill if self._attached else self._tracer.release)()
         return True
+
+    def snapshot(self) -> None:
+        """Write the last packets of every thread, of a recording that keeps those alone."""
+        self._recorder.dump()
 
     def signal(self, number: int) -> None:
         """Send a signal to the program."""
@@ -98,6 +110,7 @@ class Session:
             instructions=totals.clock,
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
+            branches=totals.branches,
             warnings=tuple(totals.warnings),
         )
 
@@ -134,28 +147,33 @@ def start_ptrace(
     cwd: Path | str | None = None,
     log: EventLog | None = None,
     blocked: Collection[int] = (),
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Session:
     """Start a program under single steps and return the recording under way.
 
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what the tracer
     itself sees; `log` collects the capture events, for `replay`; `blocked` are the signals that
-    the program starts with blocked. An existing output file becomes `output.old`. Raises
-    UsageError for wrong options, RecordError if the program cannot be started (exit codes 125,
-    126, 127).
+    the program starts with blocked; `extent` says how much is kept, `time` how the clocks run. An
+    existing output file becomes `output.old`. Raises UsageError for wrong options, RecordError if the
+    program cannot be started (exit codes 125, 126, 127).
     """
     path = Path(output)
     options = PtOptions.parse(event, profile=FULL)
+    extent = extent or Extent()
+    extent.check(options)
     wanted = parse_filters(filters, program=find_program(argv[0], env)) if filters else []
     # The program is looked at first: a typing error must not cost an older recording.
     check_program(argv, env=env, cwd=cwd)
     with output_file(path):
-        recorder = _recorder(path, options, wanted, argv)
+        recorder = _recorder(path, options, wanted, argv, extent=extent, time=time)
         tracer = PtraceTracer(
             argv,
             env=env,
             cwd=cwd,
             no_aslr=not aslr,
             truth=truth,
+            cut_at_branches=extent.snapshot is not None,
             blocked=blocked,
         )
     return Session(tracer, recorder, path, log)
@@ -169,6 +187,8 @@ def start_attached(
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
     log: EventLog | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Session:
     """Attach to processes that run already and return the recording under way.
 
@@ -182,8 +202,12 @@ def start_attached(
     check_processes(pids)
     wanted = parse_filters(filters, program=_program_of(pids)) if filters else []
     with output_file(path):
-        recorder = _recorder(path, options, wanted, ["--pid", ",".join(map(str, pids))])
-        tracer = PtraceTracer.attach(pids, truth=truth)
+        recorder = _recorder(
+            path, options, wanted, ["--pid", ",".join(map(str, pids))], extent=extent, time=time
+        )
+        tracer = PtraceTracer.attach(
+            pids, truth=truth, cut_at_branches=extent is not None and extent.snapshot is not None
+        )
     return Session(tracer, recorder, path, log, attached=True)
 
 
@@ -205,6 +229,8 @@ def replay(
     filters: Sequence[str] = (),
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Recorder:
     """Run the trace units over capture events once more, under other settings, into a new file.
 
@@ -218,6 +244,8 @@ def replay(
         ["replay"],
         unit_output=unit_output,
         parameters=parameters,
+        extent=extent,
+        time=time,
     )
     for batch in log:
         recorder.feed(*batch)
@@ -233,8 +261,11 @@ def _recorder(
     *,
     unit_output: OutputSetup | None = None,
     parameters: Parameters | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
 ) -> Recorder:
-    time = TimeModel()
+    time = time or TimeModel()
+    extent = extent or Extent()
     writer = Writer(
         path,
         config=options.config,
@@ -244,9 +275,10 @@ def _recorder(
         tsc_ctc=(time.tsc_numerator, time.tsc_denominator),
         max_nonturbo_ratio=time.max_non_turbo_ratio,
         filter=kernel_form(filters),
+        snapshot=extent.snapshot is not None,
         facts={
             "profile": FULL.name,
-            "time": "modelled: 1 ns a retired instruction",
+            "time": describe(time),
             "event": str(options),
         },
     )
@@ -258,6 +290,7 @@ def _recorder(
         time=time,
         parameters=parameters,
         output=unit_output,
+        extent=extent,
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from rtit.cli import amount
 from rtit.cli.progress import Progress
 
 _EPILOG = """examples:
@@ -14,8 +15,10 @@ _EPILOG = """examples:
   rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
   rtit record --filter 'filter main @ ./program' -- ./program
   rtit record --pid 1234          until it ends, or Ctrl-C: then it goes on untraced
+  rtit record --snapshot=8M -- ./program     (the last 8 MB of each thread: what led to the end)
 
-The time in a recording is modelled: one nanosecond a retired instruction, over all threads.
+The time in a recording is modelled: one nanosecond a retired instruction, over all threads, unless
+--cpi and --core-clock say something else.
 """
 
 
@@ -69,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="load the program at fixed addresses: "
         "two runs of a deterministic program give the same trace",
     )
+    amount.add_arguments(parser)
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="no progress and no summary on stderr"
     )
@@ -92,6 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
     # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
     wanted = {signal.SIGINT, signal.SIGTERM}
+    extent, time = amount.extent(arguments), amount.time(arguments)
+    if extent.snapshot is not None:
+        wanted.add(signal.SIGUSR2)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     log = EventLog() if arguments.events else None
     choice = choose(
@@ -108,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
             filters=arguments.filter,
             truth=Path(arguments.truth) if arguments.truth else None,
             log=log,
+            extent=extent,
+            time=time,
         )
         if pids
         else start(
@@ -120,6 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
             aslr=not arguments.no_aslr,
             log=log,
             blocked=blocked,
+            extent=extent,
+            time=time,
         )
     )
     with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
@@ -127,6 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
         while session.step(timeout=0.1):
             progress.update(session)
             while (info := signal.sigtimedwait(wanted, 0)) is not None:
+                if info.si_signo == signal.SIGUSR2:
+                    session.snapshot()
+                    continue
                 asked += 1
                 if pids or asked > 1:
                     session.kill()

@@ -36,6 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
                 text += (
                     f" (a killed recording: {abs(each.shortfall):,} more were executed or traced)"
                 )
+            if each.part:
+                text += f", {each.part} of what was executed"
+            if each.part and each.unchecked:
+                text += f"; {each.unchecked:,} more at its end lie where nothing tells of them"
         else:
             failed += 1
             text = f"DIFFERENT: {each.reason}"

@@ -61,6 +61,7 @@ class IntelPtInfo:
         mtc_freq_bits: int,
         filter: str | None,  # noqa: A002 - perf's name for it
         cap_event_trace: bool,
+        snapshot: bool = False,
     ) -> IntelPtInfo:
         """What our own recordings say: one buffer a thread, no switch records, everything decodable
         in time.
@@ -73,6 +74,7 @@ class IntelPtInfo:
             cap_user_time_zero=1,
             tsc_bit=config_mask("tsc"),
             noretcomp_bit=config_mask("noretcomp"),
+            snapshot_mode=int(snapshot),
             mtc_bit=config_mask("mtc"),
             mtc_freq_bits=mtc_freq_bits,
             tsc_ctc_n=tsc_ctc[0],

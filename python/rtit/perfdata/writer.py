@@ -57,6 +57,8 @@ class Writer:
       mtc_period in `config`.
     * `filter` is perf's filter expression, `cpuid` as perf writes it (GenuineIntel,6,94,3),
       `cmdline` the recorder's.
+    * `snapshot`: the file holds the last packets of buffers that were written again and again, so
+      that two chunks of a thread may overlap, or leave something out between them.
     * `facts` is what rtit itself wants to find again; see `features.format_facts`.
 
     A context manager; leaving it closes the file. Raises RecordError, in one sentence, when the
@@ -77,6 +79,7 @@ class Writer:
         mtc_freq_bits: int = config_mask("mtc_period"),
         filter: str | None = None,  # noqa: A002 - perf's name for it
         cap_event_trace: bool = False,
+        snapshot: bool = False,
         facts: Mapping[str, str] | None = None,
     ) -> None:
         self.time = time
@@ -112,6 +115,7 @@ class Writer:
             mtc_freq_bits=mtc_freq_bits,
             filter=filter,
             cap_event_trace=cap_event_trace,
+            snapshot=snapshot,
         )
         known = self._features()
         self._file = OutputFile(path)
@@ -136,6 +140,11 @@ class Writer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file so far."""
+        return self._file.offset
 
     # Sideband. Times are ns of the perf clock, never before the last one of the same thread.
 

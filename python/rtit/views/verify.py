@@ -19,8 +19,9 @@ class Verdict:
     """One thread's comparison.
 
     `instructions` and `runs` were compared and found equal; `reason` says why not `identical`.
-    `shortfall` is how many instructions a killed recording's path ends before the truth does (or
-    after it, if negative).
+    `shortfall` is how many instructions a recording that was cut short ends before the truth does
+    (or after it, if negative). `part`: what a snapshot holds of the path, its "end" or "a part".
+    `unchecked` instructions at the end lie where no hash of the truth tells of them.
     """
 
     tid: int
@@ -30,6 +31,8 @@ class Verdict:
     runs: int
     reason: str = ""
     shortfall: int = 0
+    part: str = ""
+    unchecked: int = 0
 
 
 def verify(
@@ -40,12 +43,16 @@ def verify(
     """Compare every thread of a recording with a truth file.
 
     `ranges(pid)` gives the FilterEn and the TraceStop ranges that the recording was made with. A
-    recorder that was killed leaves a recording and a truth that may end at different instructions:
-    there the shorter must be the beginning of the longer. Raises TruthError, PerfDataError.
+    recorder that was killed, or that stopped at a size, leaves a recording and a truth that may end
+    at different instructions: there the shorter must be the beginning of the longer. The last
+    snapshot of a thread that has ended must be the end of its path, instruction for instruction;
+    any other one must be found in it. Raises TruthError, PerfDataError.
     """
     truth = _core.TruthFile(truth_path)
     threads = truth.threads()
-    cut = not truth.complete or trace.incomplete is not None
+    cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.data.facts
+    if trace.is_snapshot:
+        return verify_snapshots(trace, truth, ranges, cut=cut)
     streams = {stream.tid: stream for stream in trace.streams}
     verdicts = []
     for tid, pid, instructions, _status, _ended in threads:
@@ -69,7 +76,50 @@ def verify(
     return verdicts
 
 
-def _verdict(tid: int, pid: int, outcome: _core.Compared, stream: Stream) -> Verdict:
+def verify_snapshots(
+    trace: Trace,
+    truth: _core.TruthFile,
+    ranges: Callable[[int], tuple[Ranges, Ranges]],
+    *,
+    cut: bool,
+) -> list[Verdict]:
+    """`verify` for a recording of snapshots."""
+    of_thread: dict[int, list[Stream]] = {}
+    for stream in trace.streams:
+        of_thread.setdefault(stream.tid, []).append(stream)
+    verdicts = []
+    for tid, pid, instructions, _status, ended in truth.threads():
+        filters, stops = (list(each) for each in ranges(pid))
+        streams = of_thread.pop(tid, [])
+        # A thread that has ended may have made room for others, of which the recording tells.
+        dropped = "dropped" in trace.data.facts
+        if not streams and instructions and not (cut or dropped or filters or stops):
+            verdicts.append(Verdict(tid, pid, False, 0, 0, "the recording has no trace of it"))
+        for number, stream in enumerate(streams, 1):
+            decoded = stream.flow().count()["instructions"]
+            outcome = None
+            if number == len(streams) and ended and not cut:
+                whole = truth.instructions(tid, filters=filters, stops=stops)
+                behind = max(0, whole - decoded)
+                outcome = truth.compare(
+                    tid, stream.runs(), filters=filters, stops=stops, behind=behind
+                )
+            if outcome is not None and (outcome["identical"] or not dropped):
+                verdicts.append(_verdict(tid, pid, outcome, stream, "end"))
+                continue
+            outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
+            verdicts.append(_verdict(tid, pid, outcome, stream, "a part"))
+    for tid, streams in of_thread.items():
+        reason = "the truth knows no such thread"
+        verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
+    return verdicts
+
+
+def _verdict(
+    tid: int, pid: int, outcome: _core.Compared, stream: Stream, part: str = ""
+) -> Verdict:
+    if not outcome["identical"] and "reason" not in outcome:
+        return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")
     instructions = outcome["instructions"]
     lost = [span for span in stream.ledger() if span.kind != "exact"]
     if not outcome["identical"]:
@@ -84,7 +134,10 @@ def _verdict(tid: int, pid: int, outcome: _core.Compared, stream: Stream) -> Ver
     if lost:
         return Verdict(tid, pid, False, instructions, runs, f"a gap: {lost[0]}")
     shortfall = outcome["shortfall"] - outcome["excess"]
-    return Verdict(tid, pid, True, instructions, runs, shortfall=shortfall)
+    unchecked = outcome["unchecked"]
+    return Verdict(
+        tid, pid, True, instructions, runs, shortfall=shortfall, part=part, unchecked=unchecked
+    )
 
 
 def _run(run: tuple[int, int] | None) -> str:

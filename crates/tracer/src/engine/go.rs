@@ -15,6 +15,11 @@ impl Engine<'_> {
         if self.detaching.is_some() && !matches!(task.position, Position::Exiting if task.traced) {
             return self.detach(task, signal);
         }
+        // A call under way may have to be mended at its end.
+        let in_user = matches!(task.position, Position::User(_));
+        if task.traced && in_user && self.shared.released() {
+            self.release(task);
+        }
         let caught = signal != 0 && task.injected.is_some_and(|injected| injected.caught);
         let how = match &task.position {
             _ if !task.traced => Go::Free,

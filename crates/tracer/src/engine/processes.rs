@@ -132,15 +132,20 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The thread goes on, still followed, but without its path.
+    /// `release`, with a warning.
     pub(super) fn give_up(&mut self, task: &mut Task, why: &str) {
-        self.leave(task, 0);
         let name = procfs::executable(task.tid).or_else(|| procfs::name(task.tid));
         let name = String::from_utf8_lossy(name.as_deref().unwrap_or_default()).into_owned();
         self.warn(
             task.tid,
             &format!("process {} ({name}) runs untraced: {why}", task.pid),
         );
+        self.release(task);
+    }
+
+    /// The thread goes on, still followed, but without its path.
+    pub(super) fn release(&mut self, task: &mut Task) {
+        self.leave(task, 0);
         task.traced = false;
         task.position = Position::Exiting;
         if let (Some(all), false) = (&self.affinity, task.own_affinity) {

@@ -159,7 +159,7 @@ impl Engine<'_> {
                 record.target = instruction.target;
                 record.flags = if taken { TAKEN } else { 0 };
                 self.emit(record);
-                if taken {
+                if taken || self.truth.cut_at_branches {
                     self.cut(task);
                 }
                 return;

@@ -1,0 +1,68 @@
+"""The clocks of a recording, as its user chooses them: cycles an instruction, and the core's clock.
+
+The TSC runs at 1 GHz whatever the core does, so that a tick of it is the nanosecond in which
+perf.data tells the time of mappings and exits. The core's clock is a multiple of the bus clock,
+which is what CBR can say.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from rtit.errors import UsageError
+from rtit.unit import TimeModel
+
+BUS_HZ = TimeModel().bus_hz
+_FREQUENCY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:Hz)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+_LARGEST_CPI = 1000
+
+
+def parse_frequency(text: str) -> int:
+    """Hz from `3.2GHz`, `3.2G`, `800MHz` or `2500000000`.
+
+    Raises UsageError for anything else, and for what CBR cannot say: multiples of the bus clock of
+    100 MHz, 1 to 255.
+    """
+    match = _FREQUENCY.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"a frequency is a number and kHz, MHz or GHz, not {text!r}")
+    frequency = Fraction(match[1]) * _UNITS[match[2].upper()]
+    ratio = frequency / BUS_HZ
+    if ratio.denominator != 1 or not 1 <= ratio <= 255:
+        raise UsageError(
+            f"the core clock is a multiple of 100 MHz from 100 MHz to 25.5 GHz, not {text!r}"
+        )
+    return int(frequency)
+
+
+def parse_cpi(text: str) -> int:
+    """Core cycles an instruction: a whole number from 1 to 1000. Raises UsageError."""
+    if not re.fullmatch("[0-9]{1,4}", text.strip()) or not 1 <= int(text) <= _LARGEST_CPI:
+        raise UsageError(f"--cpi is a whole number from 1 to {_LARGEST_CPI}, not {text!r}")
+    return int(text)
+
+
+def time_model(*, cpi: int = 1, core_hz: int = 10 * BUS_HZ) -> TimeModel:
+    """The clocks of a processor that takes `cpi` cycles of a clock of `core_hz` an instruction.
+
+    Raises UsageError for values that `parse_cpi` and `parse_frequency` do not give.
+    """
+    return TimeModel(cpi=cpi, core_ratio=core_hz // BUS_HZ)
+
+
+def instructions_a_tick(model: TimeModel) -> int:
+    """Instructions after which the TSC has surely gone on."""
+    return -(-model.core_ratio // (model.cpi * model.max_non_turbo_ratio))
+
+
+def describe(model: TimeModel) -> str:
+    """What a recording says of its time."""
+    nanoseconds = Fraction(model.cpi * 10**9, model.core_ratio * model.bus_hz)
+    length = f"{float(nanoseconds):.4g} ns a retired instruction"
+    if model == TimeModel():
+        return f"modelled: {length}"
+    core, tsc = (f"{float(Fraction(hz, 10**9)):g} GHz" for hz in
+                 (model.core_ratio * model.bus_hz, model.tsc_hz))  # fmt: skip
+    return f"modelled: {length} (CPI {model.cpi}, core clock {core}, TSC {tsc})"

@@ -1,0 +1,184 @@
+"""What becomes of the packets: all to the file, up to a size, or the last ones of each thread alone.
+
+A snapshot (perf record --snapshot) keeps for every thread the last bytes that its trace unit wrote,
+in the memory of the recorder: a program that is killed leaves them. They go to the file when they
+are asked for and at the end. Threads that have ended share as many more rings as threads have
+lived at once: what a crash ends is there as a whole, and a program of many short threads takes no
+memory without bound. The oldest go first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rtit.perfdata import Writer
+
+PSB = b"\x02\x82" * 8
+_PAIR = PSB[:2]
+_SMALL = 4096
+
+
+class Store(Protocol):
+    """Where a recorder puts the packets of its threads."""
+
+    @property
+    def full(self) -> bool:
+        """Nothing is kept any more."""
+
+    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+        """Take whole packets of a thread, made until `tsc`."""
+
+    def end(self, tid: int) -> None:
+        """The thread has ended."""
+
+    def dump(self, tsc: int) -> int:
+        """Bring what is only in memory to the file; returns how many bytes that were."""
+
+    def facts(self) -> dict[str, str]:
+        """What a reader of the file should know."""
+
+
+class Whole:
+    """Everything goes to the file at once, up to a size of the file."""
+
+    def __init__(self, writer: Writer, max_size: int | None = None) -> None:
+        self._writer = writer
+        self._max_size = max_size
+        self.full = False
+
+    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+        """Write the packets, unless the file has reached its size."""
+        if self.full:
+            return
+        if self._max_size is not None and self._writer.size + len(data) > self._max_size:
+            self.full = True
+            return
+        self._writer.auxtrace(tid, pid, data, None, tsc)
+
+    def end(self, tid: int) -> None:
+        """Nothing is held back."""
+
+    def dump(self, tsc: int) -> int:
+        """Nothing is held back."""
+        return 0
+
+    def facts(self) -> dict[str, str]:
+        """Whether the trace ends early."""
+        return {"stopped": f"at a size of {self._max_size} bytes"} if self.full else {}
+
+
+@dataclass(slots=True)
+class Ring:
+    """The last `size` bytes of a stream, or some more: whole chunks go."""
+
+    pid: int
+    size: int
+    chunks: deque[bytes] = field(default_factory=deque)
+    held: int = 0
+    written: int = 0
+    """All bytes ever."""
+    dumped: int = -1
+    """`written` when the ring was last dumped."""
+
+    def put(self, data: bytes) -> None:
+        """Add a chunk of whole packets; what is older than `size` bytes goes."""
+        if self.chunks and len(self.chunks[-1]) < _SMALL:
+            self.chunks[-1] += data
+        else:
+            self.chunks.append(data)
+        self.held += len(data)
+        self.written += len(data)
+        while self.held - len(self.chunks[0]) >= self.size:
+            self.held -= len(self.chunks.popleft())
+
+    def cut(self) -> None:
+        """Keep the last `size` bytes exactly, in the middle of a packet perhaps."""
+        data = b"".join(self.chunks)[-self.size :]
+        self.chunks, self.held = deque([data]), len(data)
+
+    def contents(self) -> tuple[int, bytes]:
+        """The last `size` bytes from the first PSB in them on, and their place in the stream.
+
+        The beginning of the stream needs no PSB at its very start. Empty without any PSB.
+        """
+        data = b"".join(self.chunks)[-self.size :]
+        at = 0 if len(data) == self.written else find_psb(data)
+        data = data[at:] if at >= 0 else b""
+        return self.written - len(data), data
+
+
+class Snapshot:
+    """The last `size` bytes of each thread, to the file when asked for."""
+
+    full = False
+
+    def __init__(self, writer: Writer, size: int) -> None:
+        self._writer = writer
+        self._size = size
+        self._rings: dict[int, Ring] = {}
+        self._ended: deque[tuple[int, Ring]] = deque()
+        self._ended_bytes = 0
+        self._most = 0
+        self._dropped = 0
+        self._dumps = 0
+
+    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+        """Keep the packets, in the place of the thread's oldest."""
+        if not data:
+            return
+        ring = self._rings.get(tid)
+        if ring is None:
+            ring = self._rings[tid] = Ring(pid, self._size)
+            self._most = max(self._most, len(self._rings))
+        ring.put(bytes(data))
+
+    def end(self, tid: int) -> None:
+        """The thread's ring shares the room of those that have ended."""
+        ring = self._rings.pop(tid, None)
+        if ring is None or ring.dumped == ring.written:
+            return
+        ring.cut()
+        self._ended.append((tid, ring))
+        self._ended_bytes += ring.held
+        while self._ended_bytes > self._size * self._most:
+            self._ended_bytes -= self._ended.popleft()[1].held
+            self._dropped += 1
+
+    def dump(self, tsc: int) -> int:
+        """Write every ring that has something new, whole, as perf does."""
+        total = sum(self._write(tid, ring, tsc) for tid, ring in self._ended)
+        self._ended.clear()
+        self._ended_bytes = 0
+        total += sum(self._write(tid, ring, tsc) for tid, ring in self._rings.items())
+        self._dumps += 1
+        return total
+
+    def facts(self) -> dict[str, str]:
+        """How much a snapshot holds, and which threads it has lost."""
+        facts = {"snapshot": f"{self._dumps} of the last {self._size} bytes of each thread"}
+        if self._dropped:
+            facts["dropped"] = f"{self._dropped} threads that had ended"
+        return facts
+
+    def _write(self, tid: int, ring: Ring, tsc: int) -> int:
+        if ring.dumped == ring.written:
+            return 0
+        ring.dumped = ring.written
+        offset, data = ring.contents()
+        if data:
+            self._writer.auxtrace(tid, ring.pid, data, offset, tsc)
+        return len(data)
+
+
+def find_psb(data: bytes) -> int:
+    """Where the first PSB begins; -1 without any.
+
+    What precedes a PSB may end as it begins: the PSB is then the end of the longer run.
+    """
+    at = data.find(PSB)
+    if at >= 0:
+        while data.startswith(_PAIR, at + len(PSB)):
+            at += len(_PAIR)
+    return at
