@@ -120,6 +120,7 @@ class Compared(TypedDict, total=False):
     decoded_index: int
     truth: tuple[int, int] | None
     decoded: tuple[int, int] | None
+    until: int | None
     reason: str
 
 Columns = tuple[Buffer, Buffer, Buffer]

@@ -141,7 +141,26 @@ def test_where_the_paths_part(one_thread: Path) -> None:
     assert (result["truth_index"], result["decoded_index"]) == (2, 2)
     assert result["truth"] == PATH[2]
     assert result["decoded"] == other[2]
+    assert result["until"] is None
     assert "start" in result["reason"]
+
+
+def test_of_hashes_alone_the_stretch_is_told_where_the_paths_part(tmp_path: Path) -> None:
+    """A run may stand for many that do not follow each other in memory."""
+    joined = [PATH[:2], PATH[2:]]
+    rows = b""
+    for runs in joined:
+        ips = [ip for run in runs for ip in addresses(run)]
+        rows += struct.pack("<QIIQ", ips[0], len(ips), 0, path_hash(ips))
+    thread = record(1, struct.pack("<II", 8, 7)) + record(2, struct.pack("<II", 8, 2) + rows)
+    path = tmp_path / "hashes.truth"
+    path.write_bytes(HEADER + thread + end_record(8, 256, PATH) + record(5, b""))
+    assert compare(path, columns(PATH))["identical"]
+    assert compare(path, columns([*PATH[:3], (0x403000, 3), (0x40300C, 4)]))["runs"] == 2
+    result = compare(path, columns([*PATH[:3], (0x403004, 7)]))
+    assert not result["identical"]
+    assert (result["instructions"], result["until"]) == (6, 313)
+    assert compare(path, columns([PATH[0], (0x402004, 1), *PATH[2:]]))["until"] == 6
 
 
 def test_a_prefix_must_be_asked_for(one_thread: Path) -> None:

@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
 use rtit_truth::{
-    compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Run,
-    Selected, ThreadRuns,
+    compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Reason,
+    Run, Selected, ThreadRuns,
 };
 
 /// Adds the classes of this file to the native module.
@@ -102,7 +102,8 @@ impl TruthFile {
     ///
     /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, unchecked. With False:
     /// instructions (up to the last agreement), truth_index, decoded_index, truth and decoded (the runs that follow
-    /// there as (start, instructions), or None), reason.
+    /// there as (start, instructions), or None), until (the instruction count by which they have parted, or None),
+    /// reason.
     #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new(), prefix = false, behind = 0))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
@@ -254,6 +255,11 @@ fn different_dict<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Bou
     dict.set_item("decoded_index", difference.decoded_index)?;
     dict.set_item("truth", row(difference.truth))?;
     dict.set_item("decoded", row(difference.decoded))?;
+    let until = match difference.reason {
+        Reason::Path { until } => Some(until),
+        _ => None,
+    };
+    dict.set_item("until", until)?;
     dict.set_item("reason", difference.reason.to_string())?;
     Ok(dict)
 }

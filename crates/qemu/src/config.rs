@@ -58,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) filters: Vec<Filter>,
     /// The recorder keeps the last packets alone.
     pub(crate) snapshot: bool,
+    /// Instructions that the truth joins into one run, at least.
+    pub(crate) joined: u32,
 }
 
 #[derive(Default, Debug)]
@@ -179,6 +181,7 @@ impl Config {
             truth: Truth::None,
             filters: Vec::new(),
             snapshot: false,
+            joined: 1,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -217,6 +220,12 @@ impl Config {
         }
         if name == "filter" {
             self.filters.push(Filter::parse(value)?);
+            return Ok(());
+        }
+        if name == "joined" {
+            self.joined = value
+                .parse()
+                .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
             return Ok(());
         }
         self.settings

@@ -75,7 +75,7 @@ impl Thread {
             raised: 0,
             next_look: LOOK,
             truth: process.config.truth,
-            path: Path::new(!process.config.filters.is_empty()),
+            path: Path::new(process.config.joined),
             steps: Steps::default(),
             branches: 0,
             psbs: 0,
@@ -85,7 +85,7 @@ impl Thread {
     }
 
     pub(crate) fn continue_path(&mut self, chain: (u64, u64)) {
-        self.path.continue_chain(chain);
+        self.path.continue_from(chain);
     }
 
     #[inline(always)]

@@ -1,7 +1,8 @@
 //! What the thread executed, as records of a truth file.
 //!
-//! Runs are joined up to a few thousand instructions: the hash does not depend on where a path is cut. A joined run
-//! ends where control was transferred, so that the decoded path has a boundary there too.
+//! Runs are joined, up to as many instructions as the recorder asked for: the hash does not depend on where a path is
+//! cut. A joined run ends where control was transferred, so that the decoded path has a boundary there too, or where
+//! something is sent, so that a killed thread's truth reaches as far as its packets.
 
 use rtit_truth::hash;
 
@@ -11,8 +12,6 @@ const THREAD: u32 = 1;
 const RUNS: u32 = 2;
 const END: u32 = 4;
 const RUN: usize = 24;
-/// Instructions that a run has at least where nothing asks for its transfers.
-const JOINED: u32 = 2048;
 
 /// A thread's chain over everything, and runs that wait to be sent.
 #[derive(Default)]
@@ -31,16 +30,16 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// `filtered`: address filters look where a run begins, so that each transfer ends one.
-    pub(crate) fn new(filtered: bool) -> Path {
+    /// Runs of `joined` instructions, or more up to a transfer. Address filters look where a run begins: they need 1.
+    pub(crate) fn new(joined: u32) -> Path {
         Path {
-            joined: if filtered { 1 } else { JOINED },
+            joined,
             ..Path::default()
         }
     }
 
-    /// Goes on from `(instructions, hash)`.
-    pub(crate) fn continue_chain(&mut self, chain: (u64, u64)) {
+    /// Goes on from `(instructions, hash)`; nothing has been executed yet.
+    pub(crate) fn continue_from(&mut self, chain: (u64, u64)) {
         (self.instructions, self.hash) = chain;
     }
 
@@ -220,7 +219,7 @@ mod tests {
     #[test]
     fn blocks_and_steps_give_one_chain() {
         let block = loop_block();
-        let (mut by_block, mut by_step) = (Path::new(false), Path::new(false));
+        let (mut by_block, mut by_step) = (Path::new(2048), Path::new(2048));
         let mut steps = Steps::default();
         for _ in 0..5000 {
             by_block.block(block, true);
@@ -238,8 +237,21 @@ mod tests {
     }
 
     #[test]
+    fn runs_end_at_transfers_and_where_they_are_sent() {
+        let cases: [(u32, &[u8]); 3] = [(1, &[2, 2, 2, 2, 1]), (3, &[4, 4, 1]), (100, &[9])];
+        for (joined, lengths) in cases {
+            let mut path = Path::new(joined);
+            (0..4).for_each(|_| path.block(loop_block(), true));
+            path.part(loop_block(), 1);
+            let records = path.take(7);
+            let found: Vec<u8> = records[16..].chunks(RUN).map(|run| run[8]).collect();
+            assert_eq!(found, lengths);
+        }
+    }
+
+    #[test]
     fn what_waits_is_taken_as_records() {
-        let mut path = Path::new(false);
+        let mut path = Path::new(2048);
         path.block(loop_block(), true);
         let records = path.take(7);
         assert_eq!(records.len(), 16 + RUN);

@@ -62,6 +62,7 @@ def start(
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
+    truth_form: str | None = None,
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -73,7 +74,8 @@ def start(
     """Start a program and return the recording under way.
 
     `backend` is auto, qemu or ptrace, or what `choose` answered. `event` and `filters` are spelled
-    as perf spells them; `truth` names a file for what was executed; `log` collects the tracer's
+    as perf spells them; `truth` names a file for what was executed, `truth_form` its form (`hashes`
+    or `runs`; single steps and address filters always list the runs); `log` collects the tracer's
     events, for `replay`; `blocked` are the signals that the program starts with blocked; `extent`
     says how much is kept, `time` how the clocks run. An existing output file becomes `output.old`.
     Raises UsageError for wrong options, RecordError if the program cannot be started (exit codes
@@ -90,12 +92,15 @@ def start(
             event=event,
             filters=filters,
             truth=truth,
+            truth_form=truth_form,
             env=env,
             cwd=cwd,
             found=backend.found,
             extent=extent,
             time=time,
         )
+    if truth_form == "hashes":
+        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({backend.why})")
     return start_ptrace(
         argv,
         output=output,
@@ -131,6 +136,7 @@ def record(
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
+    truth_form: str | None = None,
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -148,6 +154,7 @@ def record(
         event=event,
         filters=filters,
         truth=truth,
+        truth_form=truth_form,
         aslr=aslr,
         env=env,
         cwd=cwd,

@@ -39,7 +39,11 @@ from rtit.unit import TimeModel
 _STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
 """Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
 
-__all__ = ["Found", "QemuSession", "find_qemu", "start_qemu"]
+TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
+"""Form of a truth file -> instructions after which it has another hash: `hashes` has one where
+control is transferred next after so many, or sooner; `runs` has every sequential run."""
+
+__all__ = ["TRUTH_FORMS", "Found", "QemuSession", "find_qemu", "start_qemu"]
 
 _MESSAGE = 1 << 18
 _START_SECONDS = 30.0
@@ -55,6 +59,7 @@ def start_qemu(
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
+    truth_form: str | None = None,
     truth_by_instruction: bool = False,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -64,10 +69,11 @@ def start_qemu(
 ) -> QemuSession:
     """Start a program under QEMU and return the recording under way.
 
-    `event` and `filters` are spelled as perf spells them; `truth` names a file for what was executed, as the blocks
-    tell it, or with `truth_by_instruction` as a callback of its own at each instruction does, which
-    is slow; `extent` says how much is kept, `time` how the clocks run. An existing output file
-    becomes `output.old`. Raises UsageError for what this back end
+    `event` and `filters` are spelled as perf spells them; `truth` names a file for what was
+    executed, in the form `truth_form` (see `TRUTH_FORMS`; None: hashes; address filters need every
+    run listed), as the blocks tell it, or with `truth_by_instruction` as a callback of its own at
+    each instruction does, which is slow; `extent` says how much is kept, `time` how the clocks run.
+    An existing output file becomes `output.old`. Raises UsageError for what this back end
     cannot do, RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     options = PtOptions.parse(event, profile=FULL)
@@ -75,6 +81,7 @@ def start_qemu(
     extent.check(options)
     if options.rtit_ctl & _UNSUPPORTED:
         raise UsageError("event tracing (the term event) needs the ptrace back end")
+    joined = 1 if filters else run_length(truth_form)
     if found is None:
         answer = find_qemu()
         if isinstance(answer, str):
@@ -91,12 +98,21 @@ def start_qemu(
         mode = "none" if truth is None else "instructions" if truth_by_instruction else "blocks"
         session = QemuSession(sink, path)
         try:
-            settings = plugin_settings(options, mode, wanted, extent, model)
+            settings = plugin_settings(options, mode, joined, wanted, extent, model)
             session._launch(found, settings, program, arguments, name, environment, cwd)
         except BaseException:
             session._abandon()
             raise
     return session
+
+
+def run_length(form: str | None) -> int:
+    """Instructions that the truth joins into one run, at least. Raises UsageError for an unknown
+    form.
+    """
+    if form is not None and form not in TRUTH_FORMS:
+        raise UsageError(f"no truth form {form!r}; there are {', '.join(TRUTH_FORMS)}")
+    return TRUTH_FORMS[form or "hashes"]
 
 
 def _writer(

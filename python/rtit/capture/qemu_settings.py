@@ -12,12 +12,20 @@ from rtit.unit import TimeModel
 
 
 def plugin_settings(
-    options: PtOptions, truth: str, filters: Sequence[Filter], extent: Extent, time: TimeModel
+    options: PtOptions,
+    truth: str,
+    joined: int,
+    filters: Sequence[Filter],
+    extent: Extent,
+    time: TimeModel,
 ) -> str:
-    """The file's text. `truth` is none, blocks or instructions."""
+    """The file's text. `truth` is none, blocks or instructions; `joined` the least instructions of
+    one of its runs.
+    """
     lines = [
         f"ctl={options.rtit_ctl}",
         f"truth={truth}",
+        f"joined={joined}",
         f"snapshot={int(extent.snapshot is not None)}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",

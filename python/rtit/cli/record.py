@@ -62,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", metavar="FILE", help="also write what the tracer itself saw, for `rtit verify`"
     )
     parser.add_argument(
+        "--truth-form",
+        choices=("hashes", "runs"),
+        help="hashes: one for a million instructions or less, some kilobytes for 10^9 "
+        "(default with QEMU); runs: everything, to see where a decoded path parts from it",
+    )
+    parser.add_argument(
         "--events",
         metavar="FILE",
         help="also keep the tracer's events, to run the trace unit over them again",
@@ -126,6 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
             event=arguments.event,
             filters=arguments.filter,
             truth=Path(arguments.truth) if arguments.truth else None,
+            truth_form=arguments.truth_form,
             aslr=not arguments.no_aslr,
             log=log,
             blocked=blocked,

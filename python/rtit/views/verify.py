@@ -11,6 +11,9 @@ from rtit import _core
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
+_LONG = 4096
+"""A run of more instructions than this stands for many."""
+
 Ranges = Sequence[tuple[int, int]]
 
 
@@ -127,6 +130,14 @@ def _verdict(
             f"{outcome['reason']} after {instructions:,} equal instructions: "
             f"executed {_run(outcome['truth'])}, decoded {_run(outcome['decoded'])}"
         )
+        until = outcome["until"]
+        if until is not None and until - instructions > _LONG:
+            first, last = instructions >> 20, until - 1 >> 20
+            windows = f"window {first}" if first == last else f"windows {first} and {last}"
+            reason += (
+                f"; that is in {windows} of 2^20 instructions, and only a truth recorded with "
+                "--truth-form runs says where"
+            )
         if lost:
             reason += f"; {lost[0]}"
         return Verdict(tid, pid, False, instructions, 0, reason)

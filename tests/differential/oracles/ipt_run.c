@@ -4,7 +4,8 @@
 //                [-f FIRST LAST] [-n REPETITIONS] [-s FILE OFFSET SIZE ADDRESS]...
 //
 // MODE instructions, blocks or packets writes records to standard output (see struct record); measure decodes blocks
-// and throws them away, and prints a line "seconds instructions blocks errors" a repetition, seconds being CPU time.
+// and throws them away, and prints a line "seconds instructions blocks errors" a repetition, seconds being CPU time;
+// path prints a line "instructions hash errors", the hash being that of truth files over the instructions' addresses.
 #include <intel-pt.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,14 +50,25 @@ static uint64_t event_ip(const struct pt_event *event) {
     }
 }
 
-static int instructions_to(struct pt_insn_decoder *decoder, int status, uint64_t *ip) {
+struct path {
+    uint64_t instructions, hash, errors;
+};
+
+static void extend(struct path *path, uint64_t ip) {
+    uint64_t x = (ip ^ (ip >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
+    path->hash = path->hash * UINT64_C(0x9E3779B97F4A7C15) + (x ^ (x >> 32));
+    path->instructions++;
+}
+
+// Into `path` if there is one, else as records.
+static int instructions_to(struct pt_insn_decoder *decoder, int status, uint64_t *ip, struct path *path) {
     for (;;) {
         uint64_t time = 0;
         while (status & pts_event_pending) {
             struct pt_event event;
             status = pt_insn_event(decoder, &event, sizeof event);
             if (status < 0) return status;
-            put(EVENT, event.type, event_ip(&event), event.has_tsc ? event.tsc : 0);
+            if (!path) put(EVENT, event.type, event_ip(&event), event.has_tsc ? event.tsc : 0);
         }
         if (status & pts_eos) return -pte_eos;
         struct pt_insn instruction;
@@ -64,7 +76,9 @@ static int instructions_to(struct pt_insn_decoder *decoder, int status, uint64_t
         status = pt_insn_next(decoder, &instruction, sizeof instruction);
         *ip = instruction.ip;
         // An instruction may have been reached before the error.
-        if (status >= 0 || instruction.iclass != ptic_error) {
+        int reached = status >= 0 || instruction.iclass != ptic_error;
+        if (reached && path) extend(path, instruction.ip);
+        if (reached && !path) {
             pt_insn_time(decoder, &time, NULL, NULL);
             put(INSTRUCTION, instruction.iclass, instruction.ip, time);
         }
@@ -72,7 +86,7 @@ static int instructions_to(struct pt_insn_decoder *decoder, int status, uint64_t
     }
 }
 
-static void instructions(const struct pt_config *config, struct pt_image *image) {
+static void instructions(const struct pt_config *config, struct pt_image *image, struct path *path) {
     struct pt_insn_decoder *decoder = pt_insn_alloc_decoder(config);
     if (!decoder) fail("decoder", -pte_nomem);
     pt_insn_set_image(decoder, image);
@@ -80,7 +94,7 @@ static void instructions(const struct pt_config *config, struct pt_image *image)
     for (;;) {
         uint64_t offset = 0, sync = 0, ip = 0;
         int status = pt_insn_sync_forward(decoder);
-        if (status >= 0) status = instructions_to(decoder, status, &ip);
+        if (status >= 0) status = instructions_to(decoder, status, &ip, path);
         else if (status != -pte_eos) {
             pt_insn_get_sync_offset(decoder, &sync);
             if (sync == last_sync) break;  // no progress
@@ -88,7 +102,8 @@ static void instructions(const struct pt_config *config, struct pt_image *image)
         }
         if (status == -pte_eos) break;
         pt_insn_get_offset(decoder, &offset);
-        put(ERROR, pt_errcode(status), offset, ip);
+        if (path) path->errors++;
+        else put(ERROR, pt_errcode(status), offset, ip);
     }
     pt_insn_free_decoder(decoder);
 }
@@ -226,7 +241,13 @@ int main(int argc, char **argv) {
         }
         i += wanted;
     }
-    if (!strcmp(mode, "instructions")) instructions(&config, image);
+    if (!strcmp(mode, "instructions")) instructions(&config, image, NULL);
+    else if (!strcmp(mode, "path")) {
+        struct path path = {0, 0, 0};
+        instructions(&config, image, &path);
+        printf("%llu %llu %llu\n", (unsigned long long)path.instructions, (unsigned long long)path.hash,
+               (unsigned long long)path.errors);
+    }
     else if (!strcmp(mode, "blocks")) blocks(&config, image, 1);
     else if (!strcmp(mode, "packets")) packets(&config);
     else if (!strcmp(mode, "measure"))

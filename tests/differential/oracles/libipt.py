@@ -1,4 +1,4 @@
-"""libipt as an oracle: `decode`, `blocks`, `packets`, and `measure` for comparisons of speed."""
+"""libipt as an oracle: `decode`, `path`, `blocks`, `packets`, and `measure` for comparisons of speed."""
 
 from __future__ import annotations
 
@@ -122,6 +122,14 @@ def decode(
     return result
 
 
+def path(
+    trace: bytes, sections: Sequence[Section], cpu: tuple[int, int, int] | None = None
+) -> tuple[int, int, int]:
+    """Instructions, truth-file hash over their addresses, and errors of a PT stream, by pt_insn."""
+    instructions, chain, errors = _run_on("path", trace, sections, _cpu(cpu)).split()
+    return int(instructions), int(chain), int(errors)
+
+
 def blocks(
     trace: bytes, sections: Sequence[Section], cpu: tuple[int, int, int] | None = None
 ) -> list[Item]:
@@ -166,16 +174,19 @@ def _items(
         options += ["-t", *map(str, values)]
     if filter_range is not None:
         options += ["-f", *map(str, filter_range)]
-    with tempfile.NamedTemporaryFile(suffix=".pt") as file:
-        file.write(trace)
-        file.flush()
-        output = _run(mode, Path(file.name), sections, options)
-    for row in iter_unpack("<IIQQ", output):
+    for row in iter_unpack("<IIQQ", _run_on(mode, trace, sections, options)):
         yield Item(*row)
 
 
 def _cpu(cpu: tuple[int, int, int] | None) -> list[str]:
     return [] if cpu is None else ["-c", *map(str, cpu)]
+
+
+def _run_on(mode: str, trace: bytes, sections: Sequence[Section], options: list[str]) -> bytes:
+    with tempfile.NamedTemporaryFile(suffix=".pt") as file:
+        file.write(trace)
+        file.flush()
+        return _run(mode, Path(file.name), sections, options)
 
 
 def _run(mode: str, trace: Path, sections: Sequence[Section], options: list[str]) -> bytes:
