@@ -1,8 +1,11 @@
 //! The plugin interface of QEMU, as far as it is used here, declared anew: no package has its header.
 //!
-//! Functions are looked up in the program that loaded us. Which of them are there tells the version of the interface:
-//! 1 (QEMU up to 8.2), 2 (9.0) and 3 to 6 (9.1 on, where an instruction's bytes are copied out). From 7 on
-//! callbacks get other arguments, which is not supported.
+//! Functions are looked up in the program that loaded us. Which of them are there tells the version that we may ask
+//! for: 1 (QEMU up to 8.2), 2 (from 9.0 on, which takes everything down to it until 11.0) or 7 (11.1, which takes
+//! nothing older). What QEMU itself speaks it says when it installs us: from 3 on an instruction's bytes are copied
+//! out, and from 7 on callbacks lose the plugin's id and get what was registered with them.
+//!
+//! Discontinuity callbacks (10.2) are not used: user mode makes none for a signal.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 
@@ -25,6 +28,20 @@ pub(crate) type OnSyscall =
     extern "C" fn(PluginId, u32, i64, u64, u64, u64, u64, u64, u64, u64, u64);
 pub(crate) type OnSyscallReturn = extern "C" fn(PluginId, u32, i64, i64);
 
+/// What QEMU calls, in the form of versions up to 6 and in that of 7.
+pub(crate) struct Callbacks<T, S, R> {
+    pub(crate) translation: T,
+    pub(crate) syscall: S,
+    pub(crate) syscall_return: R,
+}
+
+pub(crate) type Plain = Callbacks<OnTranslation, OnSyscall, OnSyscallReturn>;
+pub(crate) type WithData = Callbacks<
+    extern "C" fn(*mut Translated, *mut c_void),
+    extern "C" fn(u32, i64, u64, u64, u64, u64, u64, u64, u64, u64, *mut c_void),
+    extern "C" fn(u32, i64, i64, *mut c_void),
+>;
+
 /// QEMU_PLUGIN_CB_NO_REGS: the callback leaves the guest's registers alone.
 const NO_REGISTERS: c_int = 0;
 
@@ -36,6 +53,20 @@ enum InsnData {
     Copy(InsnDataCopy),
 }
 
+/// How callbacks of the plugin as a whole are registered: by three functions, each with the id and the callback.
+enum Registration {
+    Plain(
+        Callbacks<
+            unsafe extern "C" fn(PluginId, OnTranslation),
+            unsafe extern "C" fn(PluginId, OnSyscall),
+            unsafe extern "C" fn(PluginId, OnSyscallReturn),
+        >,
+    ),
+    WithData(Callbacks<Register, Register, Register>),
+}
+
+type Register = unsafe extern "C" fn(PluginId, *const c_void, *mut c_void);
+
 /// The functions of the QEMU that runs us.
 pub(crate) struct Api {
     tb_n_insns: unsafe extern "C" fn(*const Translated) -> usize,
@@ -44,34 +75,29 @@ pub(crate) struct Api {
     insn_vaddr: unsafe extern "C" fn(*const Instruction) -> u64,
     insn_size: unsafe extern "C" fn(*const Instruction) -> usize,
     insn_data: InsnData,
-    on_translation: unsafe extern "C" fn(PluginId, OnTranslation),
+    registration: Registration,
     on_tb: unsafe extern "C" fn(*mut Translated, OnExecution, c_int, *mut c_void),
     on_insn: unsafe extern "C" fn(*mut Instruction, OnExecution, c_int, *mut c_void),
-    on_syscall: unsafe extern "C" fn(PluginId, OnSyscall),
-    on_syscall_return: unsafe extern "C" fn(PluginId, OnSyscallReturn),
 }
 
-/// The newest version of the interface that both the running QEMU and we speak.
+/// The version of the interface to ask for.
 pub(crate) fn version() -> c_int {
-    if has(c"qemu_plugin_register_vcpu_discon_cb") {
-        5
-    } else if has(c"qemu_plugin_read_memory_vaddr") {
-        4
-    } else if has(c"qemu_plugin_insn_symbol") && has(c"qemu_plugin_scoreboard_new") {
-        if has(c"qemu_plugin_register_vcpu_tb_exec_cond_cb") {
-            3
-        } else {
-            2
-        }
+    if has(c"qemu_plugin_set_pc") {
+        7
+    } else if has(c"qemu_plugin_scoreboard_new") {
+        2
     } else {
         1
     }
 }
 
 impl Api {
-    /// Looks all functions up; the name of the first that is missing otherwise.
-    pub(crate) fn load() -> Result<Api, &'static str> {
-        // SAFETY: the types are those of the interface at the version that `version` finds.
+    /// Looks all functions up for a QEMU that speaks `current`; the name of the first that is missing otherwise.
+    pub(crate) fn load(current: c_int) -> Result<Api, &'static str> {
+        const TRANSLATION: &CStr = c"qemu_plugin_register_vcpu_tb_trans_cb";
+        const SYSCALL: &CStr = c"qemu_plugin_register_vcpu_syscall_cb";
+        const SYSCALL_RETURN: &CStr = c"qemu_plugin_register_vcpu_syscall_ret_cb";
+        // SAFETY: the types are those of the interface at that version.
         unsafe {
             Ok(Api {
                 tb_n_insns: find(c"qemu_plugin_tb_n_insns")?,
@@ -79,32 +105,47 @@ impl Api {
                 tb_get_insn: find(c"qemu_plugin_tb_get_insn")?,
                 insn_vaddr: find(c"qemu_plugin_insn_vaddr")?,
                 insn_size: find(c"qemu_plugin_insn_size")?,
-                insn_data: if version() < 3 {
+                insn_data: if current < 3 {
                     InsnData::Pointer(find(c"qemu_plugin_insn_data")?)
                 } else {
                     InsnData::Copy(find(c"qemu_plugin_insn_data")?)
                 },
-                on_translation: find(c"qemu_plugin_register_vcpu_tb_trans_cb")?,
+                registration: if current < 7 {
+                    Registration::Plain(Callbacks {
+                        translation: find(TRANSLATION)?,
+                        syscall: find(SYSCALL)?,
+                        syscall_return: find(SYSCALL_RETURN)?,
+                    })
+                } else {
+                    Registration::WithData(Callbacks {
+                        translation: find(TRANSLATION)?,
+                        syscall: find(SYSCALL)?,
+                        syscall_return: find(SYSCALL_RETURN)?,
+                    })
+                },
                 on_tb: find(c"qemu_plugin_register_vcpu_tb_exec_cb")?,
                 on_insn: find(c"qemu_plugin_register_vcpu_insn_exec_cb")?,
-                on_syscall: find(c"qemu_plugin_register_vcpu_syscall_cb")?,
-                on_syscall_return: find(c"qemu_plugin_register_vcpu_syscall_ret_cb")?,
             })
         }
     }
 
-    pub(crate) fn register(
-        &self,
-        id: PluginId,
-        translation: OnTranslation,
-        syscall: OnSyscall,
-        syscall_return: OnSyscallReturn,
-    ) {
-        // SAFETY: called from qemu_plugin_install with its id.
+    /// Registers that of the two forms which this QEMU calls.
+    pub(crate) fn register(&self, id: PluginId, plain: &Plain, with_data: &WithData) {
+        // SAFETY: called from qemu_plugin_install with its id; a callback's address in the form that is expected.
         unsafe {
-            (self.on_translation)(id, translation);
-            (self.on_syscall)(id, syscall);
-            (self.on_syscall_return)(id, syscall_return);
+            match &self.registration {
+                Registration::Plain(by) => {
+                    (by.translation)(id, plain.translation);
+                    (by.syscall)(id, plain.syscall);
+                    (by.syscall_return)(id, plain.syscall_return);
+                }
+                Registration::WithData(by) => {
+                    let none = std::ptr::null_mut();
+                    (by.translation)(id, with_data.translation as *const c_void, none);
+                    (by.syscall)(id, with_data.syscall as *const c_void, none);
+                    (by.syscall_return)(id, with_data.syscall_return as *const c_void, none);
+                }
+            }
         }
     }
 

@@ -23,6 +23,7 @@ mod space;
 mod syscalls;
 mod thread;
 mod truth;
+mod with_data;
 
 use std::ffi::{c_char, c_int, CStr};
 
@@ -45,7 +46,7 @@ extern "C" fn constructor() {
 #[repr(C)]
 pub struct Info {
     target: *const c_char,
-    minimum: c_int,
+    _minimum: c_int,
     current: c_int,
     system: bool,
 }
@@ -74,15 +75,19 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
     if info.system || CStr::from_ptr(info.target).to_bytes() != b"x86_64" {
         return Err("the plugin is for qemu-x86_64, QEMU's user mode".to_string());
     }
-    let api = api::Api::load().map_err(|name| format!("this QEMU has no {name}"))?;
+    let api = api::Api::load(info.current).map_err(|name| format!("this QEMU has no {name}"))?;
     process::start(api, config::Config::load()?)?;
-    let api = &process::process().api;
-    api.register(
-        id,
-        engine::translated,
-        syscalls::entered,
-        syscalls::returned,
-    );
+    let plain = api::Plain {
+        translation: engine::translated,
+        syscall: syscalls::entered,
+        syscall_return: syscalls::returned,
+    };
+    let with_data = api::WithData {
+        translation: with_data::translated,
+        syscall: with_data::entered,
+        syscall_return: with_data::returned,
+    };
+    process::process().api.register(id, &plain, &with_data);
     Ok(())
 }
 
