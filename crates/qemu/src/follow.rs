@@ -15,6 +15,7 @@ use crate::link::{Kind, Message};
 use crate::memory;
 use crate::process::Process;
 use crate::space::real_path;
+use crate::stack;
 use crate::thread::Thread;
 
 /// Scripts whose interpreters are scripts, as deep as the kernel goes.
@@ -84,12 +85,17 @@ pub(crate) fn exec(
         .join("plugin.so")
         .into_os_string()
         .into_vec();
-    let Some(qemu) = real_path(b"/proc/self/exe") else {
-        return warn(
-            process,
-            thread,
-            "an execve is not recorded: QEMU's own file is not to be found",
-        );
+    let qemu = match real_path(b"/proc/self/exe") {
+        Some(qemu) if may(&qemu, libc::X_OK) && may(&plugin, libc::R_OK) => qemu,
+        _ => {
+            let text = format!(
+                "{} runs unrecorded: QEMU or the plugin is out of its reach",
+                String::from_utf8_lossy(&path)
+            );
+            warn(process, thread, &text);
+            thread.flush(process);
+            return;
+        }
     };
     let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
     let mut arguments = arguments.into_iter();
@@ -102,8 +108,15 @@ pub(crate) fn exec(
     });
     command.extend(arguments);
 
-    let chain = process.leave_for_exec(thread);
     let real = real_path(&program).unwrap_or(program);
+    let widest = (u64::MAX, u64::MAX);
+    let longest = config::environment(&process.config, &environment, &real, comm, widest);
+    if !stack::holds(&command, &longest) {
+        // The error is the kernel's to give; our variables and QEMU's options must not make the difference.
+        stack::narrow(&mut thread.call);
+        return;
+    }
+    let chain = process.leave_for_exec(thread);
     let environment = config::environment(&process.config, &environment, &real, comm, chain);
     let error = run(&qemu, command, environment);
     // Other threads have been stopped, perhaps; and QEMU would run the program without us.
@@ -111,6 +124,13 @@ pub(crate) fn exec(
         "cannot run {} under QEMU: {error}",
         String::from_utf8_lossy(&path)
     ));
+}
+
+fn may(path: &[u8], how: libc::c_int) -> bool {
+    CString::new(path).is_ok_and(|path| {
+        // SAFETY: a string that ends with NUL.
+        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) == 0 }
+    })
 }
 
 fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> std::io::Error {

@@ -13,6 +13,8 @@ use crate::block::{Block, HANDLER};
 use crate::clock::SharedClock;
 use crate::config::{Config, Truth};
 use crate::cpu::State;
+use crate::defaults;
+use crate::lifeline;
 use crate::link::{Kind, Link, Message};
 use crate::ranges::Ranges;
 use crate::signals::{is_fault, Handlers};
@@ -99,6 +101,7 @@ pub(crate) fn current() -> *mut Thread {
 pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
     let link =
         Link::connect(&config.folder).map_err(|error| format!("no recorder answers: {error}"))?;
+    lifeline::hold(&config.folder);
     let clock = SharedClock::open(&config.folder.join("clock"), config.tick())
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = ids();
@@ -178,6 +181,7 @@ impl Process {
         self.clock.publish(thread.now());
         let parent = self.with(|shared| shared.creator);
         if parent == 0 {
+            defaults::catch_all();
             thread.continue_path(self.config.chain);
         }
         self.announce(&thread, parent, pid);
@@ -466,6 +470,7 @@ extern "C" fn in_child() {
     let parent_pid = process.pid();
     let (pid, tid) = ids();
     process.pid.store(pid, Ordering::Relaxed);
+    lifeline::hold(&process.config.folder);
     let me = current();
     // SAFETY: the lock is held since before the fork.
     let shared = unsafe { &mut *process.shared.get() };

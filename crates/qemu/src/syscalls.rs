@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering;
 
 use crate::api::PluginId;
 use crate::block::Exit;
+use crate::defaults;
 use crate::follow;
 use crate::link::{Kind, Message};
 use crate::memory;
 use crate::process::{process, thread_of, Process};
+use crate::stack;
 use crate::thread::{Thread, KERNEL};
 
 /// What the return of a system call needs of its beginning.
@@ -16,6 +18,8 @@ pub(crate) struct Call {
     arguments: [u64; 4],
     /// Our socket was among the files that it closed.
     cut_off: bool,
+    /// The stack limit that was in force, if ours is.
+    pub(crate) stack: Option<u64>,
 }
 
 const PR_SET_NAME: u64 = 15;
@@ -51,6 +55,7 @@ pub(crate) extern "C" fn entered(
         arguments: [a1, a2, a3, a4],
         cut_off: closed_files(number, a1, a2, a3)
             .is_some_and(|(first, last)| process.link.make_way(first, last)),
+        stack: None,
     };
     match number {
         libc::SYS_exit => {
@@ -84,7 +89,11 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         return;
     };
     process.leave_kernel(thread);
-    let Call { arguments, cut_off } = std::mem::take(&mut thread.call);
+    let call = std::mem::take(&mut thread.call);
+    stack::widen(&call);
+    let Call {
+        arguments, cut_off, ..
+    } = call;
     if cut_off {
         if let Err(error) = process.link.reconnect() {
             crate::die(&format!("the recorder is gone: {error}"));
@@ -104,6 +113,7 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         }
         // How long these are, they do not say: look at everything anew.
         libc::SYS_shmat | libc::SYS_shmdt => process.unmapped(0, ALL),
+        libc::SYS_rt_sigaction if a2 != 0 => defaults::catch(a1 as i32),
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(process, thread, a2),
         _ => {}
     }

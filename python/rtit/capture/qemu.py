@@ -15,7 +15,6 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.ptrace import check_program
 from rtit.capture.qemu_find import Found, find_qemu, resolve
+from rtit.capture.qemu_folder import RecordingFolder
 from rtit.capture.qemu_settings import plugin_settings
 from rtit.capture.qemu_sink import Message, Sink
 from rtit.capture.recorder import Totals
@@ -165,7 +165,7 @@ class QemuSession:
     def __init__(self, sink: Sink, path: Path) -> None:
         self._sink = sink
         self._path = path
-        self._folder = tempfile.TemporaryDirectory(prefix="rtit-", dir=_short_folder())
+        self._folder = RecordingFolder()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
         self._connections: list[socket.socket] = []
@@ -354,12 +354,3 @@ class QemuSession:
         for each in (self._listener, *self._connections):
             each.close()
         self._folder.cleanup()
-
-
-def _short_folder() -> str | None:
-    """Where the recording's folder goes: a socket's path is short, and the loader reads blanks and
-    colons in the plugin's path as separators.
-    """
-    folder = tempfile.gettempdir()
-    fits = len(folder) < 60 and not set(folder) & set(" :,;")
-    return None if fits else "/tmp"

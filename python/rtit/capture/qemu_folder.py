@@ -1,0 +1,74 @@
+"""The folder over which a recorder and its QEMUs find each other, while the recording runs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "rtit-"
+_ALIVE = "alive"
+# A socket's path has 107 bytes, and the loader reads blanks and colons in a plugin's path as
+# separators.
+_LONGEST = 60
+_SEPARATORS = set(" :,;")
+
+
+class RecordingFolder:
+    """A folder of its own, removed by `cleanup`; folders that killed recorders left are removed
+    first.
+
+    `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
+    QEMU watches it and ends when nobody holds it any more. Raises OSError where no folder can be
+    made.
+    """
+
+    def __init__(self) -> None:
+        parent = _parent()
+        remove_stale(parent)
+        self.name = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        alive = Path(self.name) / _ALIVE
+        os.mkfifo(alive, 0o600)
+        self._alive = os.open(alive, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(self._alive, fcntl.LOCK_EX)
+
+    def cleanup(self) -> None:
+        """Remove the folder; again is harmless."""
+        if self._alive < 0:
+            return
+        shutil.rmtree(self.name, ignore_errors=True)
+        os.close(self._alive)
+        self._alive = -1
+
+
+def remove_stale(parent: str) -> None:
+    """Remove the folders in `parent` that are ours and whose recorders are gone."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and _is_stale(Path(entry.path)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_stale(folder: Path) -> bool:
+    try:
+        if folder.lstat().st_uid != os.getuid():
+            return False
+        alive = os.open(folder / _ALIVE, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(alive)
+    return True
+
+
+def _parent() -> str:
+    folder = tempfile.gettempdir()
+    fits = len(os.fsencode(folder)) < _LONGEST and not set(folder) & _SEPARATORS
+    return folder if fits else "/tmp"
