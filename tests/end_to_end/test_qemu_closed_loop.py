@@ -17,7 +17,7 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, QemuSession, find_qemu, start_qemu
-from rtit.capture.session import Recording
+from rtit.capture.recording import Recording
 from rtit.cli.main import main
 
 ProgramBuilder = Callable[[str], Path]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
+
+import pytest
 
 import rtit
 
@@ -22,3 +25,25 @@ def test_public_names() -> None:
     assert dir(rtit) == ["Recording", "Trace", "__version__", "record"]
     for name in dir(rtit):
         assert getattr(rtit, name) is not None
+
+
+@pytest.mark.parametrize("package", ["capture", "image", "perfdata", "unit"])
+def test_names_loaded_on_use_are_all_there(package: str) -> None:
+    module = import_module(f"rtit.{package}")
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = module.nothing
+
+
+def test_recording_with_qemu_loads_no_trace_unit() -> None:
+    script = (
+        "import sys, rtit.cli.record, rtit.capture.backends, rtit.capture.qemu; print(*sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(ended.stdout.split())
+    assert not {name for name in loaded if name.startswith(("rtit.processor", "rtit.packets"))}
+    assert {name for name in loaded if name.startswith("rtit.unit.")} == {"rtit.unit.time_model"}
+    assert not {"numpy", "rtit.trace", "rtit.perfdata.reader", "rtit.image.images"} & loaded

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.capture.extent import Extent
-from rtit.capture.session import Recording, Session, start_ptrace
 from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
+    from rtit.capture.extent import Extent
     from rtit.capture.qemu import Found, QemuSession
+    from rtit.capture.recording import Recording
+    from rtit.capture.session import Session
     from rtit.unit import TimeModel
 
 BACKENDS = ("auto", "qemu", "ptrace")
@@ -43,9 +45,12 @@ def choose(backend: str = "auto", *, needs_ptrace: str | None = None) -> Choice:
         if backend == "qemu":
             raise UsageError(f"the QEMU back end cannot do this: {needs_ptrace}")
         return Choice("ptrace", needs_ptrace)
-    from rtit.capture.qemu import find_qemu
+    from rtit.capture.qemu_find import Search
 
-    found = find_qemu()
+    search = Search()
+    # What recording needs is loaded while QEMU answers.
+    import_module("rtit.capture.qemu")
+    found = search.result()
     if isinstance(found, str):
         if backend == "qemu":
             raise RecordError(found)
@@ -101,6 +106,8 @@ def start(
         )
     if truth_form == "hashes":
         raise UsageError(f"a truth of hashes alone needs the QEMU back end ({backend.why})")
+    from rtit.capture.session import start_ptrace
+
     return start_ptrace(
         argv,
         output=output,

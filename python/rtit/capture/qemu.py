@@ -29,8 +29,7 @@ from rtit.capture.qemu_find import Found, find_qemu, resolve
 from rtit.capture.qemu_folder import RecordingFolder
 from rtit.capture.qemu_settings import plugin_settings
 from rtit.capture.qemu_sink import Message, Sink
-from rtit.capture.recorder import Totals
-from rtit.capture.session import Recording, exit_code_of, find_program, output_file
+from rtit.capture.recording import Recording, Totals, exit_code_of, find_program, output_file
 from rtit.errors import RecordError, UsageError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
@@ -194,6 +193,11 @@ class QemuSession:
         elif self._dump_at is not None:
             timeout = min(timeout, _GATHER_SECONDS)
         was_full = self._sink.full
+        if self._process is not None and self._sink.quiet and not self._connections:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout)
+                return False
+            return True
         ready = self._selector.select(timeout)
         for key, _ in ready:
             if key.fileobj is self._listener:

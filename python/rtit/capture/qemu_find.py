@@ -14,6 +14,7 @@ from rtit.errors import RecordError
 _PROGRAM = "qemu-x86_64"
 _PLUGIN = "librtit_qemu.so"
 _SCRIPTS = 5
+_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +31,65 @@ def find_qemu() -> Found | str:
 
     RTIT_QEMU and RTIT_QEMU_PLUGIN name other files than those in the PATH and in the package.
     """
-    qemu = os.environ.get("RTIT_QEMU") or shutil.which(_PROGRAM)
-    if qemu is None:
-        return f"{_PROGRAM} is not installed (Debian and Ubuntu: package qemu-user)"
-    plugin = _find_plugin()
-    if plugin is None:
-        return f"the plugin {_PLUGIN} is not installed"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RTIT_")}
-    try:
-        version = _output([qemu, "--version"], env).splitlines()[:1]
-        # The plugin says that it is for recording only: it has been loaded and called.
-        answer = _output([qemu, "-plugin", str(plugin), "/bin/true"], env)
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"{qemu} cannot be run: {error}"
-    if not version or "version" not in version[0]:
-        return f"{qemu} is no QEMU"
-    number = version[0].split("version", 1)[1].split()[0]
-    if "rtit record" in answer:
-        return Found(Path(qemu), number, plugin)
-    reason = (answer.strip().splitlines() or ["it says nothing"])[0]
-    return (
-        f"{qemu} {number} does not take the plugin ({reason}); "
-        "a QEMU configured with --enable-plugins and not linked statically does"
-    )
+    return Search().result()
 
 
-def _output(command: list[str], env: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, errors="replace", timeout=20, check=False
-    )
-    return done.stdout + done.stderr
+class Search:
+    """`find_qemu` under way: QEMU answers while the caller does something else until `result`."""
+
+    def __init__(self) -> None:
+        self._qemu = os.environ.get("RTIT_QEMU") or shutil.which(_PROGRAM)
+        self._plugin = _find_plugin()
+        self._questions: list[subprocess.Popen[bytes]] = []
+        self._error: OSError | None = None
+        if self._qemu is None or self._plugin is None:
+            return
+        try:
+            self._ask(self._qemu, "--version")
+            # The plugin says that it is for recording only: it has been loaded and called.
+            self._ask(self._qemu, "-plugin", str(self._plugin), "/bin/true")
+        except OSError as error:
+            self._error = error
+
+    def result(self) -> Found | str:
+        """What `find_qemu` gives."""
+        if self._qemu is None:
+            return f"{_PROGRAM} is not installed (Debian and Ubuntu: package qemu-user)"
+        if self._plugin is None:
+            return f"the plugin {_PLUGIN} is not installed"
+        try:
+            if self._error is not None:
+                raise self._error
+            version, answer = map(_answer, self._questions)
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"{self._qemu} cannot be run: {error}"
+        numbers = version.partition("\n")[0].partition("version")[2].split()
+        if not numbers:
+            return f"{self._qemu} is no QEMU"
+        number = numbers[0]
+        if "rtit record" in answer:
+            return Found(Path(self._qemu), number, self._plugin)
+        reason = (answer.strip().splitlines() or ["it says nothing"])[0]
+        return (
+            f"{self._qemu} {number} does not take the plugin ({reason}); "
+            "a QEMU configured with --enable-plugins and not linked statically does"
+        )
+
+    def _ask(self, *command: str) -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("RTIT_")}
+        self._questions.append(
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
+
+
+def _answer(question: subprocess.Popen[bytes]) -> str:
+    with question:
+        try:
+            output, _ = question.communicate(timeout=_PATIENCE)
+        except BaseException:
+            question.kill()
+            raise
+    return output.decode(errors="replace")
 
 
 def _find_plugin() -> Path | None:

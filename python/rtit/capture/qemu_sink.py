@@ -11,7 +11,7 @@ from typing import BinaryIO
 from rtit.capture.build_ids import BuildIds
 from rtit.capture.events import RECORD, Kind, parse_mmap
 from rtit.capture.extent import Extent
-from rtit.capture.recorder import Totals
+from rtit.capture.recording import Totals
 from rtit.errors import RecordError
 from rtit.perfdata import Writer
 from rtit.unit import TimeModel
@@ -65,6 +65,11 @@ class Sink:
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
             self._put_truth(_TRUTH_HEADER)
+
+    @property
+    def quiet(self) -> bool:
+        """Everything that has begun has told its end."""
+        return bool(self.pids) and not self._threads
 
     def feed(self, message: bytes) -> None:
         """Take one message."""

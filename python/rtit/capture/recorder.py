@@ -9,7 +9,7 @@ memory over to the perf.data writer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rtit.capture.build_ids import BuildIds
 from rtit.capture.events import RECORD, Kind, count_branches, parse_mmap
@@ -17,6 +17,7 @@ from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
+from rtit.capture.recording import Totals
 from rtit.perfdata import Writer
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
@@ -47,21 +48,6 @@ class _Thread:
 class _Process:
     # (first, last) linear addresses of each filter, None until its file is mapped
     ranges: list[tuple[int, int] | None]
-
-
-@dataclass(slots=True)
-class Totals:
-    """What has been recorded so far. `clock` counts retired instructions of all threads; `branches`
-    conditional and indirect branches, returns and far transfers; `pt_bytes` what the units wrote.
-    """
-
-    clock: int = 0
-    threads: int = 0
-    pt_bytes: int = 0
-    branches: int = 0
-    status: int | None = None
-    killed: bool = False
-    warnings: list[str] = field(default_factory=list)
 
 
 class Recorder:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -17,27 +14,12 @@ from rtit.capture.filters import Filter, kernel_form, parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
 from rtit.capture.ptrace import PtraceTracer, check_processes, check_program
-from rtit.capture.recorder import Recorder, Totals
+from rtit.capture.recorder import Recorder
+from rtit.capture.recording import Recording, Totals, exit_code_of, find_program, output_file
 from rtit.errors import RecordError
-from rtit.perfdata import TimeConversion, Writer, rotate
+from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
 from rtit.unit import Parameters, TimeModel
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What `record` made.
-
-    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to.
-    """
-
-    path: Path
-    exit_code: int
-    instructions: int
-    threads: int
-    pt_bytes: int
-    warnings: tuple[str, ...]
-    branches: int = 0
 
 
 class Session:
@@ -291,35 +273,4 @@ def _recorder(
         parameters=parameters,
         output=unit_output,
         extent=extent,
-    )
-
-
-@contextlib.contextmanager
-def output_file(path: Path) -> Iterator[None]:
-    """Keep an existing file as `path.old`; put it back if the recording does not start."""
-    had = path.is_file()
-    rotate(path)
-    try:
-        yield
-    except BaseException:
-        if path.is_file():
-            path.unlink()
-        if had:
-            Path(f"{path}.old").rename(path)
-        raise
-
-
-def find_program(program: str, env: dict[str, str] | None) -> str:
-    """The path of a program as the shell finds it; the name itself if it is nowhere."""
-    path = (env or os.environ).get("PATH")
-    found = program if "/" in program else shutil.which(program, path=path)
-    return found or program
-
-
-def exit_code_of(status: int) -> int:
-    """The exit code that tells of a wait status: 128 + N for signal N."""
-    return (
-        os.waitstatus_to_exitcode(status)
-        if not os.WIFSIGNALED(status)
-        else 128 + os.WTERMSIG(status)
     )

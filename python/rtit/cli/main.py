@@ -28,8 +28,9 @@ _EXIT_CODES = """exit codes:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line; of the verbs only the one that `argv` names is loaded, with its options."""
+    wanted = next((word for word in argv if not word.startswith("-")), None)
     top = argparse.ArgumentParser(
         prog="rtit",
         description="Intel Processor Trace in software: record any program, decode what ran.",
@@ -39,15 +40,16 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = top.add_subparsers(dest="verb", metavar="VERB")
     for verb, text in VERBS.items():
-        module = importlib.import_module(f"rtit.cli.{verb}")
         sub = verbs.add_parser(
             verb,
             help=text,
             description=text[0].upper() + text[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+        if verb == wanted:
+            module = importlib.import_module(f"rtit.cli.{verb}")
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
     return top
 
 
@@ -55,8 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     # A reader that goes away (`rtit packets | head`) ends us quietly, as it does any Unix tool.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    top = parser()
-    arguments = top.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    top = parser(words)
+    arguments = top.parse_args(words)
     if arguments.version:
         from rtit import __version__
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from rtit.capture.backends import Choice
     from rtit.capture.qemu import QemuSession
-    from rtit.capture.session import Recording, Session
+    from rtit.capture.recording import Recording
+    from rtit.capture.session import Session
 
 _HINTS = {
     "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",

@@ -5,11 +5,18 @@ names addresses as of a time; `FileSymbols` is what one ELF file says. Bytes tha
 sure (a missing or changed file) are left out and reported as a `Problem`.
 """
 
-from rtit.image.file_symbols import FileSymbols, Function
-from rtit.image.files import Files, Problem
-from rtit.image.images import Images
-from rtit.image.mappings import Mapping, has_file
-from rtit.image.symbols import Location, Symbols
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.lazy import exports
+
+if TYPE_CHECKING:
+    from rtit.image.file_symbols import FileSymbols, Function
+    from rtit.image.files import Files, Problem
+    from rtit.image.images import Images
+    from rtit.image.mappings import Mapping, has_file
+    from rtit.image.symbols import Location, Symbols
 
 __all__ = [
     "FileSymbols",
@@ -22,3 +29,14 @@ __all__ = [
     "Symbols",
     "has_file",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "file_symbols": "FileSymbols Function",
+        "files": "Files Problem",
+        "images": "Images",
+        "mappings": "Mapping has_file",
+        "symbols": "Location Symbols",
+    },
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from rtit.image.files import Problem
+if TYPE_CHECKING:
+    from rtit.image.files import Problem
 
 # Names that the kernel and perf give to memory without a file behind it.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")

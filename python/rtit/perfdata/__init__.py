@@ -1,12 +1,19 @@
 """perf.data: `Writer` makes the files that stock perf decodes, `PerfData` reads perf's and ours."""
 
-from .attr import Attr, format_config, parse_config
-from .auxtrace import IntelPtInfo, Piece, Queue
-from .clock import TimeConversion
-from .features import Event, Feature
-from .output import rotate
-from .reader import PerfData
-from .writer import Writer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.lazy import exports
+
+if TYPE_CHECKING:
+    from .attr import Attr, format_config, parse_config
+    from .auxtrace import IntelPtInfo, Piece, Queue
+    from .clock import TimeConversion
+    from .features import Event, Feature
+    from .output import rotate
+    from .reader import PerfData
+    from .writer import Writer
 
 __all__ = [
     "Attr",
@@ -22,3 +29,16 @@ __all__ = [
     "parse_config",
     "rotate",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "attr": "Attr format_config parse_config",
+        "auxtrace": "IntelPtInfo Piece Queue",
+        "clock": "TimeConversion",
+        "features": "Event Feature",
+        "output": "rotate",
+        "reader": "PerfData",
+        "writer": "Writer",
+    },
+)

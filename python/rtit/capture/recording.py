@@ -1,0 +1,74 @@
+"""What every back end's recording has: its totals, its result, its program and its file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rtit.perfdata import rotate
+
+
+@dataclass(slots=True)
+class Totals:
+    """What has been recorded so far. `clock` counts retired instructions of all threads; `branches`
+    conditional and indirect branches, returns and far transfers; `pt_bytes` what the units wrote.
+    """
+
+    clock: int = 0
+    threads: int = 0
+    pt_bytes: int = 0
+    branches: int = 0
+    status: int | None = None
+    killed: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What `record` made.
+
+    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to.
+    """
+
+    path: Path
+    exit_code: int
+    instructions: int
+    threads: int
+    pt_bytes: int
+    warnings: tuple[str, ...]
+    branches: int = 0
+
+
+@contextlib.contextmanager
+def output_file(path: Path) -> Iterator[None]:
+    """Keep an existing file as `path.old`; put it back if the recording does not start."""
+    had = path.is_file()
+    rotate(path)
+    try:
+        yield
+    except BaseException:
+        if path.is_file():
+            path.unlink()
+        if had:
+            Path(f"{path}.old").rename(path)
+        raise
+
+
+def find_program(program: str, env: dict[str, str] | None) -> str:
+    """The path of a program as the shell finds it; the name itself if it is nowhere."""
+    path = (env or os.environ).get("PATH")
+    found = program if "/" in program else shutil.which(program, path=path)
+    return found or program
+
+
+def exit_code_of(status: int) -> int:
+    """The exit code that tells of a wait status: 128 + N for signal N."""
+    return (
+        os.waitstatus_to_exitcode(status)
+        if not os.WIFSIGNALED(status)
+        else 128 + os.WTERMSIG(status)
+    )
