@@ -6,9 +6,14 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rtit.cli import amount
 from rtit.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from rtit.capture.qemu import QemuSession
+    from rtit.capture.session import Session
 
 _EPILOG = """examples:
   rtit record -- ls -l
@@ -89,7 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, only_ptrace, start
     from rtit.capture.events import EventLog
-    from rtit.capture.session import start_attached
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
@@ -107,31 +111,35 @@ def run(arguments: argparse.Namespace) -> int:
         wanted.add(signal.SIGUSR2)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     log = EventLog() if arguments.events else None
+    session: Session | QemuSession
     choice = choose(
         arguments.backend,
         needs_ptrace=only_ptrace(
             aslr=not arguments.no_aslr, log=log is not None, attached=bool(pids)
         ),
     )
-    session = (
-        start_attached(
+    truth = Path(arguments.truth) if arguments.truth else None
+    if pids:
+        from rtit.capture.session import start_attached
+
+        session = start_attached(
             pids,
             output=Path(arguments.output),
             event=arguments.event,
             filters=arguments.filter,
-            truth=Path(arguments.truth) if arguments.truth else None,
+            truth=truth,
             log=log,
             extent=extent,
             time=time,
         )
-        if pids
-        else start(
+    else:
+        session = start(
             argv,
             backend=choice,
             output=Path(arguments.output),
             event=arguments.event,
             filters=arguments.filter,
-            truth=Path(arguments.truth) if arguments.truth else None,
+            truth=truth,
             truth_form=arguments.truth_form,
             aslr=not arguments.no_aslr,
             log=log,
@@ -139,7 +147,6 @@ def run(arguments: argparse.Namespace) -> int:
             extent=extent,
             time=time,
         )
-    )
     with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
         asked = 0
         while session.step(timeout=0.1):
