@@ -1,9 +1,11 @@
 """Known errata of PT as switches, and which processors have them.
 
 Real streams carry the marks of errata, so a model of a real processor offers them on request: see
-`Profile.errata` and `Profile.with_errata`. BDM106 acts here, in the rules for WRMSR. For the
-others the switches are declared and carried by the profile; the trace unit does not act on them
-yet (`Erratum.acts` is False): it writes what the chapter says.
+`Profile.errata` and `Profile.with_errata`. BDM106 acts in the rules for WRMSR, the others in the
+trace unit. Two do not act (`Erratum.acts` is False), because nothing public says what they write:
+the wrong target of BDM64, the corrupt values and the stray byte of SKZ84. What happens now and
+then on a real processor happens each time here; APL11 only where TraceEn is cleared, SKL168 to the
+CYC alone.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ _TABLE = (
         _LIBIPT,
         _BROADWELL | _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
         ("SKD024", "SKL021", "KBL021"),
+        acts=True,
     ),
     Erratum(
         "BDM106",
@@ -71,6 +74,7 @@ _TABLE = (
         _LIBIPT,
         _SKYLAKE,
         ("SKL049", "KBL041"),
+        acts=True,
     ),
     Erratum(
         "SKD010",
@@ -78,6 +82,7 @@ _TABLE = (
         _LIBIPT,
         _SKYLAKE,
         ("SKD014", "SKL033", "KBL030"),
+        acts=True,
     ),
     Erratum(
         "SKD022",
@@ -85,6 +90,7 @@ _TABLE = (
         _LIBIPT,
         _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
         ("SKL024", "KBL023"),
+        acts=True,
     ),
     Erratum(
         "SKL014",
@@ -92,12 +98,14 @@ _TABLE = (
         _LIBIPT,
         _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
         ("KBL014",),
+        acts=True,
     ),
     Erratum(
         "SKL168",
         "a PSB may swallow the CYC right before it, and the MTC that belongs to that CYC",
         _LIBIPT,
         _SKYLAKE,
+        acts=True,
     ),
     Erratum(
         "SKZ84",
@@ -110,12 +118,14 @@ _TABLE = (
         "an overflow as TraceEn or ContextEn is cleared may put a TIP.PGD after the OVF",
         _LIBIPT,
         _GOLDMONT | _ATOMS | _HYBRIDS,
+        acts=True,
     ),
     Erratum(
         "APL12",
         "an overflow outside the filter range may put a FUP after the OVF",
         _LIBIPT,
         _GOLDMONT,
+        acts=True,
     ),
 )
 

@@ -27,9 +27,9 @@ class Profile:
     `tsc_numerator` / `tsc_denominator`. `vmx_tracing` is IA32_VMX_MISC[14]; `vmx_no_pt_gp` says
     which writes of IA32_RTIT_CTL fault in VMX operation without it. `branchen_must_be_set`: setting
     TraceEn without BranchEn faults, as on the first processors with PT. `errata` are the errata
-    that are on, by their names in `registers.errata`: none unless asked for; the unit does not act
-    on them yet. `sources` says where values come from, "assumed" included. ValueError if the values
-    contradict each other, or for an unknown erratum.
+    that are on, by their names in `registers.errata`: none unless asked for. `sources` says where
+    values come from, "assumed" included. ValueError if the values contradict each other, or for an
+    unknown erratum.
     """
 
     name: str

@@ -60,7 +60,7 @@ class Branches(Control):
         """A direct JMP: the code tells where it goes."""
         if self.state.plain:
             self.state.ip = target
-        elif self._lands(target):
+        elif self._lands(target, direct=True):
             self.commit()
 
     def call(self, ip: int, next_ip: int, target: int) -> None:
@@ -70,7 +70,7 @@ class Branches(Control):
             state.ip = target
             if target != next_ip:
                 state.ret_stack.append(next_ip)
-        elif self._lands(target):
+        elif self._lands(target, direct=True):
             if target != next_ip:
                 state.ret_stack.append(self.address(next_ip))
             self.commit()
@@ -130,10 +130,11 @@ class Branches(Control):
                 generator.pge(self, state.ip)
                 self.commit()
 
-    def _lands(self, target: int, *, conditional: bool = False) -> bool:
-        """A taken branch ends at `target`. True if its own packet follows: PacketEn is and was 1.
+    def _lands(self, target: int, *, conditional: bool = False, direct: bool = False) -> bool:
+        """A taken branch ends at `target`; it is `conditional`, `direct`, or indirect.
 
-        Otherwise TIP.PGE, TIP.PGD and TraceStop have been sent, as far as due.
+        True if its own packet follows: PacketEn is and was 1. Otherwise TIP.PGE, TIP.PGD and
+        TraceStop have been sent, as far as due.
         """
         state, configuration = self.state, self.configuration
         state.ip = target = self.address(target)
@@ -146,7 +147,9 @@ class Branches(Control):
         if was and state.packet_en:
             return True
         if was:
-            hidden = conditional or (stops and self.parameters.tracestop_pgd_ip == "suppressed")
+            # With erratum SKL014 the IP of a direct branch is missing as well.
+            hidden = conditional or (direct and "SKL014" in self.errata)
+            hidden |= stops and self.parameters.tracestop_pgd_ip == "suppressed"
             generator.flush_tnt(self)
             timing.eligible(self)
             generator.pgd(self, None if hidden else target)

@@ -207,7 +207,12 @@ class Control(Stream):
         else:
             packet_en, state.packet_en = state.packet_en, False
             if with_psb:
+                # With the erratum PSB+ tells what holds only after the TIP.PGE behind it. Decoders
+                # skip its FUP, so that TIP.PGE is not compressed against it.
+                state.packet_en = packet_en and "BDM70" in self.errata
                 self._put_psb()
+                if state.packet_en:
+                    state.last_ip = NO_LAST_IP
             else:
                 if configuration.tsc_en:
                     timing.eligible(self)
@@ -228,10 +233,15 @@ class Control(Stream):
     def _disable(self, ip: int, reports: Reports = (), *, fup: bool = True) -> None:
         state = self.state
         state.level = 0
+        cut = state.overflow is not None and "APL11" in self.errata
         if state.overflow is not None:
             state.ip = ip
-            self._resolve_overflow()
-        if state.trigger_en:
+            self._resolve_overflow(ends=cut)
+        if cut and state.trigger_en and state.packet_en:
+            # With the erratum the end of the trace follows OVF at once.
+            generator.pgd(self, None)
+            self._trigger_off()
+        elif state.trigger_en:
             was = state.packet_en
             generator.flush_tnt(self)
             if was:

@@ -20,7 +20,8 @@ class Core:
     `packets` collects the whole packets of one event; the unit writes them out when the event is
     over; `put` takes one, or drops it in an overflow. `tnt_full` is the value of State.tnt, stop
     bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
-    itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait.
+    itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait; `errata`: those of
+    `registers.errata` that are on.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class Core:
         "configuration",
         "cyc_limit",
         "defers",
+        "errata",
         "ip_encodings",
         "packets",
         "parameters",
@@ -40,6 +42,7 @@ class Core:
 
     def __init__(self, profile: Profile, time: TimeModel, parameters: Parameters) -> None:
         self.profile = profile
+        self.errata = profile.errata
         self.time = time
         self.parameters = parameters
         self.configuration = Configuration()

@@ -71,8 +71,12 @@ def drained_at(core: Core) -> int:
     return state.level_cycle + max(1, -(-excess // parameters.drain_bytes))
 
 
-def resolve(core: Core) -> bool:
-    """Put OVF and what has to follow it; True if a PSB+ is to follow as well."""
+def resolve(core: Core, *, ends: bool = False) -> bool:
+    """Put OVF and what has to follow it; True if a PSB+ is to follow as well.
+
+    Tracing `ends` with it: no FUP. With erratum SKD010 there is none in any case, with APL12 there
+    is one outside the filter range.
+    """
     state, configuration = core.state, core.configuration
     lost, state.overflow = state.overflow, None
     if lost is None:
@@ -87,7 +91,7 @@ def resolve(core: Core) -> bool:
             generator.trace_stop(core)
         return False
     timing.after_overflow(core)
-    timing.eligible(core)
+    _cyc(core)
     core.put(_OVF)
     arch = state.arch
     changed = state.packet_en and lost.mode_sent != generator.mode_bits(core)
@@ -95,9 +99,27 @@ def resolve(core: Core) -> bool:
         changed |= configuration.os and lost.cr3 != arch.cr3
         changed |= configuration.branch_en and lost.in_tx != arch.in_tx
     state.mode_sent = generator.mode_bits(core) if state.packet_en and not changed else None
-    if state.packet_en:
+    if ends:
+        return False
+    if "SKD010" in core.errata and state.packet_en:
+        return False
+    outside = state.context_en and not state.filter_en and configuration.branch_en
+    if state.packet_en or (outside and "APL12" in core.errata):
         generator.fup(core, state.ip)
+        if not state.packet_en:
+            # A decoder skips that one.
+            state.last_ip = NO_LAST_IP
     return core.parameters.ovf_psb == "always" or (core.parameters.ovf_psb == "changed" and changed)
+
+
+def _cyc(core: Core) -> None:
+    """The CYC that belongs to OVF; with erratum SKD007 OVF comes in the place of all its bytes but
+    the first.
+    """
+    before = len(core.packets)
+    timing.eligible(core)
+    if "SKD007" in core.errata:
+        del core.packets[before + 1 :]
 
 
 def stopped(core: Core) -> None:

@@ -141,11 +141,11 @@ class Stream(Core):
         if self.state.packet_byte_count >= self.configuration.psb_period:
             self.state.plain = False
 
-    def _resolve_overflow(self) -> None:
-        """The overflow is over; State.ip is the next instruction."""
+    def _resolve_overflow(self, *, ends: bool = False) -> None:
+        """The overflow is over; State.ip is the next instruction, unless tracing `ends` with it."""
         if self.state.overflow is None:
             return
-        if overflow.resolve(self):
+        if overflow.resolve(self, ends=ends):
             self._put_psb()
         self.write()
         self._settle()

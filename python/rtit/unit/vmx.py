@@ -173,7 +173,8 @@ class Vmx(TraceEnEvents):
         if self.registers.trace_en and not ends:
             self.transfer(target, arch, event_ip=source, transition=transition)
             return
-        fup = source is not None or self.parameters.vmentry_disable_fup
+        told = self.parameters.vmentry_disable_fup or "SKD022" in self.errata
+        fup = source is not None or told
         arriving = tuple((report, None) for report, _ in transition.reports)
         self._switch(
             ip, target, arch, loads, leaving=transition.reports, arriving=arriving, fup=fup

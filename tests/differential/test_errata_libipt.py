@@ -1,0 +1,291 @@
+"""Streams with errata: libipt follows them if it is told which processor wrote them.
+
+libipt's own list of models says which errata it then expects (see `registers.errata`). Each stream
+is compared with what was executed, and with the stream of the same events without the erratum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from differential.oracles import libipt
+from differential.oracles.raw import Section
+from rtit.packets import packets
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, ERRATA, GOLDMONT_PLUS, SKYLAKE, Msr, Profile
+from rtit.unit import Memory, VmxControls
+
+BASE = 0x40_0000
+CODE = {
+    0x00: "ff e0",  # jmp rax
+    0x10: "74 0e",  # je 20
+    0x12: "ff e0",
+    0x20: "eb 0e",  # jmp 30
+    0x30: "ff e0",
+    0x40: "0f 01 c2",  # vmlaunch
+    0x50: "e9 ab 0f 00 00",  # jmp 1000
+    0x60: "90 90 ff e0",  # nop; nop; jmp rax
+    0x1000: "ff e0",
+    0x1010: "74 0e",  # je 1020
+    0x1020: "ff e0",
+}
+GOLDMONT = (6, 0x5C, 9)
+
+
+class Traced:
+    def __init__(self, profile: Profile, arch: Arch | None = None, **ctl: int) -> None:
+        self.out = bytearray()
+        memory = Memory(observer=lambda _, data: self.out.extend(data))
+        self.cpu = Processor(profile=profile, memory=memory, arch=arch)
+        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+        self.ctl = CTL.encode(TraceEn=1, **({"User": 1, "BranchEn": 1} | ctl))
+
+    def range(self, first: int, last: int) -> None:
+        self.cpu.wrmsr(Msr.ADDR0_A, BASE + first)
+        self.cpu.wrmsr(Msr.ADDR0_B, BASE + last)
+
+    def enable(self, ip: int) -> None:
+        self.cpu.wrmsr(Msr.CTL, self.ctl, next_ip=BASE + ip)
+
+    def disable(self, ip: int) -> None:
+        self.cpu.wrmsr(Msr.CTL, 0, ip=BASE + ip)
+
+    def jump(self, ip: int, target: int) -> None:
+        """JMP RAX."""
+        self.cpu.indirect_jump(BASE + ip, BASE + target)
+
+    def names(self) -> list[str]:
+        return [packet.name for packet in packets(bytes(self.out))]
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Section:
+    image = bytearray(0x2000)
+    for at, text in CODE.items():
+        part = bytes.fromhex(text)
+        image[at : at + len(part)] = part
+    path = tmp_path_factory.mktemp("code") / "code.bin"
+    path.write_bytes(image)
+    return Section(path, 0, len(image), BASE)
+
+
+def decoded(
+    traced: Traced, code: Section, cpu: tuple[int, int, int] | None, **more: Any
+) -> libipt.Decoded:
+    try:
+        libipt.harness()
+    except libipt.LibiptMissingError as error:
+        pytest.skip(str(error))
+    return libipt.decode(bytes(traced.out), [code], cpu, **more)
+
+
+def bdm70(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.jump(0x00, 0x10)
+    traced.cpu.conditional(BASE + 0x10, BASE + 0x12, BASE + 0x20, taken=True)
+    traced.cpu.jump(BASE + 0x20, BASE + 0x30)
+    traced.jump(0x30, 0x00)
+    traced.disable(0x00)
+
+
+def skd022(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.jump(0x00, 0x40)
+    off = VmxControls(entry_loads=((Msr.CTL, 0),))
+    traced.cpu.vm_entry(BASE + 0x40, BASE + 0x60, controls=off)
+
+
+def skl014(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.jump(0x00, 0x20)
+    traced.cpu.jump(BASE + 0x20, BASE + 0x30)
+    traced.jump(0x30, 0x50)
+    traced.cpu.jump(BASE + 0x50, BASE + 0x1000)
+    traced.jump(0x1000, 0x60)
+    traced.jump(0x62, 0x00)
+    traced.disable(0x00)
+
+
+def overflow(traced: Traced) -> None:
+    """It hides the two branches at 10 and 20."""
+    traced.enable(0x00)
+    traced.jump(0x00, 0x10)
+    traced.cpu.unit.begin_overflow()
+    traced.cpu.at(5000)
+    traced.cpu.conditional(BASE + 0x10, BASE + 0x12, BASE + 0x20, taken=True)
+    traced.cpu.jump(BASE + 0x20, BASE + 0x30)
+    traced.cpu.unit.end_overflow(BASE + 0x30)
+    traced.jump(0x30, 0x00)
+    traced.jump(0x00, 0x60)
+    traced.jump(0x62, 0x10)
+    traced.disable(0x10)
+
+
+def skl168(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.cpu.at(10)
+    traced.jump(0x00, 0x30)
+    traced.cpu.at(20)
+    traced.cpu.unit.insert_psb()
+    traced.jump(0x30, 0x00)
+    traced.disable(0x00)
+
+
+def apl11(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.jump(0x00, 0x30)
+    traced.cpu.unit.begin_overflow()
+    traced.disable(0x30)
+    traced.enable(0x60)
+    traced.jump(0x62, 0x00)
+    traced.disable(0x00)
+
+
+def apl12(traced: Traced) -> None:
+    traced.enable(0x00)
+    traced.jump(0x00, 0x30)
+    traced.cpu.unit.begin_overflow()
+    traced.jump(0x30, 0x1020)
+    traced.cpu.unit.end_overflow(BASE + 0x1020)
+    traced.jump(0x1020, 0x00)
+    traced.jump(0x00, 0x60)
+    traced.disable(0x60)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`path` are the offsets that libipt must find; `lacks` and `more` are names of packets in a
+    row: what the stream without the erratum has, and what stands there with it.
+    """
+
+    erratum: str
+    profile: Profile
+    events: Callable[[Traced], None]
+    path: tuple[int, ...]
+    lacks: str
+    more: str
+    ctl: dict[str, int] = field(default_factory=dict)
+    arch: Arch | None = None
+    cpu: tuple[int, int, int] | None = None
+    filters: bool = False
+    breaks: bool = True
+
+    def run(self, profile: Profile) -> Traced:
+        traced = Traced(profile, self.arch, **self.ctl)
+        if self.filters:
+            traced.range(0x000, 0xFFF)
+        self.events(traced)
+        return traced
+
+    @property
+    def model(self) -> tuple[int, int, int]:
+        return self.cpu or (self.profile.family, self.profile.model, self.profile.stepping)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"filter_range": (BASE, BASE + 0xFFF)} if self.filters else {}
+
+
+FILTER = {"ADDR0_CFG": 1}
+BEFORE, AFTER = (0x00, 0x10, 0x20, 0x30), (0x60, 0x61, 0x62)
+CASES = [
+    Case(
+        "BDM70",
+        SKYLAKE,
+        bdm70,
+        BEFORE,
+        "MODE.TSX PSBEND MODE.Exec TIP.PGE",
+        "MODE.TSX MODE.Exec FUP PSBEND TIP.PGE",
+    ),
+    Case(
+        "SKD022",
+        SKYLAKE,
+        skd022,
+        (0x00, 0x40),
+        "TIP TIP.PGD",
+        "TIP FUP TIP.PGD",
+        ctl={"OS": 1},
+        arch=Arch(cpl=0, vmx="root", vmcs=0x5000),
+    ),
+    Case(
+        "SKL014",
+        SKYLAKE,
+        skl014,
+        (0x00, 0x20, 0x30, 0x50, *AFTER),
+        "TIP.PGD TIP.PGE",
+        "TIP.PGD TIP.PGE",
+        ctl=FILTER,
+        filters=True,
+    ),
+    # libipt goes on with the TIP after OVF: the branch at 30 is lost as well.
+    Case("SKD010", SKYLAKE, overflow, (0x00, 0x00, *AFTER), "OVF FUP TIP", "OVF TIP"),
+    Case(
+        "SKD007",
+        SKYLAKE,
+        overflow,
+        (0x00, 0x30, 0x00, *AFTER),
+        "CYC OVF FUP",
+        "CYC CYC FUP",
+        ctl={"CYCEn": 1, "TSCEn": 1},
+    ),
+    Case(
+        "SKL168",
+        SKYLAKE,
+        skl168,
+        (0x00, 0x30),
+        "TIP CYC PSB",
+        "TIP PSB",
+        ctl={"CYCEn": 1, "TSCEn": 1},
+        breaks=False,
+    ),
+    Case("APL11", GOLDMONT_PLUS, apl11, (0x00, *AFTER), "OVF FUP FUP TIP.PGD", "OVF TIP.PGD"),
+    # A Goldmont: libipt expects that one of no later processor.
+    Case(
+        "APL12",
+        GOLDMONT_PLUS,
+        apl12,
+        (0x00, 0x00),
+        "OVF MODE.Exec TIP.PGE",
+        "OVF FUP MODE.Exec TIP.PGE",
+        ctl=FILTER,
+        cpu=GOLDMONT,
+        filters=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
+def test_libipt_knows_the_erratum(case: Case, code: Section) -> None:
+    traced = case.run(case.profile.with_errata(case.erratum))
+    found = decoded(traced, code, case.model, **case.options)
+    assert found.errors == []
+    assert [ip - BASE for ip in found.ips] == list(case.path)
+    told_of_none = decoded(traced, code, None, **case.options)
+    assert (found.ips != told_of_none.ips) == case.breaks
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
+def test_what_the_erratum_changes(case: Case) -> None:
+    plain, acting = (
+        case.run(profile) for profile in (case.profile, case.profile.with_errata(case.erratum))
+    )
+    assert case.lacks in " ".join(plain.names())
+    assert case.more in " ".join(acting.names())
+    assert plain.out != acting.out
+    if case.lacks != case.more:
+        assert case.more not in " ".join(plain.names())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.erratum)
+def test_without_it_the_stream_is_that_of_the_chapter(case: Case, code: Section) -> None:
+    found = decoded(case.run(case.profile), code, None, **case.options)
+    assert found.errors == []
+
+
+def test_every_erratum_that_acts_in_the_unit_is_here() -> None:
+    acting = [name for name, each in ERRATA.items() if each.acts and not each.flag]
+    assert sorted(case.erratum for case in CASES) == sorted(acting)
