@@ -42,9 +42,9 @@ class Overflowing(Run):
             self.pieces[-1][1] = len(self.truth)
             begin(core, **named)
 
-        def resolves(core: Any) -> bool:
+        def resolves(core: Any, **named: Any) -> bool:
             self.pieces.append([len(self.truth), 0])
-            return resolve(core)
+            return resolve(core, **named)
 
         with patch.object(overflow, "begin", begins), patch.object(overflow, "resolve", resolves):
             self.enable()
