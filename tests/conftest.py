@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from live import record
 from programs.plugin import program
 
 __all__ = ["program", "record"]
+
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("rtit", deadline=None)
+hypothesis.settings.load_profile("rtit")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -66,9 +66,11 @@ class _Finder(importlib.abc.MetaPathFinder):
 if "RTIT_MUTANT" in os.environ:
     sys.meta_path.insert(0, _Finder(Mutation(**json.loads(os.environ["RTIT_MUTANT"]))))
 
-# The same examples each time, or the verdict would change from run to run.
-hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
-hypothesis.settings.load_profile("mutants")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples each time, or the verdict would change from run to run."""
+    hypothesis.settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
+    hypothesis.settings.load_profile("mutants")
 
 
 def rows_of(item: pytest.Item) -> set[str]:
