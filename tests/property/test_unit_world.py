@@ -1,0 +1,249 @@
+"""What holds of every trace, whatever the settings and whatever happens (see `world`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from property.world import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, Reader, World, area, split
+from rtit.packets import Packet, packets
+from rtit.registers import STATUS, Msr
+from rtit.unit import Parameters
+from rtit.unit.parameters import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER
+
+FLAGS = ("OS", "User", "TSCEn", "MTCEn", "CYCEn", "PTWEn", "FUPonPTW", "PwrEvtEn", "EventEn")
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> dict[str, Any]:
+    """Parameters of form: how the trace says something, never what happens."""
+
+    def one(*values: Any) -> Any:
+        return draw(st.sampled_from(values))
+
+    order = tuple(draw(st.permutations(PSB_PLUS_ORDER)))
+    return {
+        "tnt_form": one("short", "long", "mixed"),
+        "tnt_flush": one(0, 0, 1, 5),
+        "tnt_flush_cycles": one(0, 0, 7, 100),
+        "deferred_tips": one(0, 0, 1, 9),
+        "ip_compression": one("shortest", "none", "sext48_only", "bdw"),
+        "ret_compression_depth": one(64, 3, 0),
+        "modeexec_suppress": one(True, False),
+        "psb_on_enable_order": one("before_pge", "after_pge"),
+        "psb_delay": one(0, 0, 100),
+        "psb_extra": tuple(draw(st.lists(st.sampled_from(PSB_EVENTS), max_size=2))),
+        "psb_plus_order": order,
+        "cyc_counter_bits": one(12, 14, 19),
+        "tsc_on_frequency_change": one(False, True),
+        "psb_guard_pad": one(False, True),
+        "pad_align": one(1, 1, 4, 16),
+        "held_bytes": one(0, 0, 40),
+        "evd_order": one("qr", "rq"),
+        "pebs_block_order": tuple(draw(st.permutations(PEBS_BLOCK_ORDER))),
+        "ovf_psb": one("changed", "always"),
+    }
+
+
+@st.composite
+def plans(draw: st.DrawFn, *, overflows: bool = False) -> Plan:
+    ctl = {name: draw(st.integers(0, 1)) for name in FLAGS} | {"BranchEn": 1, "OS": 1}
+    # Mostly what traces most.
+    levels = draw(st.sampled_from(((1, 1), (1, 1), (1, 0), (0, 1))))
+    ctl |= {"OS": levels[0], "User": levels[1], "DisRETC": int(draw(st.integers(0, 3)) == 3)}
+    ctl |= {"MTCFreq": draw(st.integers(0, 6)), "CycThresh": draw(st.sampled_from((0, 0, 5)))}
+    names = ("conceal_execution", "conceal_entry", "conceal_exit")
+    conceal = {name: draw(st.integers(0, 3)) == 3 for name in names}
+    more: dict[str, Any] = {}
+    often = 0.0
+    if overflows:
+        often = draw(st.sampled_from((0.05, 0.01, 0.0)))
+        size = draw(st.sampled_from((0,) if often else (300, 700)))
+        more = {"buffer_bytes": size, "drain_cycles": draw(st.integers(1, 20))}
+        more |= {"ovf_resolve_level": draw(st.integers(0, size // 2))}
+    parameters = Parameters(**draw(forms()), **more)
+    seed, steps = draw(st.integers(0, 1 << 32)), draw(st.sampled_from((300, 100, 700)))
+    return Plan(ctl, parameters, seed, steps, conceal, often)
+
+
+def followed(world: World, part: list[Packet], *, after_overflow: bool = False) -> Reader:
+    reader = Reader(world.program, after_overflow=after_overflow)
+    reader.feed(part)
+    return reader
+
+
+@pytest.mark.spec("DTIP-001")
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_the_path_is_in_the_packets(plan: Plan) -> None:
+    world = World(plan)
+    (part,) = split(world.run())
+    assert followed(world, part).path == world.truth
+
+
+@pytest.mark.spec("OVF-001", "OVF-002", "OVF-003")
+@settings(max_examples=60, deadline=None)
+@given(plans(overflows=True))
+def test_the_path_around_overflows(plan: Plan) -> None:
+    world = World(plan)
+    parts = split(world.run())
+    assert len(parts) == len(world.pieces)
+    for number, (part, (first, last)) in enumerate(zip(parts, world.pieces, strict=True)):
+        path = followed(world, part, after_overflow=number > 0).path
+        assert path == world.truth[first : first + len(path)]
+        assert len(path) <= last - first
+    # What ended without an overflow is there to the last instruction.
+    assert len(path) == last - first
+
+
+@pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
+@settings(max_examples=40, deadline=None)
+@given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
+def test_every_psb_is_a_beginning(plan: Plan) -> None:
+    world = World(plan)
+    for number, part in enumerate(split(world.run())):
+        whole = followed(world, part, after_overflow=number > 0)
+        places = [index for index, packet in enumerate(part) if packet.name == "PSB"]
+        for place, mark in zip(places, whole.marks, strict=False):
+            assert followed(world, part[place:]).path == whole.path[mark:]
+
+
+@pytest.mark.spec("EN-011", "FCPL-002", "SMM-007")
+@settings(max_examples=40, deadline=None)
+@given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
+def test_no_ip_from_outside_the_context(plan: Plan) -> None:
+    world = World(plan)
+    allowed = {base for base in map(area, world.program) if world.plan.ctl[level(base)]}
+    for number, part in enumerate(split(world.run())):
+        reader = followed(world, part, after_overflow=number > 0)
+        assert {area(ip) for ip in reader.told} <= allowed
+
+
+def level(base: int) -> str:
+    return "OS" if base in (KERNEL, GUEST) else "User"
+
+
+@pytest.mark.spec("SGX-001", "SGX-003")
+@settings(max_examples=20, deadline=None)
+@given(plans())
+def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
+    world = World(replace(plan, opt_in=0.0))
+    (part,) = split(world.run())
+    assert ENCLAVE not in {area(ip) for ip in followed(world, part).told}
+
+
+@pytest.mark.spec("CYC-001", "CYC-006", "CYC-007")
+@settings(max_examples=40, deadline=None)
+@given(plans())
+def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
+    """Sleep, stopped clocks and SMM count for nothing: no core cycle of tracing passes there."""
+    world = World(replace(plan, ctl=plan.ctl | {"CYCEn": 1}))
+    total = sum(int(str(p.fields["cycles"])) for p in packets(world.run()) if p.name == "CYC")
+    gap = max(1, (1 << plan.ctl["CycThresh"]) >> 1)
+    if gap == 1:
+        assert total == sum(world.active)
+    else:
+        assert 0 <= sum(world.active) - total < gap * max(1, len(world.active))
+
+
+@pytest.mark.spec("MSRSTS-016", "MSRSTS-017")
+@settings(max_examples=30, deadline=None)
+@given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
+def test_packet_byte_count(plan: Plan) -> None:
+    world = World(plan)
+    out = world.run()
+    count = STATUS.decode(world.cpu.rdmsr(Msr.STATUS)).PacketByteCnt
+    assert count % 2048 == len(out) % 2048
+
+
+@pytest.mark.spec("TOPA-002", "TOPA-006", "TRCEN-003")
+@settings(max_examples=30, deadline=None)
+@given(plans(), st.lists(st.sampled_from((4096, 8192)), max_size=3))
+def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
+    """In the single range as it is, in a table cut by its regions, again and again."""
+    world = World(replace(plan, regions=tuple(sizes), steps=900))
+    out = world.run()
+    memory = world.cpu.unit.output.memory
+    if not sizes:
+        assert memory.read(BUFFER, len(out)) == out
+        return
+    # The table itself is no part of the stream.
+    image = [bytearray(size) for size in sizes]
+    number = offset = 0
+    for byte in out:
+        image[number][offset] = byte
+        offset += 1
+        if offset == sizes[number]:
+            number, offset = (number + 1) % len(sizes), 0
+    assert [memory.read(BUFFER + n * SIZE, size) for n, size in enumerate(sizes)] == image
+    assert world.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans(), forms())
+def test_no_parameter_of_form_changes_what_was_executed(plan: Plan, form: dict[str, Any]) -> None:
+    """Two units tell the same of one run: the path, and all but the form of the state."""
+    one = World(plan)
+    two = World(replace(plan, parameters=Parameters(**form)))
+    (first,), (second,) = split(one.run()), split(two.run())
+    assert one.truth == two.truth
+    assert followed(one, first).path == followed(two, second).path
+    assert one.active == two.active
+    assert one.cpu.arch == two.cpu.arch
+    assert facts(first) == facts(second)
+
+
+def facts(part: list[Packet]) -> list[tuple[Any, ...]]:
+    """Payloads that no form may change, outside PSB+: what software wrote, events, power."""
+    kept = ("PTW", "CFE", "MWAIT", "PWRE", "PWRX", "MODE.TSX", "PIP", "VMCS")
+    found = []
+    in_psb = False
+    for packet in part:
+        if packet.name in ("PSB", "PSBEND"):
+            in_psb = packet.name == "PSB"
+        elif packet.name in kept and not in_psb:
+            found.append((packet.name, *packet.fields.values()))
+    return found
+
+
+@pytest.mark.spec("VMX-013")
+@settings(max_examples=50, deadline=None)
+@given(
+    st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),
+    st.integers(0, 200),
+    st.booleans(),
+)
+def test_a_restored_unit_goes_on_alike(plan: Plan, steps: int, fresh: bool) -> None:
+    """Taken back at any point, the same unit or another one gives the same bytes."""
+    world = World(plan)
+    with world.watched():
+        world.enable()
+        world.go(steps)
+        before = world.cpu.unit.snapshot()
+        kept = {name: copied(value) for name, value in vars(world).items()}
+        dice = world.random.getstate()
+        del world.out[:]
+        world.go(100)
+        first, after = bytes(world.out), world.cpu.unit.snapshot()
+
+        del world.out[:]
+        out, cpu = world.out, world.processor() if fresh else world.cpu
+        vars(world).update(kept)
+        world.out, world.cpu = out, cpu
+        world.random.setstate(dice)
+        cpu.unit.restore(before)
+        assert cpu.unit.snapshot() == before
+        assert before.state.diff(cpu.unit.state) == {}
+        world.go(100)
+    assert bytes(world.out) == first
+    assert world.cpu.unit.snapshot() == after
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    return [copied(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,500 @@
+"""A processor in a world of programs: user, kernel, enclave, guest and its user, and SMM between.
+
+Each has code of its own, so that an IP says where it comes from. Everything that the trace unit can
+tell of happens at random. `World` executes and keeps the truth; `Reader` follows packets by the
+binding rules of section 33.4.2 and shares nothing with the unit but the packet table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from rtit.packets import Packet, packets
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, Msr
+from rtit.unit import Memory, Parameters, VmxControls, overflow
+from rtit.unit.topa import Entry, write_table
+
+USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
+GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
+LENGTH = 20
+BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
+TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
+
+OWN = {
+    USER: ("syscall", "eenter", "ptwrite", "xbegin", "xend"),
+    ENCLAVE: ("eexit", "ptwrite"),
+    KERNEL: ("resume", "cr3", "vm_entry", "mwait", "ptwrite"),
+    GUEST: ("resume", "cr3", "ptwrite", "xbegin", "xend"),
+    GUEST_USER: ("syscall", "ptwrite"),
+}
+NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
+STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend"))
+TIPS = frozenset(("indirect_jump", "indirect_call", "far", "ret", "syscall", "resume", "vm_entry"))
+WITH_FUP = frozenset(("eenter", "eexit"))
+"""Branches that have a FUP with their own IP. An event before one would look the same, so there is
+none but an abort, which MODE.TSX tells of.
+"""
+
+Program = dict[int, tuple[str, int]]
+
+
+def area(ip: int) -> int:
+    """Whose code it is; ValueError for nobody's."""
+    for base in OWN:
+        if base <= ip <= base + 4 * LENGTH:
+            return base
+    raise ValueError(f"{ip:#x} is nobody's code")
+
+
+def make_program(random: Random) -> Program:
+    """Instructions of 4 bytes. Direct branches go forward only, so that no loop runs without a
+    packet.
+    """
+    program: Program = {}
+    for base, own in OWN.items():
+        for index in range(LENGTH):
+            kind = random.choice(("other", "conditional", "call", "far", *NEAR, *own, *own))
+            target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
+            if kind == "conditional":
+                target = base + 4 * random.randrange(LENGTH)
+            program[base + 4 * index] = kind, target
+        program[base + 4 * LENGTH] = "indirect_jump", 0
+    return program
+
+
+@dataclass
+class Plan:
+    """What a run is made of; `overflows`: how often one begins or ends, per instruction; `opt_in`:
+    how many of the enclaves are traced.
+    """
+
+    ctl: dict[str, int]
+    parameters: Parameters
+    seed: int
+    steps: int = 300
+    conceal: dict[str, bool] = field(default_factory=dict)
+    overflows: float = 0.0
+    opt_in: float = 0.7
+    regions: tuple[int, ...] = ()
+
+
+class World:
+    """`truth`: the IPs of instructions that began while the filters let them pass; `pieces`: what
+    lies between overflows, as first and last index of it; `active`: cycles of each time of tracing.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.random = Random(plan.seed)
+        self.program = make_program(self.random)
+        self.out = bytearray()
+        self.cpu = self.processor()
+        self.install()
+        self.controls = VmxControls(**plan.conceal)  # type: ignore[arg-type]
+        self.clock, self.started = 0, 0
+        self.ip, self.traced = KERNEL, False
+        self.opted_in = False
+        self.calls: dict[int, list[int]] = {base: [] for base in OWN}
+        self.truth: list[int] = []
+        self.pieces = [[0, 0]]
+        self.active: list[int] = []
+
+    def processor(self) -> Processor:
+        return Processor(
+            memory=Memory(observer=lambda _, data: self.out.extend(data)),
+            parameters=self.plan.parameters,
+            arch=Arch(cpl=0, cr3=0x5000, vmx="root", vmcs=0x9000),
+        )
+
+    def install(self) -> None:
+        """A single range, or a circular table with a region of each of the sizes."""
+        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE if self.plan.regions else BUFFER)
+        if not self.plan.regions:
+            self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
+            return
+        entries = [Entry(BUFFER + n * SIZE, size) for n, size in enumerate(self.plan.regions)]
+        write_table(self.cpu.unit.output.memory, TABLE, [*entries, Entry(TABLE, end=True)])
+
+    def run(self) -> bytes:
+        """The stream of the whole plan; TraceEn is 0 at the end."""
+        with self.watched():
+            self.enable()
+            self.go(self.plan.steps)
+            # See WITH_FUP.
+            while self.program[self.ip][0] in WITH_FUP:
+                self.step()
+            if self.traced:
+                self.disable()
+        self.pieces[-1][1] = len(self.truth)
+        return bytes(self.out)
+
+    def watched(self) -> Any:
+        """While overflows are noted in `pieces`."""
+        begin, resolve = overflow.begin, overflow.resolve
+
+        def begins(core: Any, **named: Any) -> None:
+            self.pieces[-1][1] = len(self.truth)
+            begin(core, **named)
+
+        def resolves(core: Any, **named: Any) -> bool:
+            self.pieces.append([len(self.truth), 0])
+            return resolve(core, **named)
+
+        return patch.multiple(overflow, begin=begins, resolve=resolves)
+
+    def go(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+    # Tracing, by the letter of section 33.2.6
+
+    def enable(self) -> None:
+        ctl = {"ToPA": 1} if self.plan.regions else {}
+        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
+        self.traced, self.started = True, self.clock
+
+    def disable(self) -> None:
+        self.cpu.wrmsr(Msr.CTL, 0, ip=self.ip)
+        self.ended()
+
+    def ended(self) -> None:
+        self.traced = False
+        self.active.append(self.clock - self.started)
+
+    def allowed(self, base: int) -> bool:
+        if base == ENCLAVE and not self.opted_in:
+            return False
+        return bool(self.plan.ctl["OS" if base in (KERNEL, GUEST) else "User"])
+
+    # Execution
+
+    def step(self) -> None:
+        random = self.random
+        self.clock += random.choice((0, 1, 1, 3, 40, 900)) if random.random() < 0.2 else 1
+        self.cpu.at(self.clock)
+        kind, target = self.program[self.ip]
+        turn = random.random()
+        if random.random() < self.plan.overflows:
+            self.toggle_overflow()
+        if turn < 0.25 and kind not in WITH_FUP:
+            self.happen()
+            return
+        if self.cpu.arch.in_tx and kind not in (*NEAR, *STRAIGHT):
+            self.abort()
+            return
+        if self.traced and self.allowed(area(self.ip)):
+            self.truth.append(self.ip)
+        self.execute(kind, target)
+
+    def toggle_overflow(self) -> None:
+        if self.cpu.unit.state.overflow is None:
+            self.cpu.unit.begin_overflow()
+        else:
+            self.cpu.unit.end_overflow(self.ip)
+
+    def happen(self) -> None:
+        """What comes from outside, before the instruction at `ip`."""
+        if self.cpu.arch.in_tx:
+            self.random.choice((self.abort, self.pebs, self.psb))()
+            return
+        events: list[Callable[[], None]] = [self.psb, self.pebs, self.smi, self.clocks]
+        events += [self.switch] if self.random.random() < 0.2 else []
+        here = area(self.ip)
+        if here in (GUEST, GUEST_USER):
+            events += [self.vm_exit, self.vm_exit]
+        elif here == ENCLAVE:
+            events += [self.aex, self.aex]
+        else:
+            events += [self.interrupt, self.interrupt]
+        self.random.choice(events)()
+
+    def psb(self) -> None:
+        self.cpu.retire(self.ip)
+        self.cpu.unit.insert_psb()
+
+    def pebs(self) -> None:
+        self.cpu.pebs(self.ip, {4: [(0, self.ip)], 1: [(1, 5), (2, 6)]})
+
+    def clocks(self) -> None:
+        ticks = self.random.choice((0, 100, 5000))
+        self.cpu.retire(self.ip)
+        if self.random.random() < 0.5:
+            self.cpu.stop_clocks(self.ip, ticks=ticks)
+        else:
+            self.cpu.change_frequency(self.random.choice((8, 10, 20)))
+
+    def switch(self) -> None:
+        self.cpu.retire(self.ip)
+        (self.disable if self.traced else self.enable)()
+
+    def smi(self) -> None:
+        self.cpu.smi(self.ip)
+        was = self.traced
+        if was:
+            self.ended()
+        self.cpu.indirect_jump(0x8000, 0x8100)
+        self.clock += self.random.choice((0, 500))
+        self.cpu.at(self.clock)
+        self.cpu.rsm()
+        if was:
+            self.traced, self.started = True, self.clock
+
+    def vm_exit(self) -> None:
+        target = self.anywhere(KERNEL)
+        vector = self.random.choice((None, 14))
+        self.cpu.vm_exit(self.ip, target, reason=1, qualification=7, vector=vector)
+        self.ip = target
+
+    def aex(self) -> None:
+        target = self.anywhere(KERNEL)
+        self.cpu.aex(self.ip, self.anywhere(USER), target, vector=3)
+        self.ip = target
+
+    def interrupt(self) -> None:
+        target = self.anywhere(KERNEL)
+        more: dict[str, Any] = {}
+        if self.random.random() < 0.3:
+            more["cr3"] = 0x1000 * self.random.randrange(1, 9)
+        if self.random.random() < 0.5:
+            self.cpu.exception(self.ip, target, vector=14, cr2=self.ip, **more)
+        else:
+            self.cpu.interrupt(self.ip, target, vector=0x20, **more)
+        self.ip = target
+
+    def abort(self) -> None:
+        target = self.anywhere(area(self.ip))
+        self.cpu.abort_transaction(self.ip, target)
+        self.ip = target
+
+    def anywhere(self, base: int) -> int:
+        return base + 4 * self.random.randrange(LENGTH + 1)
+
+    def execute(self, kind: str, target: int) -> None:
+        cpu, ip, following, here = self.cpu, self.ip, self.ip + 4, area(self.ip)
+        self.ip = following
+        if kind == "conditional":
+            taken = self.random.random() < 0.5
+            cpu.conditional(ip, following, target, taken)
+            self.ip = target if taken else following
+        elif kind == "jump":
+            cpu.jump(ip, target)
+            self.ip = target
+        elif kind == "call":
+            cpu.call(ip, following, target)
+            if target != following:
+                self.calls[here].append(following)
+            self.ip = target
+        elif kind in STRAIGHT or kind == "cr3":
+            self.straight(kind, ip, following)
+        else:
+            self.leave(kind, ip, here)
+
+    def straight(self, kind: str, ip: int, following: int) -> None:
+        cpu = self.cpu
+        if kind == "ptwrite":
+            cpu.ptwrite(ip, following, self.random.randrange(1 << 32), 8)
+        elif kind == "mwait":
+            cpu.mwait(ip, following, 0x20)
+            cpu.wake(last=2, deepest=2, ticks=self.random.choice((0, 700)))
+        elif kind == "xbegin":
+            cpu.begin_transaction(ip, following)
+        elif kind == "xend" and cpu.arch.in_tx:
+            cpu.end_transaction(ip, following)
+        elif kind == "cr3":
+            cpu.mov_cr3(ip, following, 0x1000 * self.random.randrange(1, 9))
+        else:
+            cpu.retire(following)
+
+    def leave(self, kind: str, ip: int, here: int) -> None:
+        cpu = self.cpu
+        self.ip = target = self.anywhere(here)
+        if kind == "ret":
+            own = self.calls[here]
+            if own and self.random.random() < 0.95:
+                self.ip = target = own.pop()
+            cpu.ret(ip, target)
+        elif kind == "indirect_call":
+            self.calls[here].append(ip + 4)
+            cpu.indirect_call(ip, ip + 4, target)
+        elif kind in ("indirect_jump", "far"):
+            getattr(cpu, kind)(ip, target)
+        else:
+            self.change(kind, ip, here)
+
+    def change(self, kind: str, ip: int, here: int) -> None:
+        cpu = self.cpu
+        guest = here in (GUEST, GUEST_USER)
+        if kind == "syscall":
+            self.ip = self.anywhere(GUEST if guest else KERNEL)
+            cpu.syscall(ip, self.ip)
+        elif kind == "resume":
+            self.ip = self.anywhere(GUEST_USER if guest else USER)
+            cpu.resume(self.ip)
+        elif kind == "eenter":
+            self.ip, self.opted_in = self.anywhere(ENCLAVE), self.random.random() < self.plan.opt_in
+            cpu.eenter(ip, self.ip, debug=True, opt_in=self.opted_in)
+        elif kind == "eexit":
+            self.ip = self.anywhere(USER)
+            cpu.eexit(ip, self.ip)
+        else:
+            self.ip = self.anywhere(GUEST)
+            cpu.vm_entry(ip, self.ip, controls=self.controls, cr3=0x7000)
+
+
+class Reader:
+    """From packets and program to IPs. `marks` has len(path) at each PSB, `told` every whole IP."""
+
+    def __init__(self, program: Program, *, after_overflow: bool = False) -> None:
+        self.program = program
+        self.ip: int | None = None
+        # The first IP after an overflow comes from nothing before it.
+        self.last_ip = 0x1234_5678_9ABC_DEF0 if after_overflow else 0
+        self.resumes = after_overflow
+        self.path: list[int] = []
+        self.marks: list[int] = []
+        self.told: list[int] = []
+        self.calls: deque[int] = deque(maxlen=64)
+        # TIPs can be deferred: results of later branches come before them.
+        self.bits: deque[bool] = deque()
+        self.tips: deque[int | None] = deque()
+        self.in_psb = self.event = self.alone = self.aborts = False
+
+    def feed(self, stream: list[Packet]) -> None:
+        for packet in stream:
+            if packet.name not in TIMING:
+                self.take(packet)
+                self.resumes = False
+        self.settle()
+
+    def take(self, packet: Packet) -> None:
+        fields: dict[str, Any] = dict(packet.fields)
+        name = packet.name
+        ip = self.address(fields) if "ip_bytes" in fields else None
+        if name.startswith("TNT"):
+            if self.tips:
+                self.settle()
+            self.bits.extend(bit == "T" for bit in fields["bits"])
+            return
+        if name == "TIP" and not self.event:
+            self.tips.append(ip)
+            return
+        self.settle()
+        if name == "PSB":
+            self.in_psb, self.last_ip = True, 0
+            self.calls.clear()
+        elif name == "PSBEND":
+            self.in_psb = False
+            self.marks.append(len(self.path))
+        elif name == "FUP":
+            assert ip is not None
+            self.fup(ip)
+        elif name in ("TIP", "TIP.PGD"):
+            self.arrive(name, ip)
+        elif name == "TIP.PGE":
+            assert self.ip is None
+            self.ip = ip
+            self.calls.clear()
+        elif name == "PIP":
+            self.paging()
+        elif name == "MODE.TSX" and not self.in_psb:
+            self.aborts = bool(fields["tx_abort"])
+            self.alone = not self.aborts
+        elif name in ("PTW", "EXSTOP", "BEP", "CFE"):
+            self.alone = bool(fields["ip"])
+
+    def address(self, fields: dict[str, Any]) -> int | None:
+        code, payload = fields["ip_bytes"], fields["payload"]
+        if code == 0:
+            return None
+        if code == 3:
+            self.last_ip = payload | (0xFFFF << 48 if payload >> 47 else 0)
+        else:
+            kept = {1: 16, 2: 32, 4: 48, 6: 64}[code]
+            self.last_ip = self.last_ip >> kept << kept | payload
+        self.told.append(self.last_ip)
+        return self.last_ip
+
+    def fup(self, ip: int) -> None:
+        if self.ip is None:
+            assert self.in_psb or self.resumes
+            self.ip = ip
+        self.walk(lambda at, kind: at == ip)
+        self.event = not (self.in_psb or self.alone or self.resumes)
+        self.alone = False
+
+    def walk(self, here: Callable[[int, str], bool]) -> None:
+        """Execute what needs no packet until `here` is true of the instruction that comes next."""
+        assert self.ip is not None
+        while not here(self.ip, self.program[self.ip][0]):
+            kind, target = self.program[self.ip]
+            assert kind in STRAIGHT or kind in ("jump", "call"), f"{kind} at {self.ip:#x}"
+            if kind == "call" and target != self.ip + 4:
+                self.calls.append(self.ip + 4)
+            self.path.append(self.ip)
+            self.ip = self.ip + 4 if kind in STRAIGHT else target
+
+    def paging(self) -> None:
+        """PIP tells of MOV CR3, unless an event or a VM entry is under way."""
+        if self.in_psb or self.ip is None or self.event:
+            return
+        self.walk(lambda at, kind: kind in ("cr3", "vm_entry"))
+        if self.program[self.ip][0] == "cr3":
+            self.path.append(self.ip)
+            self.ip += 4
+
+    def settle(self) -> None:
+        """Use up the results and TIPs that have come."""
+        while self.bits or self.tips:
+            self.walk(lambda at, kind: kind == "conditional" or kind in TIPS)
+            assert self.ip is not None
+            kind, target = self.program[self.ip]
+            if kind == "conditional" or (kind == "ret" and self.bits):
+                taken = self.bits.popleft()
+                if kind == "ret":
+                    assert taken
+                    target = self.calls.pop()
+                self.path.append(self.ip)
+                self.ip = target if taken else self.ip + 4
+            else:
+                self.branch()
+                self.ip = self.tips.popleft()
+
+    def branch(self) -> None:
+        """The branch at `ip` has its TIP, or TIP.PGD in its place."""
+        assert self.ip is not None
+        kind, _ = self.program[self.ip]
+        if kind == "ret" and self.calls:
+            self.calls.pop()
+        self.path.append(self.ip)
+        if kind == "indirect_call":
+            self.calls.append(self.ip + 4)
+
+    def arrive(self, name: str, ip: int | None) -> None:
+        assert self.ip is not None
+        if not self.event:
+            self.walk(lambda at, kind: kind in TIPS)
+            self.branch()
+        elif self.program[self.ip][0] in WITH_FUP and not self.aborts:
+            self.path.append(self.ip)
+        self.aborts = False
+        self.ip, self.event = ip, False
+        if name == "TIP.PGD":
+            self.ip = None
+            self.calls.clear()
+
+
+def split(out: bytes) -> list[list[Packet]]:
+    """The packets between overflows."""
+    parts: list[list[Packet]] = [[]]
+    for packet in packets(out):
+        if packet.name == "OVF":
+            parts.append([])
+        else:
+            parts[-1].append(packet)
+    return parts

@@ -1,0 +1,95 @@
+"""A WRMSR that faults changes nothing: the whole unit is compared, for every bit of every MSR."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.errors import GeneralProtection
+from rtit.processor import Processor
+from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
+from rtit.unit import Memory
+from rtit.unit.last_branches import IA32_DEBUGCTL
+from rtit.unit.topa import Entry, write_table
+from rtit.unit.xsave import IA32_XSS
+
+TABLE, REGION = 0x1000, 0x10_0000
+
+
+def busy(profile: Profile, out: bytearray) -> Processor:
+    """In the middle of a trace: results, a CALL and compressed IPs wait."""
+    memory = Memory(observer=lambda _, data: out.extend(data))
+    cpu = Processor(profile=profile, memory=memory)
+    write_table(memory, TABLE, [Entry(REGION), Entry(TABLE, end=True)])
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    if profile.range0:
+        cpu.wrmsr(Msr.ADDR0_A, 0x40_0000)
+        cpu.wrmsr(Msr.ADDR0_B, 0x4F_FFFF)
+    wanted = {"User": 1, "BranchEn": 1, "ToPA": 1, "TSCEn": 1, "TraceEn": 1}
+    wanted |= {"CYCEn": 1} if profile.psb_cyc else {}
+    wanted |= {"ADDR0_CFG": 1} if profile.range0 else {}
+    cpu.wrmsr(Msr.CTL, CTL.encode(**wanted), next_ip=0x40_0000)
+    cpu.at(7)
+    cpu.indirect_jump(0x40_0000, 0x40_0100)
+    cpu.call(0x40_0100, 0x40_0105, 0x40_0200)
+    cpu.conditional(0x40_0200, 0x40_0202, 0x40_0300, taken=True)
+    cpu.at(9)
+    return cpu
+
+
+def reserved_bits(profile: Profile, msr: Msr) -> int:
+    """What Tables 33-6 to 33-9 leave no field for, or a field that this processor lacks."""
+    register = MSRS[msr]
+    mask = register.reserved_mask
+    for row in register.fields:
+        if row.capability is not None and not getattr(profile, row.capability):
+            mask |= row.mask
+    if msr == Msr.OUTPUT_BASE:
+        mask |= (1 << 64) - (1 << profile.maxphyaddr)
+    return mask
+
+
+@pytest.mark.spec("MSRGEN-005")
+@pytest.mark.parametrize("tracing", [True, False], ids=["tracing", "off"])
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_every_bit_of_every_msr(profile: Profile, tracing: bool) -> None:
+    out = bytearray()
+    cpu = busy(profile, out)
+    if not tracing:
+        cpu.wrmsr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=0x40_0300)
+    before, length = cpu.unit.snapshot(), len(out)
+    for msr in (*Msr, IA32_DEBUGCTL, IA32_XSS, 0x55F, 0x588):
+        faulted = 0
+        try:
+            now = cpu.rdmsr(msr)
+        except GeneralProtection:
+            now = 0
+        for bit in range(64):
+            try:
+                cpu.wrmsr(msr, now ^ 1 << bit, ip=0x1234, next_ip=0x1236)
+            except GeneralProtection:
+                faulted |= 1 << bit
+                assert cpu.unit.snapshot() == before, f"{msr:#x} bit {bit}"
+                assert len(out) == length
+            else:
+                cpu.unit.restore(before)
+                del out[length:]
+        if msr in MSRS:
+            wanted = reserved_bits(profile, Msr(msr))
+            assert faulted & wanted == wanted
+    assert cpu.unit.snapshot() == before
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_the_trace_goes_on_as_if_nothing_had_been_tried(profile: Profile) -> None:
+    streams = []
+    for tries in (False, True):
+        out = bytearray()
+        cpu = busy(profile, out)
+        for msr in Msr if tries else ():
+            with pytest.raises(GeneralProtection):
+                cpu.wrmsr(msr, 1 << 63 | 1 << 28 | 8)
+        cpu.ret(0x40_0300, 0x40_0105)
+        cpu.indirect_jump(0x40_0105, 0x40_0110)
+        cpu.wrmsr(Msr.CTL, 0, ip=0x40_0110)
+        streams.append(bytes(out))
+    assert streams[0] == streams[1]
