@@ -7,10 +7,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from live import record
+from live import attach, record
 from programs.plugin import program
 
-__all__ = ["program", "record"]
+__all__ = ["attach", "program", "record"]
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("rtit", deadline=None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,3 +83,80 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
         return made[key]
 
     return recorded
+
+
+@contextlib.contextmanager
+def running(program: Path) -> Iterator[subprocess.Popen[str]]:
+    """A program of tests/programs that has said that it runs; it ends when it gets a line."""
+    with subprocess.Popen(
+        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something that must come; a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: this did not come"
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def recording_of(pid: int, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """`rtit record --pid` under way: all threads are traced."""
+    command = [*RTIT, "record", "-q", "--truth", "truth", "--events", "events", *options]
+    with subprocess.Popen(
+        [*command, "--pid", str(pid)], cwd=folder, stderr=subprocess.PIPE, text=True
+    ) as recorder:
+
+        def traced() -> bool:
+            statuses = list(Path(f"/proc/{pid}/task").glob("*/status"))
+            return recorder.poll() is not None or not any(
+                "TracerPid:\t0\n" in each.read_text() for each in statuses
+            )
+
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                until(traced, "tracing")
+            yield recorder
+        finally:
+            recorder.kill()
+
+
+Attacher = Callable[[Path], Live]
+
+
+@pytest.fixture(scope="session")
+def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
+    """Records a program that runs already for a while, lets go of it and lets it end.
+
+    What is said of how the program behaved is of its whole life. Once for each program.
+    """
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    made: dict[Path, Live] = {}
+
+    def attached(program: Path) -> Live:
+        if program not in made:
+            folder = tmp_path_factory.mktemp("attached")
+            with running(program) as process:
+                with recording_of(process.pid, folder) as recorder:
+                    data = folder / "perf.data"
+                    # Most of it is written 16384 instructions at a time; a program that waits
+                    # executes hardly any.
+                    if program.name.startswith("workers"):
+                        until(lambda: data.stat().st_size > 12000, "a trace")
+                    recorder.send_signal(signal.SIGINT)
+                    _, said = recorder.communicate(timeout=60)
+                    assert recorder.returncode == 0, said
+                stdout, _ = process.communicate("\n", timeout=60)
+            made[program] = Live(folder, (str(program),), process.returncode, stdout, said)
+        return made[program]
+
+    return attached

@@ -91,6 +91,9 @@ PROGRAMS = {
     "threads": Program("threads.c", "total 250 sum 10\n", flags=C_LIBRARY, instructions=50_000),
     "trap_flag": Program("trap_flag.c", "pushed 0\nsaved 0\nafter 0\n"),
     "vfork_exec": Program("vfork_exec.c", "child\nstatus 5\n"),
+    # These two go on until they get a line of input.
+    "waiting": Program("waiting.c", "running\n", flags=C_LIBRARY, ends=False),
+    "workers": Program("workers.c", "running\n", flags=C_LIBRARY, ends=False),
     "vsyscall": Program("vsyscall.c", "time\ncpu\n", may_exit=(77,)),
 }
 

@@ -124,6 +124,7 @@ impl Task {
         };
         Task {
             traced: self.traced,
+            trap_blocked: self.trap_blocked,
             own_affinity: self.own_affinity,
             ..Task::new(tid, pid, space)
         }

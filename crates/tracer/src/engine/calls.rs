@@ -48,8 +48,9 @@ impl Engine<'_> {
         }
         task.outside = Some(Resume::SystemCall);
         let call = call_at(next, &registers);
-        if !compat && call.number == libc::SYS_rseq as u64 {
-            // A restartable sequence is restarted by every stop, so that it would never come to its end.
+        if !compat && call.number == libc::SYS_rseq as u64 && self.bell.is_none() {
+            // A restartable sequence is restarted by every stop, so that it would never come to its end. A program that
+            // was attached to has been promised the call: glibc aborts it if a new thread does not get it.
             registers.orig_rax = u64::MAX;
             sys::set_registers(task.tid, &registers)?;
         }

@@ -5,6 +5,7 @@ use std::io;
 use rtit_x86::Class;
 
 use crate::event::{Kind, Record, Resume};
+use crate::memory;
 use crate::sys::{self, trap, Registers};
 use crate::task::{Injected, Position, Task};
 
@@ -37,7 +38,7 @@ impl Engine<'_> {
                 if let Some(injected) = injected {
                     self.leave(task, injected.signal);
                 }
-                sys::unblock_trap(task.tid)?;
+                hide_blocked_trap(task, &registers)?;
                 task.outside = Some(Resume::Handler);
                 self.arrive(task, &registers);
                 self.go(task, 0)
@@ -182,6 +183,18 @@ impl Engine<'_> {
         });
         self.go(task, signal)
     }
+}
+
+/// A handler begins: the mask that its frame keeps for the return is the program's, not the one that steps need.
+fn hide_blocked_trap(task: &mut Task, registers: &Registers) -> io::Result<()> {
+    /// The return address, uc_flags, uc_link, uc_stack and uc_mcontext are before uc_sigmask.
+    const MASK: u64 = 8 + 8 + 8 + 24 + 256;
+    let at = registers.rsp.wrapping_add(MASK);
+    if let (true, Some(mask)) = (task.trap_blocked, memory::read_u64(task.tid, at)) {
+        memory::write(task.tid, at, &(mask | sys::TRAP).to_le_bytes())?;
+    }
+    task.trap_blocked |= sys::unblock_trap(task.tid)?;
+    Ok(())
 }
 
 /// Whether an ordinary instruction retired. The kernel reports the trap of a step before any other SIGTRAP, so that no

@@ -1,0 +1,286 @@
+"""`rtit record --pid`: programs that run already are recorded, and live on unharmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from live import RTIT, Attacher, recording_of, running, until
+from rtit.capture.events import Event, Kind
+from rtit.capture.ptrace import PtraceTracer
+from rtit.capture.session import start_attached
+from rtit.cli.main import main
+from rtit.errors import RecordError, UsageError
+from rtit.image.file_symbols import FileSymbols
+from rtit.trace import Trace
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="recording needs Linux")
+
+ProgramBuilder = Callable[[str], Path]
+
+ENDS = {
+    "workers": (3, "input 1 wrong 0\nall worked\n"),
+    "waiting": (
+        0,
+        "read: 1, error 0\npoll: 1, error 0\nselect: 1, error 0\nepoll: 1, error 0\n"
+        "epoll with a limit: 1, error 0\nfutex: 0, error 0\nsigwait: 10, error 0\n"
+        "nanosleep: 0, error 0\nreceive: 1, error 0\ninput: 1\n",
+    ),
+}
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    stdout, _ = process.communicate("\n", timeout=60)
+    return process.returncode, stdout
+
+
+def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> Counter[str]:
+    """The number of instructions by thread, and of all, after `rtit verify` found no difference."""
+    code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    counts: Counter[str] = Counter()
+    for line in printed.splitlines():
+        who, _, rest = line.rpartition("identical: ")
+        counts[who.strip(": ")] = int(rest.split()[0].replace(",", ""))
+    return counts
+
+
+@pytest.mark.parametrize("name", ["workers", "waiting"])
+def test_let_go_on_ctrl_c(
+    name: str, program: ProgramBuilder, attach: Attacher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = attach(program(name))
+    assert (live.status, live.stdout) == ENDS[name]
+    assert "warning" not in live.stderr
+    counts = verified(live.folder, capsys)
+    # Every thread that waits is seen to make its call again, or not at all if it was let go first.
+    assert counts[""] >= (3000 if name == "workers" else 5)
+
+
+def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> None:
+    live = attach(program("workers"))
+    first: dict[int, list[Event]] = {}
+    last: dict[int, Event] = {}
+    mapped: Counter[int] = Counter()
+    for event in live.log.events():
+        if event.kind in (Kind.MMAP, Kind.CODE):
+            mapped[event.tid] += event.clock == 0
+            continue
+        first.setdefault(event.tid, []).append(event)
+        last[event.tid] = event
+    pid = next(iter(first))
+    old = [tid for tid, events in first.items() if events[0].clock == 0]
+    # The first thread and four workers; one more may have been between its start and its end.
+    assert len(old) in (5, 6)
+    for tid in old:
+        thread, name = first[tid][:2]
+        assert (thread.kind, thread.ip) == (Kind.THREAD, pid)
+        assert (thread.target, thread.extra) == ((0, 0) if tid == pid else (pid, pid))
+        assert (name.kind, name.blob) == (Kind.COMM, program("workers").name[:15].encode())
+    # The program and the vDSO, whose bytes no file has.
+    assert mapped == Counter({pid: 3})
+    assert {last[tid].kind for tid in old if tid != pid} == {Kind.EXIT}
+    assert last[pid].kind == Kind.END
+    # Threads and processes that were started meanwhile are followed.
+    assert {event.ip == pid for tid in first.keys() - set(old) for event in first[tid][:1]} == {
+        True,
+        False,
+    }
+
+
+def test_the_program_ends(
+    program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(program("workers")) as process, recording_of(process.pid, tmp_path) as recorder:
+        assert finish(process) == ENDS["workers"]
+        _, said = recorder.communicate(timeout=60)
+        assert recorder.returncode == 0, said
+    assert verified(tmp_path, capsys)[""] > 100
+
+
+def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None:
+    with running(program("workers")) as process:
+        with recording_of(process.pid, tmp_path) as recorder:
+            recorder.kill()
+        assert finish(process) == ENDS["workers"]
+
+
+def states(pid: int) -> set[str]:
+    found = set()
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+        found.add(fields["State"][0] + fields["TracerPid"])
+    return found
+
+
+def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path) -> None:
+    with running(program("waiting")) as process:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: states(process.pid) == {"T0"}, "a stop")
+        with recording_of(process.pid, tmp_path) as recorder:
+            recorder.terminate()
+            assert recorder.wait(timeout=60) == 0
+        assert states(process.pid) == {"T0"}
+        process.send_signal(signal.SIGCONT)
+        assert finish(process) == ENDS["waiting"]
+
+
+def test_stopped_while_it_is_recorded(
+    program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(program("workers")) as process:
+        with recording_of(process.pid, tmp_path) as recorder:
+            process.send_signal(signal.SIGSTOP)
+            recorder.terminate()
+            assert recorder.wait(timeout=60) == 0
+        until(lambda: states(process.pid) == {"T0"}, "a stop")
+        process.send_signal(signal.SIGCONT)
+        assert finish(process) == ENDS["workers"]
+    verified(tmp_path, capsys)
+
+
+def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
+    exe = program("workers")
+    with running(exe) as process:
+        options = ["--filter", "filter odd", "--filter", "filter even"]
+        with recording_of(process.pid, tmp_path, *options) as recorder:
+            until(lambda: (tmp_path / "perf.data").stat().st_size > 6000, "a trace")
+            recorder.terminate()
+            assert recorder.wait(timeout=60) == 0
+        assert finish(process) == ENDS["workers"]
+    with Trace(tmp_path / "perf.data") as trace:
+        ips = {int(ip) for s in trace.streams for ips, _ in s.instructions() for ip in ips}
+        (text,) = (each for each in trace.images.mappings(process.pid) if each.path == str(exe))
+    symbols = FileSymbols(exe)
+    names = {getattr(symbols.at(ip - text.start + text.offset), "name", None) for ip in ips}
+    assert names == {"odd", "even"}
+
+
+def test_two_programs(
+    program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(program("waiting")) as one, running(program("endless")) as other:
+        session = start_attached(
+            [one.pid, other.pid], output=tmp_path / "perf.data", truth=tmp_path / "truth"
+        )
+        with session:
+            until(lambda: session.step(0.1) and session.totals.clock > 1000, "instructions")
+            session.kill()
+            while session.step(0.1):
+                pass
+            recording = session.finish()
+        assert (recording.exit_code, recording.threads) == (0, 11)
+        assert finish(one) == ENDS["waiting"]
+        assert other.poll() is None
+    assert verified(tmp_path, capsys)[f"thread {other.pid}"] > 900
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--pid", "abc"], "'abc'"),
+        (["--pid", "12,"], "''"),
+        (["--pid", "0"], "'0'"),
+        (["--pid", "5", "--", "ls"], "no program"),
+        (["--pid", "5", "--no-aslr"], "--no-aslr"),
+        (["--pid", "5", "--backend", "qemu"], "QEMU"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str) -> None:
+    ended = subprocess.run(
+        [*RTIT, "record", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def refused(pid: int) -> str:
+    with pytest.raises(RecordError) as caught:
+        PtraceTracer.attach([pid])
+    assert caught.value.exit_code == 125
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_cannot_be_attached_to(program: ProgramBuilder) -> None:
+    assert "no process" in refused((1 << 31) - 1)
+    assert "itself" in refused(os.getpid())
+    assert "ancestor" in refused(os.getppid())
+    with pytest.raises(UsageError):
+        PtraceTracer.attach([-1])
+    with pytest.raises(UsageError):
+        PtraceTracer.attach([])
+    with running(program("waiting")) as process:
+        tids = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+        assert f"process {process.pid}" in refused(max(tids))
+        with PtraceTracer.attach([process.pid]):
+            assert "is traced by process" in refused(process.pid)
+        until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
+        process.kill()
+        until(lambda: {each[0] for each in states(process.pid)} == {"Z"}, "the end")
+        assert "zombie" in refused(process.pid)
+
+
+def test_a_kernel_thread() -> None:
+    if "kthreadd" not in Path("/proc/2/comm").read_text():
+        pytest.skip("no kernel threads can be seen here")
+    assert "kernel thread" in refused(2)
+
+
+def test_another_user(program: ProgramBuilder) -> None:
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("needs root, and setpriv")
+    # Where another user may not read our files, there is nothing to see.
+    other = [setpriv, "--reuid=65534", "--clear-groups", *RTIT]
+    if subprocess.run([*other, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("another user cannot run rtit here")
+    with running(program("waiting")) as process, tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        ended = subprocess.run(
+            [*other, "record", "--pid", str(process.pid)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 125
+    assert "belongs to user 0" in ended.stderr
+
+
+@pytest.fixture
+def of_32_bits(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A 32-bit program that waits for ever: a file header, a program header, and `pause`."""
+    code = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"  # mov eax, 29; int 0x80; jmp to the start
+    base, start = 0x0804_8000, 52 + 32
+    header = b"\x7fELF\x01\x01\x01" + bytes(9)
+    header += struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, base + start, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+    size = start + len(code)
+    header += struct.pack("<8I", 1, 0, base, base, size, size, 5, 0x1000)
+    path = tmp_path / "program"
+    path.write_bytes(header + code)
+    path.chmod(0o755)
+    try:
+        process = subprocess.Popen([path])
+    except OSError as error:
+        pytest.skip(f"no 32-bit programs here: {error}")
+    with process:
+        yield process
+        process.kill()
+
+
+def test_a_32_bit_program(of_32_bits: subprocess.Popen[bytes]) -> None:
+    assert "32-bit" in refused(of_32_bits.pid)
