@@ -1,0 +1,183 @@
+"""Address filters under QEMU: what was selected is what section 33.2.5.3 says, and what the
+reference unit makes of the same program under single steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import Live, Recorder
+from programs.build import PROGRAMS
+from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.session import Recording, replay
+from rtit.cli.main import main
+from rtit.image.file_symbols import FileSymbols
+from rtit.packets import Packet
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+FILTERED = [
+    ("pointers", ["filter main", "tracestop choose"]),
+    ("recursion", ["filter even"]),
+    ("recursion", ["tracestop even"]),
+    ("recursion", ["filter main", "filter odd"]),
+    ("signal_nested", ["filter main"]),
+    ("segv_caught", ["filter main"]),
+    ("fork", ["filter main"]),
+    ("exec_chain", ["filter main"]),
+    ("rep", ["filter main"]),
+]
+UNTIMED = "intel_pt/tsc=0,mtc=0/u"
+
+
+@pytest.fixture(scope="module")
+def qemu() -> Found:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def recorded(
+    found: Found, argv: list[str], folder: Path, filters: list[str], **more: object
+) -> Recording:
+    with start_qemu(
+        argv,
+        output=folder / "data",
+        truth=folder / "truth",
+        filters=filters,
+        found=found,
+        **more,  # type: ignore[arg-type]
+    ) as session:
+        while session.step(0.2):
+            pass
+        return session.finish()
+
+
+def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
+    """Run `rtit verify`; the number of instructions that it compared."""
+    code = main(["verify", str(folder / "data"), "--truth", str(folder / "truth")])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    return int(printed.splitlines()[-1].split()[1].replace(",", ""))
+
+
+def paths(data: Path) -> list[list[int]]:
+    """The decoded addresses of each thread."""
+    with Trace(data) as trace:
+        return sorted(
+            [int(ip) for ips, _ in stream.instructions() for ip in ips] for stream in trace.streams
+        )
+
+
+def branch_packets(data: Path) -> list[tuple[str, bytes]]:
+    """All that is neither time nor in a PSB+."""
+    inside, found = False, []
+    with Trace(data) as trace:
+        for stream in trace.streams:
+            for packet in stream.packets():
+                assert isinstance(packet, Packet)
+                name = packet.name
+                if not inside and name not in ("PSB", "PAD"):
+                    found.append((packet.name, packet.raw))
+                inside = name == "PSB" or (inside and name != "PSBEND")
+    return found
+
+
+@pytest.mark.parametrize(("name", "filters"), FILTERED)
+@pytest.mark.parametrize("by_instruction", [False, True])
+def test_selected_as_under_single_steps(
+    name: str,
+    filters: list[str],
+    by_instruction: bool,
+    qemu: Found,
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = [str(program(name)), *PROGRAMS[name].arguments]
+    recording = recorded(qemu, argv, tmp_path, filters, truth_by_instruction=by_instruction)
+    assert recording.warnings == ()
+    part = verified(tmp_path, capsys)
+    assert 0 < part < recording.instructions
+    stepped = tmp_path / "stepped"
+    replay(record(argv).log, stepped, filters=[f"{each} @ {argv[0]}" for each in filters])
+    assert paths(tmp_path / "data") == paths(stepped)
+
+
+@pytest.fixture(scope="module")
+def steps(record: Recorder, program: ProgramBuilder) -> Live:
+    return record([str(program("recursion"))])
+
+
+@pytest.mark.parametrize("cut", range(0, 40, 3))
+@pytest.mark.parametrize("action", ["filter", "tracestop"])
+def test_an_edge_anywhere_in_a_block(
+    action: str,
+    cut: int,
+    qemu: Found,
+    steps: Live,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Wherever the range begins and ends: in the middle of blocks, of instructions, at targets.
+    exe = steps.argv[0]
+    [even] = FileSymbols(exe).named("even")
+    where = f"{action} {even.offset + cut:#x}/{3 + cut:#x} @ {exe}"
+    recorded(qemu, [exe], tmp_path, [where], event=UNTIMED)
+    stepped = tmp_path / "stepped"
+    replay(steps.log, stepped, filters=[where], event=UNTIMED)
+    assert branch_packets(tmp_path / "data") == branch_packets(stepped)
+    assert paths(tmp_path / "data") == paths(stepped)
+    main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")])
+    # A range where no branch lands selects nothing.
+    printed = capsys.readouterr().out.replace("DIFFERENT: no instruction was compared", "")
+    assert "DIFFERENT" not in printed
+
+
+@pytest.mark.parametrize("name", ["threads", "exec_from_thread"])
+def test_threads(
+    name: str,
+    qemu: Found,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wanted = {"threads": "filter work", "exec_from_thread": "filter main"}[name]
+    recording = recorded(qemu, [str(program(name))], tmp_path, [wanted])
+    assert 0 < verified(tmp_path, capsys) < recording.instructions
+
+
+def test_a_library_that_is_mapped_later(
+    qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["/bin/sh", "-c", "ls / | cat > /dev/null; exec /bin/true"]
+    recording = recorded(qemu, argv, tmp_path, ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"])
+    assert (recording.exit_code, recording.warnings) == (0, ())
+    assert 1000 < verified(tmp_path, capsys) < recording.instructions
+
+
+def test_a_program_in_the_place_of_another(
+    qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # QEMU loads both at the same addresses: the filter means the first.
+    argv = ["/bin/sh", "-c", "exec /bin/ls /"]
+    recorded(qemu, argv, tmp_path, ["filter * @ /bin/sh"])
+    part = verified(tmp_path, capsys)
+    assert part > 100
+    with Trace(tmp_path / "data") as trace:
+        [stream] = trace.streams
+        assert stream.counts()["instructions"] == part
+
+
+def test_nothing_selected(qemu: Found, program: ProgramBuilder, tmp_path: Path) -> None:
+    argv = [str(program("pointers"))]
+    recording = recorded(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
+    assert recording.instructions > 1000
+    assert paths(tmp_path / "data") == [[]]
+    assert branch_packets(tmp_path / "data") == []
