@@ -351,13 +351,9 @@ def connected(pieces: list[Piece]) -> list[list[Piece]]:
     groups: list[list[Piece]] = []
     end = 0
     for piece in pieces:
-        if groups and piece.aux_offset <= end:
-            groups[-1].append(piece)
-        else:
-            groups.append([piece])
-        end = (
-            max(end, piece.aux_offset + piece.size)
-            if len(groups[-1]) > 1
-            else (piece.aux_offset + piece.size)
-        )
+        if not groups or piece.aux_offset > end:
+            groups.append([])
+            end = 0
+        groups[-1].append(piece)
+        end = max(end, piece.aux_offset + piece.size)
     return groups

@@ -54,6 +54,9 @@ C_LIBRARY = ("-static", "-pthread")
 PROGRAMS = {
     "altstack_longjmp": Program("altstack_longjmp.c", "landed 15\non_stack 5\n"),
     "crash": Program("crash.c", "crashing\n", -SIGSEGV),
+    "crash_late": Program(
+        "crash_late.c", "running\nvalue 65533\n", -SIGSEGV, instructions=20_000
+    ),
     "crash_ud2": Program("crash_ud2.c", "crashing\n", -SIGILL),
     "endless": Program("endless.c", "running\n", ends=False),
     "exceptions": Program(

@@ -1,0 +1,207 @@
+"""Snapshots: the last packets of each thread are the end of what it executed, instruction for
+instruction, however the program ends; those that are asked for before are a part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from differential.oracles import perf
+from live import RTIT
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.packets import BadBytes
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+SMALL = "intel_pt/psb_period=0,noretcomp/u"
+"""A PSB every 2 KB, so that a small ring has one."""
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    return str(request.param)
+
+
+def command(backend: str, *options: str, program: object) -> list[str]:
+    return [*RTIT, "record", "--backend", backend, "-q", "-e", SMALL, "--truth", "truth",
+            *options, "--", *str(program).split()]  # fmt: skip
+
+
+def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    code = main(["verify", str(folder / "perf.data"), "--truth", str(folder / "truth")])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert int(printed.splitlines()[-1].split()[1].replace(",", "")) > 100
+    return [line for line in printed.splitlines() if line.startswith("thread")]
+
+
+def ours(data: Path) -> dict[int, list[int]]:
+    """Addresses by thread, with those of all its snapshots."""
+    ips: dict[int, list[int]] = {}
+    with Trace(data) as trace:
+        for stream in trace.streams:
+            into = ips.setdefault(stream.tid, [])
+            into += [int(ip) for some, _ in stream.instructions() for ip in some]
+    return ips
+
+
+def perf_agrees(data: Path) -> None:
+    try:
+        theirs, errors = perf.instructions(data)
+    except perf.PerfMissingError:
+        return  # the differential tests say so
+    assert errors == []
+    assert theirs == ours(data)
+
+
+def test_what_led_to_a_crash(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--snapshot=4K"]
+    ended = subprocess.run(
+        command(backend, *options, program=program("crash_late")),
+        cwd=tmp_path, check=False, timeout=120, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 128 + signal.SIGSEGV, ended.stderr
+    [line] = verified(tmp_path, capsys)
+    assert line.endswith("end of what was executed")
+    data = tmp_path / "perf.data"
+    [ips] = ours(data).values()
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        # Some of it went; the ring is used as far as whole PSB periods fill it.
+        assert stream.pieces[0].aux_offset > 4096
+        assert 2048 - 256 <= stream.size <= 4096
+        assert {span.kind for span in stream.ledger()} == {"exact"}
+        when = stream.pieces[-1].reference
+        name, _ = trace.symbols.lookup_many(
+            stream.tid, np.array([when], np.uint64), np.array([ips[-1]], np.uint64)
+        )
+        assert trace.symbols.table[int(name[0])][0] == "main"
+    perf_agrees(data)
+
+
+@pytest.fixture
+def endless(
+    backend: str, program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen]:
+    """A recorder of a program that does not end, with a ring that has been filled."""
+    options = ["--snapshot=4K"]
+    words = command(backend, *options, program=f"{program('crash_late')} on")
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as recorder:
+        assert recorder.stdout is not None
+        assert recorder.stdout.read(8) == b"running\n"
+        yield recorder
+        recorder.kill()
+
+
+def program_of(recorder: subprocess.Popen[bytes]) -> int:
+    tasks = Path(f"/proc/{recorder.pid}/task").iterdir()
+    [child] = [int(one) for task in tasks for one in (task / "children").read_text().split()]
+    return child
+
+
+def ask(recorder: subprocess.Popen[bytes], data: Path) -> None:
+    """A snapshot, written when this returns."""
+    before = data.stat().st_size
+    deadline = time.monotonic() + 60
+    while data.stat().st_size < before + 2048 - 256:
+        recorder.send_signal(signal.SIGUSR2)
+        assert time.monotonic() < deadline, "nothing is written"
+        time.sleep(0.3)
+
+
+def test_on_request_and_killed(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "perf.data"
+    ask(endless, data)
+    ask(endless, data)
+    os.kill(program_of(endless), signal.SIGKILL)
+    assert endless.wait(timeout=60) == 128 + signal.SIGKILL
+    lines = verified(tmp_path, capsys)
+    # Nothing of the stream but its snapshots is there.
+    with Trace(data) as trace:
+        pieces = [piece for stream in trace.streams for piece in stream.pieces]
+        assert len(pieces) >= 3
+        assert all(piece.size <= 4096 for piece in pieces)
+    assert len(lines) == len(trace.streams)
+    perf_agrees(data)
+
+
+def test_terminated_recorder(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(endless, tmp_path / "perf.data")
+    endless.send_signal(signal.SIGTERM)
+    assert endless.wait(timeout=60) == 128 + signal.SIGTERM
+    lines = verified(tmp_path, capsys)
+    assert lines[-1].endswith("end of what was executed")
+
+
+def test_another_path_is_refused(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One branch the other way near the end of the path, and it is not accepted."""
+    words = command(backend, "--snapshot=4K", program=program("crash_late"))
+    subprocess.run(words, cwd=tmp_path, check=False, timeout=120, capture_output=True)
+    assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
+    data = tmp_path / "perf.data"
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        packets = [each for each in stream.packets() if not isinstance(each, BadBytes)]
+        tnt = [each.offset for each in packets if each.name == "TNT" and each.size == 1]
+        place = stream.pieces[0].file_offset + tnt[-1]
+    raw = bytearray(data.read_bytes())
+    raw[place] ^= 2
+    data.write_bytes(raw)
+    capsys.readouterr()
+    main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")])
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_many_short_threads_take_bounded_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rings of processes that have ended give way; the recording says how many are gone."""
+    if isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    script = "for i in 1 2 3 4 5 6; do /bin/true; done"
+    words = command("qemu", "--snapshot=4K", program="/bin/sh -c")
+    subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    lines = verified(tmp_path, capsys)
+    with Trace(tmp_path / "perf.data") as trace:
+        dropped = int(trace.data.facts["dropped"].split()[0])
+    assert dropped > 0
+    assert len(lines) + dropped == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--snapshot=2K", "-e", "intel_pt//u"], "may hold no PSB"),
+        (["--snapshot=4X"], "--snapshot is a number and B, K, M or G"),
+        (["--max-size=0"], "--max-size is more than nothing"),
+        (["--max-size=1K"], "less than a recording without trace takes"),
+        (["--snapshot", "--max-size=1M"], "exclude each other"),
+        (["--cpi=0"], "--cpi is a whole number"),
+        (["--core-clock=fast"], "a frequency is a number"),
+        (["--core-clock=1.25GHz"], "a multiple of 100 MHz"),
+    ],
+)
+def test_wrong_sizes(options: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", *options, "--", "/bin/true"]) == 2
+    error = capfd.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

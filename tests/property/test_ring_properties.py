@@ -1,0 +1,126 @@
+"""The ring of a snapshot: always the last bytes, from a PSB on, and bounded."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtit._core import BulkUnit
+from rtit.capture.events import RECORD, Kind
+from rtit.capture.ring import PSB, Ring, Snapshot
+from rtit.packets import BadBytes, scan
+from rtit.perfdata import Piece, Writer
+from rtit.trace import connected
+
+SIZES = st.sampled_from((4096, 5000, 8192, 40_000))
+
+
+class File:
+    """In the place of perf.data: the pieces alone."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    def auxtrace(self, tid: int, pid: int, data: bytes, offset: int, tsc: int) -> None:
+        view = memoryview(data + bytes(-len(data) % 8))
+        self.pieces.append(Piece(0, offset, tsc, 0, tid, -1, view))
+
+
+def trace(seed: int, count: int) -> bytes:
+    """A unit's bytes, with a PSB every 2 KB; `seed` chooses where targets are."""
+    unit = BulkUnit(ctl=0x2 | 0x8 | 0x400 | 0x2000)
+    unit.feed(RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x8282_0282_0000, 0, 0))
+    for number in range(count):
+        # Some targets end as a PSB begins.
+        target = 0x8282_0282_0000 | ((number * seed) % 7 and 0x8202) | (number % 3 == 0)
+        unit.feed(RECORD.pack(Kind.INDIRECT_JUMP, 0, 2, 1, 0, target, 3 * number, 0))
+    return unit.take()
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    """Whole packets, at least so many bytes a chunk."""
+    chunks = [b""]
+    for packet in scan(data):
+        assert not isinstance(packet, BadBytes)
+        if len(chunks[-1]) >= sizes[len(chunks) % len(sizes)]:
+            chunks.append(b"")
+        chunks[-1] += data[packet.offset : packet.offset + packet.size]
+    return chunks
+
+
+CHUNKS = st.lists(st.integers(300, 20_000), min_size=1, max_size=5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 1000), st.integers(1, 6_000), CHUNKS, SIZES)
+def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], size: int) -> None:
+    data = trace(seed, count)
+    ring = Ring(1, size)
+    done = 0
+    for chunk in cut(data, sizes):
+        ring.put(chunk)
+        done += len(chunk)
+        assert ring.held < size + max(4096 + len(chunk), *map(len, ring.chunks))
+        offset, held = ring.contents()
+        assert data[offset:done] == held
+        assert len(held) <= size
+        if offset:
+            # Complete from a PSB on, and as much as there is: one comes every 2 KB.
+            assert held.startswith(PSB)
+            assert len(held) > size - 2048 - 256
+        else:
+            assert len(held) == done
+    assert not any(isinstance(each, BadBytes) for each in scan(held))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 1000), st.integers(100, 6_000), CHUNKS, SIZES, st.data())
+def test_snapshots_join_to_what_there_was(
+    seed: int, count: int, sizes: list[int], size: int, draw: st.DataObject
+) -> None:
+    """Whenever they are taken: what they share is there once, what they leave out parts them."""
+    data = trace(seed, count)
+    file = File()
+    snapshot = Snapshot(cast(Writer, file), size)
+    done, dumped = 0, [0]
+    for chunk in cut(data, sizes):
+        snapshot.put(1, 1, chunk, 1)
+        done += len(chunk)
+        if draw.draw(st.booleans()):
+            snapshot.dump(done)
+            dumped.append(done)
+    snapshot.end(1)
+    snapshot.dump(done)
+    assert file.pieces[-1].reference == done
+    groups = connected(file.pieces)
+    assert sum(len(group) for group in groups) == len(file.pieces)
+    for before, after in zip(groups, groups[1:], strict=False):
+        assert before[-1].aux_offset + before[-1].size < after[0].aux_offset
+    for group in groups:
+        for before, after in zip(group, group[1:], strict=False):
+            assert before.aux_offset <= after.aux_offset <= before.aux_offset + before.size
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300))
+def test_rings_of_threads_that_ended_are_bounded(steps: list[tuple[int, bool]]) -> None:
+    file = File()
+    snapshot: Any = Snapshot(cast(Writer, file), 4096)
+    most, live, written = 0, set(), set()
+    for tid, ends in steps:
+        if ends:
+            snapshot.end(tid)
+            live.discard(tid)
+        else:
+            snapshot.put(tid, tid, PSB * 20, 1)
+            live.add(tid)
+            written.add(tid)
+            most = max(most, len(live))
+        assert sum(ring.held for _, ring in snapshot._ended) <= 4096 * most
+    snapshot.dump(1)
+    there = {piece.tid for piece in file.pieces}
+    assert live <= there <= written
+    gone = int(snapshot.facts().get("dropped", "0").split()[0])
+    assert bool(gone) or there == written
