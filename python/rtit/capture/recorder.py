@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtit.capture.build_ids import BuildIds
+from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import RECORD, Kind, count_branches, parse_mmap
 from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
@@ -81,6 +82,9 @@ class Recorder:
         self._processes: dict[int, _Process] = {}
         self._next_chunk = _CHUNK_CLOCK
         self._untimed = not options.tsc
+        # Code that appears does so at a TSC that no instruction before it has.
+        self._tick = instructions_a_tick(time)
+        self._ahead = self._last_change = 0
         self._written: set[tuple[int, int]] = set()
         self._build_ids = BuildIds()
 
@@ -92,7 +96,7 @@ class Recorder:
         for kind, flags, length, tid, ip, target, clock, extra in RECORD.iter_unpack(records):
             if kind <= Kind.FAR:
                 cpu = threads[tid].cpu
-                cpu.at(clock)
+                cpu.at(clock + self._ahead)
                 if kind == Kind.CONDITIONAL:
                     cpu.conditional(ip, ip + length, target, bool(flags & 1))
                 elif kind == Kind.CALL:
@@ -108,20 +112,29 @@ class Recorder:
                 else:
                     cpu.far(ip, target)
             elif kind <= Kind.SWITCH:
-                self._transfer(threads[tid], kind, flags, ip, target, clock)
+                self._transfer(threads[tid], kind, flags, ip, target, clock + self._ahead)
             else:
                 blob = blobs[extra] if kind in _WITH_BLOB else b""
-                self._sideband(kind, flags, tid, ip, target, clock, extra, blob)
+                if kind in _OF_CODE and clock > self._last_change:
+                    self._last_change = clock
+                    self._ahead += self._tick - 1
+                self._sideband(kind, flags, tid, ip, target, clock + self._ahead, extra, blob)
             if clock >= self._next_chunk:
                 self._next_chunk = clock + _CHUNK_CLOCK
-                self.flush(clock)
+                self.totals.clock = clock
+                self.flush()
         self.totals.clock = max(self.totals.clock, clock)
 
-    def flush(self, clock: int) -> None:
+    def flush(self) -> None:
         """Write what the threads have pending, and bring the file's size up to date."""
+        clock = self._now
         for thread in self._threads.values():
             self._write_chunk(thread, clock)
         self._writer.flush()
+
+    @property
+    def _now(self) -> int:
+        return self.totals.clock + self._ahead
 
     @property
     def full(self) -> bool:
@@ -130,8 +143,8 @@ class Recorder:
 
     def dump(self) -> int:
         """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
-        self.flush(self.totals.clock)
-        size = self._store.dump(self._time.tsc(self.totals.clock))
+        self.flush()
+        size = self._store.dump(self._time.tsc(self._now))
         self._writer.flush()
         return size
 
@@ -140,8 +153,8 @@ class Recorder:
         file. Again is harmless.
         """
         for tid in list(self._threads):
-            self._end_thread(tid, self.totals.clock)
-        self._store.dump(self._time.tsc(self.totals.clock))
+            self._end_thread(tid, self._now)
+        self._store.dump(self._time.tsc(self._now))
         self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
 
     def _transfer(
@@ -303,4 +316,5 @@ class Recorder:
         self.totals.pt_bytes += len(data)
 
 
+_OF_CODE = frozenset((Kind.EXEC, Kind.MMAP, Kind.CODE))
 _WITH_BLOB = frozenset((Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING))

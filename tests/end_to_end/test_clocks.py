@@ -1,0 +1,134 @@
+"""The model of time: N instructions at CPI c and core clock f take N * c / f, in both back ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from rtit._core import TruthFile
+from rtit.capture.backends import record
+from rtit.capture.clocks import describe, instructions_a_tick, time_model
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.packets import BadBytes
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+CLOCKS = [(1, 1_000_000_000), (3, 1_000_000_000), (2, 3_200_000_000), (1, 800_000_000)]
+TSC_HZ = 1_000_000_000
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    return str(request.param)
+
+
+@pytest.mark.parametrize(("cpi", "core_hz"), CLOCKS)
+def test_instructions_take_their_time(
+    backend: str,
+    cpi: int,
+    core_hz: int,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each run begins when the instructions before it have taken their time, and CYCs add up."""
+    data, truth = tmp_path / "perf.data", tmp_path / "truth"
+    recording = record(
+        [str(program("recursion"))],
+        backend=backend,
+        event="intel_pt/cyc,noretcomp/u",
+        output=data,
+        truth=truth,
+        time=time_model(cpi=cpi, core_hz=core_hz),
+    )
+    assert main(["verify", str(data), "--truth", str(truth)]) == 0
+    capsys.readouterr()
+    [(tid, _, instructions, _, _)] = TruthFile(str(truth)).threads()
+    assert instructions == recording.instructions
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        packets = [each for each in stream.packets() if not isinstance(each, BadBytes)]
+        ratios = {each.fields["ratio"] for each in packets if each.name == "CBR"}
+        assert ratios == {core_hz // 100_000_000}
+        assert trace.data.info is not None
+        assert trace.data.info.max_nonturbo_ratio == TSC_HZ // 100_000_000
+        assert trace.data.time_conversion is not None
+        assert trace.data.time_conversion.to_tsc(123_456_789) == 123_456_789
+        # A run's time is that of the last CYC before it: of the first branch in the last TNT.
+        rows = list(stream.rows())
+        first, passed, late = int(rows[0].time[0]), 0, 0
+        for some in rows:
+            for time, count in zip(some.time, some.instructions, strict=True):
+                took = int(time) - first
+                if backend == "qemu":  # a clock passes on where code appears
+                    late = max(late, took - passed * cpi * TSC_HZ // core_hz)
+                due = passed * cpi * TSC_HZ // core_hz + late
+                assert due - 400 * cpi * TSC_HZ // core_hz <= took <= due + 1
+                passed += int(count)
+        assert passed == instructions
+        if backend == "ptrace":
+            assert stream.counts()["cycles"] == instructions * cpi
+
+
+def test_a_tick_lasts_until_the_tsc_has_gone_on() -> None:
+    for cpi, core_hz in [*CLOCKS, (1, 25_500_000_000), (7, 100_000_000)]:
+        model = time_model(cpi=cpi, core_hz=core_hz)
+        step = instructions_a_tick(model)
+        assert all(model.tsc(clock + step) > model.tsc(clock) for clock in range(1000))
+        if step > 1:
+            assert any(model.tsc(clock + step - 1) == model.tsc(clock) for clock in range(1000))
+
+
+def test_fast_cores_see_new_code_in_time(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Many instructions in one tick of the TSC, and code that changes between two of them."""
+    data, truth = tmp_path / "perf.data", tmp_path / "truth"
+    record(
+        [str(program("self_modify"))],
+        backend=backend,
+        event="intel_pt/cyc/u",
+        output=data,
+        truth=truth,
+        time=time_model(core_hz=25_500_000_000),
+    )
+    code = main(["verify", str(data), "--truth", str(truth)])
+    assert code == 0, capsys.readouterr().out
+
+
+def test_the_report_tells_the_model(
+    program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "perf.data")
+    options = ["--backend", "ptrace", "-q", "-o", data, "--cpi", "2", "--core-clock", "3.2GHz"]
+    assert main(["record", *options, "--", str(program("fork"))]) == 0
+    assert main(["report", data]) == 0
+    text = "time: modelled: 0.625 ns a retired instruction (CPI 2, core clock 3.2 GHz, TSC 1 GHz)"
+    assert text in capsys.readouterr().out
+
+
+def test_what_is_usual_is_said_shortly() -> None:
+    assert describe(time_model()) == "modelled: 1 ns a retired instruction"
+
+
+def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> None:
+    data = tmp_path / "perf.data"
+    model = time_model(cpi=2, core_hz=3_200_000_000)
+    record([str(program("recursion"))], backend="ptrace", event="intel_pt/cyc/u", output=data,
+           time=model)  # fmt: skip
+    try:
+        lines = perf.script(data, ["--itrace=i0ns", "-F", "time,ip", "--ns"], None).splitlines()
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        ends = [int(some[-1]) for _, some in stream.instructions()]
+    theirs = round(float(lines[-1].split(":")[0]) * 1e9)
+    assert abs(theirs - ends[-1]) <= 100
