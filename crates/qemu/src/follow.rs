@@ -5,13 +5,13 @@
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::config;
-use crate::link::{Kind, Message};
+use crate::link::{Kind, Message, LEAVES};
 use crate::memory;
 use crate::process::Process;
 use crate::space::real_path;
@@ -69,12 +69,7 @@ pub(crate) fn exec(
     let path = own_program(process, path);
     let (program, arguments) = match plan(path.clone(), argv) {
         Plan::Run(program, arguments) => (program, arguments),
-        Plan::Unrecorded(why) => {
-            let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(&path));
-            warn(process, thread, &text);
-            thread.flush(process);
-            return;
-        }
+        Plan::Unrecorded(why) => return leave(process, thread, &path, why),
         Plan::Refused => return,
     };
     let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -88,13 +83,8 @@ pub(crate) fn exec(
     let qemu = match real_path(b"/proc/self/exe") {
         Some(qemu) if may(&qemu, libc::X_OK) && may(&plugin, libc::R_OK) => qemu,
         _ => {
-            let text = format!(
-                "{} runs unrecorded: QEMU or the plugin is out of its reach",
-                String::from_utf8_lossy(&path)
-            );
-            warn(process, thread, &text);
-            thread.flush(process);
-            return;
+            let why = "QEMU or the plugin is out of its reach";
+            return leave(process, thread, &path, why);
         }
     };
     let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
@@ -133,7 +123,7 @@ fn may(path: &[u8], how: libc::c_int) -> bool {
     })
 }
 
-fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> std::io::Error {
+fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> io::Error {
     let strings = |all: Vec<Vec<u8>>| -> Vec<CString> {
         all.into_iter()
             .filter_map(|text| CString::new(text).ok())
@@ -158,14 +148,17 @@ fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> std::io
             pointers(&environment).as_ptr(),
         )
     };
-    std::io::Error::last_os_error()
+    io::Error::last_os_error()
 }
 
-fn warn(process: &Process, thread: &Thread, text: &str) {
-    process.send(
-        Message::new(Kind::Warning, thread.tid, thread.now()),
-        text.as_bytes(),
-    );
+/// QEMU will run the program itself, without us.
+fn leave(process: &Process, thread: &mut Thread, path: &[u8], why: &str) {
+    let mut message = Message::new(Kind::Warning, thread.tid, thread.now());
+    message.flags = LEAVES;
+    message.ip = process.pid().into();
+    let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
+    process.send(message, text.as_bytes());
+    thread.flush(process);
 }
 
 /// The program itself for /proc/self/exe and its like, which name QEMU.
@@ -185,8 +178,12 @@ fn own_program(process: &Process, path: Vec<u8>) -> Vec<u8> {
 /// Follows `#!` lines to a program.
 fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
     for _ in 0..=SCRIPTS {
-        let Some(head) = executable_head(&path) else {
-            return Plan::Refused;
+        let head = match executable_head(&path) {
+            Ok(Some(head)) => head,
+            Err(error) if out_of_files(&error) => {
+                return Plan::Unrecorded("no more files can be opened to look at it")
+            }
+            Ok(None) | Err(_) => return Plan::Refused,
         };
         if head.starts_with(b"\x7fELF") {
             return match (head.get(4), head.get(18..20)) {
@@ -211,20 +208,22 @@ fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
     Plan::Refused
 }
 
-/// The first bytes of a file that the kernel would execute.
-fn executable_head(path: &[u8]) -> Option<Vec<u8>> {
-    let text = CString::new(path).ok()?;
-    // SAFETY: a string that ends with NUL.
-    if unsafe { libc::access(text.as_ptr(), libc::X_OK) } != 0 {
-        return None;
+fn out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// The first bytes of a file that the kernel would execute; None if it would not.
+fn executable_head(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    if !may(path, libc::X_OK) {
+        return Ok(None);
     }
-    let file = File::open(PathBuf::from(OsString::from_vec(path.to_vec()))).ok()?;
-    if file.metadata().ok()?.mode() & libc::S_IFMT != libc::S_IFREG {
-        return None;
+    let file = File::open(PathBuf::from(OsString::from_vec(path.to_vec())))?;
+    if file.metadata()?.mode() & libc::S_IFMT != libc::S_IFREG {
+        return Ok(None);
     }
     let mut head = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut head).ok()?;
-    Some(head)
+    file.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(Some(head))
 }
 
 /// Whether a line that is cut has the interpreter's name whole: a blank follows it.

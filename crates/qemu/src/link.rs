@@ -30,6 +30,8 @@ pub(crate) enum Kind {
 
 /// The message goes on in the next one of this thread.
 pub(crate) const MORE: u8 = 1;
+/// Of a warning: the process, whose pid `ip` is, is about to run a program without us.
+pub(crate) const LEAVES: u8 = 2;
 
 /// What a message can carry; sockets take twice that by default.
 const LARGEST: usize = 96 * 1024;

@@ -20,6 +20,8 @@ _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)
 _MORE = 1
 _OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
+_LEAVES = 2
+"""Of a warning: the process is about to run a program that is not recorded."""
 
 
 class Message(IntEnum):
@@ -55,6 +57,7 @@ class Sink:
         self._store = (extent or Extent()).store(writer)
         self._model = model or TimeModel()
         self._threads: dict[int, _Thread] = {}
+        self._leaving: set[int] = set()
         self._latest = 0
         self._ended = 0
         self._build_ids = BuildIds()
@@ -103,17 +106,21 @@ class Sink:
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
+            if flags & _LEAVES:
+                self._leaving.add(ip)
         elif kind == Kind.EXEC:
             self.pids.add(ip)
 
     def close(self) -> None:
         """End what has not said that it ends, and the files. Again is harmless."""
-        lost = len(self._threads)
+        lost = sum(thread.pid not in self._leaving for thread in self._threads.values())
         for tid in list(self._threads):
             self._end(tid, self._model.tsc(self._latest))
         if lost:
             self.totals.warnings.append(
-                f"{lost} threads were killed: the last instructions of each are missing"
+                "a thread was killed: its last instructions are missing"
+                if lost == 1
+                else f"{lost} threads were killed: the last instructions of each are missing"
             )
         if self._truth is not None:
             if not lost:

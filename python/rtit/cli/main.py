@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rtit.errors import RtitError
 
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     # A reader that goes away (`rtit packets | head`) ends us quietly, as it does any Unix tool.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    _hold_standard_files()
     words = sys.argv[1:] if argv is None else argv
     top = parser(words)
     arguments = top.parse_args(words)
@@ -85,6 +87,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 130
+
+
+def _hold_standard_files() -> None:
+    """Of files that we open none may become standard input, output or error because those are
+    closed. A program that we start finds them closed all the same.
+    """
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - standard error
+        pass
+    os.close(file)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the end
 
 
 if __name__ == "__main__":
