@@ -90,7 +90,7 @@ class Flow:
     ERRORS: ClassVar[dict[int, str]]
     def __init__(
         self,
-        stream: Buffer,
+        stream: Buffer | Iterable[Buffer],
         space: Space,
         *,
         mtc_freq: int = 0,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PROT_EXEC = 4
 _MISC_MMAP_DATA = 1 << 13
 _ROWS = 1 << 16
+_PART = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,10 @@ class Stream:
 
     def read(self) -> bytes:
         """All its bytes, without what two pieces both claim: padding, or what snapshots share."""
-        parts: list[memoryview] = []
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[memoryview]:
+        """As `read`, in parts of a megabyte at most, each good until the next is taken."""
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             # The later piece is right: perf pads a piece's end without counting the padding.
             own = piece.size
@@ -107,8 +111,10 @@ class Stream:
                 following.aux_offset > piece.aux_offset or self.trace.is_snapshot
             ):
                 own = min(own, max(0, following.aux_offset - piece.aux_offset))
-            parts.append(piece.data[:own])
-        return b"".join(parts)
+            for start in range(0, own, _PART):
+                end = min(start + _PART, own)
+                yield piece.data[start:end]
+                self.trace.data.let_go(piece.file_offset + start, piece.file_offset + end)
 
     def packets(self) -> Iterator[Packet | BadBytes]:
         """Its packets, and what lies between."""
@@ -127,7 +133,7 @@ class Stream:
             raise PerfDataError("no Intel PT event describes the trace", source=trace.path)
         config = event.attr.config
         self._flow = _core.Flow(
-            self.read(),
+            self.parts(),
             trace.images.space(self.tid),
             mtc_freq=self._fits("mtc_period", info.mtc_period(config), 4),
             tsc_ctc=(
@@ -192,6 +198,10 @@ class Stream:
     def counts(self) -> dict[str, Any]:
         """What `_core.Flow.counts` tells; decodes the stream if that has not been done."""
         return dict(self._decoded().counts())
+
+    def forget(self) -> None:
+        """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
+        self._flow = None
 
     def _decoded(self) -> _core.Flow:
         if self._flow is None:

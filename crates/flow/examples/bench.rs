@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rtit_flow::{Counting, Decoder, Flow, HashedRuns, Instructions, RunIter, Settings};
+use rtit_flow::{Counting, Decoder, Flow, HashedRuns, Instructions, RunIter, Settings, Window};
 use rtit_image::{Space, View};
 
 fn main() {
@@ -19,8 +19,8 @@ fn main() {
     }
     let settings = Settings::default();
     measure("count", &stream, &view, |stream, view| {
-        let mut decoder = Decoder::new(view, stream, &settings);
-        while decoder.decode(stream, &mut Counting) {}
+        let mut decoder = Decoder::new(view, Window::whole(stream), &settings);
+        while decoder.decode(Window::whole(stream), &mut Counting) {}
         branches(&decoder.counts())
     });
     measure("hashed runs", &stream, &view, |stream, view| {

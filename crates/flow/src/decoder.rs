@@ -27,6 +27,7 @@ use crate::ledger::{Ledger, Span, Trust};
 use crate::sink::{End, Sink};
 use crate::time::{Clock, TimeSettings};
 use crate::walk::{Stamp, Walker};
+use crate::window::Window;
 
 use flow::mode_of;
 use group::Group;
@@ -86,7 +87,8 @@ enum BoundTo {
     Place,
 }
 
-/// Follows one stream through one view of the code. The bytes are not held: every call is given the same stream.
+/// Follows one stream through one view of the code. The bytes are not held: every call is given a window of the
+/// stream.
 pub struct Decoder {
     walker: Walker,
     clock: Clock,
@@ -103,6 +105,8 @@ pub struct Decoder {
     vmcs: Option<u64>,
     position: usize,
     block: Option<u8>,
+    /// The next PSB at or after `position` is to be found.
+    searching: bool,
     finished: bool,
 }
 
@@ -115,9 +119,9 @@ fn only_cycles(head: &[u8]) -> bool {
 }
 
 impl Decoder {
-    /// Begins at the first PSB of `stream`.
-    pub fn new(view: View, stream: &[u8], settings: &Settings) -> Decoder {
-        let position = find_psb(stream, 0).unwrap_or(stream.len());
+    /// Begins at the first PSB of the stream that begins with `stream`.
+    pub fn new(view: View, stream: Window<'_>, settings: &Settings) -> Decoder {
+        let position = find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len());
         let error = FlowError {
             offset: 0,
             cause: Cause::BeforePsb,
@@ -128,10 +132,12 @@ impl Decoder {
             trust: Trust::Exact,
             error: None,
         });
-        let head = stream.get(..position).unwrap_or(&[]);
-        if position == stream.len() && position > 0 || !only_cycles(head) {
+        let head = stream.bytes.get(..position).unwrap_or(&[]);
+        let none = position == stream.bytes.len();
+        if none && position > 0 || !only_cycles(head) {
             ledger.fail(0, error);
         }
+        let position = if none { 0 } else { position };
         Decoder {
             walker: Walker::new(view, settings),
             clock: Clock::new(settings.time),
@@ -146,6 +152,7 @@ impl Decoder {
             vmcs: None,
             position,
             block: None,
+            searching: true,
             finished: false,
         }
     }

@@ -20,6 +20,7 @@ mod stack;
 mod stream;
 mod time;
 mod walk;
+mod window;
 
 pub use counts::Counts;
 pub use decoder::{Decoder, Settings};
@@ -31,3 +32,4 @@ pub use rows::{Columns, PlacedEvent, Rows, Run};
 pub use sink::{Counting, End, HashedRun, HashedRuns, Instructions, Sequence, Sink};
 pub use stream::{Flow, RunIter};
 pub use time::TimeSettings;
+pub use window::{Source, Window};

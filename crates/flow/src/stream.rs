@@ -7,17 +7,18 @@ use crate::decoder::{Decoder, Settings};
 use crate::ledger::Ledger;
 use crate::rows::{Columns, Rows};
 use crate::sink::{HashedRun, HashedRuns, Instructions, Sink};
+use crate::window::Source;
 
-/// One stream of packets (`B`: anything that holds bytes), followed into a sink.
+/// One stream of packets (`B`: anything that holds its bytes or a window of them), followed into a sink.
 pub struct Flow<B, S> {
     stream: B,
     decoder: Decoder,
     sink: S,
 }
 
-impl<B: AsRef<[u8]>, S: Sink> Flow<B, S> {
+impl<B: Source, S: Sink> Flow<B, S> {
     pub fn with_sink(stream: B, view: View, settings: &Settings, sink: S) -> Self {
-        let decoder = Decoder::new(view, stream.as_ref(), settings);
+        let decoder = Decoder::new(view, stream.window(), settings);
         Flow {
             stream,
             decoder,
@@ -34,16 +35,31 @@ impl<B: AsRef<[u8]>, S: Sink> Flow<B, S> {
         self.decoder.counts()
     }
 
-    /// Decodes until the sink is full; false if the stream has ended.
+    /// Decodes until the sink is full or the window ends; false if the stream has ended.
     pub fn advance(&mut self) -> bool {
-        self.decoder.decode(self.stream.as_ref(), &mut self.sink)
+        self.decoder.decode(self.stream.window(), &mut self.sink)
     }
 
     /// As `advance`, but pauses after about `bytes` bytes of the stream.
     pub fn advance_by(&mut self, bytes: usize) -> bool {
         let until = self.decoder.position().saturating_add(bytes);
         self.decoder
-            .decode_until(self.stream.as_ref(), until, &mut self.sink)
+            .decode_until(self.stream.window(), until, &mut self.sink)
+    }
+
+    /// Offset before which the window's bytes are not needed any more.
+    pub fn position(&self) -> usize {
+        self.decoder.position()
+    }
+
+    /// The window can only be left behind: more is needed before decoding goes on.
+    pub fn is_starved(&self) -> bool {
+        let window = self.stream.window();
+        !window.last && !self.is_finished() && self.position() >= window.limit()
+    }
+
+    pub fn stream_mut(&mut self) -> &mut B {
+        &mut self.stream
     }
 
     pub fn is_finished(&self) -> bool {
@@ -55,7 +71,7 @@ impl<B: AsRef<[u8]>, S: Sink> Flow<B, S> {
     }
 }
 
-impl<B: AsRef<[u8]>> Flow<B, Columns> {
+impl<B: Source> Flow<B, Columns> {
     /// Runs and events as columns.
     pub fn new(stream: B, view: View, settings: &Settings) -> Self {
         Flow::with_sink(stream, view, settings, Columns::default())
@@ -70,7 +86,7 @@ impl<B: AsRef<[u8]>> Flow<B, Columns> {
     }
 }
 
-impl<B: AsRef<[u8]>> Flow<B, Instructions> {
+impl<B: Source> Flow<B, Instructions> {
     pub fn instructions(stream: B, view: View, settings: &Settings) -> Self {
         Flow::with_sink(stream, view, settings, Instructions::default())
     }
@@ -85,7 +101,7 @@ impl<B: AsRef<[u8]>> Flow<B, Instructions> {
     }
 }
 
-impl<B: AsRef<[u8]>> Flow<B, HashedRuns> {
+impl<B: Source> Flow<B, HashedRuns> {
     pub fn hashed(stream: B, view: View, settings: &Settings) -> Self {
         Flow::with_sink(stream, view, settings, HashedRuns::default())
     }
@@ -108,7 +124,7 @@ pub struct RunIter<B> {
 /// Runs decoded at a time.
 const RUNS: usize = 4096;
 
-impl<B: AsRef<[u8]>> RunIter<B> {
+impl<B: Source> RunIter<B> {
     pub fn new(stream: B, view: View, settings: &Settings) -> Self {
         let sink = HashedRuns::new(RUNS);
         RunIter {

@@ -12,6 +12,8 @@ use crate::read::{read, short_tnt, ItemSize};
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
     data: &'a [u8],
+    /// Offset of `data` in what is scanned.
+    base: usize,
     /// From `position` to the end; empty after an error.
     rest: &'a [u8],
     position: usize,
@@ -26,15 +28,22 @@ impl<'a> Scanner<'a> {
 
     /// Starts at byte `position`, a packet boundary outside a block.
     pub fn at(data: &'a [u8], position: usize) -> Self {
+        Self::within(data, 0, position)
+    }
+
+    /// As `at`, of something longer of which `data` is what begins at offset `base`. All offsets are of the whole.
+    pub fn within(data: &'a [u8], base: usize, position: usize) -> Self {
+        let rest = position.checked_sub(base).and_then(|at| data.get(at..));
         Self {
             data,
-            rest: data.get(position..).unwrap_or_default(),
+            base,
+            rest: rest.unwrap_or_default(),
             position,
             block: None,
         }
     }
 
-    /// The bytes that are scanned.
+    /// The bytes that are scanned; byte 0 of them is at the offset that `within` was given.
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
@@ -51,7 +60,7 @@ impl<'a> Scanner<'a> {
 
     /// Goes on at byte `position`, a packet boundary outside a block.
     pub fn seek(&mut self, position: usize) {
-        *self = Self::at(self.data, position);
+        *self = Self::within(self.data, self.base, position);
     }
 
     /// Goes on inside or outside a block, as [`block`](Scanner::block) once told: for scanning in pieces. Sizes other
@@ -65,8 +74,8 @@ impl<'a> Scanner<'a> {
     pub fn resync(&mut self) -> Option<usize> {
         let stopped = self.rest.is_empty();
         let from = self.position.saturating_add(usize::from(stopped));
-        let found = find_psb(self.data, from);
-        self.seek(found.unwrap_or(self.data.len()));
+        let found = find_psb(self.data, from.saturating_sub(self.base)).map(|at| at + self.base);
+        self.seek(found.unwrap_or(self.base + self.data.len()));
         found
     }
 

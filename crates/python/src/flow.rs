@@ -2,10 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
     Columns, Counting, Counts, End, ErrorClass, EventKind, HashedRuns, Instructions, Ledger,
@@ -14,6 +12,7 @@ use rtit_flow::{
 use rtit_packet::table::ROWS;
 
 use crate::image::Space;
+use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
@@ -21,32 +20,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Ctrl-C is looked for after this many bytes of a stream.
 const SLICE: usize = 1 << 22;
-
-/// The bytes of a stream: kept alive, not copied, when they are a bytes object.
-enum Stream {
-    Shared(PyBackedBytes),
-    Copied(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Stream {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Stream::Shared(bytes) => bytes,
-            Stream::Copied(bytes) => bytes,
-        }
-    }
-}
-
-impl Stream {
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
-        if let Ok(bytes) = object.extract::<PyBackedBytes>() {
-            return Ok(Stream::Shared(bytes));
-        }
-        let buffer = PyBuffer::<u8>::get(object)
-            .map_err(|_| PyTypeError::new_err("the stream is not bytes-like"))?;
-        Ok(Stream::Copied(buffer.to_vec(object.py())?))
-    }
-}
 
 /// What the stream is decoded into: the first call that takes results decides.
 enum Way {
@@ -59,7 +32,8 @@ enum Way {
 
 /// Follows the PT packets of one logical processor through the code of a space.
 ///
-/// `stream`: bytes-like; read from its first PSB on. `space`: the code, over time. Time settings come from the machine
+/// `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time as decoding comes to them;
+/// read from its first PSB on. `space`: the code, over time. Time settings come from the machine
 /// that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H (EBX, EAX); `max_nonturbo_ratio`
 /// MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time. `start_time`: any TSC value near the
 /// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC. RuntimeError: another thread is
@@ -325,6 +299,10 @@ fn taken() -> PyErr {
 /// Decodes until the sink is full, without the GIL.
 fn advance<S: Sink + Send>(py: Python<'_>, flow: &mut rtit_flow::Flow<Stream, S>) -> PyResult<()> {
     while !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE)) {
+        if flow.is_starved() {
+            let position = flow.position();
+            flow.stream_mut().go_on(py, position)?;
+        }
         py.check_signals()?;
     }
     Ok(())

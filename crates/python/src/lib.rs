@@ -3,6 +3,7 @@
 mod flow;
 mod image;
 mod packet;
+mod stream;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
 mod truth;

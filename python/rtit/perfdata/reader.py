@@ -24,7 +24,7 @@ from .features import Event, Feature, parse_facts, unpack_events, unpack_pmus, u
 from .header import SECTION, Header
 from .records import HEADER, Record
 from .sample import SampleLayouts
-from .scan import Place, Scan
+from .scan import Behind, Place, Scan
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
@@ -50,7 +50,7 @@ class PerfData:
         self._file, self._map = _open(self.path)
         try:
             self.header = Header.decode(self._file, self.path)
-            self._scan = Scan(self._file, self.header, self.path)
+            self._scan = Scan(self._file, self.header, self.path, self.let_go)
             self._places = {**self._scan.features, **self._read_feature_table()}
             attrs = self._read_attrs()
             self._decoder = Decoder(self._file, SampleLayouts(attrs), self.path)
@@ -87,6 +87,13 @@ class PerfData:
         except BufferError:
             pass
 
+    def let_go(self, start: int, end: int) -> None:
+        """Take the file's bytes `start`..`end` out of memory until somebody reads them again."""
+        if self._map is not None:
+            page = mmap.PAGESIZE
+            start -= start % page
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
     # Records
 
     def records(self) -> Iterator[Record]:
@@ -102,7 +109,9 @@ class PerfData:
         is copied.
         """
         queues: dict[Queue, list[Piece]] = {}
+        behind = Behind(self.let_go, 0)
         for place in self._scan.noted[records.Auxtrace.layout.number]:
+            behind.at(place.offset)
             record = self._decoder.as_type(records.Auxtrace, place)
             start = place.offset + place.size
             queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)

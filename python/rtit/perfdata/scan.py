@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rtit.errors import PerfDataError
@@ -14,6 +14,7 @@ from .records import HEADER
 _AUXTRACE = records.Auxtrace.layout.number
 _TRACING_DATA = records.TracingData.layout.number
 _FEATURE = records.HeaderFeature.layout.number
+_BEHIND = 1 << 24
 
 
 class Place(NamedTuple):
@@ -25,8 +26,23 @@ class Place(NamedTuple):
     size: int
 
 
+class Behind:
+    """Lets go of a mapped file behind one who reads it from `offset` on."""
+
+    def __init__(self, let_go: Callable[[int, int], None], offset: int) -> None:
+        self._let_go = let_go
+        self._start = offset
+
+    def at(self, offset: int) -> None:
+        """What is before `offset` has been read."""
+        if offset - self._start >= _BEHIND:
+            self._let_go(self._start, offset)
+            self._start = offset
+
+
 class Scan:
-    """The places of a file's records. Memory grows with the noted records alone.
+    """The places of a file's records. Memory grows with the noted records alone: `let_go` is told
+    the bounds of what was walked over.
 
     `noted` holds, by type number, the records that say how to read the others; of AUXTRACE all.
     `features` holds the (offset, size) of features that came as records. `incomplete` says in one
@@ -47,8 +63,15 @@ class Scan:
         )
     )
 
-    def __init__(self, file: memoryview, header: Header, source: str) -> None:
+    def __init__(
+        self,
+        file: memoryview,
+        header: Header,
+        source: str,
+        let_go: Callable[[int, int], None],
+    ) -> None:
         self._file = file
+        self._let_go = let_go
         self._source = source
         self._start = header.data.offset
         self.incomplete: str | None = None
@@ -78,7 +101,9 @@ class Scan:
     def walk(self) -> Iterator[Place]:
         """Each whole record, in the order of the file; an AUXTRACE is whole with its data."""
         file, offset = self._file, self._start
+        behind = Behind(self._let_go, offset)
         while offset < self._end:
+            behind.at(offset)
             if self._end - offset < HEADER.size:
                 self._stop("the records end within a header", offset, self._end - offset)
                 return

@@ -72,6 +72,7 @@ def verify(
             tid, stream.runs(), filters=list(filters), stops=list(stops), prefix=cut
         )
         verdicts.append(_verdict(tid, pid, outcome, stream))
+        stream.forget()
     for tid, stream in streams.items():
         if stream.flow().count()["instructions"]:
             reason = "the truth knows no such thread"

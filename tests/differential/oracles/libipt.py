@@ -1,4 +1,4 @@
-"""libipt as an oracle: `decode`, `path`, `blocks`, `packets`, and `measure` for comparisons of speed."""
+"""libipt as an oracle: `decode`, `path`, `blocks`, `packets`; `measure` to compare speed."""
 
 from __future__ import annotations
 

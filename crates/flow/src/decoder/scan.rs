@@ -1,25 +1,35 @@
 //! The loop over the bytes of a stream.
 
-use rtit_packet::{Kind, Packet, PacketKind, Scanner};
+use rtit_packet::{find_psb, Kind, Packet, PacketKind, Scanner};
 
 use super::{Decoder, State};
 use crate::error::Cause;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
+use crate::window::Window;
 
 impl Decoder {
-    /// Decodes until the sink is full or the stream ends; false if there is no more to come. `stream` must be what
-    /// `new` was given.
-    pub fn decode<S: Sink>(&mut self, stream: &[u8], sink: &mut S) -> bool {
+    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come. `stream`
+    /// is what `new` was given, or a later window that begins at or before `position`.
+    pub fn decode<S: Sink>(&mut self, stream: Window<'_>, sink: &mut S) -> bool {
         self.decode_until(stream, usize::MAX, sink)
     }
 
     /// As `decode`, but also pauses at the first packet at or after `offset`.
-    pub fn decode_until<S: Sink>(&mut self, stream: &[u8], offset: usize, sink: &mut S) -> bool {
+    pub fn decode_until<S: Sink>(
+        &mut self,
+        stream: Window<'_>,
+        offset: usize,
+        sink: &mut S,
+    ) -> bool {
         if self.finished {
             return false;
         }
-        let mut scanner = Scanner::at(stream, self.position);
+        if self.searching && !self.search(stream) {
+            return true;
+        }
+        let offset = offset.min(stream.limit());
+        let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
         scanner.set_block(self.block);
         while !sink.is_full() && scanner.position() < offset {
             if self.state == State::On && self.bound.is_none() && self.group.is_none() {
@@ -29,7 +39,7 @@ impl Decoder {
                 Some(Ok(packet)) => {
                     self.take(&packet, sink);
                     if let PacketKind::Unknown { opcode, .. } = packet.kind {
-                        let flags = stream.get(packet.offset + 1).copied().unwrap_or(0);
+                        let flags = stream.byte(packet.offset + 1).unwrap_or(0);
                         self.unknown(opcode, flags, sink, packet.offset as u64);
                     }
                 }
@@ -42,13 +52,18 @@ impl Decoder {
                     };
                     self.fail(error.offset() as u64, cause, sink);
                     if cut {
-                        scanner.seek(stream.len());
+                        scanner.seek(stream.end());
                     } else {
-                        scanner.resync();
+                        self.position = error.offset() + 1;
+                        self.block = None;
+                        if !self.search(stream) {
+                            return true;
+                        }
+                        scanner.seek(self.position);
                     }
                 }
                 None => {
-                    self.finish(stream.len() as u64, sink);
+                    self.finish(stream.end() as u64, sink);
                     break;
                 }
             }
@@ -56,6 +71,19 @@ impl Decoder {
         self.position = scanner.position();
         self.block = scanner.block();
         !self.finished
+    }
+
+    /// Moves to the next PSB, or to the end of the stream. False if this window does not tell where that is.
+    fn search(&mut self, stream: Window<'_>) -> bool {
+        let found = find_psb(stream.bytes, self.position.saturating_sub(stream.base));
+        let found = found.map(|at| at + stream.base);
+        self.searching = !stream.last && found.map_or(true, |at| at >= stream.limit());
+        self.position = match found {
+            Some(at) if !self.searching => at,
+            _ if self.searching => self.position.max(stream.limit()),
+            _ => stream.end(),
+        };
+        !self.searching
     }
 
     fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
@@ -69,7 +97,7 @@ impl Decoder {
     #[inline]
     fn short_tnts<S: Sink>(
         &mut self,
-        stream: &[u8],
+        stream: Window<'_>,
         until: usize,
         scanner: &mut Scanner<'_>,
         sink: &mut S,
@@ -80,7 +108,8 @@ impl Decoder {
         }
         let time = self.clock.now();
         let mut at = start;
-        while let Some(&byte) = stream.get(at) {
+        let bytes = start.checked_sub(stream.base);
+        for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
             // even and neither PAD nor the escape
             if byte & 1 != 0 || byte <= 2 || at >= until || sink.is_full() {
                 break;

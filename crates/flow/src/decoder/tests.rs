@@ -7,6 +7,7 @@ use super::*;
 use crate::error::ErrorClass;
 use crate::rows::Rows;
 use crate::stream::{Flow, RunIter};
+use crate::window::Source;
 
 const BASE: u64 = 0x1000;
 
@@ -195,6 +196,42 @@ fn errors_say_where_and_what() {
     }
 }
 
+/// A stream that comes in pieces of `size` bytes.
+struct Pieces<'a> {
+    whole: &'a [u8],
+    size: usize,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The head, in which the first PSB may not lie in part, is there at once.
+    fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
+        let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
+        Pieces {
+            whole,
+            size,
+            from: 0,
+            to: (head + size).min(whole.len()),
+        }
+    }
+
+    fn go_on(&mut self, position: usize) {
+        self.from = position.min(self.to);
+        self.to = (self.to + self.size).min(self.whole.len());
+    }
+}
+
+impl Source for Pieces<'_> {
+    fn window(&self) -> Window<'_> {
+        Window {
+            bytes: &self.whole[self.from..self.to],
+            base: self.from,
+            last: self.to == self.whole.len(),
+        }
+    }
+}
+
 /// Everything that must hold of any stream.
 fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
     let settings = Settings::default();
@@ -209,6 +246,23 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
         joined.events.extend(rows.events);
     }
     prop_assert_eq!(&joined, &rows);
+
+    for size in [1, 7, 100] {
+        let pieces = Pieces::new(stream, size);
+        let mut flow = Flow::new(pieces, view_of(code), &settings);
+        let mut joined = Rows::default();
+        while let Some(rows) = flow.next_rows(usize::MAX) {
+            joined.runs.extend(rows.runs);
+            joined.events.extend(rows.events);
+            if flow.is_starved() {
+                let position = flow.position();
+                flow.stream_mut().go_on(position);
+            }
+        }
+        prop_assert_eq!(&joined, &rows);
+        prop_assert_eq!(flow.counts().packets, whole.counts().packets);
+        prop_assert_eq!(flow.ledger().spans(), whole.ledger().spans());
+    }
 
     let (ips, spans) = ips(stream, view_of(code));
     let total: u64 = rows

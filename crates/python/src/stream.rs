@@ -1,0 +1,91 @@
+//! The bytes of a stream: all of them, or a window that moves over pieces that Python gives one at a time.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyIterator;
+use rtit_flow::{Source, Window};
+
+/// Bytes that a window holds at least, unless the stream ends.
+const ENOUGH: usize = 1 << 16;
+
+pub enum Stream {
+    /// Kept alive, not copied.
+    Shared(PyBackedBytes),
+    Copied(Vec<u8>),
+    Pieces(Pieces),
+}
+
+pub struct Pieces {
+    /// None: there are no more.
+    rest: Option<Py<PyIterator>>,
+    bytes: Vec<u8>,
+    base: usize,
+}
+
+impl Source for Stream {
+    fn window(&self) -> Window<'_> {
+        match self {
+            Stream::Shared(bytes) => Window::whole(bytes),
+            Stream::Copied(bytes) => Window::whole(bytes),
+            Stream::Pieces(pieces) => Window {
+                bytes: &pieces.bytes,
+                base: pieces.base,
+                last: pieces.rest.is_none(),
+            },
+        }
+    }
+}
+
+impl Stream {
+    /// Of bytes, of anything that has a buffer of bytes, or of an iterable of such.
+    pub fn new(object: &Bound<'_, PyAny>) -> PyResult<Stream> {
+        if let Ok(bytes) = object.extract::<PyBackedBytes>() {
+            return Ok(Stream::Shared(bytes));
+        }
+        if let Ok(buffer) = PyBuffer::<u8>::get(object) {
+            return Ok(Stream::Copied(buffer.to_vec(object.py())?));
+        }
+        let rest = object
+            .try_iter()
+            .map_err(|_| {
+                PyTypeError::new_err("the stream is neither bytes-like nor an iterable of such")
+            })?
+            .unbind();
+        let mut stream = Stream::Pieces(Pieces {
+            rest: Some(rest),
+            bytes: Vec::new(),
+            base: 0,
+        });
+        stream.go_on(object.py(), 0)?;
+        Ok(stream)
+    }
+
+    /// Forgets what is before offset `position` and takes more.
+    pub fn go_on(&mut self, py: Python<'_>, position: usize) -> PyResult<()> {
+        let Stream::Pieces(pieces) = self else {
+            return Ok(());
+        };
+        let past = (position - pieces.base).min(pieces.bytes.len());
+        pieces.bytes.drain(..past);
+        pieces.base += past;
+        while let Some(rest) = pieces.rest.take() {
+            let Some(piece) = rest.bind(py).clone().next() else {
+                break;
+            };
+            let buffer = PyBuffer::<u8>::get(&piece?)
+                .map_err(|_| PyTypeError::new_err("a piece of the stream is not bytes-like"))?;
+            pieces.rest = Some(rest);
+            let at = pieces.bytes.len();
+            pieces.bytes.resize(at + buffer.item_count(), 0);
+            if let Some(place) = pieces.bytes.get_mut(at..) {
+                buffer.copy_to_slice(py, place)?;
+            }
+            if pieces.bytes.len() >= ENOUGH {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
