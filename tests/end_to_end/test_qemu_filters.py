@@ -12,7 +12,8 @@ import pytest
 from live import Live, Recorder
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, find_qemu, start_qemu
-from rtit.capture.session import Recording, replay
+from rtit.capture.recording import Recording
+from rtit.capture.session import replay
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet
