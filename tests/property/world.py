@@ -59,7 +59,8 @@ def make_program(random: Random) -> Program:
     program: Program = {}
     for base, own in OWN.items():
         for index in range(LENGTH):
-            kind = random.choice(("other", "conditional", "call", "far", *NEAR, *own, *own))
+            kinds = ("other", "conditional", "call", "call", "ret", "ret", "far")
+            kind = random.choice((*kinds, *NEAR, *own, *own))
             target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
             if kind == "conditional":
                 target = base + 4 * random.randrange(LENGTH)
@@ -182,7 +183,7 @@ class World:
         turn = random.random()
         if random.random() < self.plan.overflows:
             self.toggle_overflow()
-        if turn < 0.25 and kind not in WITH_FUP:
+        if turn < 0.15 and kind not in WITH_FUP:
             self.happen()
             return
         if self.cpu.arch.in_tx and kind not in (*NEAR, *STRAIGHT):
