@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -70,3 +73,25 @@ def test_clocks_after_a_frequency_change() -> None:
     assert time.core_ratio == 20
     with pytest.raises(UsageError, match="1 to 255"):
         time.at_ratio(0, 256)
+
+
+def test_every_parameter_says_what_it_does_and_where_it_is_from() -> None:
+    text = Parameters.__doc__ or ""
+    entries = re.split(r"\n {6}(?=[a-z])", text)
+    named: set[str] = set()
+    for entry in entries[1:]:
+        named |= set(re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", entry))
+    assert {field.name for field in fields(Parameters)} <= named
+
+
+def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
+    """A file of scenarios or tests of the unit names each value besides the default."""
+    here = Path(__file__).parent.parent
+    files = [*here.glob("scenarios/*.scenario"), *here.glob("unit/test_*.py")]
+    words = [set(re.findall(r"\w+", path.read_text())) for path in files if path != Path(__file__)]
+    hints = get_type_hints(Parameters)
+    for field in fields(Parameters):
+        choices = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else ()
+        for value in set(choices) - {field.default}:
+            assert any({field.name, value} <= each for each in words), f"{field.name} {value}"
+        assert any(field.name in each for each in words), field.name

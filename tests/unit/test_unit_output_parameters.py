@@ -1,0 +1,68 @@
+"""Parameters of the output, seen from the unit (section 33.2.7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rtit.processor import Processor
+from rtit.registers import CTL, FULL, Msr, Profile
+from rtit.unit import Memory, Parameters
+from rtit.unit.memory import Range
+from rtit.unit.topa import Entry, write_table
+
+TABLE, SECOND = 0x10_0000, 0x11_0000
+A, B = 0x20_0000, 0x30_0000
+
+
+def start(
+    *entries: Entry, profile: Profile = FULL, smrr: tuple[Range, ...] = (), **parameters: Any
+) -> Processor:
+    cpu = Processor(profile=profile, memory=Memory(smrr=smrr), parameters=Parameters(**parameters))
+    write_table(cpu.unit.output.memory, TABLE, entries)
+    write_table(cpu.unit.output.memory, SECOND, [Entry(B), Entry(TABLE, end=True)])
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
+    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    return cpu
+
+
+def fill(cpu: Processor, size: int) -> None:
+    """PADs until the region holds `size` bytes."""
+    cpu.unit.pad(size - (cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32))
+
+
+@pytest.mark.parametrize(("follow", "base", "index"), [("eager", SECOND, 0), ("lazy", TABLE, 1)])
+def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> None:
+    cpu = start(Entry(A), Entry(SECOND, end=True), topa_follow=follow)
+    fill(cpu, 4096)
+    assert cpu.rdmsr(Msr.OUTPUT_BASE) == base
+    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == index << 7 | 0x7F
+    cpu.unit.pad(1)
+    assert cpu.rdmsr(Msr.OUTPUT_BASE) == SECOND
+    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == 1 << 32 | 0x7F
+
+
+@pytest.mark.parametrize("margin", [512, 100, 0])
+def test_how_early_the_pmi_of_a_single_region_comes(margin: int) -> None:
+    given: dict[str, Any] = {} if margin == 512 else {"topa_pmi_margin": margin}
+    profile = replace(FULL, multi_entry=False)
+    cpu = start(Entry(A, interrupt=True), Entry(TABLE, end=True), profile=profile, **given)
+    fill(cpu, 4096 - margin - 1)
+    assert cpu.unit.state.pmis == 0
+    cpu.unit.pad(1)
+    assert cpu.unit.state.pmis == 1
+
+
+@pytest.mark.parametrize(("policy", "error"), [("drop", False), ("error", True)])
+def test_a_region_in_restricted_memory(policy: str, error: bool) -> None:
+    smrr = ((A + 0x800, A + 0x900),)
+    cpu = start(Entry(A), Entry(TABLE, end=True), smrr=smrr, smrr_policy=policy)
+    fill(cpu, 0x7FF)
+    assert not cpu.unit.error
+    cpu.unit.pad(2)
+    assert cpu.unit.error == error
+    cpu.unit.pad(0x200)
+    assert (cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32) == (0x800 if error else 0xA01)
