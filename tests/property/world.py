@@ -19,6 +19,7 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters, VmxControls, overflow
 from rtit.unit.topa import Entry, write_table
+from rtit.unit.xsave import IA32_XSS, PT_STATE
 
 USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
@@ -29,12 +30,12 @@ TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
 OWN = {
     USER: ("syscall", "eenter", "ptwrite", "xbegin", "xend"),
     ENCLAVE: ("eexit", "ptwrite"),
-    KERNEL: ("resume", "cr3", "vm_entry", "mwait", "ptwrite"),
-    GUEST: ("resume", "cr3", "ptwrite", "xbegin", "xend"),
+    KERNEL: ("resume", "cr3", "vm_entry", "mwait", "ptwrite", "cli"),
+    GUEST: ("resume", "cr3", "ptwrite", "xbegin", "xend", "cli"),
     GUEST_USER: ("syscall", "ptwrite"),
 }
 NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
-STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend"))
+STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend", "cli"))
 TIPS = frozenset(("indirect_jump", "indirect_call", "far", "ret", "syscall", "resume", "vm_entry"))
 WITH_FUP = frozenset(("eenter", "eexit"))
 """Branches that have a FUP with their own IP. An event before one would look the same, so there is
@@ -97,6 +98,7 @@ class World:
         self.out = bytearray()
         self.cpu = self.processor()
         self.install()
+        self.cpu.wrmsr(IA32_XSS, PT_STATE)
         self.controls = VmxControls(**plan.conceal)  # type: ignore[arg-type]
         self.clock, self.started = 0, 0
         self.ip, self.traced = KERNEL, False
@@ -207,6 +209,7 @@ class World:
         events: list[Callable[[], None]] = [self.psb, self.pebs, self.smi, self.clocks]
         events += [self.switch] if self.random.random() < 0.2 else []
         here = area(self.ip)
+        events += [self.save_and_restore] if here in (KERNEL, GUEST) else []
         if here in (GUEST, GUEST_USER):
             events += [self.vm_exit, self.vm_exit]
         elif here == ENCLAVE:
@@ -233,6 +236,19 @@ class World:
     def switch(self) -> None:
         self.cpu.retire(self.ip)
         (self.disable if self.traced else self.enable)()
+
+    def save_and_restore(self) -> None:
+        """XSAVES takes the trace away, code without a trace runs, XRSTORS brings it back."""
+        was = self.traced
+        component = self.cpu.xsaves(self.ip, self.ip)
+        if was:
+            self.ended()
+        self.cpu.far(self.ip, self.ip)
+        self.clock += self.random.choice((0, 300))
+        self.cpu.at(self.clock)
+        self.cpu.xrstors(self.ip, self.ip, component)
+        if was:
+            self.traced, self.started = True, self.clock
 
     def smi(self) -> None:
         self.cpu.smi(self.ip)
@@ -303,6 +319,8 @@ class World:
         elif kind == "mwait":
             cpu.mwait(ip, following, 0x20)
             cpu.wake(last=2, deepest=2, ticks=self.random.choice((0, 700)))
+        elif kind == "cli":
+            cpu.change_mode(ip, following, interrupt_flag=self.random.random() < 0.5)
         elif kind == "xbegin":
             cpu.begin_transaction(ip, following)
         elif kind == "xend" and cpu.arch.in_tx:
@@ -384,6 +402,7 @@ class Reader:
             return
         if name == "TIP" and not self.event:
             self.tips.append(ip)
+            self.alone = False
             return
         self.settle()
         if name == "PSB":
@@ -399,10 +418,13 @@ class Reader:
             self.arrive(name, ip)
         elif name == "TIP.PGE":
             assert self.ip is None
-            self.ip = ip
+            self.ip, self.alone = ip, False
             self.calls.clear()
         elif name == "PIP":
             self.paging()
+        elif name == "MODE.Exec" and not self.in_psb:
+            # Before a TIP, or with a FUP of its own.
+            self.alone = not self.event
         elif name == "MODE.TSX" and not self.in_psb:
             self.aborts = bool(fields["tx_abort"])
             self.alone = not self.aborts
@@ -483,7 +505,7 @@ class Reader:
             self.branch()
         elif self.program[self.ip][0] in WITH_FUP and not self.aborts:
             self.path.append(self.ip)
-        self.aborts = False
+        self.aborts = self.alone = False
         self.ip, self.event = ip, False
         if name == "TIP.PGD":
             self.ip = None

@@ -1,0 +1,83 @@
+"""A snapshot holds everything that decides what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, Msr
+from rtit.unit import Parameters, State, TraceUnit
+from rtit.unit.last_branches import LastBranches
+from rtit.unit.saved import Executive, Smram
+from rtit.unit.state import Lost
+
+FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "tnt_full"}
+"""Given when the unit is made."""
+
+DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put"}
+"""What `restore` finds anew; no packet waits between two events."""
+
+KEPT = {"output", "registers", "state", "time"}
+
+
+def test_what_a_unit_is_made_of() -> None:
+    """A new attribute has to find its place: in the snapshot, or among what needs none."""
+    slots: set[str] = set()
+    for base in TraceUnit.__mro__:
+        slots |= set(getattr(base, "__slots__", ()))
+    assert slots == FIXED | DERIVED | KEPT
+
+
+ARCH = Arch(cpl=0)
+OTHERS: dict[str, Any] = {
+    "arch": ARCH,
+    "host": ARCH,
+    "smram": Smram(ARCH, 5, True, None),
+    "executive": Executive(ARCH, None),
+    "acm_trace_en": True,
+    "last_branches": LastBranches(debugctl=1),
+    "overflow": Lost(1, 2, False),
+    "mode_sent": 2,
+    "pmi_left": 4,
+    "held": b"abc",
+    "deferred": b"abc",
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(State)])
+def test_every_part_of_the_state_is_kept_and_compared(name: str) -> None:
+    unit = Processor().unit
+    plain = unit.snapshot()
+    now = getattr(unit.state, name)
+    if name == "ret_stack":
+        unit.state.ret_stack.append(7)
+    elif name in OTHERS:
+        setattr(unit.state, name, OTHERS[name])
+    else:
+        setattr(unit.state, name, not now if isinstance(now, bool) else now + 1)
+    changed = unit.snapshot()
+    assert changed != plain
+    assert set(changed.state.diff(plain.state)) == {name}
+    other = Processor().unit
+    other.restore(changed)
+    assert other.state.diff(changed.state) == {}
+    unit.restore(plain)
+    assert unit.snapshot() == plain
+
+
+def test_a_snapshot_is_a_value() -> None:
+    """What happens later does not reach into it."""
+    cpu = Processor(parameters=Parameters(held_bytes=40, topa_cache="table"))
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)
+    cpu.call(0x1000, 0x1005, 0x2000)
+    first, again = cpu.unit.snapshot(), cpu.unit.snapshot()
+    cpu.call(0x2000, 0x2005, 0x3000)
+    cpu.at(100)
+    cpu.indirect_jump(0x3000, 0x4000)
+    cpu.wrmsr(Msr.CTL, 0)
+    assert first == again
+    assert cpu.unit.snapshot() != first
