@@ -10,6 +10,7 @@ import pytest
 
 from live import Live, Recorder
 from programs.build import PROGRAMS
+from rtit.capture.events import Kind
 from rtit.capture.output import OutputSetup
 from rtit.capture.session import replay
 from rtit.cli.main import main
@@ -170,3 +171,13 @@ def test_two_recordings_of_one_run_are_the_same_bytes(
             streams.append([stream.read() for stream in trace.streams])
     assert streams[0] == streams[1]
     assert sum(map(len, streams[0])) > 1000
+
+
+def test_branches_to_the_next_instruction(program: ProgramBuilder, record: Recorder) -> None:
+    found = [
+        event.flags & 1
+        for event in record([program("branch_next")]).log.events()
+        if event.kind == Kind.CONDITIONAL and event.target == event.ip + event.length
+    ]
+    # What each condition is, is beside the instructions in the program.
+    assert found == [1, 0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 0, 0, 1]

@@ -53,6 +53,7 @@ C_LIBRARY = ("-static", "-pthread")
 
 PROGRAMS = {
     "altstack_longjmp": Program("altstack_longjmp.c", "landed 15\non_stack 5\n"),
+    "branch_next": Program("branch_next.c", "done\n", instructions=100),
     "crash": Program("crash.c", "crashing\n", -SIGSEGV),
     "crash_late": Program(
         "crash_late.c", "running\nvalue 65533\n", -SIGSEGV, instructions=20_000
@@ -92,6 +93,15 @@ PROGRAMS = {
     "signal_async": Program("signal_async.c", "sent 10\nticks 3\n"),
     "signal_nested": Program("signal_nested.c", "deepest 3\nblocked 2\n"),
     "threads": Program("threads.c", "total 250 sum 10\n", flags=C_LIBRARY, instructions=50_000),
+    "timer_short": Program(
+        "timer_short.c",
+        "sum 500500 interrupted 1 called 1 foreign 0\n",
+        flags=C_LIBRARY,
+        instructions=50_000,
+    ),
+    "trap_blocked": Program(
+        "trap_blocked.c", "blocked 111 inside 1 early 0 late 1 value 7\n", flags=C_LIBRARY
+    ),
     "trap_flag": Program("trap_flag.c", "pushed 0\nsaved 0\nafter 0\n"),
     "vfork_exec": Program("vfork_exec.c", "child\nstatus 5\n"),
     # These two go on until they get a line of input.

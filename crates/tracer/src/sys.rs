@@ -216,6 +216,11 @@ pub(crate) fn is_64_bit(registers: &Registers) -> bool {
 
 /// si_code of the signal that stopped the thread.
 pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
+    signal_info(tid).map(|info| info.si_code)
+}
+
+/// What is known of the signal that stopped the thread.
+pub(crate) fn signal_info(tid: pid_t) -> io::Result<libc::siginfo_t> {
     // SAFETY: a struct of integers.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
     request(
@@ -224,7 +229,27 @@ pub(crate) fn signal_code(tid: pid_t) -> io::Result<i32> {
         0,
         ptr::from_mut(&mut info) as usize,
     )?;
-    Ok(info.si_code)
+    Ok(info)
+}
+
+/// Makes `info` what the thread's handler gets, if the thread goes on with its signal.
+pub(crate) fn set_signal_info(tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETSIGINFO,
+        tid,
+        0,
+        ptr::from_ref(info) as usize,
+    )
+}
+
+/// Sends a signal to one thread.
+pub(crate) fn send(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// SIGTRAP in a set of signals.

@@ -66,6 +66,16 @@ pub(crate) struct Injected {
     pub(crate) caught: bool,
 }
 
+/// A signal that came too early for the thread to get on.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) info: libc::siginfo_t,
+    /// It is handed over when the thread has retired so many instructions; None: when it does not block it any more.
+    pub(crate) until: Option<u64>,
+    /// It was sent into a system call, and the thread's next stop for such a signal is for this one.
+    pub(crate) sent: bool,
+}
+
 pub(crate) struct Task {
     pub(crate) tid: pid_t,
     pub(crate) pid: pid_t,
@@ -85,6 +95,14 @@ pub(crate) struct Task {
     pub(crate) armed: bool,
     /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
     pub(crate) trap_blocked: bool,
+    /// The signal that waits with us.
+    pub(crate) held: Option<Held>,
+    /// Instructions that it retired.
+    pub(crate) retired: u64,
+    /// When its last handler began.
+    pub(crate) handler_began: u64,
+    /// When it has got as far after its last handler as the handler was long.
+    pub(crate) even: u64,
     /// It is not ours any more.
     pub(crate) detached: bool,
     /// False: a 32-bit program, which runs without stops.
@@ -108,6 +126,10 @@ impl Task {
             starting: false,
             armed: false,
             trap_blocked: false,
+            held: None,
+            retired: 0,
+            handler_began: 0,
+            even: 0,
             detached: false,
             traced: true,
             own_affinity: false,

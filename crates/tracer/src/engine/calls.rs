@@ -28,7 +28,11 @@ impl Engine<'_> {
                 self.returned(task, &call, &registers)?;
             }
             Position::Kernel(call) => self.returned(task, &call, &registers)?,
-            Position::User(next) => self.entered(task, next, registers)?,
+            Position::User(next) => {
+                self.entered(task, next, registers)?;
+                let signal = self.send_held(task);
+                return self.go(task, signal);
+            }
             Position::Restart(call) => {
                 self.made_again(task, &call.next);
                 task.position = Position::Kernel(call);
@@ -85,6 +89,9 @@ impl Engine<'_> {
         if !task.returned && RESTARTS.contains(&result) {
             task.position = Position::Restart(call.clone());
             return Ok(());
+        }
+        if task.returned {
+            task.even = task.retired + (task.retired - task.handler_began);
         }
         if call.exec || changes_mask(call) {
             self.mask_changed(task, call, result)?;

@@ -80,6 +80,9 @@ impl Engine<'_> {
         if task.trap_blocked {
             sys::block_trap(task.tid)?;
         }
+        if let Some(held) = task.held {
+            sys::send(task.pid, task.tid, held.info.si_signo)?;
+        }
         self.end_here(task);
         task.detached = true;
         if task.tid == task.pid {

@@ -3,13 +3,16 @@
 //! * here: the start of the program, the loop, who handles which stop;
 //! * `stops`: signals and traps; `steps`: instructions; `calls`: system calls; `processes`: threads, exec, exit;
 //! * `attach`, `detach`: programs that ran before and live on;
-//! * `go`: how a thread goes on; `breakpoint`: REP instructions in one go; `output`: the events.
+//! * `go`: how a thread goes on; `held`: signals that wait; `breakpoint`: REP instructions in one go; `conditional`: branches that
+//!   lead to the next instruction; `output`: the events.
 
 mod attach;
 mod breakpoint;
 mod calls;
+mod conditional;
 mod detach;
 mod go;
+mod held;
 mod output;
 mod processes;
 mod steps;

@@ -10,7 +10,7 @@ use crate::memory;
 use crate::sys::{self, Registers, TRAP_FLAG};
 use crate::task::{Next, Position, Task};
 
-use super::Engine;
+use super::{conditional, Engine};
 
 /// Of the instructions in a shadow only the first is certain to run without a stop; more than this never do.
 const LONGEST_SHADOW: u32 = 2;
@@ -134,6 +134,7 @@ impl Engine<'_> {
     /// The instruction retired and `to` comes next.
     fn retire(&mut self, task: &mut Task, next: &Next, to: u64) {
         self.clock += 1;
+        task.retired += 1;
         if let Some(text) = self.truth.retire(task.id(), &mut task.run, next.ip) {
             self.warn(task.tid, &text);
         }
@@ -150,7 +151,8 @@ impl Engine<'_> {
         };
         match instruction.class {
             Class::Conditional => {
-                let taken = to != after;
+                let taken = to != after
+                    || instruction.target == after && conditional::is_taken(task.tid, &instruction);
                 if taken && to != instruction.target {
                     self.jumped(task, after, to);
                     return;

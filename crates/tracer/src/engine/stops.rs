@@ -18,7 +18,7 @@ impl Engine<'_> {
         let injected = task.injected.take();
         if injected.is_none() && is_plain_step(task, &registers) {
             self.stepped(task, &registers)?;
-            return self.go(task, 0);
+            return self.go_after_step(task);
         }
         match sys::signal_code(task.tid)? {
             trap::STEP | trap::HARDWARE | trap::BREAKPOINT if self.is_int1(task) => {
@@ -27,7 +27,7 @@ impl Engine<'_> {
             }
             trap::STEP | trap::HARDWARE => {
                 self.stepped(task, &registers)?;
-                self.go(task, 0)
+                self.go_after_step(task)
             }
             trap::BREAKPOINT => {
                 self.stepped_over_call(task, registers)?;
@@ -38,6 +38,7 @@ impl Engine<'_> {
                 if let Some(injected) = injected {
                     self.leave(task, injected.signal);
                 }
+                task.handler_began = task.retired;
                 hide_blocked_trap(task, &registers)?;
                 task.outside = Some(Resume::Handler);
                 self.arrive(task, &registers);
@@ -48,7 +49,7 @@ impl Engine<'_> {
                 self.deliver(task, libc::SIGTRAP)
             }
             // Sent by somebody.
-            _ => self.deliver(task, libc::SIGTRAP),
+            _ => self.deliver_unless_held(task, libc::SIGTRAP),
         }
     }
 
@@ -157,6 +158,13 @@ impl Engine<'_> {
             }
             _ => {}
         }
+        self.deliver_unless_held(task, signal)
+    }
+
+    fn deliver_unless_held(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+        if self.detaching.is_none() && self.hold(task, signal)? {
+            return self.go(task, 0);
+        }
         self.deliver(task, signal)
     }
 
@@ -176,7 +184,7 @@ impl Engine<'_> {
         task.outside = Some(Resume::Other);
     }
 
-    fn deliver(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn deliver(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
         task.injected = Some(Injected {
             signal,
             caught: crate::procfs::catches(task.tid, signal),
