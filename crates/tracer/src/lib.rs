@@ -10,14 +10,18 @@
 //!
 //! # What a traced program can see
 //!
-//! * SIGTRAP is never blocked, and ignoring it is undone by the first step: only a program that is sent SIGTRAP by others
-//!   notices.
-//! * `rseq` answers ENOSYS: stops restart a restartable sequence for ever.
+//! * Ignoring SIGTRAP is undone by the first step: only a program that is sent SIGTRAP by others notices. Blocking it is
+//!   hidden from the kernel and not from the program; `/proc/self/status` and `sigpending` tell the truth.
+//! * `rseq` answers ENOSYS: stops restart a restartable sequence for ever. Programs that were attached to keep it; one
+//!   that uses such sequences itself (glibc does not) may not get on while it is traced.
 //! * A system call that a signal without handler interrupts is restarted, as it would be; the few calls that are never
 //!   restarted (`epoll_wait`, `semop`) return EINTR, as under any ptrace tracer.
 //! * The trap flag that the program loads itself (POPF, IRET) is the tracer's from then on.
 //! * With pinning, `/proc/self/status` shows one CPU; `sched_getaffinity` answers as if there were no tracer.
-//! * A timer whose signal comes again before its handler has been stepped through keeps the program from getting on.
+//! * A timer's signal that comes again before its handler has been stepped through waits until the thread has got on by
+//!   as many instructions as the handler took, or enters a system call.
+//! * A program that was attached to is not pinned. What it waits for in `epoll_wait` and other calls that are never
+//!   restarted is made again at attaching and letting go, with the whole of its time limit.
 //! * `TracerPid` is set, a set-user-ID program gets no privilege from an unprivileged tracer, and time passes slowly.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
