@@ -1,5 +1,6 @@
 //! What is known of a translation block before it runs.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rtit_truth::hash;
@@ -32,6 +33,9 @@ pub(crate) enum Exit {
 
 /// `Block::marks`: a signal handler starts here.
 pub(crate) const HANDLER: u8 = 1;
+/// `Block::marks`: the recording is traced from somewhere in it, or up to there.
+pub(crate) const START: u8 = 4;
+pub(crate) const STOP: u8 = 8;
 /// `Block::marks`: it is in the vsyscall page.
 pub(crate) const IN_VSYSCALL: u8 = 2;
 
@@ -176,10 +180,16 @@ impl Block {
             .map(|index| index as u32)
     }
 
-    /// Hash of the first `count` addresses.
-    pub(crate) fn hash_of(&self, count: u32) -> u64 {
-        let first = self.offsets.iter().take(count as usize);
-        first.fold(0, |sum, &offset| {
+    /// Where an instruction starts, in bytes from `start`.
+    pub(crate) fn offset(&self, index: u32) -> u64 {
+        self.offsets.get(index as usize).map_or(0, |&at| at.into())
+    }
+
+    /// Hash of these instructions' addresses.
+    pub(crate) fn hash_of(&self, part: Range<u32>) -> u64 {
+        let part = part.start as usize..part.end as usize;
+        let part = self.offsets.get(part).unwrap_or_default();
+        part.iter().fold(0, |sum, &offset| {
             hash::extend(sum, self.start.wrapping_add(u64::from(offset)))
         })
     }
@@ -242,7 +252,7 @@ mod tests {
             [0x1000, 0x1001, 0x1002, 0x1003].map(|ip| block.index_of(ip)),
             [Some(0), Some(1), None, Some(2)]
         );
-        assert_eq!(block.hash_of(3), block.hash);
+        assert_eq!(block.hash_of(0..3), block.hash);
         assert!(block.may_reach(0x1005) && block.may_reach(0x1007) && !block.may_reach(0x1000));
     }
 

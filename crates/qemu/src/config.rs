@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use rtit_unit::Settings;
 
 use crate::ranges::Filter;
+use crate::window::Window;
 
 /// Folder of the recording: socket, clock, settings, plugin.
 const FOLDER: &[u8] = b"RTIT_QEMU_FOLDER";
@@ -18,7 +19,7 @@ const FOLDER: &[u8] = b"RTIT_QEMU_FOLDER";
 const PROGRAM: &[u8] = b"RTIT_QEMU_PROGRAM";
 /// What the kernel would call the thread.
 const COMM: &[u8] = b"RTIT_QEMU_COMM";
-/// Instructions and hash of the thread's path so far.
+/// Instructions and hash of the thread's path so far, and 1 if a TraceStop ended its trace.
 const CHAIN: &[u8] = b"RTIT_QEMU_CHAIN";
 /// The program starts with all signals unblocked.
 const UNBLOCK: &[u8] = b"RTIT_QEMU_UNBLOCK";
@@ -46,13 +47,29 @@ pub(crate) enum Truth {
     Instructions,
 }
 
+/// What a thread that exec left over brings with it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Legacy {
+    /// Instructions and hash of its path.
+    pub(crate) chain: (u64, u64),
+    /// A TraceStop ended its trace.
+    pub(crate) stopped: bool,
+}
+
+impl Legacy {
+    /// No other is longer as text.
+    pub(crate) const LONGEST: Legacy = Legacy {
+        chain: (u64::MAX, u64::MAX),
+        stopped: true,
+    };
+}
+
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) folder: PathBuf,
     pub(crate) program: Vec<u8>,
     pub(crate) comm: Vec<u8>,
-    /// Instructions and hash so far of the thread that exec left over.
-    pub(crate) chain: (u64, u64),
+    pub(crate) legacy: Legacy,
     pub(crate) settings: Settings,
     pub(crate) truth: Truth,
     pub(crate) filters: Vec<Filter>,
@@ -60,6 +77,7 @@ pub(crate) struct Config {
     pub(crate) snapshot: bool,
     /// Instructions that the truth joins into one run, at least.
     pub(crate) joined: u32,
+    pub(crate) window: Window,
 }
 
 #[derive(Default, Debug)]
@@ -139,7 +157,7 @@ pub(crate) fn environment(
     guest: &[Vec<u8>],
     program: &[u8],
     comm: &[u8],
-    chain: (u64, u64),
+    legacy: Legacy,
 ) -> Vec<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide(entry)).collect();
@@ -148,7 +166,9 @@ pub(crate) fn environment(
     all.push(pair(FOLDER, config.folder.as_os_str().as_bytes()));
     all.push(pair(PROGRAM, program));
     all.push(pair(COMM, comm));
-    all.push(pair(CHAIN, format!("{} {}", chain.0, chain.1).as_bytes()));
+    let (count, hash) = legacy.chain;
+    let text = format!("{count} {hash} {}", u8::from(legacy.stopped));
+    all.push(pair(CHAIN, text.as_bytes()));
     all.push(pair(PRELOAD, plugin.as_os_str().as_bytes()));
     all
 }
@@ -176,12 +196,13 @@ impl Config {
             folder,
             program: given.program.clone(),
             comm: given.comm.clone(),
-            chain: parse_chain(&given.chain),
+            legacy: parse_legacy(&given.chain),
             settings: Settings::default(),
             truth: Truth::None,
             filters: Vec::new(),
             snapshot: false,
             joined: 1,
+            window: Window::default(),
         };
         for line in text.lines() {
             let (name, value) = line
@@ -201,10 +222,6 @@ impl Config {
     }
 
     fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
-        if name == "snapshot" {
-            self.snapshot = value == "1";
-            return Ok(());
-        }
         if name == "truth" {
             self.truth = match value {
                 "none" => Truth::None,
@@ -218,26 +235,33 @@ impl Config {
             };
             return Ok(());
         }
-        if name == "filter" {
-            self.filters.push(Filter::parse(value)?);
-            return Ok(());
+        match name {
+            "joined" => {
+                self.joined = value
+                    .parse()
+                    .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
+            }
+            "snapshot" => self.snapshot = value == "1",
+            "filter" => self.filters.push(Filter::parse(value)?),
+            "start" => self.window.set(false, value)?,
+            "stop" => self.window.set(true, value)?,
+            _ => self
+                .settings
+                .set(name, value)
+                .map_err(|error| error.to_string())?,
         }
-        if name == "joined" {
-            self.joined = value
-                .parse()
-                .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
-            return Ok(());
-        }
-        self.settings
-            .set(name, value)
-            .map_err(|error| error.to_string())
+        Ok(())
     }
 }
 
-fn parse_chain(text: &[u8]) -> (u64, u64) {
+fn parse_legacy(text: &[u8]) -> Legacy {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut numbers = text.split(' ').map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    let mut number = || numbers.next().unwrap_or(0);
+    Legacy {
+        chain: (number(), number()),
+        stopped: number() == 1,
+    }
 }
 
 #[cfg(test)]
@@ -259,7 +283,8 @@ mod tests {
 
     #[test]
     fn a_chain_survives_exec() {
-        assert_eq!(parse_chain(b"12 18446744073709551615"), (12, u64::MAX));
-        assert_eq!(parse_chain(b""), (0, 0));
+        let found = parse_legacy(b"12 18446744073709551615 1");
+        assert_eq!((found.chain, found.stopped), ((12, u64::MAX), true));
+        assert_eq!(parse_legacy(b""), Legacy::default());
     }
 }

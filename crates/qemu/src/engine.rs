@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use crate::api::{Instruction, PluginId, Translated};
-use crate::block::{Block, Step, HANDLER, IN_VSYSCALL, VSYSCALL};
+use crate::block::{Block, Step, HANDLER, IN_VSYSCALL, START, STOP as STOPS, VSYSCALL};
 use crate::config::Truth;
 use crate::cpu::{rtit_qemu_block, State};
 use crate::process::{process, thread_of};
-use crate::thread::{Thread, STOP, SWITCH};
+use crate::thread::{Thread, EDGE, STOP, SWITCH};
 
 /// A block was translated and will run.
 pub(crate) extern "C" fn translated(_id: PluginId, tb: *mut Translated) {
@@ -52,18 +52,20 @@ pub(crate) extern "C" fn block_started(vcpu: u32, block: *const Block, state: *c
     }
     // SAFETY: the vCPU's own thread calls, with a block that `translated` leaked.
     let (thread, block) = unsafe { (&mut *thread, &*block) };
-    let attention = thread.attention.load(Ordering::Relaxed);
-    let marks = block.marks.load(Ordering::Relaxed);
-    if attention | u32::from(marks) == 0 && thread.follow(block) {
+    if block.marks.load(Ordering::Relaxed) == 0 && thread.follow(block) {
         thread.block = block;
+        // Looked at only now: what was due at the end of the last block is due here.
+        if thread.attention.load(Ordering::Relaxed) != 0 {
+            attend(thread, block, false);
+        }
         return;
     }
-    unusual_block(thread, block, attention);
+    unusual_block(thread, block);
 }
 
 #[cold]
 #[inline(never)]
-fn unusual_block(thread: &mut Thread, block: &'static Block, attention: u32) {
+fn unusual_block(thread: &mut Thread, block: &'static Block) {
     let process = process();
     let start = block.start;
     let entered = || {
@@ -91,6 +93,15 @@ fn unusual_block(thread: &mut Thread, block: &'static Block, attention: u32) {
     if block.marked(IN_VSYSCALL) {
         thread.enter_vsyscall(start);
     }
+    attend(thread, block, begins);
+}
+
+/// What others, or the recording's edges, want of the thread; `begins`: it was not in user code before.
+#[cold]
+#[inline(never)]
+fn attend(thread: &mut Thread, block: &'static Block, begins: bool) {
+    let (process, start) = (process(), block.start);
+    let attention = thread.attention.load(Ordering::Relaxed);
     if attention & STOP != 0 {
         process.park(thread, start);
     }
@@ -99,6 +110,9 @@ fn unusual_block(thread: &mut Thread, block: &'static Block, attention: u32) {
         if !thread.is_out() {
             thread.switch(start);
         }
+    }
+    if (attention & EDGE != 0 || block.marked(START | STOPS)) && !thread.is_out() {
+        thread.look_for_edges(block);
     }
 }
 

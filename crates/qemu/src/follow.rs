@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::config;
+use crate::config::{self, Legacy};
 use crate::link::{Kind, Message, LEAVES};
 use crate::memory;
 use crate::process::Process;
@@ -99,15 +99,14 @@ pub(crate) fn exec(
     command.extend(arguments);
 
     let real = real_path(&program).unwrap_or(program);
-    let widest = (u64::MAX, u64::MAX);
-    let longest = config::environment(&process.config, &environment, &real, comm, widest);
+    let longest = config::environment(&process.config, &environment, &real, comm, Legacy::LONGEST);
     if !stack::holds(&command, &longest) {
         // The error is the kernel's to give; our variables and QEMU's options must not make the difference.
         stack::narrow(&mut thread.call);
         return;
     }
-    let chain = process.leave_for_exec(thread);
-    let environment = config::environment(&process.config, &environment, &real, comm, chain);
+    let legacy = process.leave_for_exec(thread);
+    let environment = config::environment(&process.config, &environment, &real, comm, legacy);
     let error = run(&qemu, command, environment);
     // Other threads have been stopped, perhaps; and QEMU would run the program without us.
     crate::die(&format!(

@@ -26,6 +26,7 @@ mod stack;
 mod syscalls;
 mod thread;
 mod truth;
+mod window;
 mod with_data;
 
 use std::ffi::{c_char, c_int, CStr};

@@ -11,7 +11,7 @@ use rtit_unit::Unit;
 use crate::api::Api;
 use crate::block::{Block, HANDLER};
 use crate::clock::SharedClock;
-use crate::config::{Config, Truth};
+use crate::config::{Config, Legacy, Truth};
 use crate::cpu::State;
 use crate::defaults;
 use crate::lifeline;
@@ -21,6 +21,7 @@ use crate::signals::{is_fault, Handlers};
 use crate::space::{Change, Mapped, Space};
 use crate::thread::{Thread, CLAIMED, KERNEL, PARKED, STOP, SWITCH, USER};
 use crate::truth::Path;
+use crate::window::Points;
 
 /// vCPU indices are reused, and no more threads than this can exist.
 const VCPUS: usize = 1 << 16;
@@ -47,11 +48,12 @@ pub(crate) struct Shared {
     pub(crate) handlers: Handlers,
     blocks: HashMap<u64, Vec<&'static Block>>,
     pub(crate) ranges: Ranges,
+    pub(crate) points: Points,
     live: Vec<*mut Thread>,
     /// The thread that made one last.
     creator: u32,
-    /// The path of the first thread, when it has ended.
-    leader_chain: (u64, u64),
+    /// That of the first thread, when it has ended.
+    leaders: Legacy,
 }
 
 pub(crate) struct Process {
@@ -182,7 +184,7 @@ impl Process {
         let parent = self.with(|shared| shared.creator);
         if parent == 0 {
             defaults::catch_all();
-            thread.continue_path(self.config.chain);
+            thread.inherit(self.config.legacy);
         }
         self.announce(&thread, parent, pid);
         let thread = Box::into_raw(thread);
@@ -195,6 +197,8 @@ impl Process {
             // SAFETY: our own thread. Ranges that come later come with a switch.
             unsafe { (*thread).aim(&shared.ranges) };
         });
+        // SAFETY: as above.
+        unsafe { (*thread).watch() };
         thread
     }
 
@@ -243,6 +247,7 @@ impl Process {
             if handler {
                 block.marks.fetch_or(HANDLER, Ordering::Relaxed);
             }
+            shared.points.mark(block);
             known.push(block);
             block
         })
@@ -272,6 +277,7 @@ impl Process {
             match change {
                 Change::Mapped(mapped) => {
                     shared.ranges.mapped(&self.config.filters, &mapped);
+                    shared.points.mapped(&self.config.window, &mapped);
                     self.tell_mapped(tid, time, &mapped);
                 }
                 Change::Code(address, bytes) => {
@@ -317,6 +323,16 @@ impl Process {
         });
     }
 
+    /// All threads look at something at their next block.
+    pub(crate) fn alert(&self, what: u32) {
+        self.with(|shared| {
+            for &thread in &shared.live {
+                // SAFETY: threads are never freed; the field is atomic.
+                unsafe { (*thread).attention.fetch_or(what, Ordering::AcqRel) };
+            }
+        });
+    }
+
     // The end
 
     /// All threads but the calling one end where they are.
@@ -324,13 +340,13 @@ impl Process {
         self.stop_each(false, |thread| thread.end(status));
     }
 
-    /// The process is about to run another program, in its first thread. The path of that thread so far.
-    pub(crate) fn leave_for_exec(&self, thread: &mut Thread) -> (u64, u64) {
+    /// The process is about to run another program, in its first thread. What that one leaves.
+    pub(crate) fn leave_for_exec(&self, thread: &mut Thread) -> Legacy {
         let pid = self.pid();
-        let mut chain = self.leader_chain();
+        let mut legacy = self.with(|shared| shared.leaders);
         self.stop_each(false, |other| {
             if other.tid == pid {
-                chain = other.leave_for_exec();
+                legacy = other.leave_for_exec();
             } else {
                 other.end(0);
             }
@@ -339,7 +355,7 @@ impl Process {
             return thread.leave_for_exec();
         }
         thread.end(0);
-        chain
+        legacy
     }
 
     /// The process dies of a signal, in this thread.
@@ -421,13 +437,9 @@ impl Process {
         }
     }
 
-    /// The first thread has ended, with this path.
-    pub(crate) fn keep_leader_chain(&self, chain: (u64, u64)) {
-        self.with(|shared| shared.leader_chain = chain);
-    }
-
-    fn leader_chain(&self) -> (u64, u64) {
-        self.with(|shared| shared.leader_chain)
+    /// The first thread has ended.
+    pub(crate) fn keep_leaders(&self, legacy: Legacy) {
+        self.with(|shared| shared.leaders = legacy);
     }
 }
 
@@ -495,4 +507,5 @@ extern "C" fn in_child() {
     process.clock.publish(thread.now());
     process.announce(thread, parent, parent_pid);
     process.with(|shared| thread.aim(&shared.ranges));
+    thread.watch();
 }

@@ -51,6 +51,7 @@ pub(crate) extern "C" fn entered(
     }
     thread.enter_kernel();
     process.clock.publish(thread.now());
+    thread.count(process);
     thread.call = Call {
         arguments: [a1, a2, a3, a4],
         cut_off: closed_files(number, a1, a2, a3)

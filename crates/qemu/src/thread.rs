@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rtit_unit::Unit;
 
 use crate::block::{Block, Exit, OUT};
-use crate::config::Truth;
+use crate::config::{Legacy, Truth};
 use crate::cpu::{Cpu, State};
 use crate::link::{Kind, Message};
 use crate::process::{process, Process};
@@ -13,11 +13,14 @@ use crate::ranges::Ranges;
 use crate::signals::Interrupted;
 use crate::syscalls::Call;
 use crate::truth::{Path, Steps};
+use crate::window::Watch;
 
 /// `Thread::attention`: switch tracing off and on before the next instruction: code has changed.
 pub(crate) const SWITCH: u32 = 1;
 /// `Thread::attention`: the process ends; do not run on.
 pub(crate) const STOP: u32 = 2;
+/// `Thread::attention`: the recording's phase has changed, or is to.
+pub(crate) const EDGE: u32 = 4;
 
 /// `Thread::mode`: who may touch the thread's state.
 pub(crate) const USER: u32 = 0;
@@ -42,10 +45,10 @@ pub(crate) struct Thread {
     pub(crate) clock: AtomicU64,
     pub(crate) attention: AtomicU32,
     pub(crate) truth: Truth,
-    next_look: u64,
+    pub(crate) next_look: u64,
     /// Conditional and indirect branches, returns and far transfers.
     branches: u64,
-    path: Path,
+    pub(crate) path: Path,
     pub(crate) unit: Unit,
     pub(crate) mode: AtomicU32,
     pub(crate) cpu: Cpu,
@@ -59,6 +62,7 @@ pub(crate) struct Thread {
     snapshot: bool,
     /// `SharedClock::asked` when this was last answered.
     asked: u64,
+    pub(crate) watch: Watch,
 }
 
 impl Thread {
@@ -81,11 +85,21 @@ impl Thread {
             psbs: 0,
             snapshot: process.config.snapshot,
             asked: process.clock.asked(),
+            watch: Watch::new(&process.config.window),
         }
     }
 
-    pub(crate) fn continue_path(&mut self, chain: (u64, u64)) {
-        self.path.continue_from(chain);
+    /// Goes on where exec left the thread.
+    pub(crate) fn inherit(&mut self, legacy: Legacy) {
+        self.path.continue_from(legacy.chain);
+        self.watch.stopped = legacy.stopped;
+    }
+
+    fn legacy(&mut self) -> Legacy {
+        Legacy {
+            chain: self.path.chain(),
+            stopped: self.watch.stopped || self.unit.stopped(),
+        }
     }
 
     #[inline(always)]
@@ -104,7 +118,7 @@ impl Thread {
 
     /// The unit's clock follows before each event; what time alone brings can wait until then.
     #[inline(always)]
-    fn catch_up(&mut self) {
+    pub(crate) fn catch_up(&mut self) {
         self.tick(self.now());
     }
 
@@ -127,21 +141,21 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn finish(&mut self, next: u64) {
         let block = self.block;
-        self.retire(block.count);
+        let done = self.retire(block.count);
         if self.truth == Truth::Blocks {
             self.cut_path();
-            self.path
-                .block(block, next != block.next || block.transfers());
+            let transfers = next != block.next || block.transfers();
+            self.path.block(block, done, transfers);
         }
     }
 
     /// All but the last `left` instructions of the block that runs retired.
     fn finish_part(&mut self, count: u32) {
         let block = self.block;
-        self.retire(count);
+        let done = self.retire(count);
         if self.truth == Truth::Blocks {
             self.cut_path();
-            self.path.part(block, count);
+            self.path.part(block, done..count);
         }
     }
 
@@ -154,25 +168,31 @@ impl Thread {
         }
     }
 
+    /// How many of them are in the path already.
     #[inline(always)]
-    fn retire(&mut self, count: u32) {
+    fn retire(&mut self, count: u32) -> u32 {
         let clock = self.now() + u64::from(count);
-        self.clock.store(clock, Ordering::Relaxed);
         if clock >= self.next_look {
-            self.look();
+            return self.look(count);
         }
+        self.clock.store(clock, Ordering::Relaxed);
+        0
     }
 
     #[cold]
     #[inline(never)]
-    fn look(&mut self) {
-        self.next_look = self.now() + LOOK;
+    fn look(&mut self, count: u32) -> u32 {
+        let clock = self.now() + u64::from(count);
+        self.next_look = clock + LOOK;
+        let done = self.pass_edges(count);
+        self.clock.store(clock, Ordering::Relaxed);
         self.catch_up();
         let asked = process().clock.asked();
         if self.unit.output().len() >= HELD || self.path.is_long() || asked != self.asked {
             self.asked = asked;
             self.flush(process());
         }
+        done
     }
 
     /// A block starts at `next` after the one that runs, and nothing about it is unusual. False if something is.
@@ -272,10 +292,17 @@ impl Thread {
         if self.attention.load(Ordering::Acquire) & SWITCH != 0 {
             self.attention.fetch_and(!SWITCH, Ordering::AcqRel);
             self.take_ranges();
-            self.unit.switch(None);
+            if self.watch.tracing() {
+                self.unit.switch(None);
+            }
         }
+        self.follow_in_kernel();
         self.path.enter();
-        self.unit.run(start);
+        if self.watch.tracing() {
+            self.unit.run(start);
+        } else {
+            self.unit.resume(start);
+        }
     }
 
     /// The block's last instruction called the kernel. The thread is out of user code afterwards.
@@ -385,7 +412,9 @@ impl Thread {
         self.raise(process().clock.latest());
         self.steps.interrupt(ip, false, &mut self.path);
         self.take_ranges();
-        self.unit.switch(Some(ip));
+        if self.watch.tracing() {
+            self.unit.switch(Some(ip));
+        }
         self.path.enter();
     }
 
@@ -397,7 +426,10 @@ impl Thread {
         let now = self.now();
         let place = format!("{why} (after the block at {:#x})", self.block.start);
         process.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
-        process.send(self.message(Kind::Packets), &[0x02, 0xf3]);
+        if self.watch.tracing() {
+            process.send(self.message(Kind::Packets), &[0x02, 0xf3]);
+        }
+        self.watch.stopped |= self.unit.stopped();
         self.unit = process.new_unit();
         self.take_ranges();
         self.tick(now);
@@ -443,17 +475,17 @@ impl Thread {
         process.send(message, &[]);
         process.clock.publish(self.now());
         if self.tid == process.pid() {
-            process.keep_leader_chain(self.path.chain());
+            process.keep_leaders(self.legacy());
         }
     }
 
-    /// The thread, which is not in user code, goes on in another program. Its path so far.
-    pub(crate) fn leave_for_exec(&mut self) -> (u64, u64) {
+    /// The thread, which is not in user code, goes on in another program.
+    pub(crate) fn leave_for_exec(&mut self) -> Legacy {
         let process = process();
         self.unit.disable();
         self.flush(process);
         process.clock.publish(self.now());
-        self.path.chain()
+        self.legacy()
     }
 
     /// Sends what is held back.
@@ -483,9 +515,13 @@ impl Thread {
     pub(crate) fn message(&self, kind: Kind) -> Message {
         let mut message = Message::new(kind, self.tid, self.now());
         message.ip = u64::from(process().pid());
-        message.target = self.now() - self.raised;
+        message.target = self.retired();
         message.extra = self.branches;
         message
+    }
+
+    pub(crate) fn retired(&self) -> u64 {
+        self.now() - self.raised
     }
 
     /// The callback at each instruction.

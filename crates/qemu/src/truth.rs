@@ -4,6 +4,8 @@
 //! cut. A joined run ends where control was transferred, so that the decoded path has a boundary there too, or where
 //! something is sent, so that a killed thread's truth reaches as far as its packets.
 
+use std::ops::Range;
+
 use rtit_truth::hash;
 
 use crate::block::{Block, Step};
@@ -62,21 +64,26 @@ impl Path {
         (self.instructions, self.hash)
     }
 
-    /// All instructions of a block retired. `transfers`: the next one is not behind it.
+    /// All instructions of a block retired, of which `done` have been added. `transfers`: the next one is not behind it.
     #[inline(always)]
-    pub(crate) fn block(&mut self, block: &Block, transfers: bool) {
-        self.add(block.start, block.count, block.hash, block.power);
+    pub(crate) fn block(&mut self, block: &Block, done: u32, transfers: bool) {
+        if done == 0 {
+            self.add(block.start, block.count, block.hash, block.power);
+        } else {
+            self.part(block, done..block.count);
+        }
         if transfers && self.run_instructions >= self.joined {
             self.end_run();
         }
     }
 
-    /// The first `count` instructions of a block retired.
-    pub(crate) fn part(&mut self, block: &Block, count: u32) {
+    /// These instructions of a block retired.
+    pub(crate) fn part(&mut self, block: &Block, part: Range<u32>) {
+        let count = part.end - part.start;
         self.add(
-            block.start,
+            block.start + block.offset(part.start),
             count,
-            block.hash_of(count),
+            block.hash_of(part),
             hash::power(count.into()),
         );
     }
@@ -222,13 +229,13 @@ mod tests {
         let (mut by_block, mut by_step) = (Path::new(2048), Path::new(2048));
         let mut steps = Steps::default();
         for _ in 0..5000 {
-            by_block.block(block, true);
+            by_block.block(block, 0, true);
             block
                 .steps
                 .iter()
                 .for_each(|step| steps.step(step, &mut by_step));
         }
-        by_block.part(block, 1);
+        by_block.part(block, 0..1);
         steps.step(&block.steps[0], &mut by_step);
         steps.step(&block.steps[1], &mut by_step);
         steps.interrupt(0x1001, true, &mut by_step);
@@ -241,8 +248,8 @@ mod tests {
         let cases: [(u32, &[u8]); 3] = [(1, &[2, 2, 2, 2, 1]), (3, &[4, 4, 1]), (100, &[9])];
         for (joined, lengths) in cases {
             let mut path = Path::new(joined);
-            (0..4).for_each(|_| path.block(loop_block(), true));
-            path.part(loop_block(), 1);
+            (0..4).for_each(|_| path.block(loop_block(), 0, true));
+            path.part(loop_block(), 0..1);
             let records = path.take(7);
             let found: Vec<u8> = records[16..].chunks(RUN).map(|run| run[8]).collect();
             assert_eq!(found, lengths);
@@ -252,7 +259,7 @@ mod tests {
     #[test]
     fn what_waits_is_taken_as_records() {
         let mut path = Path::new(2048);
-        path.block(loop_block(), true);
+        path.block(loop_block(), 0, true);
         let records = path.take(7);
         assert_eq!(records.len(), 16 + RUN);
         assert_eq!(

@@ -235,3 +235,48 @@ fn trace_stop_outside_the_filter_ranges() {
     assert!(!selector.keeps(&run(0x5000, 1)));
     assert!(!selector.keeps(&run(0x1000, 1)));
 }
+
+#[test]
+fn ranges_and_trace_en_that_the_file_tells() {
+    let word =
+        |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|w| w.to_le_bytes()).collect() };
+    let range = |number: u32, first: u64, last: u64| {
+        let mut bytes = word(&[6, 24, 7, 1 << 16 | number]);
+        bytes.extend(first.to_le_bytes());
+        bytes.extend(last.to_le_bytes());
+        bytes
+    };
+    let tracing = |on: u32| word(&[7, 8, 7, on]);
+    let executed = |start: u64| {
+        let mut bytes = word(&[2, 32, 7, 1]);
+        bytes.extend(start.to_le_bytes());
+        bytes.extend(word(&[1, 0]));
+        bytes.extend(rtit_truth::hash::mix(start).to_le_bytes());
+        bytes
+    };
+    let file = [
+        b"rtit-truth\0\0\x01\0\0\0".to_vec(),
+        word(&[1, 8, 7, 7]),
+        tracing(0),
+        range(0, 0x1000, 0x10ff),
+        executed(0x1000), // off
+        tracing(1),
+        executed(0x1001),
+        executed(0x1100), // outside
+        range(0, 0x1100, 0x11ff),
+        executed(0x1101),
+        executed(0x1002), // the first range is gone
+        word(&[5, 0]),
+    ]
+    .concat();
+    let kept = |filters: &[(u64, u64)]| {
+        let reader = rtit_truth::Reader::new(&file[..]).unwrap();
+        let runs = rtit_truth::Selected::new(reader, 7, filters.to_vec(), vec![]);
+        runs.map(|run| run.map(|run| run.start))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let filters = [(0x1000, 0x10ff), (0x1100, 0x11ff)];
+    assert_eq!(kept(&filters).unwrap(), [0x1001, 0x1101]);
+    // A range that no filter gives.
+    assert!(kept(&filters[..1]).is_err());
+}

@@ -205,12 +205,22 @@ fn bad_records() {
     many[4..8].fill(0xff);
     let wrong = |kind, payload: &[u8]| items(&with(kind, payload)).unwrap_err();
     assert!(matches!(
-        wrong(6, b""),
+        wrong(8, b""),
         Error::Type {
             offset: 32,
-            found: 6
+            found: 8
         }
     ));
+    for (kind, size) in [(6, 24), (7, 8)] {
+        // Neither FilterEn nor TraceStop; neither off nor on.
+        let mut payload = vec![0u8; size];
+        (payload[0], payload[4], payload[6]) = (1, 2, 3);
+        assert!(matches!(
+            wrong(kind, &payload),
+            Error::Reserved { offset: 44, .. }
+        ));
+        assert!(matches!(wrong(kind, b"1234"), Error::Size { .. }));
+    }
     assert!(matches!(
         wrong(1, b"1234"),
         Error::Size {

@@ -68,6 +68,8 @@ def start(
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
     truth_form: str | None = None,
+    start_at: str | None = None,
+    stop_at: str | None = None,
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -80,14 +82,16 @@ def start(
 
     `backend` is auto, qemu or ptrace, or what `choose` answered. `event` and `filters` are spelled
     as perf spells them; `truth` names a file for what was executed, `truth_form` its form (`hashes`
-    or `runs`; single steps and address filters always list the runs); `log` collects the tracer's
-    events, for `replay`; `blocked` are the signals that the program starts with blocked; `extent`
-    says how much is kept, `time` how the clocks run. An existing output file becomes `output.old`.
-    Raises UsageError for wrong options, RecordError if the program cannot be started (exit codes
-    125, 126, 127).
+    or `runs`; single steps and address filters always list the runs); `start_at` and `stop_at` are
+    a function or a number of instructions each (`rtit.capture.window`); `aslr` false loads the
+    program at fixed addresses, which QEMU does in any case; `log` collects the tracer's events, for
+    `replay`; `blocked` are the signals that the program starts with blocked; `extent` says how much
+    is kept, `time` how the clocks run. An existing output file becomes `output.old`. Raises
+    UsageError for wrong options, RecordError if the program cannot be started (exit codes 125, 126,
+    127).
     """
     if isinstance(backend, str):
-        backend = choose(backend, needs_ptrace=only_ptrace(aslr=aslr, log=log is not None))
+        backend = choose(backend, needs_ptrace=only_ptrace(log=log is not None))
     if backend.backend == "qemu":
         from rtit.capture.qemu import start_qemu
 
@@ -98,6 +102,8 @@ def start(
             filters=filters,
             truth=truth,
             truth_form=truth_form,
+            start_at=start_at,
+            stop_at=stop_at,
             env=env,
             cwd=cwd,
             found=backend.found,
@@ -114,6 +120,8 @@ def start(
         event=event,
         filters=filters,
         truth=truth,
+        start_at=start_at,
+        stop_at=stop_at,
         aslr=aslr,
         env=dict(env) if env is not None else None,
         cwd=cwd,
@@ -124,12 +132,10 @@ def start(
     )
 
 
-def only_ptrace(*, aslr: bool, log: bool, attached: bool = False) -> str | None:
+def only_ptrace(*, log: bool, attached: bool = False) -> str | None:
     """What of this only single steps can do, if anything."""
     if attached:
         return "attaching to a running program needs single steps"
-    if not aslr:
-        return "fixed addresses need single steps"
     if log:
         return "keeping the tracer's events needs single steps"
     return None
@@ -144,6 +150,8 @@ def record(
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
     truth_form: str | None = None,
+    start_at: str | None = None,
+    stop_at: str | None = None,
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -162,6 +170,8 @@ def record(
         filters=filters,
         truth=truth,
         truth_form=truth_form,
+        start_at=start_at,
+        stop_at=stop_at,
         aslr=aslr,
         env=env,
         cwd=cwd,

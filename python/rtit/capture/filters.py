@@ -134,7 +134,7 @@ class _Parser:
         if action == "start":
             raise UsageError(
                 "'start' is not possible with Intel PT: it has address ranges only, no single "
-                "address that turns tracing on; use 'filter' with the range to trace"
+                "address that turns tracing on; use 'filter' with the range to trace, or --start-at"
             )
         if action not in ("filter", "stop", "tracestop"):
             hint = difflib.get_close_matches(action, ["filter", "tracestop", "stop"], n=1)

@@ -27,9 +27,10 @@ from rtit.capture.options import PtOptions
 from rtit.capture.ptrace import check_program
 from rtit.capture.qemu_find import Found, find_qemu, resolve
 from rtit.capture.qemu_folder import RecordingFolder
-from rtit.capture.qemu_settings import plugin_settings
+from rtit.capture.qemu_settings import ASKED_AT, edges_passed, plugin_settings
 from rtit.capture.qemu_sink import Message, Sink
 from rtit.capture.recording import Recording, Totals, exit_code_of, find_program, output_file
+from rtit.capture.window import Window, parse_window
 from rtit.errors import RecordError, UsageError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
@@ -60,6 +61,8 @@ def start_qemu(
     truth: Path | str | None = None,
     truth_form: str | None = None,
     truth_by_instruction: bool = False,
+    start_at: str | None = None,
+    stop_at: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
     found: Found | None = None,
@@ -71,8 +74,9 @@ def start_qemu(
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what was
     executed, in the form `truth_form` (see `TRUTH_FORMS`; None: hashes; address filters need every
     run listed), as the blocks tell it, or with `truth_by_instruction` as a callback of its own at
-    each instruction does, which is slow; `extent` says how much is kept, `time` how the clocks run.
-    An existing output file becomes `output.old`. Raises UsageError for what this back end
+    each instruction does, which is slow; `start_at` and `stop_at` are a function or a number of
+    instructions each (`rtit.capture.window`); `extent` says how much is kept, `time` how the clocks
+    run. An existing output file becomes `output.old`. Raises UsageError for what this back end
     cannot do, RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     options = PtOptions.parse(event, profile=FULL)
@@ -87,17 +91,21 @@ def start_qemu(
             raise RecordError(answer)
         found = answer
     environment = dict(os.environ if env is None else env)
-    wanted = parse_filters(filters, program=find_program(argv[0], environment)) if filters else []
+    found_program = find_program(argv[0], environment)
+    wanted = parse_filters(filters, program=found_program) if filters else []
+    window = parse_window(start_at, stop_at, program=found_program)
+    if window and truth_by_instruction:
+        raise UsageError("a start or stop needs a truth by blocks")
     check_program(argv, env=environment, cwd=cwd)
-    program, arguments, name = resolve(find_program(argv[0], environment), argv, cwd)
+    program, arguments, name = resolve(found_program, argv, cwd)
     path = Path(output)
     with output_file(path):
         writer = _writer(path, options, wanted, argv, found, extent, model)
         sink = Sink(writer, truth, extent, model)
         mode = "none" if truth is None else "instructions" if truth_by_instruction else "blocks"
-        session = QemuSession(sink, path)
+        session = QemuSession(sink, path, window)
         try:
-            settings = plugin_settings(options, mode, joined, wanted, extent, model)
+            settings = plugin_settings(options, mode, joined, wanted, window, extent, model)
             session._launch(found, settings, program, arguments, name, environment, cwd)
         except BaseException:
             session._abandon()
@@ -161,8 +169,9 @@ class QemuSession:
     it returns False, then `finish`.
     """
 
-    def __init__(self, sink: Sink, path: Path) -> None:
+    def __init__(self, sink: Sink, path: Path, window: Window) -> None:
         self._sink = sink
+        self._window = window
         self._path = path
         self._folder = RecordingFolder()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -223,7 +232,7 @@ class QemuSession:
         """Tell the plugin, in the page that it shares with us."""
         word = struct.pack("<Q", self._asked << 1 | self._sink.full)
         with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:
-            page.seek(8)
+            page.seek(ASKED_AT)
             page.write(word)
 
     def signal(self, number: int) -> None:
@@ -249,6 +258,8 @@ class QemuSession:
         totals = self._sink.totals
         status = self._process.wait() if self._process is not None else 0
         totals.status = -status if status < 0 else status << 8
+        words = Path(self._folder.name, "clock").read_bytes()
+        totals.warnings += self._window.missed(edges_passed(words, self._window))
         self._close()
         return Recording(
             path=self._path,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Sequence
 
 from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
+from rtit.capture.window import Edge, Window
 from rtit.unit import TimeModel
+
+# The processes' shared words: clock, what the recorder asks for, phase.
+ASKED_AT = 8
+_PHASE_AT = 16
 
 
 def plugin_settings(
@@ -16,6 +22,7 @@ def plugin_settings(
     truth: str,
     joined: int,
     filters: Sequence[Filter],
+    window: Window,
     extent: Extent,
     time: TimeModel,
 ) -> str:
@@ -30,10 +37,27 @@ def plugin_settings(
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
     ]
-    lines += [f"filter={each.action} {_part(each)}" for each in filters]
+    lines += [
+        f"filter={each.action} {_part(each.offset, each.size, each.path)}" for each in filters
+    ]
+    for name, edge in (("start", window.start), ("stop", window.stop)):
+        if edge is not None:
+            lines.append(f"{name}={_edge(edge)}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _part(part: Filter) -> str:
-    """Offset and size in decimal; the path's bytes in hexadecimal, as they need not be text."""
-    return f"{part.offset} {part.size} {os.fsencode(part.path).hex()}"
+def edges_passed(words: bytes, window: Window) -> int:
+    """How many edges of the window were passed, as the processes' shared words tell."""
+    (phase,) = struct.unpack_from("<Q", words, _PHASE_AT)
+    return max(int(phase), int(window.start is None))
+
+
+def _edge(edge: Edge) -> str:
+    if edge.path is not None:
+        return f"at {_part(edge.offset, edge.size, edge.path)}"
+    return f"{'plus' if edge.relative else 'after'} {edge.count}"
+
+
+def _part(offset: int, size: int, path: str) -> str:
+    """Numbers in decimal; the path's bytes in hexadecimal, as they need not be text."""
+    return f"{offset} {size} {os.fsencode(path).hex()}"

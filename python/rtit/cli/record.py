@@ -21,6 +21,7 @@ _EPILOG = """examples:
   rtit record --filter 'filter main @ ./program' -- ./program
   rtit record --pid 1234          until it ends, or Ctrl-C: then it goes on untraced
   rtit record --snapshot=8M -- ./program     (the last 8 MB of each thread: what led to the end)
+  rtit record --start-at main --stop-at +1000000 -- ./program
 
 The time in a recording is modelled: one nanosecond a retired instruction, over all threads, unless
 --cpi and --core-clock say something else.
@@ -54,6 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "until Ctrl-C or SIGTERM; they then go on, and the exit code is 0",
     )
     parser.add_argument(
+        "--start-at",
+        metavar="WHERE",
+        help="trace nothing before: FUNCTION[@FILE], when it is first called, "
+        "or N, when so many instructions have been executed",
+    )
+    parser.add_argument(
+        "--stop-at",
+        metavar="WHERE",
+        help="trace nothing after: FUNCTION[@FILE], N, or +N instructions after the start",
+    )
+    parser.add_argument(
         "--backend",
         choices=("auto", "qemu", "ptrace"),
         default="auto",
@@ -81,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-aslr",
         action="store_true",
         help="load the program at fixed addresses: "
-        "two runs of a deterministic program give the same trace",
+        "two runs of a deterministic program give the same trace (under QEMU they do anyway)",
     )
     amount.add_arguments(parser)
     parser.add_argument(
@@ -114,9 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     session: Session | QemuSession
     choice = choose(
         arguments.backend,
-        needs_ptrace=only_ptrace(
-            aslr=not arguments.no_aslr, log=log is not None, attached=bool(pids)
-        ),
+        needs_ptrace=only_ptrace(log=log is not None, attached=bool(pids)),
     )
     truth = Path(arguments.truth) if arguments.truth else None
     if pids:
@@ -141,6 +151,8 @@ def run(arguments: argparse.Namespace) -> int:
             filters=arguments.filter,
             truth=truth,
             truth_form=arguments.truth_form,
+            start_at=arguments.start_at,
+            stop_at=arguments.stop_at,
             aslr=not arguments.no_aslr,
             log=log,
             blocked=blocked,
