@@ -185,6 +185,8 @@ class Tracer:
         cut_at_branches: bool = False,
         pin: bool = True,
         blocked: Sequence[int] = (),
+        start: tuple[str | None, int, int, bool] | None = None,
+        stop: tuple[str | None, int, int, bool] | None = None,
     ) -> None: ...
     @staticmethod
     def attach(

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use rtit_tracer::{Error, Options};
+use rtit_tracer::{Edge, Error, Options};
 
 /// Adds the class and the functions of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -25,6 +26,20 @@ pub struct Tracer {
 }
 
 type Environment = Option<HashMap<OsString, OsString>>;
+
+/// File, offset in it; or number of instructions, since the start.
+type EdgeRow = (Option<OsString>, u64, u64, bool);
+
+fn edge((path, offset, count, relative): EdgeRow) -> Edge {
+    match path {
+        Some(path) => Edge::Code {
+            path: path.into_vec(),
+            offset,
+        },
+        None if relative => Edge::AfterStart(count),
+        None => Edge::After(count),
+    }
+}
 
 fn options(argv: Vec<OsString>, env: Environment, cwd: Option<PathBuf>) -> Options {
     let entry = |(mut name, value): (OsString, OsString)| {
@@ -75,12 +90,13 @@ fn check_processes(py: Python<'_>, pids: Vec<u32>) -> PyResult<()> {
 impl Tracer {
     /// Start `argv` (looked up in the PATH of `env`) under the tracer; it waits at its first instruction until then.
     ///
-    /// `blocked` are the signals that the program starts with blocked; None are those of the calling thread. Raises
+    /// `start` and `stop` are rows (path or None, offset in it, number of instructions, relative to the start) and say
+    /// where tracing is switched on and off for good. `blocked` are the signals that the program starts with blocked; None are those of the calling thread. Raises
     /// rtit.errors.RecordError with `exit_code` 127 (not found), 126 (not executable), 125 (anything else).
     #[new]
     #[pyo3(signature = (
         argv, *, env = None, cwd = None, no_aslr = false, truth = None, cut_at_branches = false,
-        pin = true, blocked = Some(vec![])
+        pin = true, blocked = Some(vec![]), start = None, stop = None
     ))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -93,6 +109,8 @@ impl Tracer {
         cut_at_branches: bool,
         pin: bool,
         blocked: Option<Vec<i32>>,
+        start: Option<EdgeRow>,
+        stop: Option<EdgeRow>,
     ) -> PyResult<Self> {
         let options = Options {
             no_aslr,
@@ -100,6 +118,8 @@ impl Tracer {
             cut_at_branches,
             pin,
             blocked_signals: blocked,
+            start: start.map(edge),
+            stop: stop.map(edge),
             ..options(argv, env, cwd)
         };
         let tracer = py

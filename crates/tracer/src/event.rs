@@ -23,9 +23,10 @@ pub enum Kind {
     SoftInt = 11,
     /// User code goes on at `target`; `flags` is a [`Resume`].
     Resume = 12,
-    /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`].
+    /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`], [`TURNS_ON`], [`TURNS_OFF`].
     Switch = 13,
-    /// A new thread: `ip` is its process, `target` the parent's tid, `extra` the parent's process; flags [`SHARES_MEMORY`].
+    /// A new thread: `ip` is its process, `target` the parent's tid, `extra` the parent's process; flags [`SHARES_MEMORY`],
+    /// [`WAITS`].
     Thread = 14,
     /// A thread ended; `ip` is its wait status; flags [`DETACHED`].
     Exit = 15,
@@ -39,7 +40,8 @@ pub enum Kind {
     Code = 19,
     /// A text, the blob.
     Warning = 20,
-    /// Nothing comes after it. `ip` is the wait status of the first program; flags [`KILLED`].
+    /// Nothing comes after it. `ip` is the wait status of the first program, `target` how many edges of the window
+    /// were passed (no start: as if it had been); flags [`KILLED`].
     End = 21,
 }
 
@@ -47,8 +49,13 @@ pub enum Kind {
 pub const TAKEN: u8 = 1;
 /// [`Kind::Switch`]: user code was interrupted at `ip`, which is not yet executed.
 pub const IN_CONTEXT: u8 = 1;
+/// [`Kind::Switch`]: tracing is on from here on, or off.
+pub const TURNS_ON: u8 = 2;
+pub const TURNS_OFF: u8 = 4;
 /// [`Kind::Thread`]: it runs in its parent's address space.
 pub const SHARES_MEMORY: u8 = 1;
+/// [`Kind::Thread`]: tracing is off until a Switch turns it on.
+pub const WAITS: u8 = 2;
 /// [`Kind::Comm`]: the name comes from exec.
 pub const BY_EXEC: u8 = 1;
 /// [`Kind::Exit`]: the thread lives on, but is not traced any more.

@@ -48,6 +48,6 @@ mod wire;
 
 pub use error::Error;
 pub use event::{Kind, Mapping, Record};
-pub use options::Options;
+pub use options::{Edge, Options};
 pub use stream::Batch;
 pub use tracer::{Stats, Tracer};

@@ -3,6 +3,17 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Where the part of a program begins or ends that is to be traced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Edge {
+    /// Before the instruction at `offset` of the file `path` is executed.
+    Code { path: Vec<u8>, offset: u64 },
+    /// After so many instructions of all threads.
+    After(u64),
+    /// After so many since the start.
+    AfterStart(u64),
+}
+
 /// A program and the circumstances that it is traced in.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,6 +37,9 @@ pub struct Options {
     pub default_signals: Vec<i32>,
     /// Signals that the program starts with blocked; None are those that the calling thread blocks.
     pub blocked_signals: Option<Vec<i32>>,
+    /// Outside of these tracing is off. The truth goes on.
+    pub start: Option<Edge>,
+    pub stop: Option<Edge>,
 }
 
 impl Options {
@@ -40,6 +54,8 @@ impl Options {
             pin: true,
             default_signals: vec![libc::SIGPIPE, libc::SIGXFSZ],
             blocked_signals: None,
+            start: None,
+            stop: None,
         }
     }
 }

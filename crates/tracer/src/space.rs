@@ -80,6 +80,15 @@ impl Space {
             .any(|mapping| mapping.overlaps(start, end))
     }
 
+    /// Where the byte at `offset` of a file is.
+    pub(crate) fn address_of(&self, path: &[u8], offset: u64) -> Option<u64> {
+        let shows = |m: &&Mapping| {
+            m.path == path && (m.offset..m.offset + (m.end - m.start)).contains(&offset)
+        };
+        let mapping = self.mappings.iter().find(shows)?;
+        Some(mapping.start + (offset - mapping.offset))
+    }
+
     fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let index = self
             .mappings

@@ -109,6 +109,8 @@ pub(crate) struct Task {
     pub(crate) traced: bool,
     /// The program chose its CPUs itself.
     pub(crate) own_affinity: bool,
+    /// Its unit is on, as far as the window decides.
+    pub(crate) tracing: bool,
     pub(crate) run: OpenRun,
 }
 
@@ -133,6 +135,7 @@ impl Task {
             detached: false,
             traced: true,
             own_affinity: false,
+            tracing: true,
             run: OpenRun::default(),
         }
     }

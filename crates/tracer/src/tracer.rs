@@ -154,7 +154,7 @@ impl Tracer {
     pub fn start(options: &Options) -> Result<Tracer, Error> {
         let plan = Plan::new(options)?;
         let truth = Truth::new(options.truth.as_deref(), options.cut_at_branches)?;
-        let pin = options.pin;
+        let options = options.clone();
         let shared = Arc::new(Shared::new(false));
         let (sender, started) = mpsc::sync_channel(1);
         let for_thread = shared.clone();
@@ -162,7 +162,7 @@ impl Tracer {
             .name("rtit-tracer".to_owned())
             .spawn(move || {
                 let end = EndOfStream(for_thread);
-                engine::main(&end.0, &plan, truth, pin, &sender);
+                engine::main(&end.0, &plan, truth, &options, &sender);
             })
             .map_err(|error| Error::System {
                 call: "pthread_create",

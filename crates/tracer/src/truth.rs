@@ -90,6 +90,10 @@ impl Truth {
         })
     }
 
+    pub(crate) fn tracing(&mut self, tid: u32, on: bool) -> Option<String> {
+        self.write(|writer| writer.tracing(tid, on))
+    }
+
     pub(crate) fn end(&mut self, tid: u32, status: u32) -> Option<String> {
         self.write(|writer| writer.end(tid, status))
     }

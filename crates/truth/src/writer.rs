@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::format::{
-    CHECK, COMPLETE, END, MAGIC, RUNS, RUNS_HEADER_SIZE, RUN_SIZE, THREAD, VERSION,
+    CHECK, COMPLETE, END, MAGIC, RUNS, RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
 use crate::{Chain, Error, Run};
 
@@ -87,6 +87,15 @@ impl<W: Write> Writer<W> {
             pending.write_runs(&mut self.output, tid)?;
         }
         Ok(())
+    }
+
+    /// The thread's unit is switched on or off here, for good.
+    pub fn tracing(&mut self, tid: u32, on: bool) -> Result<(), Error> {
+        self.flush_thread(tid)?;
+        let mut payload = [0u8; 8];
+        payload[..4].copy_from_slice(&tid.to_le_bytes());
+        payload[4] = on.into();
+        record(&mut self.output, TRACING, &payload)
     }
 
     /// Ends a thread with its wait status.

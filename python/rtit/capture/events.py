@@ -48,7 +48,8 @@ class Kind(IntEnum):
     RESUME = 12
     """User code goes on at target; flags: a `Resume`."""
     SWITCH = 13
-    """The thread is switched out and in at ip. flags bit 0: user code was interrupted there."""
+    """The thread is switched out and in at ip. flags bit 0: user code was interrupted there;
+    bit 1: tracing is on from here on; bit 2: it is off."""
     THREAD = 14
     """A new thread. ip: its process; target, extra: the parent's tid and process; flags bit 0: it
     shares the parent's memory."""

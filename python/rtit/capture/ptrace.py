@@ -16,6 +16,7 @@ from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit._core import Tracer
+    from rtit.capture.window import Edge, Window
 
 StrPath = str | os.PathLike[str]
 
@@ -61,6 +62,7 @@ class PtraceTracer:
     branch, so that a path can be compared that begins there. `pin` keeps the tracer and the program on one CPU, which
     is two to three times as fast; the program does not notice. `blocked` are the signals that the
     program starts with blocked; signals that Python ignores have their default action in it.
+    Outside of `window` tracing is off.
 
     Raises UsageError for arguments that no program can get, RecordError if the program cannot be
     started: `exit_code` 127 not found, 126 not executable, 125 anything else.
@@ -79,6 +81,7 @@ class PtraceTracer:
         cut_at_branches: bool = False,
         pin: bool = True,
         blocked: Collection[int] = (),
+        window: Window | None = None,
     ) -> None:
         self._tracer: Tracer = _native().Tracer(
             _arguments(argv),
@@ -89,6 +92,8 @@ class PtraceTracer:
             cut_at_branches=cut_at_branches,
             pin=pin,
             blocked=sorted(blocked),
+            start=_row(window.start) if window else None,
+            stop=_row(window.stop) if window else None,
         )
 
     @classmethod
@@ -166,6 +171,10 @@ class PtraceTracer:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+def _row(edge: Edge | None) -> tuple[str | None, int, int, bool] | None:
+    return None if edge is None else (edge.path, edge.offset, edge.count, edge.relative)
 
 
 def _native() -> ModuleType:

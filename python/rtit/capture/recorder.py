@@ -35,6 +35,11 @@ _CHUNK_CLOCK = 1 << 14
 
 _TRACE_EN = 1 << 0
 
+# Flags of Kind.SWITCH and Kind.THREAD.
+_TURNS_ON = 2
+_TURNS_OFF = 4
+_WAITS = 2
+
 
 @dataclass(slots=True)
 class _Thread:
@@ -43,6 +48,8 @@ class _Thread:
     cpu: Processor
     pending: bytearray
     enabled: bool = False
+    on: bool = True
+    """Not before the start or after the stop of what is to be traced."""
 
 
 @dataclass(slots=True)
@@ -176,6 +183,8 @@ class Recorder:
             cpu.software_interrupt(ip, _FAULT_ENTRY)
         elif kind == Kind.SWITCH:
             in_user = bool(flags & 1)
+            if flags & (_TURNS_ON | _TURNS_OFF):
+                thread.on = bool(flags & _TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, _INTERRUPT_ENTRY)
             if thread.enabled:
@@ -185,7 +194,7 @@ class Recorder:
                 cpu.resume(ip)
 
     def _enable(self, thread: _Thread) -> None:
-        if self._stopped(thread):
+        if not thread.on or self._stopped(thread):
             return
         # TraceEn is 0 here: the address registers take writes at no other time.
         ctl = self._ctl
@@ -219,6 +228,7 @@ class Recorder:
         writer = self._writer
         if kind == Kind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
+            self._threads[tid].on = not flags & _WAITS
         elif kind == Kind.EXIT:
             self._end_thread(tid, clock, lives_on=bool(flags & 1))
         elif kind == Kind.EXEC:
@@ -237,6 +247,7 @@ class Recorder:
             self.totals.warnings.append(blob.decode(errors="replace"))
         elif kind == Kind.END:
             self.totals.status = ip
+            self.totals.edges = target
             self.totals.killed = bool(flags & 1)
 
     def _poke(self, thread: _Thread, now: int, address: int, code: bytes) -> None:

@@ -25,6 +25,8 @@ class Totals:
     status: int | None = None
     killed: bool = False
     warnings: list[str] = field(default_factory=list)
+    edges: int = 0
+    """How many edges of the window were passed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rtit.capture.output import OutputSetup
 from rtit.capture.ptrace import PtraceTracer, check_processes, check_program
 from rtit.capture.recorder import Recorder
 from rtit.capture.recording import Recording, Totals, exit_code_of, find_program, output_file
+from rtit.capture.window import Window, parse_window
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
@@ -35,6 +36,7 @@ class Session:
         recorder: Recorder,
         path: Path,
         log: EventLog | None,
+        window: Window,
         *,
         attached: bool = False,
     ) -> None:
@@ -42,6 +44,7 @@ class Session:
         self._recorder = recorder
         self._path = path
         self._log = log
+        self._window = window
         self._attached = attached
         self._released = False
 
@@ -93,7 +96,7 @@ class Session:
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
-            warnings=tuple(totals.warnings),
+            warnings=(*totals.warnings, *self._window.missed(totals.edges)),
         )
 
     def __enter__(self) -> Session:
@@ -124,6 +127,8 @@ def start_ptrace(
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
     truth: Path | str | None = None,
+    start_at: str | None = None,
+    stop_at: str | None = None,
     aslr: bool = True,
     env: dict[str, str] | None = None,
     cwd: Path | str | None = None,
@@ -135,16 +140,19 @@ def start_ptrace(
     """Start a program under single steps and return the recording under way.
 
     `event` and `filters` are spelled as perf spells them; `truth` names a file for what the tracer
-    itself sees; `log` collects the capture events, for `replay`; `blocked` are the signals that
-    the program starts with blocked; `extent` says how much is kept, `time` how the clocks run. An
-    existing output file becomes `output.old`. Raises UsageError for wrong options, RecordError if the
-    program cannot be started (exit codes 125, 126, 127).
+    itself sees; `start_at` and `stop_at` are a function or a number of instructions each
+    (`rtit.capture.window`); `log` collects the capture events, for `replay`; `blocked` are the
+    signals that the program starts with blocked; `extent` says how much is kept, `time` how the
+    clocks run. An existing output file becomes `output.old`. Raises UsageError for wrong options,
+    RecordError if the program cannot be started (exit codes 125, 126, 127).
     """
     path = Path(output)
     options = PtOptions.parse(event, profile=FULL)
     extent = extent or Extent()
     extent.check(options)
-    wanted = parse_filters(filters, program=find_program(argv[0], env)) if filters else []
+    program = find_program(argv[0], env)
+    wanted = parse_filters(filters, program=program) if filters else []
+    window = parse_window(start_at, stop_at, program=program)
     # The program is looked at first: a typing error must not cost an older recording.
     check_program(argv, env=env, cwd=cwd)
     with output_file(path):
@@ -157,8 +165,9 @@ def start_ptrace(
             truth=truth,
             cut_at_branches=extent.snapshot is not None,
             blocked=blocked,
+            window=window,
         )
-    return Session(tracer, recorder, path, log)
+    return Session(tracer, recorder, path, log, window)
 
 
 def start_attached(
@@ -190,7 +199,7 @@ def start_attached(
         tracer = PtraceTracer.attach(
             pids, truth=truth, cut_at_branches=extent is not None and extent.snapshot is not None
         )
-    return Session(tracer, recorder, path, log, attached=True)
+    return Session(tracer, recorder, path, log, Window(), attached=True)
 
 
 def _program_of(pids: Sequence[int]) -> str | None:

@@ -111,7 +111,7 @@ impl Engine<'_> {
             let mut task = Task::new(tid, pid, space.clone());
             task.position = Position::Attaching;
             let parent_process = if parent == 0 { 0 } else { pid };
-            self.announce(&task, parent, parent_process, parent != 0);
+            self.announce(&mut task, parent, parent_process, parent != 0);
             self.write_name(&task, false);
             if parent == 0 {
                 let changes = space.borrow_mut().refresh(tid);

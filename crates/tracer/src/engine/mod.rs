@@ -2,7 +2,7 @@
 //!
 //! * here: the start of the program, the loop, who handles which stop;
 //! * `stops`: signals and traps; `steps`: instructions; `calls`: system calls; `processes`: threads, exec, exit;
-//! * `attach`, `detach`: programs that ran before and live on;
+//! * `attach`, `detach`: programs that ran before and live on; `window`: from where to where the program is traced;
 //! * `go`: how a thread goes on; `held`: signals that wait; `breakpoint`: REP instructions in one go; `conditional`: branches that
 //!   lead to the next instruction; `output`: the events.
 
@@ -17,6 +17,7 @@ mod output;
 mod processes;
 mod steps;
 mod stops;
+mod window;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,12 +31,15 @@ use libc::pid_t;
 
 use crate::child::{block_signals, Child, Plan};
 use crate::event::{Kind, Record, KILLED};
+use crate::options::Options;
 use crate::space::Space;
 use crate::sys::{self, Go, Status};
 use crate::task::{Position, Task};
 use crate::tracer::Shared;
 use crate::truth::Truth;
 use crate::Error;
+
+use window::Window;
 
 struct Engine<'a> {
     shared: &'a Shared,
@@ -48,6 +52,7 @@ struct Engine<'a> {
     newborn: Vec<pid_t>,
     /// Instructions retired by all threads.
     clock: u64,
+    window: Window,
     root: pid_t,
     /// Wait status of the first process.
     status: i32,
@@ -76,11 +81,11 @@ pub(crate) fn main(
     shared: &Shared,
     plan: &Plan,
     truth: Truth,
-    pin: bool,
+    options: &Options,
     started: &SyncSender<Result<pid_t, Error>>,
 ) {
     block_signals();
-    let affinity = if pin { pin_to_one_cpu() } else { None };
+    let affinity = if options.pin { pin_to_one_cpu() } else { None };
     let root = match launch(plan) {
         Ok(root) => root,
         Err(error) => {
@@ -91,6 +96,7 @@ pub(crate) fn main(
     };
     shared.add(root);
     let mut engine = Engine {
+        window: Window::new(options.start.clone(), options.stop.clone()),
         affinity,
         ..Engine::new(shared, truth, root)
     };
@@ -163,6 +169,7 @@ impl<'a> Engine<'a> {
             early: HashMap::new(),
             newborn: Vec::new(),
             clock: 0,
+            window: Window::new(None, None),
             root,
             status: 0,
             affinity: None,
@@ -177,7 +184,7 @@ impl<'a> Engine<'a> {
     fn run(&mut self) {
         let root = self.root;
         let mut task = Task::new(root, root, Rc::new(RefCell::new(Space::default())));
-        self.announce(&task, 0, 0, false);
+        self.announce(&mut task, 0, 0, false);
         let result = self.began(&mut task);
         self.tasks.insert(root, task);
         self.settle_errors(root, result);
@@ -210,6 +217,7 @@ impl<'a> Engine<'a> {
         }
         self.emit(Record {
             ip: self.status as u32 as u64,
+            target: self.window.phase as u64,
             flags: if self.killing { KILLED } else { 0 },
             ..Record::new(Kind::End, root as u32)
         });

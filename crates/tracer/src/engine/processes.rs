@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use libc::pid_t;
 
-use crate::event::{Kind, Record, Resume, SHARES_MEMORY};
+use crate::event::{Kind, Record, Resume, SHARES_MEMORY, WAITS};
 use crate::space::Space;
 use crate::sys::{self, Go};
 use crate::task::{Call, Position, Task};
@@ -19,7 +19,7 @@ use super::Engine;
 impl Engine<'_> {
     pub(super) fn announce(
         &mut self,
-        task: &Task,
+        task: &mut Task,
         parent: pid_t,
         parent_process: pid_t,
         shares_memory: bool,
@@ -27,8 +27,16 @@ impl Engine<'_> {
         if let Some(text) = self.truth.thread(task.id(), task.pid as u32) {
             self.warn(task.tid, &text);
         }
+        let waits = self.window.waits();
+        task.tracing = !waits;
+        if waits {
+            if let Some(text) = self.truth.tracing(task.id(), false) {
+                self.warn(task.tid, &text);
+            }
+        }
+        let shares = if shares_memory { SHARES_MEMORY } else { 0 };
         self.emit(Record {
-            flags: if shares_memory { SHARES_MEMORY } else { 0 },
+            flags: shares | if waits { WAITS } else { 0 },
             ip: task.pid as u64,
             target: parent as u64,
             extra: parent_process as u64,
@@ -73,11 +81,11 @@ impl Engine<'_> {
             tid
         };
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
-        let task = parent.child(tid, pid, shares_memory);
+        let mut task = parent.child(tid, pid, shares_memory);
         if pid == tid {
             self.shared.add(pid);
         }
-        self.announce(&task, parent.tid, parent.pid, shares_memory);
+        self.announce(&mut task, parent.tid, parent.pid, shares_memory);
         self.tasks.insert(tid, task);
         self.newborn.push(tid);
     }

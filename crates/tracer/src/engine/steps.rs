@@ -133,6 +133,7 @@ impl Engine<'_> {
 
     /// The instruction retired and `to` comes next.
     fn retire(&mut self, task: &mut Task, next: &Next, to: u64) {
+        self.pass_edges(task, next.ip);
         self.clock += 1;
         task.retired += 1;
         if let Some(text) = self.truth.retire(task.id(), &mut task.run, next.ip) {
