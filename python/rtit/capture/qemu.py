@@ -268,6 +268,7 @@ class QemuSession:
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
+            stopped=self._sink.facts.get("stopped"),
             warnings=tuple(totals.warnings),
         )
 

@@ -131,6 +131,11 @@ class Sink:
         self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
 
     @property
+    def facts(self) -> dict[str, str]:
+        """What the file says of how much of the trace it has."""
+        return self._store.facts()
+
+    @property
     def full(self) -> bool:
         """The file has reached its size: nothing more is written."""
         return self._store.full

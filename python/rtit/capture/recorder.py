@@ -144,6 +144,11 @@ class Recorder:
         return self.totals.clock + self._ahead
 
     @property
+    def facts(self) -> dict[str, str]:
+        """What the file says of how much of the trace it has."""
+        return self._store.facts()
+
+    @property
     def full(self) -> bool:
         """The file has reached its size: nothing more is written."""
         return self._store.full
@@ -226,6 +231,8 @@ class Recorder:
     ) -> None:
         now = self._time.tsc(clock)
         writer = self._writer
+        if self.full and kind in _OF_THE_FILE:
+            return
         if kind == Kind.THREAD:
             self._start_thread(tid, ip, target, extra, clock)
             self._threads[tid].on = not flags & _WAITS
@@ -289,9 +296,10 @@ class Recorder:
         cpu.at(clock)
         self._output.install(cpu, memory)
         pending.clear()  # the ToPA table is no trace
-        if parent_tid:
+        if parent_tid and not self.full:
             self._writer.fork(pid, parent_pid, tid, parent_tid, now)
-        self._writer.itrace_start(pid, tid, now)
+        if not self.full:
+            self._writer.itrace_start(pid, tid, now)
         self._threads[tid] = _Thread(tid, pid, cpu, pending)
         self.totals.threads += 1
 
@@ -303,7 +311,7 @@ class Recorder:
         thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
         self._store.end(tid)
-        if not lives_on:
+        if not (lives_on or self.full):
             now = self._time.tsc(clock)
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)
 
@@ -327,5 +335,6 @@ class Recorder:
         self.totals.pt_bytes += len(data)
 
 
+_OF_THE_FILE = frozenset((Kind.COMM, Kind.MMAP, Kind.CODE))
 _OF_CODE = frozenset((Kind.EXEC, Kind.MMAP, Kind.CODE))
 _WITH_BLOB = frozenset((Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING))

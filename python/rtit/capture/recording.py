@@ -33,7 +33,9 @@ class Totals:
 class Recording:
     """What `record` made.
 
-    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to.
+    `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to;
+    `instructions` and `pt_bytes` are those that were traced; `stopped` says where the recording
+    stopped before the program did.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class Recording:
     pt_bytes: int
     warnings: tuple[str, ...]
     branches: int = 0
+    stopped: str | None = None
 
 
 @contextlib.contextmanager

@@ -13,11 +13,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rtit.capture.sizes import format_size
 from rtit.perfdata import Writer
 
 PSB = b"\x02\x82" * 8
 _PAIR = PSB[:2]
 _SMALL = 4096
+_RECORD = 64  # an AUXTRACE record and its padding
 
 
 class Store(Protocol):
@@ -41,7 +43,10 @@ class Store(Protocol):
 
 
 class Whole:
-    """Everything goes to the file at once, up to a size of the file."""
+    """Everything goes to the file at once, up to a size of the file.
+
+    Of the packets that do not fit those before a PSB are written that do.
+    """
 
     def __init__(self, writer: Writer, max_size: int | None = None) -> None:
         self._writer = writer
@@ -52,9 +57,11 @@ class Whole:
         """Write the packets, unless the file has reached its size."""
         if self.full:
             return
-        if self._max_size is not None and self._writer.size + len(data) > self._max_size:
-            self.full = True
-            return
+        if self._max_size is not None:
+            room = self._max_size - self._writer.size - _RECORD
+            if len(data) > room:
+                self.full = True
+                data = data[: last_psb(data, max(0, room))]
         self._writer.auxtrace(tid, pid, data, None, tsc)
 
     def end(self, tid: int) -> None:
@@ -66,7 +73,9 @@ class Whole:
 
     def facts(self) -> dict[str, str]:
         """Whether the trace ends early."""
-        return {"stopped": f"at a size of {self._max_size} bytes"} if self.full else {}
+        if not self.full or self._max_size is None:
+            return {}
+        return {"stopped": f"at a size of {format_size(self._max_size)}"}
 
 
 @dataclass(slots=True)
@@ -157,7 +166,7 @@ class Snapshot:
 
     def facts(self) -> dict[str, str]:
         """How much a snapshot holds, and which threads it has lost."""
-        facts = {"snapshot": f"{self._dumps} of the last {self._size} bytes of each thread"}
+        facts = {"snapshot": f"{self._dumps} of the last {format_size(self._size)} of each thread"}
         if self._dropped:
             facts["dropped"] = f"{self._dropped} threads that had ended"
         return facts
@@ -182,3 +191,8 @@ def find_psb(data: bytes) -> int:
         while data.startswith(_PAIR, at + len(PSB)):
             at += len(_PAIR)
     return at
+
+
+def last_psb(data: bytes | bytearray, end: int) -> int:
+    """Where the last PSB that is over by `end` begins, or 0: packets before it are whole."""
+    return max(0, data.rfind(PSB, 0, end))

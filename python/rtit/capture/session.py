@@ -96,6 +96,7 @@ class Session:
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
+            stopped=self._recorder.facts.get("stopped"),
             warnings=(*totals.warnings, *self._window.missed(totals.edges)),
         )
 

@@ -54,8 +54,8 @@ class Progress:
         totals = session.totals
         rate = totals.clock / (now - self._begin)
         line = (
-            f"recording: {totals.clock:,} instructions, {totals.pt_bytes:,} bytes of PT, "
-            f"{rate:,.0f} instructions/s{_HINTS[self._choice.backend]}"
+            f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
+            f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s{_HINTS[self._choice.backend]}"
         )
         if self._terminal:
             self._stream.write(f"\r\x1b[K{line}")
@@ -71,8 +71,14 @@ class Progress:
             print(f"rtit record: warning: {warning}", file=self._stream)
         if self._quiet:
             return
+        if recording.stopped is not None:
+            print(
+                f"[ rtit record: stopped {recording.stopped}; the program ran on ]",
+                file=self._stream,
+            )
         print(
-            f"[ rtit record: {recording.instructions:,} instructions of {recording.threads} "
+            f"[ rtit record: {recording.instructions:,} instructions, "
+            f"{recording.branches:,} branches of {recording.threads} "
             f"thread{'s' if recording.threads != 1 else ''} as {recording.pt_bytes:,} bytes of PT "
             f"in {recording.path}; {self._choice.backend}: {self._choice.why} ]",
             file=self._stream,

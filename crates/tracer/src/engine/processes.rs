@@ -126,6 +126,10 @@ impl Engine<'_> {
             return Ok(());
         }
         task.traced = true;
+        if self.shared.released() {
+            self.release(task);
+            return Ok(());
+        }
         let changes = task.space.borrow_mut().refresh(task.tid);
         self.change(task, changes);
         task.stale = true;

@@ -1,0 +1,109 @@
+"""A recording that stops at a size: the file is whole, holds the beginning of what ran, and the
+program runs on to its end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from live import RTIT
+from rtit._core import TruthFile
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+SIZE = 16 * 1024
+CLOSING = 4096
+"""For what is written when the file is closed: its index and features."""
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    return str(request.param)
+
+
+def recorded(
+    backend: str, folder: Path, *program: object, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [*RTIT, "record", "--backend", backend, "--max-size=16K", "--truth", "truth",
+               *options, "--", *map(str, program)]  # fmt: skip
+    return subprocess.run(
+        command, cwd=folder, check=False, timeout=120, capture_output=True, text=True
+    )
+
+
+def test_the_beginning_is_there(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # CYCs and uncompressed returns: more than 16 KB, also of a program that single steps bear.
+    options = ("-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
+    ended = recorded(backend, tmp_path, program("crash_late"), options=options)
+    assert ended.returncode == 139, ended.stderr
+    assert ended.stdout == "running\nvalue 65533\n"
+    assert "stopped at a size of 16K" in ended.stderr
+    data = tmp_path / "perf.data"
+    assert SIZE / 2 < data.stat().st_size < SIZE + CLOSING
+    assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
+    printed = capsys.readouterr().out
+    decoded = int(printed.splitlines()[-1].split()[1].replace(",", ""))
+    [(_, _, executed, *_)] = TruthFile(str(tmp_path / "truth")).threads()
+    assert 5_000 < decoded < executed
+    with Trace(data) as trace:
+        assert trace.incomplete is None
+        [stream] = trace.streams
+        assert {span.kind for span in stream.ledger()} == {"exact"}
+        ips = {stream.tid: [int(ip) for some, _ in stream.instructions() for ip in some]}
+    assert main(["report", str(data)]) == 0
+    assert "stopped: at a size of 16K" in capsys.readouterr().out
+    try:
+        theirs, errors = perf.instructions(data)
+    except perf.PerfMissingError:
+        return
+    assert errors == []
+    assert theirs == ips
+
+
+def test_what_starts_afterwards_runs_too(
+    program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Threads, processes and programs that begin when the file has its size."""
+    if isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    script = f"{program('crash_late')}; echo $(echo one two | /usr/bin/tr o 0); exit 3"
+    ended = recorded("qemu", tmp_path, "/bin/sh", "-c", script)
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stdout == "running\nvalue 65533\n0ne tw0\n"
+    data = tmp_path / "perf.data"
+    assert data.stat().st_size < SIZE + CLOSING
+    assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
+
+
+def test_a_program_that_replaces_itself_runs_on(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
+    ended = recorded(backend, tmp_path, program("crash_late"), "and", "again", options=options)
+    assert ended.returncode == 139, ended.stderr
+    assert ended.stdout == 2 * "running\nvalue 65533\n"
+    data = tmp_path / "perf.data"
+    assert data.stat().st_size < SIZE + CLOSING
+    assert main(["verify", str(data), "--truth", str(tmp_path / "truth")]) == 0
+
+
+def test_a_small_program_is_there_as_a_whole(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = recorded(backend, tmp_path, program("fork"))
+    assert ended.returncode == 0
+    assert "stopped" not in ended.stderr
+    assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
+    assert "more were executed" not in capsys.readouterr().out
