@@ -39,7 +39,15 @@ NEAR: tuple[Kind, ...] = (Kind.CONDITIONAL,) * 8 + (Kind.JUMP, Kind.CALL, Kind.R
 NEAR += (Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL)
 OTHER = (Kind.FAR, Kind.SYSCALL, Kind.INTERRUPT, Kind.FAULT, Kind.SOFT_INT, Kind.SWITCH)
 
-Step = bytes | tuple[int, int, int] | None
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Packets are lost; the thread is at `ip` then, or in the kernel."""
+
+    clock: int
+    ip: int | None
+
+
+Step = bytes | tuple[int, int, int] | Overflow | None
 """Records; (number of a range, first, last) once its file is mapped; None where the state is taken
 out and put in.
 """
@@ -92,6 +100,7 @@ class Case:
         cuts, maps = random.choice((0, 0.05, 0.5)), 0.05 * bool(self.filters)
         gaps = GAPS[: random.choice((3, 7, 7, 8, 9))]
         places = PLACES[: random.choice((1, 2, 6))]
+        losses = random.choice((0, 0, 0.1))
         others, bursts = random.choice((0, 0.05, 0.2)), random.choice((0.02, 0.2))
         yield record(Kind.THREAD, clock)
         if self.filters and random.random() < 0.8:
@@ -104,6 +113,12 @@ class Case:
                 first = random.choice(PLACES[:4]) + random.randrange(200)
                 yield random.randrange(len(self.filters)), first, first + random.randrange(200)
             clock += random.choice(gaps)
+            if random.random() < losses:
+                user = random.random() < 0.6
+                place = random.choice(places) + random.randrange(256)
+                yield Overflow(clock, place if user else None)
+                calls.clear()
+                continue
             kind = random.choice(OTHER if random.random() < others else NEAR)
             if (not user) if sensible else random.random() < 0.05:
                 kind = Kind.RESUME if random.random() < 0.8 else Kind.SWITCH
@@ -143,6 +158,8 @@ class Case:
         for step in self.steps():
             if isinstance(step, bytes):
                 recorder.feed(step, ())
+            elif isinstance(step, Overflow):
+                lose(recorder, step)
             elif step is not None:
                 number, first, last = step
                 size = last - first + 1
@@ -172,6 +189,8 @@ class Case:
         for step in self.steps():
             if isinstance(step, bytes):
                 unit.feed(step)
+            elif isinstance(step, Overflow):
+                unit.overflow(step.clock, step.ip)
             elif step is None:
                 data += unit.take()
                 state, unit = unit.state(), self.unit()
@@ -190,6 +209,17 @@ def record(
     kind: Kind, clock: int, flags: int = 0, length: int = 0, ip: int = TID, target: int = 0
 ) -> bytes:
     return RECORD.pack(kind, flags, length, TID, ip, target, clock, 0)
+
+
+def lose(recorder: Recorder, step: Overflow) -> None:
+    """What happens between the beginning and the end of an overflow shows nowhere."""
+    cpu = recorder._threads[TID].cpu
+    cpu.at(step.clock)
+    cpu.unit.begin_overflow()
+    cpu.interrupt(cpu.ip, 0xFFFF_FFFF_8100_2000)
+    if step.ip is not None:
+        cpu.resume(step.ip)
+    cpu.unit.end_overflow()
 
 
 CRYSTALS: tuple[dict[str, int], ...] = (
@@ -269,6 +299,8 @@ def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
     for step in case.steps():
         if isinstance(step, bytes):
             unit.feed(step)
+        elif isinstance(step, Overflow):
+            unit.overflow(step.clock, step.ip)
     whole = case.reference()
     assert unit.written == len(whole)
     assert unit.take() == whole[-size:]

@@ -42,6 +42,15 @@ impl BulkUnit {
         py.allow_threads(|| self.unit.feed(records)).map_err(raise)
     }
 
+    /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at `ip`
+    /// then, or in the kernel. Raises ValueError for a clock that goes back.
+    #[pyo3(signature = (clock, ip = None))]
+    fn overflow(&mut self, clock: u64, ip: Option<u64>) -> PyResult<()> {
+        self.unit.at(clock).map_err(raise)?;
+        self.unit.overflow(ip);
+        Ok(())
+    }
+
     /// Address ranges from the next enable on: at most 4 of (ADDRn_CFG, first, last), with ADDRn_CFG 1 for FilterEn, 2
     /// for TraceStop.
     fn set_ranges(&mut self, ranges: Vec<(u8, u64, u64)>) -> PyResult<()> {

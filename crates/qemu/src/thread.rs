@@ -418,21 +418,17 @@ impl Thread {
         self.path.enter();
     }
 
-    /// What happened is not known: an overflow, and a new beginning. The truth is not told either.
+    /// What happened is not known: an overflow, out of user code. The truth is not told either.
     pub(crate) fn lose(&mut self, why: &str) {
         let process = process();
-        self.flush(process);
         self.steps.forget();
         let now = self.now();
         let place = format!("{why} (after the block at {:#x})", self.block.start);
         process.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
+        self.catch_up();
         if self.watch.tracing() {
-            process.send(self.message(Kind::Packets), &[0x02, 0xf3]);
+            self.unit.overflow(None);
         }
-        self.watch.stopped |= self.unit.stopped();
-        self.unit = process.new_unit();
-        self.take_ranges();
-        self.tick(now);
         self.block = &OUT;
     }
 

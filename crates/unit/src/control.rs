@@ -84,7 +84,7 @@ impl Unit {
         self.trigger_off();
     }
 
-    fn trigger_off(&mut self) {
+    pub(crate) fn trigger_off(&mut self) {
         self.core.trigger_en = false;
         self.core.packet_en = false;
         self.core.plain = false;

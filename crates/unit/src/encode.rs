@@ -35,6 +35,7 @@ pub(crate) const FUP: u8 = header(Kind::Fup) as u8;
 
 pub(crate) const PGD_SUPPRESSED: Word = (header(Kind::TipPgd), size(Kind::TipPgd));
 pub(crate) const TRACE_STOP: Word = (header(Kind::TraceStop), size(Kind::TraceStop));
+pub(crate) const OVF: Word = (header(Kind::Ovf), size(Kind::Ovf));
 pub(crate) const PSBEND: Word = (header(Kind::PsbEnd), size(Kind::PsbEnd));
 /// 64-bit code: CS.L & LMA set, CS.D clear.
 pub(crate) const MODE_EXEC_64: Word = only(Kind::ModeExec, field::MODE_EXEC_CSL, 1);

@@ -31,6 +31,7 @@ mod error;
 mod event;
 mod filter;
 mod named;
+mod overflow;
 mod packets;
 pub mod settings;
 mod state;

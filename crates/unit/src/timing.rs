@@ -163,7 +163,7 @@ impl Unit {
         self.clocks.cycle_of_art(index << self.config.mtc_shift)
     }
 
-    fn schedule(&mut self) {
+    pub(crate) fn schedule(&mut self) {
         self.core.due = self.core.next_mtc;
         if self.config.cyc_en && self.core.cyc_due != NEVER {
             let wraps = self.core.cyc_base.saturating_add(self.config.cyc_limit);
