@@ -50,7 +50,7 @@ def test_instructions_take_their_time(
     )
     assert main(["verify", str(data), "--truth", str(truth)]) == 0
     capsys.readouterr()
-    [(tid, _, instructions, _, _)] = TruthFile(str(truth)).threads()
+    [(_, _, instructions, _, _)] = TruthFile(str(truth)).threads()
     assert instructions == recording.instructions
     with Trace(data) as trace:
         [stream] = trace.streams

@@ -95,7 +95,8 @@ def test_what_led_to_a_crash(
 
 @pytest.fixture
 def endless(
-    backend: str, program: ProgramBuilder, tmp_path: Path) -> Iterator[subprocess.Popen]:
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """A recorder of a program that does not end, with a ring that has been filled."""
     options = ["--snapshot=4K"]
     words = command(backend, *options, program=f"{program('crash_late')} on")

@@ -55,9 +55,7 @@ PROGRAMS = {
     "altstack_longjmp": Program("altstack_longjmp.c", "landed 15\non_stack 5\n"),
     "branch_next": Program("branch_next.c", "done\n", instructions=100),
     "crash": Program("crash.c", "crashing\n", -SIGSEGV),
-    "crash_late": Program(
-        "crash_late.c", "running\nvalue 65533\n", -SIGSEGV, instructions=20_000
-    ),
+    "crash_late": Program("crash_late.c", "running\nvalue 65533\n", -SIGSEGV, instructions=20_000),
     "crash_ud2": Program("crash_ud2.c", "crashing\n", -SIGILL),
     "endless": Program("endless.c", "running\n", ends=False),
     "exceptions": Program(

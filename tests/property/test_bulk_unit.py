@@ -39,6 +39,7 @@ NEAR: tuple[Kind, ...] = (Kind.CONDITIONAL,) * 8 + (Kind.JUMP, Kind.CALL, Kind.R
 NEAR += (Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL)
 OTHER = (Kind.FAR, Kind.SYSCALL, Kind.INTERRUPT, Kind.FAULT, Kind.SOFT_INT, Kind.SWITCH)
 
+
 @dataclass(frozen=True, slots=True)
 class Overflow:
     """Packets are lost; the thread is at `ip` then, or in the kernel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -96,11 +97,11 @@ def test_snapshots_join_to_what_there_was(
     assert file.pieces[-1].reference == done
     groups = connected(file.pieces)
     assert sum(len(group) for group in groups) == len(file.pieces)
-    for before, after in zip(groups, groups[1:], strict=False):
+    for before, after in pairwise(groups):
         assert before[-1].aux_offset + before[-1].size < after[0].aux_offset
     for group in groups:
-        for before, after in zip(group, group[1:], strict=False):
-            assert before.aux_offset <= after.aux_offset <= before.aux_offset + before.size
+        for one, other in pairwise(group):
+            assert one.aux_offset <= other.aux_offset <= one.aux_offset + one.size
 
 
 @settings(max_examples=100, deadline=None)

@@ -27,7 +27,10 @@ def test_sizes_are_perfs(text: str, size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 
-@pytest.mark.parametrize("text", ["", "K", "-1", "1.5M", "4MB", "1T", "0", "0K", str(1 << 62), "9e9"])
+BAD = ["", "K", "-1", "1.5M", "4MB", "1T", "0", "0K", str(1 << 62), "9e9"]
+
+
+@pytest.mark.parametrize("text", BAD)
 def test_no_sizes(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_size(text, "--snapshot")
@@ -69,7 +72,8 @@ def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     progress = Progress(stream, Choice("qemu", "as asked for"))
-    session: Any = SimpleNamespace(totals=Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000))
+    totals = Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
+    session: Any = SimpleNamespace(totals=totals)
     progress.update(cast(Any, session))
     assert stream.getvalue() == ""
     progress.update(cast(Any, session))

@@ -146,9 +146,8 @@ impl TruthFile {
         stops: Vec<(u64, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
-        let found = py.allow_threads(|| {
-            Part::of(decoded)?.find(self.selected(tid, filters, stops)?)
-        });
+        let found =
+            py.allow_threads(|| Part::of(decoded)?.find(self.selected(tid, filters, stops)?));
         match found {
             Ok(Some(identical)) => identical_dict(py, &identical),
             Ok(None) => {

@@ -8,7 +8,9 @@ use rtit_truth::{Behind, Part, Run, RunHash};
 fn path(seed: u64, runs: u64) -> Vec<Vec<u64>> {
     let mut state = seed;
     let mut next = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) % below
     };
     (0..runs)
@@ -57,7 +59,10 @@ fn a_part_is_found() {
         let part = Part::of(runs(&whole[from..to])).unwrap();
         let truth = joined(&whole, 1 + seed as usize % 9, &[from]);
         let found = part.find(runs(&truth)).unwrap().unwrap();
-        assert_eq!(found.instructions + found.unchecked, count(&whole[from..to]));
+        assert_eq!(
+            found.instructions + found.unchecked,
+            count(&whole[from..to])
+        );
         // At most a run of the truth.
         assert!(found.unchecked < 9 * 6);
         assert!(found.instructions > 0);
@@ -118,7 +123,9 @@ fn a_truth_that_ends_early_is_enough_if_its_last_run_is_near() {
 fn what_is_behind_begins_at_a_run() {
     let whole = path(9, 50);
     let passed = count(&whole[..20]);
-    let left: Vec<Run> = Behind::new(runs(&whole), passed).map(Result::unwrap).collect();
+    let left: Vec<Run> = Behind::new(runs(&whole), passed)
+        .map(Result::unwrap)
+        .collect();
     let wanted: Vec<Run> = runs(&whole[20..]).map(Result::unwrap).collect();
     assert_eq!(left, wanted);
     // Inside a run: the whole run comes, which starts elsewhere.

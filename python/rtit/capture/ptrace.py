@@ -59,10 +59,10 @@ class PtraceTracer:
     `argv[0]` is looked up in the PATH of `env` (None: our environment) unless it has a slash. `cwd`
     is the directory to start in. `no_aslr` loads the program where it always is. `truth` names a
     file for what the tracer itself sees; with `cut_at_branches` its runs end at each conditional
-    branch, so that a path can be compared that begins there. `pin` keeps the tracer and the program on one CPU, which
-    is two to three times as fast; the program does not notice. `blocked` are the signals that the
-    program starts with blocked; signals that Python ignores have their default action in it.
-    Outside of `window` tracing is off.
+    branch, so that a path can be compared that begins there. `pin` keeps the tracer and the program
+    on one CPU, which is two to three times as fast; the program does not notice. `blocked` are the
+    signals that the program starts with blocked; signals that Python ignores have their default
+    action in it. Outside of `window` tracing is off.
 
     Raises UsageError for arguments that no program can get, RecordError if the program cannot be
     started: `exit_code` 127 not found, 126 not executable, 125 anything else.

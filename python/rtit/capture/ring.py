@@ -1,4 +1,4 @@
-"""What becomes of the packets: all to the file, up to a size, or the last ones of each thread alone.
+"""What becomes of the packets: all to the file, up to a size, or the last of each thread alone.
 
 A snapshot (perf record --snapshot) keeps for every thread the last bytes that its trace unit wrote,
 in the memory of the recorder: a program that is killed leaves them. They go to the file when they

@@ -55,7 +55,8 @@ class Progress:
         rate = totals.clock / (now - self._begin)
         line = (
             f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
-            f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s{_HINTS[self._choice.backend]}"
+            f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s"
+            f"{_HINTS[self._choice.backend]}"
         )
         if self._terminal:
             self._stream.write(f"\r\x1b[K{line}")

@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rtit import _core
-
 if TYPE_CHECKING:
     from rtit.trace import Span, Stream, Trace
 
@@ -60,16 +58,13 @@ def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
 def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
     import numpy as np
 
-    far_ends = [number for number, name in _core.Flow.ENDS.items() if name in ("far", "syscall")]
     totals = np.zeros(0)
-    far = 0
     for rows in stream.rows():
         numbers, _ = trace.symbols.lookup_many(stream.tid, rows.time, rows.start)
         sums = np.bincount(numbers, weights=rows.instructions)
         if len(sums) > len(totals):
             totals = np.pad(totals, (0, len(sums) - len(totals)))
         totals[: len(sums)] += sums
-        far += int(np.isin(rows.end, far_ends).sum())
     for number in np.flatnonzero(totals):
         functions[trace.symbols.table[int(number)]] += int(totals[number])
     counts = stream.counts()
@@ -77,7 +72,8 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     return StreamStatistics(
         title=stream.title,
         instructions=counts["instructions"],
-        branches=far + sum(counts[kind] for kind in ("conditional", "indirect", "returns")),
+        # Far transfers are among the indirect ones.
+        branches=sum(counts[kind] for kind in ("conditional", "indirect", "returns")),
         pt_bytes=stream.size,
         losses=tuple(span for span in ledger if span.kind != "exact"),
         exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),

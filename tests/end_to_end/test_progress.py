@@ -1,0 +1,30 @@
+"""The numbers of the closing line are those of the decoded path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.backends import record
+from rtit.capture.qemu import find_qemu
+from rtit.trace import Trace
+from rtit.views.statistics import statistics
+
+
+@pytest.mark.parametrize("backend", ["qemu", "ptrace"])
+@pytest.mark.parametrize("name", ["pointers", "returns", "fork", "far"])
+def test_numbers(backend: str, name: str, program: Callable[[str], Path], tmp_path: Path) -> None:
+    if backend == "qemu" and isinstance(found := find_qemu(), str):
+        pytest.skip(found)
+    if backend == "qemu" and name == "far":
+        pytest.skip("QEMU does not run it: far transfers in user mode")
+    data = tmp_path / "perf.data"
+    recording = record([str(program(name))], backend=backend, output=data)
+    with Trace(data) as trace:
+        found_there = statistics(trace, trace.streams)
+    assert recording.instructions == found_there.instructions
+    assert recording.branches == sum(each.branches for each in found_there.streams)
+    # Each chunk of the file is padded.
+    assert 0 <= sum(each.pt_bytes for each in found_there.streams) - recording.pt_bytes < 100
