@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::config::{self, Legacy};
+use crate::elf::{self, Elf};
 use crate::link::{Kind, Message, LEAVES};
 use crate::memory;
 use crate::process::Process;
@@ -21,7 +22,6 @@ use crate::thread::Thread;
 /// Scripts whose interpreters are scripts, as deep as the kernel goes.
 const SCRIPTS: usize = 5;
 const HEAD: usize = 256;
-const EM_X86_64: u16 = 62;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_FDCWD: i32 = -100;
 
@@ -177,19 +177,19 @@ fn own_program(process: &Process, path: Vec<u8>) -> Vec<u8> {
 /// Follows `#!` lines to a program.
 fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
     for _ in 0..=SCRIPTS {
-        let head = match executable_head(&path) {
-            Ok(Some(head)) => head,
+        let (file, head) = match executable(&path) {
+            Ok(Some(found)) => found,
             Err(error) if out_of_files(&error) => {
                 return Plan::Unrecorded("no more files can be opened to look at it")
             }
             Ok(None) | Err(_) => return Plan::Refused,
         };
         if head.starts_with(b"\x7fELF") {
-            return match (head.get(4), head.get(18..20)) {
-                (Some(2), Some(machine)) if machine == EM_X86_64.to_le_bytes() => {
-                    Plan::Run(path, argv)
-                }
-                _ => Plan::Unrecorded("it is no 64-bit x86-64 program"),
+            return match elf::look_at(&file) {
+                Elf::Program(Some(loader)) if !may(&loader, libc::X_OK) => Plan::Refused,
+                Elf::Program(_) => Plan::Run(path, argv),
+                Elf::Foreign => Plan::Unrecorded("it is no 64-bit x86-64 program"),
+                Elf::Broken => Plan::Refused,
             };
         }
         let Some((interpreter, argument)) = interpreter(&head) else {
@@ -211,8 +211,8 @@ fn out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// The first bytes of a file that the kernel would execute; None if it would not.
-fn executable_head(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
+/// A file that the kernel would look at to execute it, and its first bytes.
+fn executable(path: &[u8]) -> io::Result<Option<(File, Vec<u8>)>> {
     if !may(path, libc::X_OK) {
         return Ok(None);
     }
@@ -221,8 +221,8 @@ fn executable_head(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut head = Vec::new();
-    file.take(HEAD as u64).read_to_end(&mut head)?;
-    Ok(Some(head))
+    (&file).take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(Some((file, head)))
 }
 
 /// Whether a line that is cut has the interpreter's name whole: a blank follows it.

@@ -16,6 +16,7 @@ use crate::cpu::State;
 use crate::defaults;
 use crate::lifeline;
 use crate::link::{Kind, Link, Message};
+use crate::privilege;
 use crate::ranges::Ranges;
 use crate::signals::{is_fault, Handlers};
 use crate::space::{Change, Mapped, Space};
@@ -135,6 +136,9 @@ pub(crate) fn start(api: Api, config: Config) -> Result<(), String> {
         message.ip = pid.into();
         message.flags = 1;
         process.send(message, blob);
+    }
+    if let Some(warning) = privilege::warning(&process.config.program) {
+        process.send(Message::new(Kind::Warning, tid, now), warning.as_bytes());
     }
     // SAFETY: the handlers are functions without arguments.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtit.capture.elf_head import check_elf
 from rtit.errors import RecordError
 
 _PROGRAM = "qemu-x86_64"
@@ -62,7 +63,8 @@ class Search:
                 raise self._error
             version, answer = map(_answer, self._questions)
         except (OSError, subprocess.SubprocessError) as error:
-            return f"{self._qemu} cannot be run: {error}"
+            why = getattr(error, "strerror", None) or str(error)
+            return f"{self._qemu} cannot be run: {why}"
         numbers = version.partition("\n")[0].partition("version")[2].split()
         if not numbers:
             return f"{self._qemu} is no QEMU"
@@ -113,19 +115,30 @@ def resolve(
     """
     name = Path(program).name
     arguments = [os.fspath(argument) for argument in argv]
+    asked = program
     for _ in range(1 + _SCRIPTS):
-        with (Path(cwd or ".") / program).open("rb") as file:
-            head = file.read(256)
-        if head[:4] == b"\x7fELF":
-            if head[4] != 2 or head[18:20] != b"\x3e\x00":
+        path = Path(cwd or ".") / program
+        try:
+            is_interpreter = program != asked
+            if is_interpreter and not (path.is_file() and os.access(path, os.X_OK)):
                 raise RecordError(
-                    f"{program} is no 64-bit x86-64 program: the QEMU back end runs no other", 126
+                    f"{asked}: cannot be executed: its interpreter {program} does not exist "
+                    "or is no program",
+                    126,
                 )
-            return program, arguments, name
-        if head[:2] != b"#!":
+            with path.open("rb") as file:
+                head = file.read(256)
+                if head[:4] == b"\x7fELF":
+                    check_elf(program, file)
+                    return program, arguments, name
+        except OSError as error:
+            raise RecordError(
+                f"{program}: cannot be read, which QEMU has to: {error.strerror}", 126
+            ) from error
+        line = head[2:].split(b"\n")[0].strip(b" \t").replace(b"\t", b" ")
+        if head[:2] != b"#!" or not line:
             break
-        line = head[2:].split(b"\n")[0].strip(b" \t")
-        interpreter, *argument = os.fsdecode(line).split(None, 1)
+        interpreter, *argument = (os.fsdecode(part.strip(b" ")) for part in line.split(b" ", 1))
         arguments = [interpreter, *argument, program, *arguments[1:]]
         program = interpreter
     raise RecordError(f"{program} is no program that can be executed", 126)

@@ -157,9 +157,10 @@ class Sink:
         thread.pending += data
         if more:
             return
-        self._store.put(tid, thread.pid, thread.pending, now)
-        self.totals.pt_bytes += len(thread.pending)
-        thread.pending = bytearray()
+        # A writer that fails may keep the buffer: it is ours no more.
+        pending, thread.pending = thread.pending, bytearray()
+        self._store.put(tid, thread.pid, pending, now)
+        self.totals.pt_bytes += len(pending)
         self._retired(tid, retired, branches)
 
     def _retired(self, tid: int, count: int, branches: int) -> None:

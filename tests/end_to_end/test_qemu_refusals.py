@@ -1,0 +1,187 @@
+"""What the QEMU back end cannot record: one sentence, the right exit code, and no program runs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import RTIT
+from rtit.capture.qemu import find_qemu
+
+QEMU_CODE = bytes.fromhex("b801000000 bb07000000 cd80".replace(" ", ""))  # exit(7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_qemu() -> None:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+
+
+def record(
+    folder: Path,
+    *words: str | bytes | Path,
+    options: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    preexec: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RTIT, "record", "--backend", "qemu", "-q", *options, "--", *words],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=60,
+        preexec_fn=preexec,
+    )
+
+
+def one_sentence(ended: subprocess.CompletedProcess[str], code: int) -> str:
+    assert ended.returncode == code, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert ended.stderr.startswith("rtit record: ")
+    return ended.stderr
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def elf(bits: int, machine: int, code: bytes) -> bytes:
+    """A program of one segment, as the System V ABI lays it out."""
+    base = 0x10000
+    if bits == 32:  # noqa: PLR2004
+        size, segment = 52, 32
+        head = struct.pack("<HHIIIIIHHHHHH", 2, machine, 1, base + size + segment, size, 0, 0,
+                           size, segment, 1, 0, 0, 0)  # fmt: skip
+        whole = size + segment + len(code)
+        program = struct.pack("<IIIIIIII", 1, 0, base, base, whole, whole, 5, 4096)
+        return b"\x7fELF\1\1\1" + bytes(9) + head + program + code
+    size, segment = 64, 56
+    head = struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, base + size + segment, size, 0, 0,
+                       size, segment, 1, 0, 0, 0)  # fmt: skip
+    whole = size + segment + len(code)
+    program = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, whole, whole, 4096)
+    return b"\x7fELF\2\1\1" + bytes(9) + head + program + code
+
+
+def program(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("name", ["no_such_program", "./none", "/nowhere/none"])
+def test_a_program_that_does_not_exist(name: str, tmp_path: Path) -> None:
+    assert name in one_sentence(record(tmp_path, name), 127)
+
+
+def test_what_is_no_program(tmp_path: Path) -> None:
+    one_sentence(record(tmp_path, tmp_path), 126)
+    script(tmp_path / "text", "hello\n")
+    assert "./text" in one_sentence(record(tmp_path, "./text"), 126)
+    script(tmp_path / "blank", "#! \n")
+    assert "./blank" in one_sentence(record(tmp_path, "./blank"), 126)
+    script(tmp_path / "script", "#!/nowhere/interpreter -x\n")
+    assert "/nowhere/interpreter" in one_sentence(record(tmp_path, "./script"), 126)
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    one_sentence(record(tmp_path, "./plain"), 126)
+    assert not (tmp_path / "perf.data").exists()
+
+
+def test_programs_that_are_not_whole(tmp_path: Path) -> None:
+    good = Path("/bin/true").read_bytes()
+    for size in (5, 30, 63, 100):
+        program(tmp_path / "cut", good[:size])
+        assert "./cut" in one_sentence(record(tmp_path, "./cut"), 126)
+    loader = b"/lib64/ld-linux-x86-64.so.2"
+    if loader not in good:
+        pytest.skip("/bin/true has another loader")
+    program(tmp_path / "loaderless", good.replace(loader, loader[:-1] + b"9"))
+    assert "ld-linux-x86-64.so.9" in one_sentence(record(tmp_path, "./loaderless"), 126)
+    # When the program itself runs it, the error is its own to handle.
+    ended = record(tmp_path, "/bin/sh", "-c", "./loaderless 2>&-; echo $?")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "127\n", "")
+
+
+def test_a_32_bit_program(tmp_path: Path) -> None:
+    program(tmp_path / "old", elf(32, 3, QEMU_CODE))
+    assert "64-bit" in one_sentence(record(tmp_path, "./old"), 126)
+    if subprocess.run(["./old"], cwd=tmp_path, check=False).returncode != 7:  # noqa: PLR2004
+        pytest.skip("this kernel runs no 32-bit programs")
+    ended = record(tmp_path, "/bin/sh", "-c", "./old; echo $?")
+    assert (ended.returncode, ended.stdout) == (0, "7\n")
+    assert one_sentence(ended, 0).endswith("./old runs unrecorded: it is no 64-bit x86-64 program\n")
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    for option in ("-o", "--truth"):
+        missing = record(tmp_path, "/bin/true", options=(option, "nowhere/file"))
+        assert "nowhere/file: No such file" in one_sentence(missing, 125)
+        full = record(tmp_path, "/bin/true", options=(option, "/dev/full"))
+        assert "No space left on device" in one_sentence(full, 125)
+    (tmp_path / "folder").mkdir()
+    assert "directory" in one_sentence(record(tmp_path, "/bin/true", options=("-o", "folder")), 125)
+
+
+def test_an_output_that_grows_too_large(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
+
+    ended = record(tmp_path, "/bin/sh", "-c", "/bin/ls -l /; sleep 100", preexec=limit)
+    assert "File too large" in one_sentence(ended, 125)
+    # What was written before stays readable.
+    report = subprocess.run(
+        [*RTIT, "report", "perf.data"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "incomplete" in report.stdout + report.stderr
+
+
+def test_no_qemu_or_one_that_does_not_do(tmp_path: Path) -> None:
+    def said(**env: str) -> str:
+        return one_sentence(record(tmp_path, "/bin/true", env=env), 125)
+
+    assert "not installed" in said(PATH="/nowhere")
+    assert "No such file" in said(RTIT_QEMU="/nowhere/qemu")
+    assert "plugin" in said(RTIT_QEMU_PLUGIN="/nowhere/plugin.so")
+    text = script(tmp_path / "plugin.so", "no library")
+    assert "does not take the plugin" in said(RTIT_QEMU_PLUGIN=str(text))
+    version = "[ $1 = --version ] && echo qemu-x86_64 version 99 && exit\n"
+    refusing = script(
+        tmp_path / "refusing", f"#!/bin/sh\n{version}echo $0: unknown option -plugin >&2\nexit 1\n"
+    )
+    assert "unknown option -plugin" in said(RTIT_QEMU=str(refusing))
+    newer = script(
+        tmp_path / "newer",
+        f"#!/bin/sh\n{version}echo plugin requires API version 2, but this QEMU supports only a "
+        "minimum version of 8 >&2\nexit 1\n",
+    )
+    assert "minimum version of 8" in said(RTIT_QEMU=str(newer))
+    # It loads the plugin when it is asked, but not for the program.
+    late = script(
+        tmp_path / "late",
+        f"#!/bin/sh\n{version}[ $3 = /bin/true ] && echo this is for rtit record\nexit 1\n",
+    )
+    assert "ended before the program began" in said(RTIT_QEMU=str(late))
+
+
+def test_a_program_with_a_privilege(tmp_path: Path) -> None:
+    tool = program(tmp_path / "tool", Path("/bin/true").read_bytes())
+    try:
+        os.chown(tool, 65534, 65534)
+    except PermissionError:
+        pytest.skip("only root can give a file away")
+    tool.chmod(0o4755)
+    for words in (["./tool"], ["/bin/sh", "-c", "./tool; exit 0"]):
+        said = one_sentence(record(tmp_path, *words), 0)
+        assert "tool is set-user-ID and runs without that privilege" in said
