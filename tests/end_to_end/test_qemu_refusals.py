@@ -14,7 +14,7 @@ import pytest
 from live import RTIT
 from rtit.capture.qemu import find_qemu
 
-QEMU_CODE = bytes.fromhex("b801000000 bb07000000 cd80".replace(" ", ""))  # exit(7)
+EXIT_7 = bytes.fromhex("b801000000 bb07000000 cd80".replace(" ", ""))  # exit(7)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +60,7 @@ def script(path: Path, text: str) -> Path:
 def elf(bits: int, machine: int, code: bytes) -> bytes:
     """A program of one segment, as the System V ABI lays it out."""
     base = 0x10000
-    if bits == 32:  # noqa: PLR2004
+    if bits == 32:
         size, segment = 52, 32
         head = struct.pack("<HHIIIIIHHHHHH", 2, machine, 1, base + size + segment, size, 0, 0,
                            size, segment, 1, 0, 0, 0)  # fmt: skip
@@ -115,13 +115,15 @@ def test_programs_that_are_not_whole(tmp_path: Path) -> None:
 
 
 def test_a_32_bit_program(tmp_path: Path) -> None:
-    program(tmp_path / "old", elf(32, 3, QEMU_CODE))
+    program(tmp_path / "old", elf(32, 3, EXIT_7))
     assert "64-bit" in one_sentence(record(tmp_path, "./old"), 126)
-    if subprocess.run(["./old"], cwd=tmp_path, check=False).returncode != 7:  # noqa: PLR2004
+    if subprocess.run(["./old"], cwd=tmp_path, check=False).returncode != 7:
         pytest.skip("this kernel runs no 32-bit programs")
     ended = record(tmp_path, "/bin/sh", "-c", "./old; echo $?")
     assert (ended.returncode, ended.stdout) == (0, "7\n")
-    assert one_sentence(ended, 0).endswith("./old runs unrecorded: it is no 64-bit x86-64 program\n")
+    assert one_sentence(ended, 0).endswith(
+        "./old runs unrecorded: it is no 64-bit x86-64 program\n"
+    )
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:

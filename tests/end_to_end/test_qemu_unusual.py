@@ -114,7 +114,11 @@ def test_out_of_reach_of_the_plugin(unusual: Path, record: Recorder) -> None:
     )
     if built.returncode != 0:
         pytest.skip("no static C library")
-    for words, output in (([unusual, "root", root], b"5\n"), ([unusual, "user"], b"65534\n")):
+    cases: list[tuple[list[str | Path], bytes]] = [
+        ([unusual, "root", root], b"5\n"),
+        ([unusual, "user"], b"65534\n"),
+    ]
+    for words, output in cases:
         ended = record(*words)
         if ended.returncode == CANNOT:
             pytest.skip("only root may do this")
@@ -127,7 +131,7 @@ def test_out_of_reach_of_the_plugin(unusual: Path, record: Recorder) -> None:
 
 def test_names_that_are_not_text(unusual: Path, record: Recorder) -> None:
     name = os.fsencode(record.folder) + b"/na\xffme"
-    shutil.copy(unusual, name)
+    shutil.copy(os.fsencode(unusual), name)
     ended = record(name, b"words", b"\xff\xfe", b"", b"a b", b"\n")
     assert (ended.returncode, ended.stdout) == (0, b"fffe..612062.0a.\n")
     record.is_right()
@@ -198,7 +202,7 @@ def folders(parent: Path) -> list[Path]:
 @pytest.mark.parametrize("how", ["killed", "twice"])
 def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -> None:
     # The path of a socket in it must not be long.
-    parent = Path("/tmp") / f"rt-{os.getpid()}-{how}"  # noqa: S108
+    parent = Path("/tmp") / f"rt-{os.getpid()}-{how}"
     parent.mkdir()
     env = {**os.environ, "TMPDIR": str(parent)}
     try:
@@ -232,14 +236,12 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
         shutil.rmtree(parent)
 
 
-def test_folders_of_living_recorders_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_living_recorders_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtit.capture.qemu_folder._parent", lambda: str(tmp_path))
     mine = RecordingFolder()
     (tmp_path / "rtit-of-another-kind").mkdir()
     remove_stale(str(tmp_path))
-    assert len(folders(tmp_path)) == 2  # noqa: PLR2004 - the folder and the other
+    assert len(folders(tmp_path)) == 2
     mine.cleanup()
     mine.cleanup()
     assert folders(tmp_path) == [tmp_path / "rtit-of-another-kind"]

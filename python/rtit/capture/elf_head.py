@@ -26,7 +26,7 @@ def check_elf(program: str, file: BinaryIO) -> None:
         raise RecordError(
             f"{program} is no 64-bit x86-64 program: the QEMU back end runs no other", 126
         )
-    if len(head) < 64:  # noqa: PLR2004 - sizeof(Elf64_Ehdr)
+    if len(head) < 64:
         raise RecordError(f"{program} cannot be executed: its ELF header is cut off", 126)
     kind = struct.unpack_from("<H", head, 16)[0]
     offset = struct.unpack_from("<Q", head, 32)[0]

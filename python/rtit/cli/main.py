@@ -93,7 +93,7 @@ def _hold_standard_files() -> None:
     """Of files that we open none may become standard input, output or error because those are
     closed. A program that we start finds them closed all the same.
     """
-    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - standard error
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(file)
     for name in ("stdout", "stderr"):
