@@ -1,0 +1,68 @@
+"""The plugin takes each version of QEMU's plugin interface as that version is declared.
+
+A stand-in for QEMU plays two blocks of its own code; QEMUs of several versions are seldom at hand.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from live import RTIT
+from programs.build import SOURCES
+from rtit.capture.qemu import find_qemu, start_qemu
+from rtit.cli.main import main
+
+# What QEMU itself speaks, and the oldest that it takes: 7.2, 9.0, 9.1, 9.2, 10.1, 11.0, 11.1.
+VERSIONS = [(1, 0), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 7)]
+
+
+def build(folder: Path, spoken: int, least: int) -> Path:
+    compiler = shutil.which("gcc") or pytest.skip("no C compiler")
+    path = folder / "qemu"
+    flags = ["-O1", "-fno-omit-frame-pointer", "-no-pie", "-rdynamic"]
+    defined = [f"-DSPOKEN={spoken}", f"-DLEAST={least}"]
+    source = SOURCES / "stand_in_qemu.c"
+    subprocess.run([compiler, *flags, *defined, "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+@pytest.mark.parametrize(("spoken", "least"), VERSIONS)
+def test_each_version(
+    spoken: int,
+    least: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RTIT_QEMU", str(build(tmp_path, spoken, least)))
+    found = find_qemu()
+    if isinstance(found, str) and "is not installed" in found:
+        pytest.skip(found)
+    assert not isinstance(found, str), found
+    data, truth = tmp_path / "perf.data", tmp_path / "truth"
+    with start_qemu(["/bin/true"], output=data, truth=truth, found=found) as session:
+        while session.step(0.2):
+            pass
+        recording = session.finish()
+    assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())
+    # mov, mov, jmp; nop, syscall: twice.
+    assert recording.instructions == 10
+    assert main(["verify", str(data), "--truth", str(truth)]) == 0
+    assert "identical: 10 instructions" in capsys.readouterr().out
+
+
+def test_a_version_to_come_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTIT_QEMU", str(build(tmp_path, 9, 8)))
+    ended = subprocess.run(
+        [*RTIT, "record", "--backend", "qemu", "--", "/bin/true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 125
+    assert "plugin requires API version 7, not 8 to 9" in ended.stderr
