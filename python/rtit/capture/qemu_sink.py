@@ -157,11 +157,15 @@ class Sink:
         thread.pending += data
         if more:
             return
+        self._put_packets(tid, thread, now)
+        self._retired(tid, retired, branches)
+
+    def _put_packets(self, tid: int, thread: _Thread, now: int) -> None:
         # A writer that fails may keep the buffer: it is ours no more.
         pending, thread.pending = thread.pending, bytearray()
-        self._store.put(tid, thread.pid, pending, now)
-        self.totals.pt_bytes += len(pending)
-        self._retired(tid, retired, branches)
+        if pending:
+            self._store.put(tid, thread.pid, pending, now)
+            self.totals.pt_bytes += len(pending)
 
     def _retired(self, tid: int, count: int, branches: int) -> None:
         thread = self._threads.get(tid)
@@ -186,6 +190,9 @@ class Sink:
 
     def _end(self, tid: int, now: int) -> None:
         thread = self._threads.pop(tid, None)
+        if thread is not None:
+            # Of a message that did not come to its end.
+            self._put_packets(tid, thread, now)
         self._store.end(tid)
         if thread is not None and not self.full:
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)
