@@ -37,11 +37,12 @@ def test_names_loaded_on_use_are_all_there(package: str) -> None:
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:
-    script = (
-        "import sys, rtit.cli.record, rtit.capture.backends, rtit.capture.qemu; print(*sys.modules)"
-    )
+    modules = "sys, rtit.cli.record, rtit.capture.backends, rtit.capture.qemu"
     ended = subprocess.run(
-        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-I", "-c", f"import {modules}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     loaded = set(ended.stdout.split())
     assert not {name for name in loaded if name.startswith(("rtit.processor", "rtit.packets"))}

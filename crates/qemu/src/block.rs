@@ -38,6 +38,11 @@ pub(crate) const START: u8 = 4;
 pub(crate) const STOP: u8 = 8;
 /// `Block::marks`: it is in the vsyscall page.
 pub(crate) const IN_VSYSCALL: u8 = 2;
+/// `Block::marks`: one instruction, where a longer block may have been broken off.
+pub(crate) const ALONE: u8 = 16;
+
+/// No block starts there.
+const NOWHERE: u64 = u64::MAX;
 
 /// One instruction, for the truth that looks at each.
 #[derive(Debug)]
@@ -67,6 +72,10 @@ pub(crate) struct Block {
     pub(crate) count: u32,
     pub(crate) exit: Exit,
     pub(crate) marks: AtomicU8,
+    /// Results for the TNT buffer.
+    pub(crate) results: u8,
+    /// Where it leads, if nothing but a TNT can come of that.
+    pub(crate) leads: [u64; 2],
     /// Hash of all addresses, and the factor for what came before it.
     pub(crate) hash: u64,
     pub(crate) power: u64,
@@ -90,6 +99,8 @@ impl Block {
             count: 0,
             exit,
             marks: AtomicU8::new(0),
+            results: 0,
+            leads: [NOWHERE; 2],
             hash: 0,
             power: 1,
             offsets: Vec::new(),
@@ -126,10 +137,20 @@ impl Block {
         let decoded = rtit_x86::decode(bytes, last, Mode::Bits64).ok();
         let exit = decoded.as_ref().map_or(Exit::Fall, exit_of);
         let code = code.get(..at).unwrap_or_default();
+        let next = start.wrapping_add(at as u64);
+        let target = decoded.map_or(0, |instruction| instruction.target);
         let mut block = Block {
             last,
-            next: start.wrapping_add(at as u64),
-            target: decoded.map_or(0, |instruction| instruction.target),
+            next,
+            target,
+            marks: AtomicU8::new(if count == 1 { ALONE } else { 0 }),
+            results: u8::from(exit == Exit::Conditional),
+            leads: match exit {
+                Exit::Fall => [next, next],
+                Exit::Conditional => [next, target],
+                Exit::Jump => [target, target],
+                _ => [NOWHERE; 2],
+            },
             count: count as u32,
             start,
             hash,

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use crate::api::{Instruction, PluginId, Translated};
-use crate::block::{Block, Step, HANDLER, IN_VSYSCALL, START, STOP as STOPS, VSYSCALL};
+use crate::block::{
+    Block, Step, ALONE, HANDLER, IN_VSYSCALL, START, STOP as STOPS, VSYSCALL,
+};
 use crate::config::Truth;
 use crate::cpu::{rtit_qemu_block, State};
 use crate::process::{process, thread_of};
@@ -46,21 +48,56 @@ pub(crate) extern "C" fn translated(_id: PluginId, tb: *mut Translated) {
 
 /// A block starts, on a vCPU whose state is at `state`.
 pub(crate) extern "C" fn block_started(vcpu: u32, block: *const Block, state: *const State) {
+    let thread = thread_of(vcpu);
+    if !thread.is_null() {
+        // SAFETY: the vCPU's own thread calls, with a block that `translated` leaked.
+        let (thread, block) = unsafe { (&mut *thread, &*block) };
+        let attention = thread.attention.load(Ordering::Relaxed);
+        let marks = block.marks.load(Ordering::Relaxed);
+        if attention | u32::from(marks) == 0 && thread.follow_quietly(block) {
+            thread.block = block;
+            return;
+        }
+    }
+    block_without_packets(vcpu, block, state);
+}
+
+/// Apart from the callback, which so needs no register that it would have to save; so is what follows apart from this.
+#[inline(never)]
+extern "C" fn block_without_packets(vcpu: u32, block: *const Block, state: *const State) {
+    let thread = thread_of(vcpu);
+    if !thread.is_null() {
+        // SAFETY: as above.
+        let (thread, block) = unsafe { (&mut *thread, &*block) };
+        let attention = thread.attention.load(Ordering::Relaxed);
+        let marks = block.marks.load(Ordering::Relaxed) & !ALONE;
+        if attention | u32::from(marks) == 0 && thread.follow_almost_quietly(block) {
+            thread.block = block;
+            return;
+        }
+    }
+    block_of_note(vcpu, block, state);
+}
+
+#[inline(never)]
+extern "C" fn block_of_note(vcpu: u32, block: *const Block, state: *const State) {
     let mut thread = thread_of(vcpu);
     if thread.is_null() {
         thread = process().begin(vcpu, state);
     }
-    // SAFETY: the vCPU's own thread calls, with a block that `translated` leaked.
+    // SAFETY: as above.
     let (thread, block) = unsafe { (&mut *thread, &*block) };
-    if block.marks.load(Ordering::Relaxed) == 0 && thread.follow(block) {
+    let marks = block.marks.load(Ordering::Relaxed) & !ALONE;
+    if marks == 0 && thread.follow(block) {
         thread.block = block;
         // Looked at only now: what was due at the end of the last block is due here.
         if thread.attention.load(Ordering::Relaxed) != 0 {
             attend(thread, block, false);
         }
-        return;
+    } else {
+        unusual_block(thread, block);
     }
-    unusual_block(thread, block);
+    thread.settle();
 }
 
 #[cold]

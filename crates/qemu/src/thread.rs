@@ -44,6 +44,8 @@ pub(crate) struct Thread {
     /// Instructions retired before that block, or more: it follows the latest of other threads. Others read it.
     pub(crate) clock: AtomicU64,
     pub(crate) attention: AtomicU32,
+    /// `follow_quietly` may be tried below this clock. It holds while user code runs.
+    quiet_until: u64,
     pub(crate) truth: Truth,
     pub(crate) next_look: u64,
     /// Conditional and indirect branches, returns and far transfers.
@@ -77,6 +79,7 @@ impl Thread {
             tid,
             call: Call::default(),
             raised: 0,
+            quiet_until: 0,
             next_look: LOOK,
             truth: process.config.truth,
             path: Path::new(process.config.joined),
@@ -195,13 +198,63 @@ impl Thread {
         done
     }
 
+    /// `follow` for most blocks: one has led to the next, and no packet follows. False, and nothing has changed, if it is
+    /// not that simple. Where the program's own branch goes must not be guessed here again: few jumps.
+    #[inline(always)]
+    pub(crate) fn follow_quietly(&mut self, next: &Block) -> bool {
+        let (block, start) = (self.block, next.start);
+        let clock = self.now() + u64::from(block.count);
+        let elsewhere = (start != block.leads[0]) & (start != block.leads[1]);
+        if elsewhere || clock >= self.quiet_until {
+            return false;
+        }
+        if !self.unit.quietly(block.results, start != block.next, start) {
+            return false;
+        }
+        self.clock.store(clock, Ordering::Relaxed);
+        self.branches += u64::from(block.results);
+        true
+    }
+
+    /// The same for what takes longer to find out: iterations, calls, returns, blocks that may be parts of others.
+    #[inline(always)]
+    pub(crate) fn follow_almost_quietly(&mut self, next: &Block) -> bool {
+        let (block, start) = (self.block, next.start);
+        let clock = self.now() + u64::from(block.count);
+        if clock >= self.quiet_until || breaks_off(block, next) {
+            return false;
+        }
+        let clock = match block.exit {
+            Exit::Repeat if start == block.next => clock,
+            Exit::Repeat if start == block.last => clock - 1,
+            Exit::Call if start == block.target => {
+                self.unit.call(block.next, start);
+                clock
+            }
+            Exit::Return if self.unit.ret_quietly(start) => {
+                self.branches += 1;
+                clock
+            }
+            _ => return self.follow_quietly(next),
+        };
+        self.clock.store(clock, Ordering::Relaxed);
+        true
+    }
+
+    /// After anything else has happened.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        self.quiet_until = match self.truth {
+            Truth::None => self.unit.quiet_until().min(self.next_look),
+            _ => 0,
+        };
+    }
+
     /// A block starts at `next` after the one that runs, and nothing about it is unusual. False if something is.
     #[inline(always)]
     pub(crate) fn follow(&mut self, next: &Block) -> bool {
         let (block, start) = (self.block, next.start);
-        // A block of one instruction inside the last one: that one was broken off there.
-        if next.count == 1 && start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
-        {
+        if breaks_off(block, next) {
             return false;
         }
         if block.exit == Exit::Conditional {
@@ -526,6 +579,12 @@ impl Thread {
         // The instruction before this one is on the path now.
         self.cut_path();
     }
+}
+
+/// A block of one instruction inside the last one: that one was broken off there.
+#[inline(always)]
+fn breaks_off(block: &Block, next: &Block) -> bool {
+    next.count == 1 && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
 }
 
 #[cold]

@@ -3,9 +3,46 @@
 //! These are nearly all events of a trace, so each begins with the case that nothing but its own packet can happen. The
 //! other case is the whole rule. No packet carries a branch's own address.
 
+use crate::state::NEVER;
 use crate::unit::Unit;
 
 impl Unit {
+    /// Up to this clock, exclusive, `quietly` may be called, and `at` need not be: nothing comes by itself, and nothing
+    /// but its own packet can follow from a near branch. 0 if that cannot be said.
+    #[inline(always)]
+    pub fn quiet_until(&self) -> u64 {
+        if !self.core.plain || self.core.cyc_due != NEVER {
+            return 0;
+        }
+        match self.clocks.cpi {
+            1 => self.core.due,
+            cpi => self.core.due.div_ceil(cpi),
+        }
+    }
+
+    /// A conditional branch (`results` is 1), or a direct jump or straight code (0), that goes on at `ip`, before
+    /// `quiet_until`. False, and nothing has changed, if that makes a packet.
+    #[inline(always)]
+    pub fn quietly(&mut self, results: u8, taken: bool, ip: u64) -> bool {
+        let tnt = self.core.tnt << results | u64::from(taken) & u64::from(results);
+        if tnt >= self.config.tnt_full {
+            return false;
+        }
+        self.core.tnt = tnt;
+        self.core.ip = ip;
+        true
+    }
+
+    /// The same for a near RET.
+    #[inline(always)]
+    pub fn ret_quietly(&mut self, target: u64) -> bool {
+        let quiet = self.ret_stack.top() == Some(target) && self.quietly(1, true, target);
+        if quiet {
+            self.ret_stack.pop();
+        }
+        quiet
+    }
+
     /// Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`.
     #[inline(always)]
     pub fn conditional(&mut self, next_ip: u64, target: u64, taken: bool) {

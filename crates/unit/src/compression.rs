@@ -86,6 +86,12 @@ impl ReturnStack {
         Some(self.entries[self.next])
     }
 
+    /// What `pop` would give.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> Option<u64> {
+        (self.count > 0).then(|| self.entries[(self.next + DEPTH - 1) % DEPTH])
+    }
+
     pub(crate) fn clear(&mut self) {
         self.count = 0;
     }
