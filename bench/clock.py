@@ -41,6 +41,11 @@ def median_of(repetitions: int, measure: Callable[[], float]) -> float:
     return statistics.median(measure() for _ in range(repetitions))
 
 
+def load() -> float:
+    """How many processes run or want to, over the last minute."""
+    return os.getloadavg()[0]
+
+
 def machine() -> dict[str, Any]:
     """What a result depends on."""
     model = platform.processor() or "unknown"

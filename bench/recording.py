@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -11,17 +13,48 @@ from typing import Any
 
 import clock
 
-NATIVE_TIMES = 20
+SOURCE = Path(__file__).resolve().parent / "empty_plugin.c"
+# Of the plugin interface, the newest first; a QEMU refuses those that it does not speak.
+VERSIONS = (5, 4, 3, 2, 1)
 
 
-def record(command: Sequence[str | Path], output: Path, backend: str = "ptrace") -> None:
+def record(command: Sequence[str | Path], output: Path, backend: str = "auto") -> None:
     """Records a program through the command line. Raises RuntimeError when rtit fails."""
-    words = [sys.executable, "-m", "rtit", "record", "-q", "--backend", backend]
-    words += ["-o", str(output), "--"]
-    result = subprocess.run([*words, *map(str, command)], capture_output=True, check=False)
+    result = subprocess.run(recorder(command, output, backend), capture_output=True, check=False)
     if result.returncode or not output.exists():
         text = result.stderr.decode(errors="replace").strip()
         raise RuntimeError(f"rtit record: status {result.returncode}: {text}")
+
+
+def recorder(command: Sequence[str | Path], output: Path, backend: str) -> list[str | Path]:
+    """The command that records."""
+    words = [sys.executable, "-m", "rtit", "record", "-q", "--backend", backend]
+    return [*words, "-o", output, "--", *command]
+
+
+def empty_plugin(qemu: Path, folder: Path) -> Path | None:
+    """A plugin that does nothing at each block; None where none can be built or loaded."""
+    for version in VERSIONS:
+        plugin = folder / f"empty{version}.so"
+        build: list[str | Path] = [
+            "cc",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            f"-DVERSION={version}",
+            "-o",
+            plugin,
+            SOURCE,
+        ]
+        try:
+            subprocess.run(build, capture_output=True, check=True)
+            subprocess.run([qemu, "-plugin", plugin, "/bin/true"], capture_output=True, check=True)
+        except OSError:
+            return None
+        except subprocess.CalledProcessError:
+            continue
+        return plugin
+    return None
 
 
 def recording(
@@ -29,13 +62,16 @@ def recording(
     command: Sequence[str | Path],
     output: Path,
     repetitions: int,
-    qemu: str | None = None,
+    qemu: Path | None = None,
+    empty: Path | None = None,
 ) -> dict[str, Any]:
     """Measures one program; leaves the last recording at `output`.
 
-    Gives {"what", "backend", "instructions", "bytes", "native_seconds", "qemu_seconds", "seconds",
-    "instructions_per_second", "slowdown"}: wall time, since the tracer and the program take turns.
-    Starting Python is in it. `qemu` is the QEMU to record with; None for single steps.
+    Gives {"what", "backend", "instructions", "bytes", "native_seconds", "qemu_seconds",
+    "empty_seconds", "seconds", "instructions_per_second", "slowdown", "slowdown_of_qemu"}: medians
+    of wall time, since the tracer and the program take turns. Starting Python is in it. `qemu` is
+    the QEMU to record with; None for single steps. `empty` is the plugin that does nothing. The
+    four take turns, so that other load on the machine meets them all.
     """
     from rtit.trace import Trace
 
@@ -44,26 +80,59 @@ def recording(
         clock.process_cpu(words)
         return time.perf_counter() - begin
 
-    def recorded() -> float:
-        begin = time.perf_counter()
-        record(command, output, "ptrace" if qemu is None else "qemu")
-        return time.perf_counter() - begin
-
-    native_seconds = clock.median_of(NATIVE_TIMES, lambda: run(command))
-    translated = [qemu, *command] if qemu is not None else None
-    qemu_seconds = clock.median_of(repetitions, lambda: run(translated)) if translated else None
-    seconds = clock.median_of(repetitions, recorded)
+    backend = "ptrace" if qemu is None else "qemu"
+    ways: dict[str, list[str | Path]] = {"native_seconds": list(command)}
+    if qemu is not None:
+        ways["qemu_seconds"] = [qemu, *command]
+        if empty is not None:
+            ways["empty_seconds"] = [qemu, "-plugin", empty, *command]
+    ways["seconds"] = recorder(command, output, backend)
+    measured: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repetitions):
+        for name, words in ways.items():
+            measured[name].append(run(words))
+    found: dict[str, float | None] = {"qemu_seconds": None, "empty_seconds": None}
+    found |= {name: statistics.median(each) for name, each in measured.items()}
     with Trace(output) as trace:
         instructions = sum(int(s.flow().count()["instructions"]) for s in trace.streams)
         size = sum(stream.size for stream in trace.streams)
+    seconds, plain = statistics.median(measured["seconds"]), found["qemu_seconds"]
     return {
         "what": what,
-        "backend": "ptrace" if qemu is None else "qemu",
-        "qemu_seconds": qemu_seconds,
+        "backend": backend,
         "instructions": instructions,
         "bytes": size,
-        "native_seconds": native_seconds,
-        "seconds": seconds,
+        **found,
         "instructions_per_second": instructions / seconds,
-        "slowdown": seconds / native_seconds,
+        "slowdown": seconds / statistics.median(measured["native_seconds"]),
+        "slowdown_of_qemu": seconds / plain if plain else None,
     }
+
+
+def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """Real programs under QEMU, short and long; nothing where no QEMU fits."""
+    from rtit.capture.qemu import find_qemu
+
+    found = find_qemu()
+    if isinstance(found, str):
+        print(f"without QEMU: {found}")
+        return []
+    lines = [b"line %d of a file to compress\n" % (i * i) for i in range(600_000)]
+    short, long = folder / "1MB", folder / "20MB"
+    short.write_bytes(b"".join(lines[:30_000]))
+    long.write_bytes(b"".join(lines))
+    commands: dict[str, list[str | Path]] = {
+        "/bin/true": ["/bin/true"],
+        "ls -l /usr/bin": ["/bin/ls", "-l", "/usr/bin"],
+        "gzip of 1 MB": ["/bin/gzip", "-kf", short],
+        "sort of 1 MB": ["/usr/bin/sort", "--parallel=2", "-o", "/dev/null", short],
+        "xz -T2 of 1 MB": ["/usr/bin/xz", "-kf", "-T2", "-3", "--block-size=500000", short],
+        "gzip of 20 MB": ["/bin/gzip", "-kf", long],
+    }
+    empty = empty_plugin(found.qemu, folder)
+    output = folder / "qemu.data"
+    return [
+        recording(what, command, output, repetitions, found.qemu, empty)
+        for what, command in commands.items()
+        if os.access(command[0], os.X_OK)
+    ]

@@ -13,35 +13,31 @@ def markdown(result: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, "
         f"Python {machine['python']}; medians of {result['repetitions']}.",
     ]
-    if result["recording"]:
-        lines += ["", "## Recording (wall time)", ""]
+    begin, end = result["load"]
+    if begin > machine["cores"] / 4:
+        lines += [
+            "",
+            f"**The machine was busy with other work**: load {begin:.1f} at the "
+            f"beginning, {end:.1f} at the end. Compare columns of one row only.",
+        ]
+    if result["packetizing"]:
+        lines += ["", "## Packetizing alone (CPU time)", ""]
         lines += table(
+            ["packetizer, options", "million near branches/s"],
             [
-                "program",
-                "back end",
-                "instructions",
-                "PT B/1000",
-                "native ms",
-                "plain QEMU s",
-                "recorded s",
-                "instructions/s",
-                "slowdown",
-            ],
-            [
-                [
-                    row["what"],
-                    row["backend"],
-                    f"{row['instructions']:,}",
-                    f"{1000 * row['bytes'] / row['instructions']:.1f}",
-                    f"{1000 * row['native_seconds']:.2f}",
-                    f"{row['qemu_seconds']:.2f}" if row["qemu_seconds"] else "",
-                    f"{row['seconds']:.2f}",
-                    f"{row['instructions_per_second']:,.0f}",
-                    f"{row['slowdown']:,.0f}x",
-                ]
-                for row in result["recording"]
+                [row["what"], f"{row['branches_per_second'] / 1e6:.2f}"]
+                for row in result["packetizing"]
             ],
         )
+    if result["recording"]:
+        lines += ["", "## Recording (wall time)", ""]
+        lines += [
+            "Empty callback: QEMU with a plugin that is called at each block and does nothing.",
+            "",
+        ]
+        head = ["program", "back end", "instructions", "PT B/1000", "native s", "plain QEMU s"]
+        head += ["empty callback", "recorded s", "of plain QEMU", "of native", "M instructions/s"]
+        lines += table(head, [recorded(row) for row in result["recording"]])
     if found := result["decoding"]:
         lines += ["", "## Decoding (CPU time)", ""]
         lines += [
@@ -54,6 +50,23 @@ def markdown(result: dict[str, Any]) -> str:
             [decoder(row) for row in found["rows"]],
         )
     return "\n".join(lines) + "\n"
+
+
+def recorded(row: dict[str, Any]) -> list[str]:
+    plain, empty = row["qemu_seconds"], row["empty_seconds"]
+    return [
+        row["what"],
+        row["backend"],
+        f"{row['instructions']:,}",
+        f"{1000 * row['bytes'] / row['instructions']:.1f}",
+        f"{row['native_seconds']:.4f}",
+        f"{plain:.3f}" if plain else "",
+        f"{empty / plain:.2f}x" if plain and empty else "",
+        f"{row['seconds']:.3f}",
+        f"{row['slowdown_of_qemu']:.2f}x" if plain else "",
+        f"{row['slowdown']:,.0f}x",
+        f"{row['instructions_per_second'] / 1e6:,.2f}",
+    ]
 
 
 def decoder(row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Measures recording and decoding, side by side with other decoders, in one run.
+"""Measures the packetizers, recording and decoding, beside QEMU, libipt and perf, in one run.
 
 Writes bench/results/DATE.json and DATE.md, unless --no-save. Only ratios carry over to other
 machines.
@@ -18,6 +18,9 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
+STEPPED = 3
+"""Repetitions of what is recorded by single steps, which takes seconds."""
+
 
 def workload() -> Path:
     """Builds the program that is measured."""
@@ -32,31 +35,10 @@ def workload() -> Path:
     )
 
 
-def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """Real programs under QEMU; nothing where no QEMU fits."""
-    import recording
-    from rtit.capture.qemu import find_qemu
-
-    found = find_qemu()
-    if isinstance(found, str):
-        return []
-    text = folder / "text"
-    text.write_bytes(b"".join(b"line %d of a file to compress\n" % (i * i) for i in range(30_000)))
-    commands: dict[str, list[str | Path]] = {
-        "ls -l /usr/bin": ["/bin/ls", "-l", "/usr/bin"],
-        "gzip of 1 MB": ["/bin/gzip", "-kf", text],
-        "sort of 1 MB": ["/usr/bin/sort", "--parallel=2", "-o", "/dev/null", text],
-    }
-    output = folder / "qemu.data"
-    return [
-        recording.recording(what, command, output, repetitions, str(found.qemu))
-        for what, command in commands.items()
-    ]
-
-
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import clock
     import decoding
+    import packetizing
     import recording
 
     program = workload()
@@ -64,27 +46,27 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": clock.machine(),
         "repetitions": arguments.repetitions,
+        "load": [clock.load()],
+        "packetizing": [],
         "recording": [],
         "decoding": None,
     }
-    with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
-        data = Path(folder) / "perf.data"
-        commands: dict[str, list[str | Path]] = {
-            "/bin/true": ["/bin/true"],
-            f"workload {arguments.times}": [program, str(arguments.times)],
-        }
-        if arguments.only != "decoding":
-            for what, command in commands.items():
-                row = recording.recording(what, command, data, arguments.repetitions)
-                result["recording"].append(row)
-            result["recording"] += under_qemu(Path(folder), arguments.repetitions)
+    wanted = {arguments.only} if arguments.only else {"packetizing", "recording", "decoding"}
+    with tempfile.TemporaryDirectory(prefix="rtit-bench-") as name:
+        folder = Path(name)
+        data = folder / "perf.data"
+        if "packetizing" in wanted:
+            result["packetizing"] = packetizing.packetizing(arguments.repetitions)
+        if "recording" in wanted:
+            result["recording"] = recording.under_qemu(folder, arguments.repetitions)
+            row = recording.recording("/bin/true", ["/bin/true"], data, STEPPED)
+            result["recording"].append(row)
+        if "decoding" in wanted:
             recording.record([program, str(arguments.times)], data)
-        else:
-            recording.record([program, str(arguments.times)], data)
-        if arguments.only != "recording":
             result["decoding"] = decoding.decoding(
                 data, program, arguments.megabytes, arguments.repetitions
             )
+    result["load"].append(clock.load())
     return result
 
 
@@ -92,7 +74,7 @@ def main() -> int:
     import report
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["recording", "decoding"])
+    parser.add_argument("--only", choices=["packetizing", "recording", "decoding"])
     parser.add_argument("--repetitions", type=int, default=5, metavar="N")
     parser.add_argument("--megabytes", type=float, default=16, help="of PT to decode")
     parser.add_argument("--times", type=int, default=4, help="rounds of the workload")
