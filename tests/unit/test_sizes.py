@@ -11,7 +11,7 @@ import pytest
 from rtit.capture.backends import Choice
 from rtit.capture.clocks import parse_cpi, parse_frequency
 from rtit.capture.events import RECORD, Kind, count_branches
-from rtit.capture.recorder import Totals
+from rtit.capture.recording import Totals
 from rtit.capture.sizes import format_size, parse_size
 from rtit.cli.progress import Progress
 from rtit.errors import UsageError

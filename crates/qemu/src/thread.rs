@@ -216,7 +216,8 @@ impl Thread {
         true
     }
 
-    /// The same for what takes longer to find out: iterations, calls, returns, blocks that may be parts of others.
+    /// The same for what takes longer to find out: iterations, calls, returns, a TNT that is full, blocks that may be
+    /// parts of others.
     #[inline(always)]
     pub(crate) fn follow_almost_quietly(&mut self, next: &Block) -> bool {
         let (block, start) = (self.block, next.start);
@@ -232,6 +233,13 @@ impl Thread {
                 clock
             }
             Exit::Return if self.unit.ret_quietly(start) => {
+                self.branches += 1;
+                clock
+            }
+            Exit::Conditional if start == block.next || start == block.target => {
+                if !self.unit.conditional_quietly(start != block.next, start) {
+                    return false;
+                }
                 self.branches += 1;
                 clock
             }

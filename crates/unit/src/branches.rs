@@ -3,6 +3,8 @@
 //! These are nearly all events of a trace, so each begins with the case that nothing but its own packet can happen. The
 //! other case is the whole rule. No packet carries a branch's own address.
 
+use crate::encode::short_tnt;
+use crate::settings::TntForm;
 use crate::state::NEVER;
 use crate::unit::Unit;
 
@@ -29,6 +31,24 @@ impl Unit {
             return false;
         }
         self.core.tnt = tnt;
+        self.core.ip = ip;
+        true
+    }
+
+    /// A conditional branch that may also fill a short TNT, if that is all it does.
+    #[inline(always)]
+    pub fn conditional_quietly(&mut self, taken: bool, ip: u64) -> bool {
+        if self.quietly(1, taken, ip) {
+            return true;
+        }
+        let tnt = self.core.tnt << 1 | u64::from(taken);
+        let (word, size) = short_tnt(tnt);
+        let short = tnt < 128 && self.config.parameters.tnt_form != TntForm::Long;
+        if !short || !self.buffer.has_room() || self.buffer.position() + size >= self.attention {
+            return false;
+        }
+        self.buffer.put((word, size));
+        self.core.tnt = 1;
         self.core.ip = ip;
         true
     }

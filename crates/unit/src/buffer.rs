@@ -57,9 +57,15 @@ impl Buffer {
         gone
     }
 
+    /// The next packet needs no more memory.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes.len() - self.position >= SLOT
+    }
+
     #[inline(always)]
     fn slot(&mut self) -> &mut [u8] {
-        if self.bytes.len() - self.position < SLOT {
+        if !self.has_room() {
             self.grow();
         }
         &mut self.bytes[self.position..self.position + SLOT]

@@ -32,6 +32,7 @@ struct Driven {
     unit: Unit,
     quiet_until: u64,
     quiet: usize,
+    turn: usize,
 }
 
 impl Driven {
@@ -43,6 +44,7 @@ impl Driven {
             unit,
             quiet_until: 0,
             quiet: 0,
+            turn: 0,
         }
     }
 
@@ -62,7 +64,10 @@ impl Driven {
             && match event {
                 Event::Conditional(taken) => {
                     let ip = if taken { target } else { next };
-                    self.unit.quietly(1, taken, ip)
+                    match self.turn % 2 {
+                        0 => self.unit.quietly(1, taken, ip),
+                        _ => self.unit.conditional_quietly(taken, ip),
+                    }
                 }
                 Event::Jump => self.unit.quietly(0, true, target),
                 Event::Ret => self.unit.ret_quietly(target),
@@ -72,6 +77,7 @@ impl Driven {
                 }
                 Event::IndirectJump => false,
             };
+        self.turn += 1;
         if quiet {
             self.quiet += 1;
         } else {

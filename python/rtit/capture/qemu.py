@@ -177,6 +177,7 @@ class QemuSession:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
         self._connections: list[socket.socket] = []
+        self._buffer = memoryview(bytearray(_MESSAGE))
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._asked = 0
@@ -338,11 +339,11 @@ class QemuSession:
         taken = 0
         while limit is None or taken < limit:
             try:
-                message = connection.recv(_MESSAGE)
+                message = self._buffer[: connection.recv_into(self._buffer)]
             except BlockingIOError:
                 return
             except OSError:
-                message = b""
+                message = self._buffer[:0]
             if not message:
                 self._selector.unregister(connection)
                 self._connections.remove(connection)

@@ -74,8 +74,8 @@ class Sink:
         """Everything that has begun has told its end."""
         return bool(self.pids) and not self._threads
 
-    def feed(self, message: bytes) -> None:
-        """Take one message."""
+    def feed(self, message: bytes | memoryview) -> None:
+        """Take one message; nothing of it is kept in place."""
         if len(message) < RECORD.size:
             raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
         kind, flags, _, tid, ip, target, clock, extra = RECORD.unpack_from(message)
@@ -84,7 +84,7 @@ class Sink:
         now = self._model.tsc(clock)
         writer = self._writer
         if kind == Message.PACKETS:
-            self._packets(tid, bytes(blob), bool(flags & _MORE), now, target, extra)
+            self._packets(tid, blob, bool(flags & _MORE), now, target, extra)
         elif kind == Message.TRUTH:
             self._put_truth(blob)
         elif self.full and kind in _OF_THE_FILE:
@@ -147,25 +147,26 @@ class Sink:
         return size
 
     def _packets(
-        self, tid: int, data: bytes, more: bool, now: int, retired: int, branches: int
+        self, tid: int, data: memoryview, more: bool, now: int, retired: int, branches: int
     ) -> None:
         thread = self._threads.get(tid)
         if thread is None:
             raise RecordError(
                 f"the plugin sent packets of thread {tid}, which it had not announced"
             )
-        thread.pending += data
-        if more:
-            return
-        self._put_packets(tid, thread, now)
+        if more or thread.pending:
+            thread.pending += data
+            if more:
+                return
+            # A writer that fails may keep the buffer: it is ours no more.
+            data = memoryview(thread.pending)
+            thread.pending = bytearray()
+        self._put_packets(tid, thread.pid, data, now)
         self._retired(tid, retired, branches)
 
-    def _put_packets(self, tid: int, thread: _Thread, now: int) -> None:
-        # A writer that fails may keep the buffer: it is ours no more.
-        pending, thread.pending = thread.pending, bytearray()
-        if pending:
-            self._store.put(tid, thread.pid, pending, now)
-            self.totals.pt_bytes += len(pending)
+    def _put_packets(self, tid: int, pid: int, data: memoryview, now: int) -> None:
+        self._store.put(tid, pid, data, now)
+        self.totals.pt_bytes += len(data)
 
     def _retired(self, tid: int, count: int, branches: int) -> None:
         thread = self._threads.get(tid)
@@ -190,9 +191,9 @@ class Sink:
 
     def _end(self, tid: int, now: int) -> None:
         thread = self._threads.pop(tid, None)
-        if thread is not None:
+        if thread is not None and thread.pending:
             # Of a message that did not come to its end.
-            self._put_packets(tid, thread, now)
+            self._put_packets(tid, thread.pid, memoryview(thread.pending), now)
         self._store.end(tid)
         if thread is not None and not self.full:
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)

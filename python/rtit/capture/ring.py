@@ -29,7 +29,7 @@ class Store(Protocol):
     def full(self) -> bool:
         """Nothing is kept any more."""
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Take whole packets of a thread, made until `tsc`."""
 
     def end(self, tid: int) -> None:
@@ -53,7 +53,7 @@ class Whole:
         self._max_size = max_size
         self.full = False
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Write the packets, unless the file has reached its size."""
         if self.full:
             return
@@ -61,7 +61,7 @@ class Whole:
             room = self._max_size - self._writer.size - _RECORD
             if len(data) > room:
                 self.full = True
-                data = data[: last_psb(data, max(0, room))]
+                data = data[: last_psb(bytes(data), max(0, room))]
         self._writer.auxtrace(tid, pid, data, None, tsc)
 
     def end(self, tid: int) -> None:
@@ -133,7 +133,7 @@ class Snapshot:
         self._dropped = 0
         self._dumps = 0
 
-    def put(self, tid: int, pid: int, data: bytes | bytearray, tsc: int) -> None:
+    def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Keep the packets, in the place of the thread's oldest."""
         if not data:
             return
