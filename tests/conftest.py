@@ -7,10 +7,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from large import large
 from live import attach, record
 from programs.plugin import program
 
-__all__ = ["attach", "program", "record"]
+__all__ = ["attach", "large", "program", "record"]
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("rtit", deadline=None)

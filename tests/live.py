@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -14,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import EventLog
+from rtit.capture.qemu import QemuSession
+from rtit.capture.session import Recording
 
+END = 4
 RTIT = [sys.executable, "-m", "rtit"]
 
 
@@ -42,6 +46,32 @@ class Live:
 
 
 Recorder = Callable[..., Live]
+
+
+def finished(session: QemuSession) -> Recording:
+    """The recording, once everything has ended; what hangs is killed."""
+    deadline = time.monotonic() + 120
+    while session.step(0.2):
+        if time.monotonic() > deadline:
+            session.kill()
+            raise TimeoutError("the program does not end")
+    return session.finish()
+
+
+def ends(truth: Path) -> dict[int, tuple[int, int, int]]:
+    """What a truth file says of every thread at its end, by tid: wait status, instructions, and the
+    hash over their addresses.
+    """
+    found = {}
+    with truth.open("rb") as file:
+        file.seek(16)
+        while header := file.read(8):
+            kind, size = struct.unpack("<II", header)
+            payload = file.read(size)
+            if kind == END:
+                tid, status, instructions, chain = struct.unpack("<IIQQ", payload)
+                found[tid] = (status, instructions, chain)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,7 @@ class Stream:
 
     def parts(self) -> Iterator[memoryview]:
         """As `read`, in parts of a megabyte at most, each good until the next is taken."""
+        behind = self.trace.data.behind()
         for piece, following in zip_longest(self.pieces, self.pieces[1:]):
             # The later piece is right: perf pads a piece's end without counting the padding.
             own = piece.size
@@ -112,9 +113,8 @@ class Stream:
             ):
                 own = min(own, max(0, following.aux_offset - piece.aux_offset))
             for start in range(0, own, _PART):
-                end = min(start + _PART, own)
-                yield piece.data[start:end]
-                self.trace.data.let_go(piece.file_offset + start, piece.file_offset + end)
+                behind.at(piece.file_offset + start)
+                yield piece.data[start : min(start + _PART, own)]
 
     def packets(self) -> Iterator[Packet | BadBytes]:
         """Its packets, and what lies between."""

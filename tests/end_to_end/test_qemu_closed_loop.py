@@ -9,14 +9,14 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from live import finished
 from programs.build import PROGRAMS
-from rtit.capture.qemu import Found, QemuSession, find_qemu, start_qemu
+from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
 
@@ -33,16 +33,6 @@ def qemu() -> Found:
     if isinstance(found, str):
         pytest.skip(found)
     return found
-
-
-def finished(session: QemuSession) -> Recording:
-    """The recording, once everything has ended; what hangs is killed."""
-    deadline = time.monotonic() + 120
-    while session.step(0.2):
-        if time.monotonic() > deadline:
-            session.kill()
-            raise TimeoutError("the program does not end")
-    return session.finish()
 
 
 class Recorder:

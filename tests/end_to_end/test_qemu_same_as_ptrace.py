@@ -5,17 +5,14 @@ Two tracers that share no code but the table of instruction classes: their truth
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from live import Recorder
+from live import Recorder, ends, finished
 from programs.build import PROGRAMS
 from rtit.capture.qemu import find_qemu, start_qemu
-
-END = 4
 
 # Without a C library, so at fixed addresses, without choices by CPU features, and without timing.
 NAMES = [
@@ -38,19 +35,6 @@ NAMES = [
 ]
 
 
-def ends(truth: Path) -> list[tuple[int, int, int]]:
-    """Wait status, instructions and chain hash of every thread."""
-    data = truth.read_bytes()
-    offset = 16
-    found = []
-    while offset < len(data):
-        kind, size = struct.unpack_from("<II", data, offset)
-        if kind == END:
-            found.append(struct.unpack_from("<4xIQQ", data, offset + 8))
-        offset += 8 + size
-    return sorted(found)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_path: Path) -> None:
     found = find_qemu()
@@ -60,7 +44,6 @@ def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_p
     single_steps = record(argv)
     truth = tmp_path / "truth"
     with start_qemu(argv, output=tmp_path / "data", truth=truth, found=found) as session:
-        while session.step(0.2):
-            pass
-        session.finish()
-    assert ends(truth) == ends(single_steps.truth) != []
+        finished(session)
+    paths = sorted(ends(single_steps.truth).values())
+    assert sorted(ends(truth).values()) == paths != []

@@ -50,7 +50,7 @@ class PerfData:
         self._file, self._map = _open(self.path)
         try:
             self.header = Header.decode(self._file, self.path)
-            self._scan = Scan(self._file, self.header, self.path, self.let_go)
+            self._scan = Scan(self._file, self.header, self.path, self.behind)
             self._places = {**self._scan.features, **self._read_feature_table()}
             attrs = self._read_attrs()
             self._decoder = Decoder(self._file, SampleLayouts(attrs), self.path)
@@ -87,8 +87,11 @@ class PerfData:
         except BufferError:
             pass
 
-    def let_go(self, start: int, end: int) -> None:
-        """Take the file's bytes `start`..`end` out of memory until somebody reads them again."""
+    def behind(self) -> Behind:
+        """For one who reads the file from its start on: takes what is behind out of memory."""
+        return Behind(self._let_go)
+
+    def _let_go(self, start: int, end: int) -> None:
         if self._map is not None:
             page = mmap.PAGESIZE
             start -= start % page
@@ -109,7 +112,7 @@ class PerfData:
         is copied.
         """
         queues: dict[Queue, list[Piece]] = {}
-        behind = Behind(self.let_go, 0)
+        behind = self.behind()
         for place in self._scan.noted[records.Auxtrace.layout.number]:
             behind.at(place.offset)
             record = self._decoder.as_type(records.Auxtrace, place)

@@ -27,11 +27,11 @@ class Place(NamedTuple):
 
 
 class Behind:
-    """Lets go of a mapped file behind one who reads it from `offset` on."""
+    """Lets go of a mapped file behind one who reads it from its start on."""
 
-    def __init__(self, let_go: Callable[[int, int], None], offset: int) -> None:
+    def __init__(self, let_go: Callable[[int, int], None]) -> None:
         self._let_go = let_go
-        self._start = offset
+        self._start = 0
 
     def at(self, offset: int) -> None:
         """What is before `offset` has been read."""
@@ -41,8 +41,8 @@ class Behind:
 
 
 class Scan:
-    """The places of a file's records. Memory grows with the noted records alone: `let_go` is told
-    the bounds of what was walked over.
+    """The places of a file's records. Memory grows with the noted records alone: what was walked
+    over is let go of.
 
     `noted` holds, by type number, the records that say how to read the others; of AUXTRACE all.
     `features` holds the (offset, size) of features that came as records. `incomplete` says in one
@@ -68,10 +68,10 @@ class Scan:
         file: memoryview,
         header: Header,
         source: str,
-        let_go: Callable[[int, int], None],
+        behind: Callable[[], Behind],
     ) -> None:
         self._file = file
-        self._let_go = let_go
+        self._behind = behind
         self._source = source
         self._start = header.data.offset
         self.incomplete: str | None = None
@@ -101,7 +101,7 @@ class Scan:
     def walk(self) -> Iterator[Place]:
         """Each whole record, in the order of the file; an AUXTRACE is whole with its data."""
         file, offset = self._file, self._start
-        behind = Behind(self._let_go, offset)
+        behind = self._behind()
         while offset < self._end:
             behind.at(offset)
             if self._end - offset < HEADER.size:

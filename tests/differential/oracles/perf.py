@@ -59,9 +59,20 @@ def instructions(
 
     `symfs` says which file stands for a recorded path that does not exist here.
     """
+    return _samples(recording, "i0nse", symfs)
+
+
+def sampled(recording: Path, period: int) -> tuple[dict[int, list[int]], list[TraceError]]:
+    """As `instructions`, but of every `period` instructions of a thread the last."""
+    return _samples(recording, f"i{period}ie", None)
+
+
+def _samples(
+    recording: Path, itrace: str, symfs: Mapping[str, Path] | None
+) -> tuple[dict[int, list[int]], list[TraceError]]:
     ips: dict[int, list[int]] = {}
     errors: list[TraceError] = []
-    for line in script(recording, ["--itrace=i0nse", "-F", "tid,ip"], symfs).splitlines():
+    for line in script(recording, [f"--itrace={itrace}", "-F", "tid,ip"], symfs).splitlines():
         if "instruction trace error" in line:
             errors.append(_error(line))
             continue
