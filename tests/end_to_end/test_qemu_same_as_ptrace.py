@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from live import Recorder, ends, finished
-from programs.build import PROGRAMS
+from programs.build import PROGRAMS, CannotBuildError, compiled
 from rtit.capture.qemu import find_qemu, start_qemu
+from rtit.capture.session import start_ptrace
+from rtit.trace import Trace
 
 # Without a C library, so at fixed addresses, without choices by CPU features, and without timing.
 NAMES = [
@@ -47,3 +51,36 @@ def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_p
         finished(session)
     paths = sorted(ends(single_steps.truth).values())
     assert sorted(ends(truth).values()) == paths != []
+
+
+def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> None:
+    """Its libraries choose functions by what the processor can do; its own code does not."""
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    source = Path(__file__).parent.parent / "programs" / "sorting.c"
+    try:
+        path = compiled("sorting", [str(source)], language="c", flags=["-O1"], libraries=["-lm"])
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    data = tmp_path / "data"
+    paths = []
+    for backend in ("ptrace", "qemu"):
+        start = start_ptrace if backend == "ptrace" else start_qemu
+        with start([str(path), "60"], output=data) as session:
+            while session.step(0.2):
+                pass
+            assert session.finish().exit_code == 5
+        paths.append(main_image_path(data, str(path)))
+    assert np.array_equal(paths[0], paths[1])
+    assert len(paths[0]) > 5000
+
+
+def main_image_path(data: Path, path: str) -> NDArray[np.uint64]:
+    """Offsets in a program's file of what one thread executed of it, in order."""
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        (image,) = [each for each in trace.images.mappings(stream.pid) if each.path == path]
+        ips = np.concatenate([part for part, _ in stream.instructions()])
+    inside = ips[(ips >= image.start) & (ips < image.end)]
+    return inside - np.uint64(image.start) + np.uint64(image.offset)

@@ -270,6 +270,7 @@ def make_case(seed: int, length: int) -> Case:
             "psb_on_enable_order": one(("before_pge", "after_pge")),
             "psb_delay": one((0, 0, 20, 300)),
             "psb_plus_order": tuple(pick.sample(PSB_PLUS_ORDER, 6)),
+            "compress_after_psb": one((True, False)),
             "psb_counts_itself": one((True, False)),
             "cyc_counter_bits": one((14, 12, 19)),
         },

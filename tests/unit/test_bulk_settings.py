@@ -22,6 +22,7 @@ PARAMETERS = (
     "psb_on_enable_order",
     "psb_delay",
     "psb_plus_order",
+    "compress_after_psb",
     "psb_counts_itself",
     "cyc_counter_bits",
     "cyc_max_bytes",

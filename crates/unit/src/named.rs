@@ -37,6 +37,9 @@ impl Settings {
             "ip_compression" => {
                 parameters.ip_compression = choice("ip_compression", text, IP_COMPRESSIONS)?;
             }
+            "compress_after_psb" => {
+                parameters.compress_after_psb = switch("compress_after_psb", text)?;
+            }
             "ret_compression_depth" => {
                 parameters.ret_compression_depth = number("ret_compression_depth", text)?;
             }

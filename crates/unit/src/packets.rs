@@ -87,7 +87,7 @@ impl Unit {
         self.buffer.put_slice(&PSB);
         self.psbs += 1;
         self.core.last_ip = 0;
-        self.core.last_ip_known = true;
+        self.core.last_ip_known = self.config.parameters.compress_after_psb;
         self.ret_stack.clear();
         self.core.mode_sent = false;
         for part in parts {

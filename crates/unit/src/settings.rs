@@ -92,6 +92,8 @@ pub struct Parameters {
     /// Results after which a TNT is sent; 0: only when it is full.
     pub tnt_flush: u32,
     pub ip_compression: IpCompression,
+    /// The first IP after a PSB is compressed against zero, or not at all.
+    pub compress_after_psb: bool,
     /// 0 to 64 CALLs.
     pub ret_compression_depth: u32,
     /// No MODE.Exec at TIP.PGE when the decoder knows the mode.
@@ -116,6 +118,7 @@ impl Default for Parameters {
             tnt_form: TntForm::Short,
             tnt_flush: 0,
             ip_compression: IpCompression::Shortest,
+            compress_after_psb: true,
             ret_compression_depth: 64,
             modeexec_suppress: true,
             tracestop_pgd_target: true,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
+from rtit.capture.recording import RECORDED
 from rtit.capture.window import Edge, Window
 from rtit.unit import TimeModel
 
@@ -36,6 +37,7 @@ def plugin_settings(
         f"snapshot={int(extent.snapshot is not None)}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
+        f"compress_after_psb={int(RECORDED.compress_after_psb)}",
     ]
     lines += [
         f"filter={each.action} {_part(each.offset, each.size, each.path)}" for each in filters

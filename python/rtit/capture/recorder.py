@@ -18,7 +18,7 @@ from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.output import OutputSetup
-from rtit.capture.recording import Totals
+from rtit.capture.recording import RECORDED, Totals
 from rtit.perfdata import Writer
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
@@ -82,7 +82,7 @@ class Recorder:
         self._filters = list(filters)
         self._profile = profile
         self._time = time
-        self._parameters = parameters or Parameters()
+        self._parameters = parameters or RECORDED
         self._output = output or OutputSetup()
         self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
         self._threads: dict[int, _Thread] = {}

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rtit.perfdata import rotate
+from rtit.unit import Parameters
+
+RECORDED = Parameters(compress_after_psb=False)
+"""What the units of a recording choose: perf (6.1) compresses IPs after a PSB against the one
+before it where it is following the program."""
 
 
 @dataclass(slots=True)

@@ -45,6 +45,8 @@ class Parameters:
         alone sends nothing; 33.4.2.1.
       ip_compression: `shortest` of all encodings, `none` (full IP), `sext48_only` (48 bits sign
         extended, or full), `bdw` (all but IPBytes 100b); 33.4.2.2.
+      compress_after_psb: the first IP after a PSB is compressed against zero, or not at all;
+        33.4.2.2.
       ret_compression_depth: 0 to 64 CALLs remembered for RET compression; 33.4.2.2.
       modeexec_suppress: leave MODE.Exec out at TIP.PGE when the mode is the one last sent;
         33.4.2.8.
@@ -138,6 +140,7 @@ class Parameters:
     tnt_flush: int = 0
     tnt_flush_cycles: int = 0
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = "shortest"
+    compress_after_psb: bool = True
     ret_compression_depth: int = 64
     modeexec_suppress: bool = True
     filter_sequential: Literal["never", "at_boundary"] = "never"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rtit.packets import encode
 from rtit.unit import generator, timing
+from rtit.unit.compression import NO_LAST_IP
 from rtit.unit.core import Core
 
 _PAD = encode("PAD")
@@ -28,7 +29,7 @@ def insert(core: Core) -> int:
     if core.parameters.psb_guard_pad:
         core.put(_PAD)
     core.put(_PSB)
-    state.last_ip = 0
+    state.last_ip = 0 if core.parameters.compress_after_psb else NO_LAST_IP
     state.ret_stack.clear()
     state.mode_sent = None
     order = core.parameters.psb_plus_places
