@@ -14,7 +14,7 @@ from rtit.unit.last_branches import LastBranches
 from rtit.unit.saved import Executive, Smram
 from rtit.unit.state import Lost
 
-FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "tnt_full"}
+FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "shapes", "tnt_full"}
 """Given when the unit is made."""
 
 DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put"}

@@ -21,7 +21,7 @@ class Core:
     over; `put` takes one, or drops it in an overflow. `tnt_full` is the value of State.tnt, stop
     bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
     itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait; `errata`: those of
-    `registers.errata` that are on.
+    `registers.errata` that are on; `shapes`: packets are padded or held back on their way out.
     """
 
     __slots__ = (
@@ -35,6 +35,7 @@ class Core:
         "parameters",
         "profile",
         "put",
+        "shapes",
         "state",
         "time",
         "tnt_full",
@@ -51,5 +52,6 @@ class Core:
         self.put: Callable[[bytes], None] = self.packets.extend
         self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
         self.tnt_full = 1 << parameters.tnt_results
+        self.shapes = parameters.pad_align > 1 or parameters.held_bytes > 0
         self.cyc_limit = 0
         self.bounded = self.defers = False

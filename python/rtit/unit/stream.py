@@ -106,40 +106,46 @@ class Stream(Core):
         if self.state.packet_byte_count >= self.configuration.psb_period:
             self._psb_due()
 
-    def write(self) -> None:
-        """Hand the packets to the output, and PADs after them if Parameters.pad_align says so."""
+    def write(self, *, drained: bool = False) -> None:
+        """Hand the packets to the output, shaped by Parameters.pad_align and held_bytes.
+
+        `drained`: they have been through that, and through the internal buffer.
+        """
         data = bytes(self.packets)
         if not data:
             return
         self.packets.clear()
-        if self.bounded and not overflow.has_room(self, len(data)):
-            overflow.begin(self, until=overflow.drained_at(self))
-            return
-        if len(data) % self.parameters.pad_align:
-            data += bytes(-len(data) % self.parameters.pad_align)
-        if self.parameters.held_bytes:
-            data = self.state.held + data
-            kept = max(0, len(data) - self.parameters.held_bytes)
-            data, self.state.held = data[:kept], data[kept:]
-        self._store(data)
+        if not drained:
+            if self.bounded and not overflow.has_room(self, len(data)):
+                overflow.begin(self, until=overflow.drained_at(self))
+                return
+            if self.shapes:
+                data = self._shaped(data)
+        state = self.state
+        waits = state.pmi_left is not None
+        result = self.output.write(data)
+        state.packet_byte_count += len(data)
+        if result is not OK:
+            state.packet_byte_count -= result.lost
+            self._output_result(result)
+        if waits and pmi.passed(self, len(data)):
+            self._pmi()
+        if state.packet_byte_count >= self.configuration.psb_period:
+            state.plain = False
 
     def drain(self) -> None:
         """What internal buffers hold goes to the output (section 33.3.3)."""
-        data, self.state.held = self.state.held, b""
-        if data and self.output.state.enabled:
-            self._store(data)
+        held, self.state.held = self.state.held, b""
+        if held and self.output.state.enabled:
+            self.packets += held
+            self.write(drained=True)
 
-    def _store(self, data: bytes) -> None:
-        signal = self.state.pmi_left is not None and pmi.passed(self, len(data))
-        result = self.output.write(data)
-        self.state.packet_byte_count += len(data)
-        if result is not OK:
-            self.state.packet_byte_count -= result.lost
-            self._output_result(result)
-        if signal and self.state.pmi_left is not None:
-            self._pmi()
-        if self.state.packet_byte_count >= self.configuration.psb_period:
-            self.state.plain = False
+    def _shaped(self, data: bytes) -> bytes:
+        """`data` with PADs behind it, and what is held before it instead of its own end."""
+        data = self.state.held + data + bytes(-len(data) % self.parameters.pad_align)
+        kept = max(0, len(data) - self.parameters.held_bytes)
+        self.state.held = data[kept:]
+        return data[:kept]
 
     def _resolve_overflow(self, *, ends: bool = False) -> None:
         """The overflow is over; State.ip is the next instruction, unless tracing `ends` with it."""

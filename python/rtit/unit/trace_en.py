@@ -99,5 +99,7 @@ class TraceEnEvents(Transfers):
                 arrived = True
             if not ends or arrived:
                 self._write_msr(msr, value, reports=arriving)
+                if self.registers.trace_en:
+                    arriving = ()
         if not arrived:
             self._go(target, arch)
