@@ -38,7 +38,9 @@ static long wait_in(long kind) {
     case SELECT: FD_ZERO(&set); FD_SET(in, &set); return select(in + 1, &set, 0, 0, 0);
     case EPOLL: return epoll_wait(polls[kind], &found, 1, -1);
     case EPOLL_LIMIT: return epoll_wait(polls[kind], &found, 1, 100000);
-    case FUTEX: return syscall(SYS_futex, &word, FUTEX_WAIT, 0, 0, 0, 0);
+    case FUTEX:
+        // Woken, or late: the word has changed already.
+        return syscall(SYS_futex, &word, FUTEX_WAIT, 0, 0, 0, 0) && errno != EAGAIN ? -1 : 0;
     case SIGWAIT: sigemptyset(&usr1); sigaddset(&usr1, SIGUSR1); return sigwaitinfo(&usr1, 0);
     case NANOSLEEP: return nanosleep(&while_, &while_);
     case RECEIVE: return recv(in, &byte, 1, 0);
