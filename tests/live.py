@@ -181,7 +181,7 @@ def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
                     # Most of it is written 16384 instructions at a time; a program that waits
                     # executes hardly any.
                     if program.name.startswith("workers"):
-                        until(lambda: data.stat().st_size > 12000, "a trace")
+                        until(lambda: data.stat().st_size > 24000, "a trace")
                     recorder.send_signal(signal.SIGINT)
                     _, said = recorder.communicate(timeout=60)
                     assert recorder.returncode == 0, said

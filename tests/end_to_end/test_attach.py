@@ -141,6 +141,8 @@ def test_stopped_while_it_is_recorded(
 ) -> None:
     with running(program("workers")) as process:
         with recording_of(process.pid, tmp_path) as recorder:
+            # It is written every second.
+            until(lambda: (tmp_path / "truth").stat().st_size > 2000, "instructions")
             process.send_signal(signal.SIGSTOP)
             recorder.terminate()
             assert recorder.wait(timeout=60) == 0
