@@ -153,16 +153,25 @@ def test_trace_stop(
     assert 0 < part < whole
 
 
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 def test_two_recordings_of_one_run_are_the_same_bytes(
-    program: ProgramBuilder, tmp_path: Path
+    backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     from live import RTIT
+    from rtit.capture.qemu import find_qemu
     from rtit.trace import Trace
+
+    argv = [str(program("recursion"))]
+    options = ["-q", "--no-aslr", "--backend", backend]
+    if backend == "qemu":
+        if isinstance(missing := find_qemu(), str):
+            pytest.skip(missing)
+        argv = ["/bin/echo", "x"]  # loaded dynamically, at addresses that the loader chooses
 
     streams = []
     for name in ("first", "second"):
         subprocess.run(
-            [*RTIT, "record", "-q", "--no-aslr", "-o", name, "--", str(program("recursion"))],
+            [*RTIT, "record", *options, "-o", name, "--", *argv],
             cwd=tmp_path,
             check=True,
             capture_output=True,

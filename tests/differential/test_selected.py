@@ -1,0 +1,79 @@
+"""Stock perf and libipt read what address filters, a start and a stop leave of a recording made
+under QEMU as we do, and as it was executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import libipt, perf
+from differential.oracles.raw import Section
+from rtit.capture.backends import record
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+SELECTED: list[dict[str, object]] = [
+    {"filters": ("filter even",)},
+    {"filters": ("filter main", "filter odd")},
+    {"filters": ("tracestop odd",)},
+    {"start_at": "even"},
+    {"stop_at": "even"},
+    {"start_at": "1001", "stop_at": "+2000"},
+]
+
+
+@pytest.fixture(params=SELECTED, ids=str)
+def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path) -> Path:
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    # Without return compression: libipt's return stack differs where returns mismatch.
+    record(
+        [str(program("recursion"))],
+        backend="qemu",
+        event="intel_pt/noretcomp/u",
+        output=tmp_path / "data",
+        truth=tmp_path / "truth",
+        **request.param,
+    )
+    assert main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")]) == 0
+    return tmp_path / "data"
+
+
+def ours(data: Path) -> dict[int, list[int]]:
+    with Trace(data) as trace:
+        return {
+            stream.tid: [int(ip) for ips, _ in stream.instructions() for ip in ips]
+            for stream in trace.streams
+        }
+
+
+def test_perf(data: Path) -> None:
+    try:
+        theirs, errors = perf.instructions(data)
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    assert errors == []
+    assert theirs == ours(data)
+
+
+def test_libipt(data: Path) -> None:
+    wanted = ours(data)
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        sections = [
+            Section(Path(each.path), each.offset, each.end - each.start, each.start)
+            for each in trace.images.mappings(stream.tid)
+            if each.path.startswith("/")
+        ]
+        try:
+            theirs = libipt.decode(stream.read(), sections)
+        except libipt.LibiptMissingError as error:
+            pytest.skip(str(error))
+    assert [each for each in theirs.errors if each[0] != "eos"] == []
+    assert {stream.tid: theirs.ips} == wanted
