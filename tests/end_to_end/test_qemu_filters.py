@@ -30,6 +30,8 @@ FILTERED = [
     ("segv_caught", ["filter main"]),
     ("fork", ["filter main"]),
     ("exec_chain", ["filter main"]),
+    ("exec_chain", ["tracestop main"]),
+    ("fork", ["tracestop main"]),
     ("rep", ["filter main"]),
 ]
 UNTIMED = "intel_pt/tsc=0,mtc=0/u"
