@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,7 +109,9 @@ def test_the_report_tells_the_model(
 ) -> None:
     data = str(tmp_path / "perf.data")
     options = ["--backend", "ptrace", "-q", "-o", data, "--cpi", "2", "--core-clock", "3.2GHz"]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     assert main(["record", *options, "--", str(program("fork"))]) == 0
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     assert main(["report", data]) == 0
     text = "time: modelled: 0.625 ns a retired instruction (CPI 2, core clock 3.2 GHz, TSC 1 GHz)"
     assert text in capsys.readouterr().out

@@ -70,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verb is None:
         top.print_help()
         return 2
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         return int(arguments.run(arguments))
     except RtitError as error:
@@ -87,6 +88,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 130
+    finally:
+        # The caller gets back the signals that `record` takes, but not those that came for it.
+        ours = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - mask
+        while ours and signal.sigtimedwait(ours, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _hold_standard_files() -> None:
