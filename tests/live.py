@@ -16,7 +16,7 @@ import pytest
 
 from rtit.capture.events import EventLog
 from rtit.capture.qemu import QemuSession
-from rtit.capture.session import Recording
+from rtit.capture.recording import Recording
 
 END = 4
 RTIT = [sys.executable, "-m", "rtit"]

@@ -15,7 +15,7 @@ import pytest
 from programs.build import PROGRAMS
 from rtit.capture.backends import record
 from rtit.capture.qemu import find_qemu
-from rtit.capture.session import Recording
+from rtit.capture.recording import Recording
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols
