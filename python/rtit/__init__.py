@@ -1,17 +1,18 @@
 """rtit: Intel Processor Trace, complete, in software.
 
-`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording. Both load what they
-need on first use.
+`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.scenario` runs
+events on a modelled processor. They load what they need on first use.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
 if TYPE_CHECKING:
+    from rtit import scenario
     from rtit.capture import Recording, record
     from rtit.trace import Trace
 
-__all__ = ["Recording", "Trace", "__version__", "record"]
+__all__ = ["Recording", "Trace", "__version__", "record", "scenario"]
 
 _HOMES = {"Recording": "rtit.capture", "record": "rtit.capture", "Trace": "rtit.trace"}
 
@@ -21,6 +22,8 @@ def __getattr__(name: str) -> object:
 
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name == "scenario":
+        return import_module("rtit.scenario")
     if name == "__version__":
         from importlib.metadata import version
 

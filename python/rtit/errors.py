@@ -6,7 +6,9 @@ RtitError
  |    +-- PerfDataError     a perf.data file that cannot be read
  |    +-- ImageError        an ELF file that is missing, changed or malformed
  |    +-- TruthError        a truth file that cannot be read
+ |    +-- ScenarioError     a scenario file that cannot be read, or that tells what cannot happen
  +-- UsageError             an option or argument is wrong; lists what is valid
+ |    +-- IllegalEvent      an event that cannot happen on the modelled processor
  +-- RecordError            a program cannot be recorded; carries the exit code
  +-- UnsupportedError       a legal thing that this version does not do
 
@@ -66,10 +68,29 @@ class TruthError(InputError):
     """A truth file that cannot be read."""
 
 
+class ScenarioError(InputError):
+    """A scenario file that cannot be read, or an event in it that cannot happen.
+
+    `line` counts from 1.
+    """
+
+    def __init__(self, message: str, *, source: str, line: int) -> None:
+        super().__init__(message, source=f"{source}:{line}")
+        self.line = line
+
+
 class UsageError(RtitError):
     """A wrong option or argument; the message lists what is valid."""
 
     exit_code = 2
+
+
+class IllegalEvent(UsageError, ValueError):  # noqa: N818 - it is what its name says
+    """An event that cannot happen on the modelled processor as it is now: RSM outside SMM, VM entry
+    outside VMX, a clock that goes back, an operand that no instruction has.
+
+    The message is one sentence that says what is missing or wrong.
+    """
 
 
 class RecordError(RtitError):

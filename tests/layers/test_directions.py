@@ -21,6 +21,7 @@ PYTHON = {
     "registers": set(),
     "unit": {"packets", "registers"},
     "processor": {"unit", "registers", "packets"},
+    "scenario": {"processor", "unit", "registers", "packets"},
     "perfdata": set(),
     "image": {"_core"},
     "capture": {"processor", "unit", "registers", "perfdata", "image", "_core"},

@@ -37,7 +37,7 @@ EQUIVALENT = HERE / "equivalent.txt"
 SPARE = 20
 SECONDS = 120
 NO_TESTS = 5
-BROAD = ["unit", "scenarios", "golden", "property"]
+BROAD = ["unit", "scenario", "golden", "property"]
 """The folders of tests that see the unit without a live program."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -215,7 +216,7 @@ class Anything:
         self.clock += random.choice((0, 1, 5, 400))
         cpu.at(self.clock)
         in_tx = cpu.arch.in_tx
-        events = (
+        events: tuple[Callable[[], None], ...] = (
             lambda: cpu.conditional(ip, ip + 2, target, random.random() < 0.5),
             lambda: cpu.indirect_jump(ip, target),
             lambda: cpu.exception(ip, target, vector=13, interrupt_flag=False),
@@ -223,12 +224,13 @@ class Anything:
             lambda: cpu.ptwrite(ip, ip + 5, random.randrange(1 << 64)),
             lambda: cpu.change_mode(ip, ip + 1, interrupt_flag=random.random() < 0.5),
             lambda: cpu.mwait(ip, ip + 3, 0x20),
-            lambda: cpu.wake(last=2, deepest=2),
             lambda: cpu.end_transaction(ip, ip + 3) if in_tx else cpu.begin_transaction(ip, target),
             cpu.unit.insert_psb,
             lambda: self.record(ip),
             lambda: self.record(ip),
         )
+        if cpu.unit.state.asleep:
+            events = (lambda: cpu.wake(last=2, deepest=2), cpu.unit.insert_psb)
         random.choice(events)()
 
     def record(self, ip: int) -> None:

@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 OPEN = HERE / "open.txt"
 NOTES = HERE / "notes.csv"
+SCENARIOS = TESTS.parent / "python" / "rtit" / "scenario" / "library"
 
 
 def requirements() -> dict[str, dict[str, str]]:
@@ -40,7 +41,7 @@ def notes() -> dict[str, str]:
 
 
 def claimed() -> dict[str, list[str]]:
-    """Ids that tests carry, each with the places (file:line) that claim it."""
+    """Ids that tests carry, each with the places (file:line, or file:scenario) that claim it."""
     places: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -49,12 +50,12 @@ def claimed() -> dict[str, list[str]]:
                     if isinstance(argument, ast.Constant):
                         place = f"{path.relative_to(TESTS)}:{node.lineno}"  # type: ignore[attr-defined]
                         places.setdefault(str(argument.value), []).append(place)
-    for path in sorted(TESTS.rglob("*.scenario")):
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+    for path in sorted(SCENARIOS.glob("*.scenario")):
+        for line in path.read_text().splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["spec"]:
                 for identifier in words[1:]:
-                    place = f"{path.relative_to(TESTS)}:{number}"
+                    place = f"scenario/test_library.py:{path.stem}"
                     places.setdefault(identifier, []).append(place)
     return places
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from rtit.errors import UsageError
+from rtit.scenario import shipped
 from rtit.unit import Parameters, TimeModel
 
 
@@ -87,7 +88,7 @@ def test_every_parameter_says_what_it_does_and_where_it_is_from() -> None:
 def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
     """A file of scenarios or tests of the unit names each value besides the default."""
     here = Path(__file__).parent.parent
-    files = [*here.glob("scenarios/*.scenario"), *here.glob("unit/test_*.py")]
+    files = [*shipped(), *here.glob("unit/test_*.py")]
     words = [set(re.findall(r"\w+", path.read_text())) for path in files if path != Path(__file__)]
     hints = get_type_hints(Parameters)
     for field in fields(Parameters):

@@ -11,7 +11,7 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Parameters, State, TraceUnit
 from rtit.unit.last_branches import LastBranches
-from rtit.unit.saved import Executive, Smram
+from rtit.unit.saved import Executive, Smram, Ssa
 from rtit.unit.state import Lost
 
 FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "shapes", "tnt_full"}
@@ -44,6 +44,7 @@ OTHERS: dict[str, Any] = {
     "pmi_left": 4,
     "held": b"abc",
     "deferred": b"abc",
+    "ssa": (Ssa(5, True),),
 }
 
 

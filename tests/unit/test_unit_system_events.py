@@ -76,6 +76,38 @@ ILLEGAL: dict[str, tuple[Arch, Event, str]] = {
     "eenter at cpl 0": (Arch(cpl=0), lambda cpu: cpu.eenter(0, 4), "CPL 0"),
     "eexit": (Arch(), lambda cpu: cpu.eexit(0, 4), "outside an enclave"),
     "aex": (Arch(), lambda cpu: cpu.aex(0, 4, 8), "outside an enclave"),
+    "eresume": (Arch(), lambda cpu: cpu.eresume(0), "no asynchronous exit has saved"),
+    "interrupt in an enclave": (
+        Arch(in_enclave=True),
+        lambda cpu: cpu.interrupt(0, 4),
+        "EEXIT or an asynchronous exit",
+    ),
+    "commit": (Arch(), lambda cpu: cpu.end_transaction(0, 4), "no transaction"),
+    "inner commit": (
+        Arch(),
+        lambda cpu: cpu.end_transaction(0, 4, outermost=False),
+        "no transaction",
+    ),
+    "abort": (Arch(), lambda cpu: cpu.abort_transaction(0, 4), "no transaction"),
+    "iret inwards": (Arch(), lambda cpu: cpu.iret(0, 4, cpl=0), "IRET leads from CPL 3 to CPL 0"),
+    "sysret to 48 bits": (Arch(cpl=0), lambda cpu: cpu.resume(4, bits=48), "not 48"),
+    "init in vmx": (ROOT, lambda cpu: cpu.init(0), "VMX root operation"),
+    "init of a guest": (GUEST, lambda cpu: cpu.init(0, bsp=False), "VMX nonroot operation"),
+    "sipi": (Arch(cpl=0), lambda cpu: cpu.sipi(8), "waits for none"),
+    "sipi vector": (Arch(wait_for_sipi=True), lambda cpu: cpu.sipi(256), "0 to 255"),
+    "interrupt before sipi": (
+        Arch(wait_for_sipi=True),
+        lambda cpu: cpu.interrupt(0, 4),
+        "waits for SIPI",
+    ),
+    "wake": (Arch(), lambda cpu: cpu.wake(last=0, deepest=0), "does not sleep"),
+    "deeper": (Arch(), lambda cpu: cpu.resolve_deeper(2), "does not sleep"),
+    "ptwrite": (Arch(), lambda cpu: cpu.ptwrite(0, 4, 1 << 32, size=4), "4 or 8 bytes"),
+    "clock of a block": (
+        Arch(),
+        lambda cpu: cpu.pebs(0, {4: [(0, 1)], 1: [(0, 1)]}, clocks={4: 9, 1: 8}),
+        "before what precedes it",
+    ),
     "acm end": (Arch(cpl=0), lambda cpu: cpu.acm_end(4), "none has started"),
 }
 
@@ -121,6 +153,47 @@ def test_illegal_orders() -> None:
     cpu.smm_vm_entry(0, 4)
     with pytest.raises(IllegalEvent, match="no SMM VM exit led"):
         cpu.smm_vm_entry(0, 4)
+
+
+def test_a_processor_that_sleeps() -> None:
+    for register in (0, 1):  # C0.2, and C0.1 of which no packet tells
+        cpu = machine(Arch())
+        cpu.umwait(0, 4, register)
+        events: tuple[Event, ...] = (
+            lambda cpu: cpu.umwait(4, 8, 0),
+            lambda cpu: cpu.mwait(4, 8, 0x20),
+            lambda cpu: cpu.halt(4, 8),
+            lambda cpu: cpu.duty_cycle(4, 6),
+            lambda cpu: cpu.interrupt(4, 8),
+            lambda cpu: cpu.syscall(4, 8),
+            lambda cpu: cpu.init(4),
+        )
+        for event in events:
+            with pytest.raises(IllegalEvent, match="sleeps"):
+                event(cpu)
+        cpu.wake(last=0, deepest=0)
+        with pytest.raises(IllegalEvent, match="does not sleep"):
+            cpu.wake(last=0, deepest=0)
+        cpu.halt(4, 8)
+        cpu.reset()
+        with pytest.raises(IllegalEvent, match="does not sleep"):
+            cpu.wake(last=0, deepest=0)
+
+
+def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
+    cpu = machine(Arch())
+    for target, exit_ip in ((0x7000, 0x7010), (0x8000, 0x8010)):
+        cpu.eenter(0x1000, target, debug=True, opt_in=target == 0x7000)
+        cpu.aex(exit_ip, 0x1000, 0x9000)
+        cpu.resume(0x1000)
+    cpu.eresume(0x1000)
+    assert (cpu.ip, cpu.arch.opted_out_enclave) == (0x8010, True)
+    cpu.eexit(0x8020, 0x1003)
+    cpu.eresume(0x1000, 0x7050)  # a handler in the enclave has changed where it goes on
+    assert (cpu.ip, cpu.arch.opted_out_enclave) == (0x7050, False)
+    cpu.eexit(0x7060, 0x1003)
+    with pytest.raises(IllegalEvent, match="no asynchronous exit"):
+        cpu.eresume(0x1000)
 
 
 def test_reset_forgets_what_was_kept() -> None:

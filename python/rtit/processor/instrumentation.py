@@ -10,6 +10,7 @@ from rtit.unit import TraceUnit
 from rtit.unit.blocks import Items
 from rtit.unit.event_trace import Cfe, Report
 from rtit.unit.power import C0, C1
+from rtit.unit.refusal import require
 
 
 class Instrumentation:
@@ -30,17 +31,18 @@ class Instrumentation:
     def end_transaction(self, ip: int, next_ip: int, *, outermost: bool = True) -> None:
         """XEND or XRELEASE lock at `ip`, which commits if it is the outermost one.
 
-        UsageError outside a transaction.
+        IllegalEvent outside a transaction.
         """
         if outermost:
             self.unit.commit_transaction(ip, next_ip)
         else:
+            require(self.unit.state.arch.in_tx, "no transaction is under way")
             self.unit.state.ip = self.unit.address(next_ip)
 
     def abort_transaction(self, ip: int, target: int) -> None:
         """XABORT at `ip`, or another cause of an abort before it; goes on at `target`.
 
-        UsageError outside a transaction.
+        IllegalEvent outside a transaction.
         """
         self.unit.abort_transaction(ip, target)
 
@@ -73,7 +75,8 @@ class Instrumentation:
         self.unit.state.ip = self.unit.address(next_ip)
 
     def halt(self, ip: int, next_ip: int) -> None:
-        """HLT at `ip`: C1."""
+        """HLT at `ip`: C1. IllegalEvent if it sleeps."""
+        self.unit.require_awake("HLT is executed by a processor")
         self.unit.sleep(ip, C1)
         self.unit.state.ip = self.unit.address(next_ip)
 
@@ -88,7 +91,9 @@ class Instrumentation:
         self.unit.wake(last=state, deepest=state, reason=8, ticks=ticks)
 
     def resolve_deeper(self, state: int, sub_state: int = 0) -> None:
-        """The sleeping thread goes to another C-state."""
+        """The sleeping thread goes to another C-state. IllegalEvent unless it sleeps."""
+        sleeps = self.unit.state.asleep or self.unit.state.dozing
+        require(sleeps, "a C-state resolves to another, but the processor does not sleep")
         self.unit.sleep(self.unit.state.ip, state, sub_state)
 
     def wake(self, *, last: int, deepest: int, reason: int = 1, ticks: int = 0) -> None:

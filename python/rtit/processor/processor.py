@@ -13,6 +13,7 @@ from rtit.registers import FULL, Leaf, Profile
 from rtit.unit import Arch, Memory, Parameters, Stamps, TimeModel, TraceUnit
 from rtit.unit.arch import CODE_BITS, MODE_FIELDS
 from rtit.unit.event_trace import Cfe, Report, page_fault
+from rtit.unit.refusal import require
 from rtit.unit.transfers import AT_ONCE
 
 
@@ -73,7 +74,7 @@ class Processor(Instrumentation, SystemEvents):
         return self.unit.profile.cpuid(leaf, subleaf)
 
     def at(self, clock: int) -> None:
-        """`clock` instructions have retired by now. ValueError if the clock goes back."""
+        """`clock` instructions have retired by now. IllegalEvent if the clock goes back."""
         self.unit.at(clock)
 
     def reset(self, *, cold: bool = True) -> None:
@@ -108,7 +109,12 @@ class Processor(Instrumentation, SystemEvents):
         self.unit.indirect_call(ip, next_ip, target)
 
     def ret(self, ip: int, target: int, operand_size: int | None = None) -> None:
-        """Near RET; `operand_size` 16, 32 or 64, by default the width of the code."""
+        """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
+        another.
+        """
+        if operand_size is not None:
+            sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
+            require(operand_size in CODE_BITS, sizes)
         self.unit.ret(ip, target, operand_size)
 
     # Far transfers and events
@@ -124,12 +130,20 @@ class Processor(Instrumentation, SystemEvents):
         self._transfer(target, None, AT_ONCE, self._kernel() | changes)
 
     def resume(self, target: int, *, bits: int = 64, **changes: Any) -> None:
-        """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits."""
+        """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits.
+
+        IllegalEvent for another width than 16, 32 or 64.
+        """
+        require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
         cs_l, cs_d = CODE_BITS[bits]
         self._transfer(target, None, AT_ONCE, {"cpl": 3, "cs_l": cs_l, "cs_d": cs_d} | changes)
 
     def iret(self, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
-        """IRET at `ip` to `target`; `changes` say all that it restores."""
+        """IRET at `ip` to `target`; `changes` say all that it restores. IllegalEvent if that were a
+        lower CPL.
+        """
+        was, cpl = self.arch.privilege, replace(self.arch, **changes).privilege
+        require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
         self._transfer(target, None, stamps, changes, Report(Cfe.IRET), ip)
 
     def interrupt(
@@ -173,8 +187,12 @@ class Processor(Instrumentation, SystemEvents):
 
     def init(self, ip: int, *, bsp: bool = True) -> None:
         """INIT before the instruction at `ip`; PT goes on. A processor that is not the boot
-        processor (`bsp` False) waits for SIPI.
+        processor (`bsp` False) waits for SIPI. IllegalEvent in VMX operation, where INIT is blocked
+        or leads to a VM exit.
         """
+        vmx = self.arch.vmx
+        require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
+        self.unit.require_awake("INIT comes to a processor")
         if bsp:
             self.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
         else:
@@ -214,6 +232,9 @@ class Processor(Instrumentation, SystemEvents):
         report_ip: int | None = None,
     ) -> None:
         arch = self.arch
+        require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
+        require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
+        self.unit.require_awake("an instruction or event comes to a processor")
         if changes:
             arch = replace(arch, **changes)
         self.unit.transfer(

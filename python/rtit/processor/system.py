@@ -136,8 +136,12 @@ class SystemEvents:
     # Enclaves
 
     def eenter(self, ip: int, target: int, *, debug: bool = False, opt_in: bool = False) -> None:
-        """ENCLU[EENTER] or ENCLU[ERESUME]; see `TraceUnit.enclave_enter`."""
+        """ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
         self.unit.enclave_enter(ip, target, debug=debug, opt_in=opt_in)
+
+    def eresume(self, ip: int, target: int | None = None) -> None:
+        """ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
+        self.unit.enclave_resume(ip, target)
 
     def eexit(self, ip: int, target: int) -> None:
         """ENCLU[EEXIT]."""

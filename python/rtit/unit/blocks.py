@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from rtit.packets import encoder, item_name
 from rtit.unit import generator, timing
 from rtit.unit.control import Control
+from rtit.unit.refusal import require
 
 _BBP = encoder("BBP")
 _BIP = encoder("BIP")
@@ -34,19 +35,23 @@ class Blocks(Control):
         `four_bytes`: only the low half of each value is sent. `clocks` says for a type when, in
         retired instructions, its block begins: timing packets can lie in a block. Groups come in
         the order of Parameters.pebs_block_order; results and the like go before them, PSB after
-        (Table 33-15). In an overflow the rest of the record is lost. ValueError for a type or ID
-        that is reserved.
+        (Table 33-15). In an overflow the rest of the record is lost. IllegalEvent for a type or
+        ID that is reserved, and for clocks that go back.
         """
         blocks = {kind: tuple(items) for kind, items in groups.items()}
         for kind, items in blocks.items():
             for number, _ in items:
-                if item_name(kind, number) is None:
-                    raise ValueError(f"a block of type {kind:#x} has no item {number:#x}")
-        if not set(blocks) <= set(self.parameters.pebs_block_order):
-            raise ValueError(f"a PEBS record has no blocks of types {sorted(blocks)}")
+                named = item_name(kind, number) is not None
+                require(named, f"a block of type {kind:#x} has no item {number:#x}")
+        order = self.parameters.pebs_block_order
+        require(set(blocks) <= set(order), f"a PEBS record has no blocks of types {sorted(blocks)}")
+        clocks = clocks or {}
+        begins = [clocks[kind] * self.time.cpi for kind in order if kind in clocks]
+        now = [self.state.cycle, *begins]
+        require(sorted(now) == now, "a block of a PEBS record begins before what precedes it")
         if self.state.trigger_en:
             generator.flush_tnt(self)
-            self._record(ip, blocks, int(four_bytes), clocks or {})
+            self._record(ip, blocks, int(four_bytes), clocks)
             self.commit()
 
     def _record(

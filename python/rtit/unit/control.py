@@ -119,6 +119,7 @@ class Control(Stream):
             self.registers.reset_warm(self.profile)
         state = self.state
         state.host = state.smram = state.executive = state.acm_trace_en = None
+        state.asleep, state.dozing, state.ssa = False, False, ()
         state.xss, state.last_branches = 0, NO_BRANCHES
 
     def _publish(self) -> None:

@@ -8,6 +8,7 @@ from rtit.unit import event_trace
 from rtit.unit.arch import Arch
 from rtit.unit.event_trace import Cfe, Report
 from rtit.unit.refusal import require
+from rtit.unit.saved import Ssa
 from rtit.unit.trace_en import TraceEnEvents
 
 
@@ -19,15 +20,29 @@ class Enclaves(TraceEnEvents):
     __slots__ = ()
 
     def enclave_enter(self, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:
-        """EENTER or ERESUME at `ip`; the enclave runs from `target`.
+        """EENTER at `ip`; the enclave runs from `target`.
 
         `opt_in` (TCS.FLAGS.DBGOPTIN) counts in a `debug` enclave only. Raises IllegalEvent in an
         enclave or outside CPL 3.
         """
+        self._enter(ip, target, opted_out=not (debug and opt_in))
+
+    def enclave_resume(self, ip: int, target: int | None = None) -> None:
+        """ERESUME at `ip`: back to what the last asynchronous exit left, or to another `target`
+        that the enclave put there since.
+
+        Raises IllegalEvent in an enclave, outside CPL 3, and without such an exit.
+        """
+        state = self.state
+        require(bool(state.ssa), "ERESUME is executed, but no asynchronous exit has saved a state")
+        *rest, saved = state.ssa
+        self._enter(ip, saved.ip if target is None else target, opted_out=saved.opted_out)
+        state.ssa = tuple(rest)
+
+    def _enter(self, ip: int, target: int, *, opted_out: bool) -> None:
         arch = self.state.arch
         require(not arch.in_enclave, "an enclave is entered from an enclave")
         require(arch.privilege == 3, f"an enclave is entered at CPL {arch.privilege}")
-        opted_out = not (debug and opt_in)
         source = None if opted_out and self.parameters.enclave_entry_fup == "tip_only" else ip
         arch = replace(arch, in_enclave=True, opted_out_enclave=opted_out)
         self.transfer(target, arch, event_ip=source)
@@ -53,7 +68,9 @@ class Enclaves(TraceEnEvents):
         17), event trace by itself `aep` (Table 33-59 row 19). Raises IllegalEvent outside an
         enclave.
         """
+        left = self.state.arch
         arch = self._outside(arch, "an asynchronous exit")
+        self.state.ssa += (Ssa(ip, left.opted_out_enclave),)
         report = Report(Cfe.INTR, vector) if cr2 is None else event_trace.page_fault(cr2)
         self.transfer(handler, arch, event_ip=ip, report=report, report_ip=aep)
 

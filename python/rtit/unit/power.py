@@ -10,6 +10,7 @@ from rtit.packets import encoder
 from rtit.packets.table import WAKE_REASONS
 from rtit.unit import generator, timing
 from rtit.unit.control import Control
+from rtit.unit.refusal import require
 
 _MWAIT = encoder("MWAIT")
 _PWRE = encoder("PWRE")
@@ -39,11 +40,17 @@ class Power(Control):
         `ip` is the oldest instruction that has not completed; `mwait` the hints and extensions of
         the instruction that asked for it, `hardware` says that none did. The state resolves to what
         the core supports. What is lighter than Parameters.power_min_cstate has no packets.
-        ValueError for a state or sub-state beyond 15.
+        IllegalEvent for a state or sub-state beyond 15, and where `mwait` or `hardware` ask a
+        thread that sleeps already.
         """
-        if not (0 <= state <= 15 and 0 <= sub_state <= 15):
-            raise ValueError(f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}")
+        require(
+            0 <= state <= 15 and 0 <= sub_state <= 15,
+            f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}",
+        )
+        if mwait is not None or hardware:
+            self.require_awake("a processor goes to sleep")
         if state == C0 and (sub_state < 2 or self.parameters.power_min_cstate == "C1"):
+            self.state.dozing = True
             return
         deepest = self.parameters.deepest_cstate
         if state != C0 and state > deepest:
@@ -65,13 +72,14 @@ class Power(Control):
         """The thread is back in C0, before whatever woke it is handled.
 
         `last` and `deepest` are core C-states, `reason` one bit (Table 33-44); the sleep took
-        `ticks` at TSC rate. Nothing happens unless it slept. ValueError for a bad reason.
+        `ticks` at TSC rate. IllegalEvent for a bad reason, and unless it sleeps.
         """
-        if reason not in WAKE_REASONS:
-            raise ValueError(f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
-        if not self.state.asleep:
+        state = self.state
+        require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
+        require(state.asleep or state.dozing, "a processor wakes that does not sleep")
+        told, state.asleep, state.dozing = state.asleep, False, False
+        if not told:
             return
-        self.state.asleep = False
         self._restart(ticks)
         if self.configuration.pwr_evt_en and self.state.trigger_en:
             self.put(_PWRX(last, deepest, reason))
@@ -106,6 +114,12 @@ class Power(Control):
         timing.cbr(self)
         self.commit()
         self.extra_psb("frequency")
+
+    def require_awake(self, what: str) -> None:
+        """Raise IllegalEvent if the thread sleeps; `what` is what cannot happen then."""
+        require(
+            not (self.state.asleep or self.state.dozing), f"{what} that sleeps and has not woken"
+        )
 
     def _exstop(self, ip: int) -> None:
         context_en = self.state.context_en

@@ -6,6 +6,7 @@ from rtit.errors import UndefinedOpcode
 from rtit.packets import encoder
 from rtit.unit import generator, timing
 from rtit.unit.control import Control
+from rtit.unit.refusal import require
 
 _PTW = encoder("PTW")
 _PAYLOAD_BYTES = {4: 0, 8: 1}
@@ -19,13 +20,15 @@ class PtWrite(Control):
     def ptwrite(self, ip: int, next_ip: int, value: int, size: int = 8) -> None:
         """PTWRITE at `ip` of an operand of `size` bytes, 4 or 8.
 
-        Raises UndefinedOpcode where CPUID.(14H,0):EBX[4] is 0; ValueError for another size or a
+        Raises UndefinedOpcode where CPUID.(14H,0):EBX[4] is 0; IllegalEvent for another size or a
         value that does not fit it.
         """
         if not self.profile.ptwrite:
             raise UndefinedOpcode("PTWRITE is not supported: CPUID.(14H,0):EBX[4] is 0")
-        if size not in _PAYLOAD_BYTES or value >> 8 * size:
-            raise ValueError(f"PTWRITE has an operand of 4 or 8 bytes, not {value:#x} in {size}")
+        require(
+            size in _PAYLOAD_BYTES and not value >> 8 * size,
+            f"PTWRITE has an operand of 4 or 8 bytes, not {value:#x} in {size}",
+        )
         state, configuration = self.state, self.configuration
         source = self.address(ip)
         state.ip = self.address(next_ip)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from rtit.errors import IllegalEvent
 
-class IllegalEvent(ValueError):  # noqa: N818 - it is what its name says
-    """An event that cannot follow on what was before: RSM outside SMM, VM entry outside VMX.
-
-    Nothing has changed. The message is one sentence that says what is missing.
-    """
+__all__ = ["IllegalEvent", "Shutdown", "require"]
 
 
 class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
@@ -22,6 +19,6 @@ class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raise IllegalEvent with `sentence` unless `condition` holds."""
+    """Raise IllegalEvent with `sentence` unless `condition` holds; before anything changes."""
     if not condition:
         raise IllegalEvent(sentence)

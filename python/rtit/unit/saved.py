@@ -27,3 +27,14 @@ class Executive:
 
     arch: Arch
     host: Arch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ssa:
+    """What an asynchronous exit saves and ERESUME restores (section 33.2.9.5).
+
+    `ip` is effective; `opted_out` says that the enclave is not traced.
+    """
+
+    ip: int
+    opted_out: bool

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rtit.unit import enables, event_trace, generator, timing
 from rtit.unit.arch import Arch
 from rtit.unit.event_trace import Cfe, Report
+from rtit.unit.refusal import require
 from rtit.unit.transfers import Transfers
 
 UIRET_LENGTH = 4
@@ -54,9 +55,12 @@ class SpecialEvents(Transfers):
         self.commit()
 
     def sipi(self, vector: int) -> None:
-        """SIPI: goes on in real mode at `vector` (0 to 255) x 4096. ValueError for another."""
-        if not 0 <= vector <= 255:
-            raise ValueError(f"a SIPI vector is 0 to 255, not {vector}")
+        """SIPI: goes on in real mode at `vector` (0 to 255) x 4096.
+
+        IllegalEvent for another vector, and unless the processor waits for SIPI.
+        """
+        require(0 <= vector <= 255, f"a SIPI vector is 0 to 255, not {vector}")
+        require(self.state.arch.wait_for_sipi, "a SIPI comes to a processor that waits for none")
         arch = replace(Arch.reset(), cs_base=vector << 12)
         self.transfer(0, arch, report=Report(Cfe.SIPI, vector))
 

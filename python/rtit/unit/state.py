@@ -8,7 +8,7 @@ from typing import Any
 
 from rtit.unit.arch import Arch
 from rtit.unit.last_branches import NO_BRANCHES, LastBranches
-from rtit.unit.saved import Executive, Smram
+from rtit.unit.saved import Executive, Smram, Ssa
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
@@ -58,6 +58,9 @@ class State:
     executive: Executive | None = None
     acm_trace_en: bool | None = None
 
+    # What asynchronous exits have saved in the enclave, the last one last (section 33.2.9.5).
+    ssa: tuple[Ssa, ...] = ()
+
     # IA32_XSS (section 33.3.5.2) and the last branch records (section 33.3.1.2).
     xss: int = 0
     last_branches: LastBranches = NO_BRANCHES
@@ -98,8 +101,9 @@ class State:
     # Bytes of the stream that have not reached the output: Parameters.held_bytes.
     held: bytes = b""
 
-    # In a C-state deeper than C0.1 (section 33.4.2.24).
+    # In a C-state deeper than C0.1 (section 33.4.2.24), or in one that no packet tells of.
     asleep: bool = False
+    dozing: bool = False
 
     # IA32_PERF_GLOBAL_STATUS as far as PT sets it, ToPA PMIs signalled so far, and the bytes after
     # which one that is pending is signalled (section 33.2.7.2).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rtit.errors import IllegalEvent
 from rtit.registers import Profile, RegisterFile
 from rtit.unit import enables, generator, overflow, pmi, psb, timing
 from rtit.unit.core import Core
@@ -46,11 +47,11 @@ class Stream(Core):
     # Time
 
     def at(self, clock: int) -> None:
-        """`clock` instructions have retired by now. ValueError if that is fewer than before."""
+        """`clock` instructions have retired by now. IllegalEvent if that is fewer than before."""
         state = self.state
         cycle = clock * self.time.cpi
         if cycle < state.cycle:
-            raise ValueError(
+            raise IllegalEvent(
                 f"the clock went back to {clock}, it was {state.cycle / self.time.cpi}"
             )
         if cycle < state.due:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rtit.errors import IllegalEvent
 from rtit.unit import event_trace, generator, timing
 from rtit.unit.announce import Reports, announce
 from rtit.unit.arch import Arch
@@ -62,7 +63,7 @@ class Transfers(Control):
         carries: the instruction that was next (traps, interrupts) or the one at fault.
         `report` is what event trace says of it, at `report_ip` if there is no `event_ip`;
         `transition` what a VM entry or exit adds, in the place of `report`.
-        ValueError if `stamps` go back in time.
+        IllegalEvent if `stamps` go back in time.
         """
         state = self.state
         before = state.arch
@@ -199,6 +200,6 @@ class Transfers(Control):
         if clock is not None:
             cycle = clock * self.time.cpi
             if cycle < self.state.cycle:
-                raise ValueError(f"a part of an operation at clock {clock}, before the last one")
+                raise IllegalEvent(f"a part of an operation at clock {clock}, before the last one")
             timing.catch_up(self, cycle)
         timing.eligible(self)

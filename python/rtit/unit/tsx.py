@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rtit.errors import UsageError
 from rtit.unit import generator, timing
+from rtit.unit.refusal import require
 from rtit.unit.transfers import Transfers
 
 
@@ -19,15 +19,15 @@ class Transactions(Transfers):
     __slots__ = ()
 
     def begin_transaction(self, ip: int, next_ip: int) -> None:
-        """The XBEGIN or XACQUIRE lock at `ip` begins a transaction. UsageError inside one."""
+        """The XBEGIN or XACQUIRE lock at `ip` begins a transaction. IllegalEvent inside one."""
         self._change(ip, next_ip, in_tx=True)
 
     def commit_transaction(self, ip: int, next_ip: int) -> None:
-        """The outermost XEND or XRELEASE lock, at `ip`, commits. UsageError outside."""
+        """The outermost XEND or XRELEASE lock, at `ip`, commits. IllegalEvent outside."""
         self._change(ip, next_ip, in_tx=False)
 
     def abort_transaction(self, ip: int, target: int) -> None:
-        """XABORT at `ip`, or anything else before it, aborts. UsageError outside a transaction.
+        """XABORT at `ip`, or anything else before it, aborts. IllegalEvent outside a transaction.
 
         `target` is the fallback handler (RTM) or the XACQUIRE lock (HLE).
         """
@@ -53,10 +53,8 @@ class Transactions(Transfers):
 
     def _set(self, *, in_tx: bool) -> None:
         arch = self.state.arch
-        if arch.in_tx == in_tx:
-            raise UsageError(
-                "a transaction is under way" if in_tx else "no transaction is under way"
-            )
+        under_way = "a transaction" if in_tx else "no transaction"
+        require(arch.in_tx != in_tx, f"{under_way} is under way")
         self.state.arch = replace(arch, in_tx=in_tx)
 
     def _mode_tsx(self, *, aborted: bool = False) -> bool:

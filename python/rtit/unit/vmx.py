@@ -45,7 +45,7 @@ class Vmx(TraceEnEvents):
     def vmptrld(self, ip: int, next_ip: int, pointer: int) -> None:
         """A successful VMPTRLD: VMCS packet (33.4.2.15). One that fails is no event.
 
-        `pointer` is aligned to 4096; ValueError if not.
+        `pointer` is aligned to 4096; IllegalEvent if not.
         """
         arch = self._in_root("VMPTRLD")
         self._check_pointer(pointer)
@@ -245,5 +245,5 @@ class Vmx(TraceEnEvents):
         return arch
 
     def _check_pointer(self, pointer: int) -> None:
-        if pointer & _PAGE or pointer >> self.profile.maxphyaddr or pointer < 0:
-            raise ValueError(f"{pointer:#x} is no VMCS pointer")
+        wrong = pointer & _PAGE or pointer >> self.profile.maxphyaddr or pointer < 0
+        require(not wrong, f"{pointer:#x} is no VMCS pointer")

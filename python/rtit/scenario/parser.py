@@ -1,0 +1,290 @@
+"""Reads scenario files; `FORMAT` describes them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rtit.errors import ScenarioError, UsageError
+from rtit.registers import CTL, PROFILES
+from rtit.scenario.lines import FAULTS, REST, hexadecimal_bytes, packet_line
+from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
+from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
+from rtit.scenario.words import assign, hint, number
+from rtit.unit import Arch, Parameters, TimeModel
+
+FORMAT = """\
+A file has comments (`#`), settings, and events. An indented line is a packet that the event above
+it produces; an event without indented lines produces none. `...` stands for any packets to the end
+of that event, `#GP` and `#UD` for faults, `shutdown` for the shutdown state that an event ends in,
+after its packets, and `= 04 2d 08 13` for exact bytes. IPs are full addresses.
+
+Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, `example 33-1`,
+`spec ID...`, `profile NAME field=value...`, `parameters name=value...`, `arch field=value...`,
+`time name=value...`, `ctl Field Field=value...` (what `enable` writes, with TraceEn), `fabric`
+(collect the bytes from the transport), `code ADDRESS BYTE...` (the program behind the events).
+
+Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE`, `read MSR [VALUE] [Field=value...]`,
+`state field=value...`, `vmcs name=value...` (the VMX controls of the VM entries and SMM VM exits
+from here on; MSR-load areas as `CTL:0x2009,STATUS:0`), `pebs IP TYPE:ID=VALUE...
+[at_TYPE=CLOCK]`, `ctl` (another value for the next `enable`), and methods of `Processor` by name
+with their arguments in order or as NAME=VALUE; `pip_at=`, `mode_exec_at=` and `target_at=` say when
+the parts of a long event happen.
+"""
+
+MAXIMUM_BYTES = 1 << 18
+"""A scenario is a page of text; a larger file is something else."""
+
+_REPEATED = ("spec", "table", "example", "code")
+_SECTION = re.compile(r"33(\.\d+)+")
+_TABLE = re.compile(r"33-\d+")
+
+
+def load(path: str | os.PathLike[str]) -> Scenario:
+    """The scenario in a file. Raises ScenarioError, and OSError if it cannot be read."""
+    with Path(path).open("rb") as file:
+        data = file.read(MAXIMUM_BYTES + 1)
+    source = os.fspath(path)
+    if len(data) > MAXIMUM_BYTES:
+        raise ScenarioError(f"larger than {MAXIMUM_BYTES} bytes", source=source, line=1)
+    try:
+        return parse(data.decode(), source)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ScenarioError(
+            f"byte {data[error.start]:#04x} is no UTF-8 text", source=source, line=line
+        ) from None
+
+
+def parse(text: str, source: str) -> Scenario:
+    """The scenario in a text; `source` names it in errors. Raises ScenarioError."""
+    return _Parser(source).parse(text)
+
+
+class _Parser:
+    def __init__(self, source: str) -> None:
+        self.scenario = Scenario(source)
+        self.line = 0
+        self.seen: set[str] = set()
+        self.spec: list[str] = []
+        self.rows: list[Row] = []
+        self.examples: list[str] = []
+        self.code: dict[int, tuple[bytes, int]] = {}
+        self.lines: list[Line] = []
+        self.raw: bytes | None = None
+        self.ended = ""
+
+    def parse(self, text: str) -> Scenario:
+        remark: list[str] = []
+        for self.line, raw in enumerate(text.split("\n"), 1):
+            if raw.startswith("#") and not self.seen and not self.scenario.events:
+                remark.append(raw.strip("# \r\t"))
+            content = _without_comment(raw)
+            if not content.strip():
+                continue
+            try:
+                if content[0].isspace():
+                    self._expect(content.strip())
+                else:
+                    self._close()
+                    self._begin(content.split())
+            except (UsageError, ValueError) as error:
+                self._refuse(str(error))
+        self._close()
+        self._place_code()
+        scenario = self.scenario
+        scenario.remark = "\n".join(remark)
+        scenario.spec, scenario.rows = tuple(self.spec), tuple(self.rows)
+        scenario.examples = tuple(self.examples)
+        return scenario
+
+    def _refuse(self, message: str) -> NoReturn:
+        raise ScenarioError(message, source=self.scenario.source, line=self.line) from None
+
+    def _expect(self, text: str) -> None:
+        """One indented line, of the event above it."""
+        if not self.scenario.events:
+            raise ValueError(
+                f"an indented line is a packet of the event above, there is none: {text[:40]!r}"
+            )
+        if self.ended:
+            raise ValueError(f"no line can follow {self.ended}: {text[:40]!r}")
+        if text.startswith("="):
+            if self.lines:
+                raise ValueError("exact bytes stand alone below their event")
+            self.raw, self.ended = hexadecimal_bytes(text[1:]), "exact bytes"
+        elif text == REST:
+            self.ended = REST
+        else:
+            self.lines.append(packet_line(text))
+
+    def _close(self) -> None:
+        """The indented lines of the last event are complete."""
+        events = self.scenario.events
+        if self.lines or self.ended:
+            expected = Expected(tuple(self.lines), self.ended == REST, self.raw)
+            events[-1] = replace(events[-1], expected=expected)
+        self.lines, self.raw, self.ended = [], None, ""
+
+    def _begin(self, words: list[str]) -> None:
+        name, *rest = words
+        known = events()
+        is_setting = name in settings() or name in PLAIN_SETTINGS
+        if is_setting and not (name == "ctl" and self.scenario.events):
+            if self.scenario.events:
+                raise ValueError(f"{name} is a setting: it comes before all events")
+            if name in self.seen and name not in _REPEATED:
+                raise ValueError(f"{name} is given twice")
+            self.seen.add(name)
+            self._setting(name, rest)
+        elif name in known:
+            self.scenario.events.append(self._event(name, rest, known[name]))
+        else:
+            names = {*known, *settings(), *PLAIN_SETTINGS}
+            raise ValueError(f"there is no event or setting {name[:40]!r}{hint(name, names)}")
+
+    # Settings
+
+    def _setting(self, name: str, words: list[str]) -> None:
+        scenario = self.scenario
+        if name in settings():
+            self._fields(name, words)
+        elif name == "spec":
+            self.spec += words
+        elif name == "section":
+            _shape(words, 1, "section 33.4.2.6", _SECTION)
+            scenario.section = words[0]
+        elif name == "table":
+            self.rows += _rows(words)
+        elif name == "example":
+            _shape(words, 1, "example 33-1", _TABLE)
+            self.examples.append(words[0])
+        elif name == "code":
+            self._code(words)
+        elif words:
+            raise ValueError(f"{name} stands alone, not with {words[0][:40]!r}")
+        else:
+            scenario.fabric = True
+
+    def _fields(self, name: str, words: list[str]) -> None:
+        scenario = self.scenario
+        if name == "profile":
+            if not words or words[0] not in PROFILES:
+                word = words[0] if words else ""
+                raise ValueError(f"there is no profile {word[:40]!r}{hint(word, profile_names())}")
+            values = assign(words[1:], settings()[name], "a profile")
+            errata = values.pop("errata", ())
+            profile = replace(PROFILES[words[0]], **values)
+            scenario.profile = profile.with_errata(*errata) if errata else profile
+            return
+        values = assign(words, settings()[name], name)
+        if name == "parameters":
+            scenario.parameters = Parameters(**values)
+        elif name == "time":
+            scenario.time = TimeModel(**values)
+        elif name == "arch":
+            scenario.arch = Arch(**values)
+        else:
+            scenario.ctl = control(values)
+
+    def _code(self, words: list[str]) -> None:
+        if len(words) < 2:
+            raise ValueError("code has an address and bytes: code 0x1000 74 0e")
+        address = number(words[0])
+        data = hexadecimal_bytes(" ".join(words[1:]))
+        if address in self.code:
+            raise ValueError(f"code at {address:#x} is given twice")
+        if address + len(data) > 1 << 64:
+            raise ValueError(f"code at {address:#x} goes beyond 2^64")
+        self.code[address] = data, self.line
+
+    def _place_code(self) -> None:
+        """All of the program is known: no byte of it twice."""
+        spans = sorted(self.code.items())
+        for (first, (data, before)), (second, (_, after)) in pairwise(spans):
+            if first + len(data) > second:
+                self.line = max(before, after)
+                self._refuse(f"code at {second:#x} overlaps that at {first:#x}")
+        self.scenario.code = {address: data for address, (data, _) in spans}
+
+    # Events
+
+    def _event(self, name: str, words: list[str], signature: Signature) -> Event:
+        plain = [word for word in words if "=" not in word]
+        assigned = [word for word in words if "=" in word]
+        if name in ("ctl", "vmcs", "state"):
+            plain, assigned = [], words
+        items: dict[str, int] = {}
+        if signature.block_items:
+            keys = [word for word in assigned if _is_item(word)]
+            assigned = [word for word in assigned if not _is_item(word)]
+            items = assign(keys, {word.partition("=")[0]: number for word in keys}, name)
+        if len(plain) > len(signature.positional):
+            extra = plain[len(signature.positional)]
+            raise ValueError(f"{extra[:40]!r} is too much: write {_usage(name, signature)}")
+        positional = []
+        for (key, kind), word in zip(signature.positional.items(), plain, strict=False):
+            try:
+                positional.append(kind(word))
+            except ValueError as error:
+                raise ValueError(f"{key.upper()}: {error}") from None
+        named = assign(assigned, signature.named, name)
+        for key in list(signature.positional)[: len(plain)]:
+            if key in named:
+                raise ValueError(f"{name}: {key} is given twice")
+        given = {*named, *list(signature.positional)[: len(plain)]}
+        known = {**signature.positional, **signature.named}
+        if missing := [key for key in known if key in signature.required - given]:
+            raise ValueError(f"{missing[0].upper()} is missing: write {_usage(name, signature)}")
+        if name == "ctl":
+            named = control(named)
+        return Event(self.line, " ".join([name, *words]), name, tuple(positional), named | items)
+
+
+def control(values: dict[str, int]) -> dict[str, Any]:
+    """Fields of IA32_RTIT_CTL. ValueError for one that does not fit."""
+    CTL.encode(**values)
+    return values
+
+
+def _usage(name: str, signature: Signature) -> str:
+    return f"{name} {signature.usage}".rstrip()
+
+
+def _is_item(word: str) -> bool:
+    return re.match(r"(\w+:\w+|at_\w+)=", word) is not None
+
+
+def _shape(words: list[str], count: int, usage: str, pattern: re.Pattern[str]) -> None:
+    if len(words) != count or not pattern.fullmatch(words[0]):
+        raise ValueError(f"{' '.join(words)[:40]!r} will not do: write {usage}")
+
+
+def _rows(words: list[str]) -> tuple[Row, ...]:
+    usage = "table 33-55 row 2 3"
+    _shape(words[:1], 1, usage, _TABLE)
+    if len(words) == 1:
+        return (Row(words[0]),)
+    if words[1] != "row" or len(words) == 2:
+        raise ValueError(f"{' '.join(words[1:])[:40]!r} will not do: write {usage}")
+    return tuple(Row(words[0], word) for word in words[2:])
+
+
+def _without_comment(raw: str) -> str:
+    """A line without its comment; `#GP` and `#UD` at the start of an indented line are none."""
+    stripped = raw.lstrip()
+    for fault in FAULTS:
+        if stripped.startswith(fault) and raw[:1].isspace():
+            at = raw.index(fault) + len(fault)
+            return raw[:at] + raw[at:].split("#", maxsplit=1)[0]
+    return raw.split("#", maxsplit=1)[0].rstrip()
+
+
+def names_of(items: Iterable[Row]) -> list[str]:
+    """Rows in words: `table 33-55 row 2`."""
+    return [f"table {each.table}" + (f" row {each.row}" if each.row else "") for each in items]

@@ -1,0 +1,60 @@
+"""Packets as lines: IPs joined by Table 33-18, expectations by line and by byte."""
+
+from __future__ import annotations
+
+from rtit.packets import PSB
+from rtit.scenario import Line, parse, run
+from rtit.scenario.lines import Reader, show
+
+
+def test_ips_are_joined_with_the_last_ip() -> None:
+    """Table 33-18: IPBytes 110b, 001b, 010b, 100b, 000b, 011b with sign extension, after PSB."""
+    data = bytes.fromhex(
+        "cd8877665544332211" + "2d9999" + "5dddccbbaa" + "91665544332211" + "01" + "6d0000000000ff"
+    )
+    reader = Reader()
+    assert [(line.name, *line.values) for line in reader.read(data)] == [
+        ("TIP", 0x1122334455667788),
+        ("TIP", 0x1122334455669999),
+        ("FUP", 0x11223344AABBCCDD),
+        ("TIP.PGE", 0x1122112233445566),
+        ("TIP.PGD",),
+        ("TIP", 0xFFFFFF0000000000),
+    ]
+    assert reader.read(PSB + bytes.fromhex("2d0813"))[1] == Line("TIP", (0x1308,))
+
+
+def test_lines_as_a_scenario_has_them() -> None:
+    data = bytes.fromhex("48 9902 9905 9920 02030a00 59f0 1b")
+    assert [show(line) for line in Reader().read(data)] == [
+        "TNT NNTNN",
+        "MODE.Exec 32",
+        "MODE.Exec 64 IF",
+        "MODE.TSX 0 0",
+        "CBR 10",
+        "MTC 240",
+        "CYC 3",
+    ]
+
+
+def test_exact_bytes_are_compared() -> None:
+    text = (
+        "ctl User BranchEn\nenable 0x1000\n    ...\nindirect_jump 0x1000 0x2000\n    = 2d 00 {}\n"
+    )
+    assert run(parse(text.format("20"), "x")).as_expected
+    result = run(parse(text.format("21"), "x"))
+    assert not result.as_expected
+    assert result.report.splitlines() == [
+        "x:4: indirect_jump 0x1000 0x2000",
+        "  + TIP 0x2000",
+        "  + = 2d 00 20",
+        "  - = 2d 00 21",
+    ]
+
+
+def test_very_long_lists_are_compared() -> None:
+    wanted = ["    PAD\n"] * 1100
+    text = f"ctl User BranchEn\nenable 0x1000\n    ...\npad 1099\n{''.join(wanted)}"
+    report = run(parse(text, "x")).report.splitlines()
+    assert report[-2:] == ["    PAD", "  - PAD"]
+    assert run(parse(text.replace("1099", "1100"), "x")).as_expected

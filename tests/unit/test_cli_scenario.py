@@ -1,0 +1,165 @@
+"""`rtit scenario`: output, errors and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rtit.cli import scenario
+from rtit.errors import UsageError
+
+# Table 33-55 rows 4 and 13; the FUP's address and a packet too many are wrong on purpose.
+WRONG = """# A jump and a fault.
+section 33.7
+ctl OS User BranchEn
+enable 0x1000
+    ...
+indirect_jump 0x1000 0x2000
+    TIP 0x2000
+exception 0x2004 0x3000 vector=13
+    FUP 0x2008
+    TIP 0x3000
+    CBR 10
+read STATUS Stopped=1
+retire 0x3001
+"""
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    scenario.add_arguments(parser)
+    return scenario.run(parser.parse_args(words))
+
+
+def usage(*words: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        run(*words)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    path = tmp_path / "wrong.scenario"
+    path.write_text(WRONG)
+    return str(path)
+
+
+def test_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("table_33_55_row_09_far_cr3") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "table_33_55_row_09_far_cr3: section 33.7, table 33-55 row 9"
+    assert out[-3].split() == ["8", "far", "0x1000", "0x2000", "cr3=0x45000", "PIP", "0", "0x45000"]
+    assert out[-2].split() == ["TIP", "0x2000"]
+    assert out[-3].index("PIP") == out[-2].index("TIP")
+    assert out[-1] == "as expected: 2 events, 9 packets"
+
+
+def test_what_differs_is_marked(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(wrong) == 1
+    out = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert out[:2] == ["wrong: section 33.7", "A jump and a fault."]
+    assert "6 indirect_jump 0x1000 0x2000 TIP 0x2000" in out
+    at = out.index("8 exception 0x2004 0x3000 vector=13 expected FUP 0x2008")
+    assert out[at + 1 : at + 4] == ["got FUP 0x2004", "TIP 0x3000", "expected CBR 10"]
+    assert out[at + 4] == "12 read STATUS Stopped=1 different: read Stopped=0x0, expected 0x1"
+    assert out[-1] == "DIFFERENT: 2 of 5 events"
+
+
+def test_quiet(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-q", "table_33_10_begin") == 0
+    assert capsys.readouterr().out == ""
+    assert run("-q", wrong, "table_33_10_begin") == 1
+    out = capsys.readouterr().out
+    assert f"{wrong}:8:" in out
+    assert "indirect_jump" not in out
+    assert out.endswith("2 scenarios: 1 differ\n")
+
+
+def test_json(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(wrong, "table_33_10_begin", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    first, second = document["scenarios"]
+    assert (first["as_expected"], second["as_expected"]) == (False, True)
+    assert second["tables"][0] == {"table": "33-10", "row": "1"}
+    fault: dict[str, Any] = first["events"][2]
+    assert fault["packets"] == ["FUP 0x2004", "TIP 0x3000"]
+    assert fault["raw"] == "3d04202d0030"
+    assert fault["expected"] == ["FUP 0x2008", "TIP 0x3000", "CBR 10"]
+
+
+def test_a_malformed_file_stops_no_other(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.scenario"
+    bad.write_text("jmup 1 2\n")
+    late = tmp_path / "late.scenario"
+    late.write_text("ctl User BranchEn\nenable 0x1000\n    ...\nrsm\n")
+    assert run(str(bad), str(late), str(tmp_path / "none.scenario"), "table_33_10_begin") == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [
+        f"rtit scenario: {bad}:1: there is no event or setting 'jmup'; did you mean jump?",
+        f"rtit scenario: {late}:4: rsm: RSM is executed, but no SMI has saved a state",
+        f"rtit scenario: {tmp_path / 'none.scenario'}: No such file or directory",
+    ]
+    assert "TIP.PGE 0x1000" in printed.out
+    assert printed.out.endswith("4 scenarios: 3 cannot be run\n")
+    assert run("--json", str(late)) == 1
+    assert "no SMI" in json.loads(capsys.readouterr().out)["scenarios"][0]["error"]
+
+
+def test_another_processor_and_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    # Broadwell sends effective IPs (33.3.1.1); `none` leaves all of an IP in the packet.
+    assert run("table_33_55_row_04_indirect", "--set", "ip_compression=none", "--json") == 0
+    steps = json.loads(capsys.readouterr().out)["scenarios"][0]["events"]
+    assert steps[1]["raw"] == "cd0020000000000000"
+    assert run("ip_linear") == 0
+    assert run("ip_linear", "--profile", "broadwell") == 1
+    assert run("table_33_55_row_04_indirect", "--profile", "skylake") == 0
+
+
+def test_raw(tmp_path: Path) -> None:
+    out = tmp_path / "out.pt"
+    assert run("--raw", str(out), "table_33_10_begin") == 0
+    # PSB, CBR 10, MODE.TSX, PSBEND, MODE.Exec 64, TIP.PGE 1000H, and what Table 33-10 has.
+    psb_plus = bytes.fromhex("0282" * 8 + "02030a00" + "9920" + "0223")
+    assert out.read_bytes() == psb_plus + bytes.fromhex("9901 310010 06 9921 3d1010")
+
+
+def test_list(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--list") == 0
+    out = capsys.readouterr().out
+    assert "\n33.4.2.6  FUP\n  fup_current_ip" in out
+    assert out.index("\n33.4.2.9  ") < out.index("\n33.4.2.10  ")
+    assert run("--list", str(tmp_path)) == 0
+    assert capsys.readouterr().out == (
+        "33.7  packet generation scenarios\n  wrong\n      A jump and a fault.\n"
+    )
+    assert run("--list", "--json", wrong) == 0
+    assert json.loads(capsys.readouterr().out)["scenarios"][0]["name"] == "wrong"
+
+
+def test_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--format") == 0
+    out = capsys.readouterr().out
+    assert "`#GP` and `#UD` for faults" in out
+    assert "\n  indirect_jump IP TARGET\n" in out
+    assert "\n  wake last= deepest= [reason=] [ticks=]\n" in out
+    assert "\n  enable [IP]\n" in out
+    assert "cpl=" not in out
+
+
+def test_usage(tmp_path: Path) -> None:
+    assert "--list shows the names" in usage()
+    assert "did you mean table_33_10_begin" in usage("table_33_10_begn")
+    assert "no .scenario file" in usage(str(tmp_path))
+    assert "give one FILE" in usage("--raw", "x", "acm", "getsec")
+    assert "NAME=VALUE" in usage("acm", "--set", "tnt_form")
+    assert "the unit has no 'tnt_from'; did you mean tnt_form" in usage(
+        "acm", "--set", "tnt_from=1"
+    )
+    assert "there is no profile 'skylak'" in usage("acm", "--profile", "skylak")
