@@ -4,9 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 use crate::api::{Instruction, PluginId, Translated};
-use crate::block::{
-    Block, Step, ALONE, HANDLER, IN_VSYSCALL, START, STOP as STOPS, VSYSCALL,
-};
+use crate::block::{Block, Step, ALONE, HANDLER, IN_VSYSCALL, START, STOP as STOPS, VSYSCALL};
 use crate::config::Truth;
 use crate::cpu::{rtit_qemu_block, State};
 use crate::process::{process, thread_of};

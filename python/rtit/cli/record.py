@@ -115,7 +115,9 @@ def run(arguments: argparse.Namespace) -> int:
     if pids and argv:
         raise UsageError("--pid records what runs already: there is no program to start with it")
     if pids and (arguments.start_at or arguments.stop_at):
-        raise UsageError("--start-at and --stop-at are for a program that rtit starts, not for --pid")
+        raise UsageError(
+            "--start-at and --stop-at are for a program that rtit starts, not for --pid"
+        )
     if not pids and not argv:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
     # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
