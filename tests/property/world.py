@@ -28,11 +28,11 @@ BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
 TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
 
 OWN = {
-    USER: ("syscall", "eenter", "ptwrite", "xbegin", "xend"),
+    USER: ("far", "syscall", "eenter", "ptwrite", "xbegin", "xend"),
     ENCLAVE: ("eexit", "ptwrite"),
-    KERNEL: ("resume", "cr3", "vm_entry", "mwait", "ptwrite", "cli"),
-    GUEST: ("resume", "cr3", "ptwrite", "xbegin", "xend", "cli"),
-    GUEST_USER: ("syscall", "ptwrite"),
+    KERNEL: ("far", "resume", "cr3", "vm_entry", "mwait", "ptwrite", "cli"),
+    GUEST: ("far", "resume", "cr3", "ptwrite", "xbegin", "xend", "cli"),
+    GUEST_USER: ("far", "syscall", "ptwrite"),
 }
 NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
 STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend", "cli"))
@@ -60,7 +60,7 @@ def make_program(random: Random) -> Program:
     program: Program = {}
     for base, own in OWN.items():
         for index in range(LENGTH):
-            kinds = ("other", "conditional", "call", "call", "ret", "ret", "far")
+            kinds = ("other", "conditional", "call", "call", "ret", "ret")
             kind = random.choice((*kinds, *NEAR, *own, *own))
             target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
             if kind == "conditional":
