@@ -88,7 +88,8 @@ fn write(items: &[Item]) -> Vec<u8> {
             Item::Thread { tid, pid } => writer.thread(tid, pid),
             Item::Run { tid, run } => writer.run(tid, run.start, run.instructions, run.hash),
             Item::End { tid, status, .. } => writer.end(tid, status),
-            Item::Check { .. } => Ok(()),
+            Item::Tracing { tid, on } => writer.tracing(tid, on),
+            Item::Check { .. } | Item::Range { .. } => Ok(()),
             Item::Complete => writer.finish(),
         };
         done.expect("what was read can be written");

@@ -1,0 +1,96 @@
+"""Small ELF files that ask for much: what a name or a note may cost has a limit."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+CODE_AT = 0x1000
+SYMTAB, STRTAB, NOTE, PROGBITS = 2, 3, 7, 1
+
+
+def section(kind: int, offset: int, size: int, link: int = 0, entry: int = 0) -> bytes:
+    flags = 6 if kind == PROGBITS else 0
+    address = CODE_AT if kind == PROGBITS else 0
+    return struct.pack("<IIQQQQIIQQ", 0, kind, flags, address, offset, size, link, 1, 1, entry)
+
+
+def elf(sections: list[tuple[int, bytes, int, int]]) -> bytes:
+    """A file with these sections (type, bytes, link, entry size) behind the null section."""
+    body, headers, at = b"", [bytes(64)], 64
+    for kind, data, link, entry in [*sections, (STRTAB, b"\0", 0, 0)]:
+        headers.append(section(kind, at + len(body), len(data), link, entry))
+        body += data
+    identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+    table = at + len(body)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, CODE_AT, 0, table, 0, 64, 56, 0, 64,
+        len(headers), len(headers) - 1,
+    )  # fmt: skip
+    return header + body + b"".join(headers)
+
+
+def function(name: int, value: int) -> bytes:
+    return struct.pack("<IBBHQQ", name, 0x12, 0, 1, value, 1)
+
+
+def names_of(path: Path) -> list[str]:
+    _, _, names, _ = core.ElfFile(path).symbols()
+    return list(names)
+
+
+def megabytes(expression: str, path: Path) -> int:
+    """What a process takes that evaluates `expression` of the file `elf`."""
+    script = (
+        "import resource, sys; from rtit._core import ElfFile; elf = ElfFile(sys.argv[1]); "
+        f"{expression}; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def with_symbols(names: bytes, places: list[int]) -> bytes:
+    symbols = bytes(24) + b"".join(function(at, CODE_AT + i) for i, at in enumerate(places))
+    code = b"\xc3" * len(places)
+    return elf([(PROGBITS, code, 0, 0), (SYMTAB, symbols, 3, 24), (STRTAB, names, 0, 0)])
+
+
+def test_a_name_of_many_bytes_is_left_out(tmp_path: Path) -> None:
+    long = b"n" * (1 << 20)
+    path = tmp_path / "p"
+    path.write_bytes(with_symbols(b"\0" + long + b"\0short\0", [1, len(long) + 2]))
+    assert names_of(path) == ["short"]
+
+
+def test_symbols_that_share_a_name_stay_within_bounds(tmp_path: Path) -> None:
+    """40,000 symbols, 1 MB, with names of 16 KB: 640 MB if all were taken."""
+    long = b"n" * ((1 << 14) - 2)
+    path = tmp_path / "p"
+    path.write_bytes(with_symbols(b"\0" + long + b"\0", [1] * 40_000))
+    # All names of a file are held to 256 MiB.
+    assert megabytes("elf.symbols()", path) < 450
+
+
+def test_many_large_notes_are_not_read(tmp_path: Path) -> None:
+    """Sections may lie over each other: 2000 notes of 1 MB in a file of 1 MB."""
+    build_id = struct.pack("<III4s20s", 4, 20, 3, b"GNU\0", b"x" * 20)
+    padding = struct.pack("<III4s", 4, (1 << 20) - 16, 9, b"XYZ\0") + bytes((1 << 20) - 16)
+    small = elf([(NOTE, build_id, 0, 0)])
+    path = tmp_path / "p"
+    path.write_bytes(small)
+    assert core.ElfFile(path).build_id == b"x" * 20
+    large = elf([(NOTE, padding + build_id, 0, 0)])
+    count = 2000
+    table = struct.unpack_from("<Q", large, 40)[0]
+    null, note, names = (large[table + at : table + at + 64] for at in (0, 64, 128))
+    patched = bytearray(large[:table] + null + note * count + names)
+    struct.pack_into("<HH", patched, 60, count + 2, count + 1)
+    path.write_bytes(patched)
+    assert core.ElfFile(path).build_id is None
+    assert megabytes("elf.build_id", path) < 150
