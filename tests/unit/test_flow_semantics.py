@@ -291,6 +291,22 @@ def test_a_ptwrite_without_fup_is_the_next_one() -> None:
 
 
 @pytest.mark.spec("DEC-014", "MODE-007", "DEC-004")
+def test_a_pip_is_of_the_next_mov_cr3() -> None:
+    """Section 33.4.2.7: without a FUP before it the PIP is of the next MOV CR3, far branch or VM
+    entry; so the TIP.PGD is of what comes after it.
+    """
+    code = space(bytes.fromhex("90 0f22d8 90 0f22d8 90"))
+    pip = encode("PIP", nr=0, cr3=0x5000)
+    off = encode("TIP.PGD", ip_bytes=0, payload=None)
+    assert exact(psb() + full("TIP.PGE", BASE) + off, code) == [0x1000, 0x1001]
+    stream = psb() + full("TIP.PGE", BASE) + pip
+    assert exact(stream + off, code) == [0x1000, 0x1001, 0x1004, 0x1005]
+    # nothing is passed for a PIP that is not of a MOV CR3: vmlaunch, then mov cr3
+    code = space(bytes.fromhex("90 0f01c2 0f22d8 90"))
+    tip = full("TIP", 0x1000)
+    assert exact(stream + tip + off, code) == [0x1000, 0x1001, 0x1000, 0x1001]
+
+
 def test_the_mode_decides_how_code_is_read() -> None:
     # 48: REX.W in 64-bit code, dec eax in 32-bit code
     code = space(bytes.fromhex("4840cb" + "4840cb"))

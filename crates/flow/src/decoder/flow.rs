@@ -4,6 +4,7 @@ use rtit_packet::{Packet, PacketKind};
 use rtit_x86::Mode;
 
 use super::{Bound, BoundTo, Decoder, State};
+use crate::code::Stop;
 use crate::error::Cause;
 use crate::event::{Event, EventKind};
 use crate::ledger::Trust;
@@ -219,6 +220,10 @@ impl Decoder {
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
                 self.paging = Some(cr3 | u64::from(nr));
+                // without a FUP before it, a MOV CR3 on the way to the next far branch has made it
+                if self.state == State::On {
+                    self.walk_past(Stop::MovCr3, sink, stamp);
+                }
                 (E::Paging, cr3 | u64::from(nr))
             }
             PacketKind::Vmcs { pointer } => {
@@ -245,7 +250,7 @@ impl Decoder {
                 if with_ip {
                     waits = Some(BoundTo::Place);
                 } else {
-                    ip = self.ptwrite(sink, stamp);
+                    ip = self.walk_past(Stop::PtWrite, sink, stamp);
                 }
                 (E::PtWrite, payload)
             }
@@ -303,13 +308,13 @@ impl Decoder {
         }
     }
 
-    /// PTW without FUP binds to the next PTWRITE; its address, or 0 if it is not on the way.
-    fn ptwrite<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) -> u64 {
+    /// A packet without FUP binds to the next instruction of its kind; its address, or 0 if it is not on the way.
+    fn walk_past<S: Sink>(&mut self, wanted: Stop, sink: &mut S, stamp: Stamp) -> u64 {
         self.settle(sink);
         match self.state {
             State::On => self
                 .walker
-                .walk_to_ptwrite(sink, &mut self.counts, stamp)
+                .walk_past(wanted, sink, &mut self.counts, stamp)
                 .unwrap_or(0),
             _ => 0,
         }

@@ -167,15 +167,19 @@ impl Walker {
         }
     }
 
-    /// PTW without FUP: the next PTWRITE, if it comes before anything that needs a packet. Returns its address.
-    pub fn walk_to_ptwrite<S: Sink>(
+    /// A packet without FUP binds to the next instruction of its kind, here `wanted`, if it comes before anything
+    /// that needs a packet; a PIP may also be that of a VM entry. Returns its address.
+    pub fn walk_past<S: Sink>(
         &mut self,
+        wanted: Stop,
         sink: &mut S,
         counts: &mut Counts,
         stamp: Stamp,
     ) -> Option<u64> {
-        let way = self.reach(|stop| stop == Stop::PtWrite).ok()?;
-        if self.code.node(way.last).stop != Stop::PtWrite {
+        let way = self
+            .reach(|stop| stop == wanted || (stop == Stop::VmEntry && wanted == Stop::MovCr3))
+            .ok()?;
+        if self.code.node(way.last).stop != wanted {
             return None;
         }
         self.run_through(&way, sink, counts, stamp);
