@@ -1,0 +1,64 @@
+"""What a decoder must find in the traces of the scenarios: the paths of the programs behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+
+from rtit.scenario import LIBRARY, load
+from scenario.program import NoProgramError, Program, Segment, program
+
+NO_PROGRAM: Mapping[str, tuple[str, ...]] = {
+    # A SMI or VM exit far off makes the FUP as long as a PSB that falls due then takes.
+    "nothing leads from": (
+        "ip_not_canonical_full",
+        "psb_pending_at_smi",
+        "psb_pending_at_vm_exit",
+        # MWAIT that faults is at one address twice: as itself and as what the fault is at.
+        "table_33_57_row_01_mwait_fault",
+        "table_33_57_row_01_mwait_vm_exit",
+    ),
+    # Two branches at the address where the range ends.
+    "other code is at": ("ip_filter_sequential_at_boundary",),
+    # test_code.py has their path.
+    "the program is given": ("table_33_19_deferral", "table_33_19_no_deferral"),
+}
+"""Scenarios without a program that does what the events say, by what is in the way."""
+
+Decode = Callable[[Program], tuple[list[int], bool]]
+"""The addresses that a decoder finds, and whether it has lost nothing but what an OVF says."""
+
+
+@cache
+def programs() -> tuple[dict[str, Program], dict[str, str]]:
+    """Of all shipped scenarios: the program, or the reason why there is none."""
+    found, without = {}, {}
+    for path in sorted(LIBRARY.glob("*.scenario")):
+        try:
+            found[path.stem] = program(load(path))
+        except NoProgramError as error:
+            without[path.stem] = str(error)
+    return found, without
+
+
+def fits(segments: Sequence[Segment], ips: Sequence[int]) -> bool:
+    """True if `ips` are the segments, of each at least what the packets tell of."""
+    if not segments:
+        return not ips
+    first, rest = segments[0], segments[1:]
+    most = min(len(first.ips), len(ips))
+    return any(
+        list(ips[:size]) == first.ips[:size] and fits(rest, ips[size:])
+        for size in range(most, first.least - 1, -1)
+    )
+
+
+def deviating(decode: Decode, names: Iterable[str]) -> set[str]:
+    """The scenarios among `names` whose path a decoder does not find, or loses."""
+    found, _ = programs()
+    wrong = set()
+    for name in names:
+        ips, whole = decode(found[name])
+        if not whole or not fits(found[name].segments, ips):
+            wrong.add(name)
+    return wrong

@@ -1,0 +1,260 @@
+"""The program behind a scenario, made from its events; and the path through it that is traced.
+
+What ran follows from the events alone: each says where it is and where it leads, and between two of
+them runs straight code, NOPs here. Of the unit only PacketEn and the end of an overflow are asked,
+which say what of it is traced; packets are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rtit.errors import ScenarioError
+from rtit.scenario.lines import FAULTS, IP_PACKETS, SHUTDOWN
+from rtit.scenario.machine import Machine
+from rtit.scenario.nodes import Event, Scenario
+from rtit.scenario.vocabulary import HINTS, events
+from scenario.encoding import NOP, NoFitError, encode
+
+FARTHEST = 0x2000
+"""Bytes of straight code between two events; farther apart, nothing leads from one to the other."""
+
+PSB, PSBEND = b"\x02\x82" * 8, b"\x02\x23"
+"""Decoders begin at a PSB. A trace that does not has an empty PSB+ put before it."""
+
+BEFORE = frozenset(
+    (
+        *("interrupt", "exception", "software_interrupt", "user_interrupt", "task_switch_fault"),
+        *("abort_transaction", "init", "smi", "vm_exit", "smm_vm_exit", "aex", "shutdown"),
+        *("eenter", "eresume", "eexit", "disable", "stop_clocks", "duty_cycle", "acm_begin"),
+        *("senter_sleep", "pebs"),
+    )
+)
+"""Events at an address whose instruction does not retire before them, or that a FUP with this
+address ends: no decoder counts it.
+"""
+
+NOTHING = frozenset(
+    (
+        *("at", "read", "state", "ctl", "vmcs", "change_frequency", "enable", "wake", "retire"),
+        *("resolve_deeper", "last_branch", "last_exception", "reset", "sipi", "write"),
+        *HINTS,
+    )
+)
+"""Events without an instruction that matters."""
+
+AT_CURRENT = frozenset(("resume", "rsm"))
+"""Instructions whose events do not say where they are."""
+
+
+class NoProgramError(Exception):
+    """No program does what the events say."""
+
+
+@dataclass
+class Segment:
+    """A path without a loss. A decoder may stop before its end, but not before `least`
+    instructions, which the packets before a loss tell of.
+    """
+
+    ips: list[int] = field(default_factory=list)
+    least: int = 0
+
+
+@dataclass
+class Program:
+    """`code` by address, the traced `segments`, the trace `raw` and the names of its `packets`, the
+    range to trace if there is one; `lengths` of the instructions, and which are `branches`.
+    """
+
+    code: dict[int, int] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=lambda: [Segment()])
+    raw: bytes = b""
+    filter_range: tuple[int, int] | None = None
+    lengths: dict[int, int] = field(default_factory=dict)
+    branches: set[int] = field(default_factory=set)
+    packets: set[str] = field(default_factory=set)
+
+    def sections(self) -> list[tuple[int, bytes]]:
+        """The code as (address, bytes) without gaps."""
+        found: list[tuple[int, bytearray]] = []
+        for address in sorted(self.code):
+            if not found or found[-1][0] + len(found[-1][1]) != address:
+                found.append((address, bytearray()))
+            found[-1][1].append(self.code[address])
+        return [(address, bytes(data)) for address, data in found]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """An event as executed.
+
+    It was at `ip`, which straight code from `start` leads to, and led to `after`. `traced` says
+    that PacketEn was set, or became so at `entered`. `lost`: in an overflow; `ends`: what is told
+    of the path ends here without a word; `tells`: packets have shown the path up to here.
+    """
+
+    event: Event
+    start: int
+    ip: int | None
+    retires: bool
+    after: int
+    next_ip: int | None
+    target: int
+    traced: bool
+    entered: int | None
+    width: int
+    lost: bool
+    ends: bool
+    tells: bool
+    fup: bool
+    packets: frozenset[str]
+    operand: int | None
+    reached: tuple[int, ...]
+
+
+def program(scenario: Scenario) -> Program:
+    """The program behind a scenario. Raises NoProgramError with the reason if there is none."""
+    if scenario.code:
+        raise NoProgramError("the program is given, and has instructions that no event names")
+    machine = Machine(scenario)
+    made = Program()
+    raw = bytearray()
+    steps: list[_Step] = []
+    for event in (*scenario.events, None):
+        start = steps[-1].after if steps else 0
+        unit = machine.cpu.unit
+        if event is None and not unit.state.trigger_en:
+            break
+        try:
+            # What is still buffered comes out when tracing ends where the scenario does.
+            ending = Event(0, "disable", "disable", (start - unit.state.arch.linear_base,))
+            step, data = _do(machine, event or ending, start)
+        except ScenarioError:
+            if event is not None:
+                raise
+            break
+        raw += data
+        steps.append(step)
+    made.raw = bytes(raw) if raw.startswith(PSB) else PSB + PSBEND + bytes(raw)
+    ranges = machine.cpu.unit.configuration.ranges
+    if len(ranges.filter) == 1:
+        made.filter_range = ranges.filter[0]
+    for step in steps:
+        made.packets |= step.packets
+        _place(made, step)
+    for step in steps:
+        _walk(made, step)
+    for address in (at for step in steps for at in step.reached):
+        made.code.setdefault(address, NOP[0])
+    return made
+
+
+def _do(machine: Machine, event: Event, start: int) -> tuple[_Step, bytes]:
+    unit = machine.cpu.unit
+    state = unit.state
+    arch, traced, lost = state.arch, state.packet_en, state.overflow is not None
+    named = dict(zip(events()[event.name].positional, event.positional, strict=False))
+    addresses = {
+        name: unit.address(value)
+        for name, value in {**named, **event.named}.items()
+        if name in ("ip", "guest_ip", "next_ip", "target")
+    }
+    ip = start if event.name in AT_CURRENT else addresses.get("ip", addresses.get("guest_ip"))
+    if event.name in NOTHING and event.name != "write":
+        ip = None
+    entered = None if traced or ip is None else _entered(machine, start, ip)
+    outcome = machine.do(event)
+    after = state.ip
+    names = {line.name for line in outcome.lines}
+    faults = not names.isdisjoint((*FAULTS, SHUTDOWN))
+    if ip is not None and (event.name == "pebs" or faults):
+        after = ip
+    fup = "FUP" in names
+    disabled = traced and not state.packet_en
+    step = _Step(
+        event=event,
+        start=start,
+        ip=after if event.name == "retire" else ip,
+        retires=not faults
+        and event.name not in BEFORE | NOTHING
+        and not (disabled and fup and "CFE" not in names),
+        after=after,
+        next_ip=addresses.get("next_ip"),
+        target=addresses.get("target", after),
+        traced=traced,
+        entered=entered,
+        width=64 if arch.cs_l and arch.lma else 32 if arch.cs_d else 16,
+        lost=lost or state.overflow is not None,
+        ends=(disabled and not outcome.raw) or (lost and state.overflow is None),
+        tells=not names.isdisjoint((*IP_PACKETS, "TNT")),
+        fup=fup,
+        packets=frozenset(names),
+        reached=((ip,) if traced and ip is not None else ())
+        + ((after,) if state.packet_en else ()),
+        operand={**named, **event.named}.get("operand_size"),
+    )
+    return step, outcome.raw
+
+
+def _entered(machine: Machine, start: int, ip: int) -> int | None:
+    """Where on the way to `ip` straight code falls into a range to be traced, if that counts."""
+    unit = machine.cpu.unit
+    state, configuration = unit.state, unit.configuration
+    on = state.trigger_en and state.context_en and configuration.branch_en
+    if unit.parameters.filter_sequential != "at_boundary" or not on or ip - start > FARTHEST:
+        return None
+    return next(filter(configuration.ranges.filter_en, range(start, ip + 1)), None)
+
+
+def _place(made: Program, step: _Step) -> None:
+    name, ip = step.event.name, step.ip
+    if ip is None or not step.retires or not (step.traced or step.entered is not None):
+        return
+    length = None if step.next_ip is None else step.next_ip - ip
+    try:
+        code = encode(name, ip, length, step.target, step.width, step.operand)
+    except NoFitError as error:
+        raise NoProgramError(f"line {step.event.line}: {error}") from None
+    for at, byte in enumerate(code, ip):
+        if made.code.setdefault(at, byte) != byte:
+            raise NoProgramError(f"line {step.event.line}: other code is at {at:#x} before")
+    if made.lengths.setdefault(ip, len(code)) != len(code):
+        raise NoProgramError(f"line {step.event.line}: another instruction is at {ip:#x} before")
+    if step.next_ip is None or name in ("conditional", "call", "indirect_call"):
+        made.branches.add(ip)
+
+
+def _walk(made: Program, step: _Step) -> None:
+    segment = made.segments[-1]
+    if step.ip is not None and (step.traced or step.entered is not None):
+        start = step.start if step.entered is None else step.entered
+        try:
+            _straight(made, segment.ips, start, step.ip, step)
+        except NoProgramError:
+            if not step.lost:
+                raise
+        if step.fup and not step.lost:
+            segment.least = len(segment.ips)
+        if step.retires:
+            segment.ips.append(step.ip)
+    if step.tells and not step.fup and not step.lost:
+        segment.least = len(segment.ips)
+    if step.ends:
+        made.segments.append(Segment())
+
+
+def _straight(made: Program, ips: list[int], at: int, to: int, step: _Step) -> None:
+    if not 0 <= to - at <= FARTHEST:
+        raise NoProgramError(f"line {step.event.line}: nothing leads from {at:#x} to {to:#x}")
+    while at < to:
+        if at not in made.lengths:
+            if made.code.setdefault(at, NOP[0]) != NOP[0]:
+                raise NoProgramError(f"line {step.event.line}: other code is at {at:#x} before")
+            made.lengths[at] = 1
+        if at in made.branches:
+            raise NoProgramError(f"line {step.event.line}: a branch at {at:#x} is in the way")
+        ips.append(at)
+        at += made.lengths[at]
+    if at != to:
+        raise NoProgramError(f"line {step.event.line}: an instruction lies across {to:#x}")

@@ -1,0 +1,86 @@
+"""The traces of all scenarios decode to the programs behind them, but for those listed."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from rtit.scenario import LIBRARY
+from scenario.encoding import NoFitError, encode
+from scenario.paths import NO_PROGRAM, deviating, fits, programs
+from scenario.program import Program, Segment
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+LISTED = {
+    "which way conditional branches went is not in a trace with DisTNT": {
+        "dis_tnt_keeps_the_rest",
+        "tnt_disabled",
+    },
+    "that an authenticated code module ran is not in the trace": {"acm", "acm_silent"},
+    "another reading of a table, by a parameter: the packets do not say where it went": {
+        "table_33_55_row_26_27_literal",
+        "table_33_56_row_06_eenter_literal",
+        "trace_stop_suppressed_target",
+    },
+    "the decoder does not cut a return address to the operand size of a RET": {"ret_truncated"},
+}
+"""Scenarios whose path the decoder does not find, by reason."""
+
+
+def decode(of: Program) -> tuple[list[int], bool]:
+    """As `paths.Decode` says."""
+    space = core.Space()
+    for address, data in of.sections():
+        space.map(0, address, data)
+    flow = core.Flow(of.raw, space)
+    ips = array("Q")
+    while (part := flow.ips(1000)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), all(row[3] in (None, "loss reported by hardware") for row in flow.ledger())
+
+
+def test_every_scenario_has_a_program_or_is_listed() -> None:
+    found, without = programs()
+    assert len(found) + len(without) == len(list(LIBRARY.glob("*.scenario")))
+    listed = {name: words for words, names in NO_PROGRAM.items() for name in names}
+    assert {name for name, why in without.items() if listed.get(name, "-") not in why} == set()
+    assert without.keys() == listed.keys()
+    assert sum(1 for each in found.values() if any(part.ips for part in each.segments)) > 280
+
+
+def test_the_decoder_finds_the_path_of_every_scenario() -> None:
+    found, _ = programs()
+    assert deviating(decode, found) == set().union(*LISTED.values())
+
+
+def test_a_path_with_a_loss_may_end_early() -> None:
+    parts = [Segment([1, 2, 3], least=2), Segment([7, 8], least=2)]
+    assert fits(parts, [1, 2, 7, 8])
+    assert fits(parts, [1, 2, 3, 7, 8])
+    assert not fits(parts, [1, 7, 8])
+    assert not fits(parts, [1, 2, 3, 7])
+    assert not fits(parts, [1, 2, 3, 4, 7, 8])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("conditional", 0x1000, 2, 0x1010, 64, None), "75 0e"),
+        (("conditional", 0x1000, 6, 0x3000, 64, None), "0f 85 fa 1f 00 00"),
+        (("jump", 0x1000, None, 0xF00, 64, None), "e9 fb fe ff ff"),
+        (("call", 0x1000, 3, 0x1010, 16, None), "e8 0d 00"),
+        (("ret", 0x1000, None, 0x5, 32, 16), "66 c3"),
+        (("indirect_call", 0x1000, 3, 0x5, 64, None), "2e ff d0"),
+    ],
+)
+def test_instructions(
+    arguments: tuple[str, int, int | None, int, int, int | None], code: str
+) -> None:
+    assert encode(*arguments) == bytes.fromhex(code)
+
+
+def test_no_short_branch_leads_far() -> None:
+    with pytest.raises(NoFitError, match="no conditional of 2 bytes leads that far"):
+        encode("conditional", 0x1000, 2, 0x3000, 64, None)
