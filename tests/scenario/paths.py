@@ -9,11 +9,9 @@ from rtit.scenario import LIBRARY, load
 from scenario.program import NoProgramError, Program, Segment, program
 
 NO_PROGRAM: Mapping[str, tuple[str, ...]] = {
-    # A SMI or VM exit far off makes the FUP as long as a PSB that falls due then takes.
     "nothing leads from": (
+        # A canonical address is far below the one that faults.
         "ip_not_canonical_full",
-        "psb_pending_at_smi",
-        "psb_pending_at_vm_exit",
         # MWAIT that faults is at one address twice: as itself and as what the fault is at.
         "table_33_57_row_01_mwait_fault",
         "table_33_57_row_01_mwait_vm_exit",
