@@ -28,7 +28,7 @@ LISTED = {
     },
     "libipt binds a PIP and the TIP.PGD of the next MOV CR3 to one MOV CR3 (33.4.2.7: the PIP is "
     "that of the first)": {"cr3_filter_pae", "cyc_before_pip"},
-    "libipt binds a TIP.PGD without IP to no conditional branch (33.4.2.4: a taken one that leaves "
+    "libipt binds a TIP.PGD without IP to no conditional branch (33.4.2.5: a taken one that leaves "
     "the range has neither result nor IP)": {
         "old_table_jump",
         "table_33_56_row_04_leave_filter",

@@ -1,8 +1,10 @@
 """The program behind a scenario, made from its events; and the path through it that is traced.
 
-What ran follows from the events alone: each says where it is and where it leads, and between two of
-them runs straight code, NOPs here. Of the unit only PacketEn and the end of an overflow are asked,
-which say what of it is traced; packets are not looked at.
+What ran follows from the events: each says where it is and where it leads, and between two of them
+runs straight code, NOPs here. The unit is asked what of it is traced: for PacketEn, and whether an
+overflow lasts. Of the packets, which the scenario itself expects, nothing counts but their kinds:
+how far before a loss they tell of the path, and whether a FUP and TIP.PGD end it before an
+instruction, which decoders do not count then.
 """
 
 from __future__ import annotations
