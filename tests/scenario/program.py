@@ -229,6 +229,7 @@ def _place(made: Program, step: _Step) -> None:
 
 def _walk(made: Program, step: _Step) -> None:
     segment = made.segments[-1]
+    before = len(segment.ips)
     if step.ip is not None and (step.traced or step.entered is not None):
         start = step.start if step.entered is None else step.entered
         try:
@@ -236,12 +237,12 @@ def _walk(made: Program, step: _Step) -> None:
         except NoProgramError:
             if not step.lost:
                 raise
-        if step.fup and not step.lost:
-            segment.least = len(segment.ips)
+        before = len(segment.ips)
         if step.retires:
             segment.ips.append(step.ip)
-    if step.tells and not step.fup and not step.lost:
-        segment.least = len(segment.ips)
+    if step.tells and not step.lost:
+        # A FUP tells of the way to its instruction, not of the instruction.
+        segment.least = before if step.fup else len(segment.ips)
     if step.ends:
         made.segments.append(Segment())
 
