@@ -1,7 +1,8 @@
 """The pytest side: keep the tests of some requirements, see which lines they run, mutate a module.
 
-Driven by environment variables: RTIT_ROWS (ids; other tests are left out), RTIT_LINES (file for the
-lines that each test ran, as JSON), RTIT_MUTANT (a mutation, as JSON).
+Driven by environment variables: RTIT_ROWS (ids; other tests are left out), RTIT_SEEN (file for what
+was seen of each test, as JSON), RTIT_LINES (see also the lines that it runs), RTIT_MUTANT (a
+mutation, as JSON), RTIT_SECONDS (of processor time, after which the run is killed).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import resource
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -24,6 +27,11 @@ from mutants.mutation import Mutation, mutated
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
 PARTS = ("packets", "registers", "unit", "processor")
+NOT_LOADED = 70
+"""Exit code of a run that never loaded the module to be mutated."""
+MEMORY = 8 << 30
+FOREIGN = frozenset(("attach", "large", "program", "record", "traces"))
+"""Fixtures that not every machine has: the verdict is to be the same on all."""
 
 
 def sources() -> list[Path]:
@@ -38,6 +46,9 @@ def module_of(path: Path) -> str:
     return name.removesuffix(".__init__")
 
 
+_loaded: list[str] = []
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
     def __init__(self, mutation: Mutation, path: str) -> None:
         super().__init__(mutation.module, path)
@@ -45,6 +56,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         source = Path(self.path).read_text()
+        _loaded.append(fullname)
         return compile(mutated(self._mutation, source), self.path, "exec")
 
 
@@ -63,6 +75,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 
 
+if "RTIT_SECONDS" in os.environ:
+    _limit = int(os.environ["RTIT_SECONDS"])
+    resource.setrlimit(resource.RLIMIT_CPU, (_limit, _limit + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 if "RTIT_MUTANT" in os.environ:
     sys.meta_path.insert(0, _Finder(Mutation(**json.loads(os.environ["RTIT_MUTANT"]))))
 
@@ -79,22 +95,21 @@ def rows_of(item: pytest.Item) -> set[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the rows asked for."""
+    """Keep the tests of the rows asked for that run on every machine."""
+    items[:] = [item for item in items if not FOREIGN & set(getattr(item, "fixturenames", ()))]
     if "RTIT_ROWS" in os.environ:
         wanted = set(os.environ["RTIT_ROWS"].split())
         items[:] = [item for item in items if rows_of(item) & wanted]
 
 
 _seen: list[dict[str, Any]] = []
+_PATHS = [str(path) for path in sources()]
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """See which lines a test runs."""
-    if "RTIT_LINES" not in os.environ:
-        yield
-        return
-    lines: dict[str, set[int]] = {str(path): set() for path in sources()}
+    """See how long a test takes, and which lines it runs."""
+    lines: dict[str, set[int]] = {path: set() for path in _PATHS}
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         found = lines.get(frame.f_code.co_filename)
@@ -108,16 +123,22 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return line
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    begin = time.process_time()
+    if "RTIT_LINES" in os.environ:
+        sys.settrace(trace)
     try:
         yield
     finally:
         sys.settrace(before)
     ran = {path: sorted(found) for path, found in lines.items() if found}
-    _seen.append({"file": str(item.path), "rows": sorted(rows_of(item)), "lines": ran})
+    seconds = time.process_time() - begin
+    seen = {"file": str(item.path), "rows": sorted(rows_of(item)), "lines": ran}
+    _seen.append({**seen, "seconds": seconds})
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Leave what was seen."""
-    if "RTIT_LINES" in os.environ:
-        Path(os.environ["RTIT_LINES"]).write_text(json.dumps(_seen))
+    if "RTIT_SEEN" in os.environ:
+        Path(os.environ["RTIT_SEEN"]).write_text(json.dumps(_seen))
+    if "RTIT_MUTANT" in os.environ and not _loaded:
+        session.exitstatus = NOT_LOADED

@@ -4,10 +4,13 @@
 
 A requirement is drawn, a line that its tests run, and a change to it: of the lines, one that few
 other drawn requirements run. First the requirement's own tests have to notice, then, if they do
-not, those of the whole unit. A mutation that no test notices is a survivor: exit code 1. The draw
-depends on the seed, the requirement and the text of the code alone, so that a change in one place
-does not change it in others. `equivalent.txt` names mutations that change nothing that the model
-promises, each with the reason.
+not, the others that see the unit without a live program. A mutation that no test notices is a
+survivor: exit code 1. The draw depends on the seed, the requirement and the text of the code alone,
+so that a change in one place does not change it in others. `equivalent.txt` names mutations that
+change nothing that the model promises, each with the reason.
+
+A mutation counts as noticed only if a test fails, takes far more processor time than without it, or
+no longer loads; all the tests have to pass without it. Whatever else happens ends the run.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ import argparse
 import hashlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,15 +36,16 @@ TESTS = HERE.parent
 sys.path.insert(0, str(TESTS))
 
 from mutants.mutation import Mutation, mutations  # noqa: E402
-from mutants.plugin import module_of, sources  # noqa: E402
+from mutants.plugin import PARTS, module_of, sources  # noqa: E402
 from requirements.check import claimed, requirements  # noqa: E402
 
 EQUIVALENT = HERE / "equivalent.txt"
 SPARE = 20
-SECONDS = 120
-NO_TESTS = 5
-BROAD = ["unit", "scenario", "golden", "property"]
-"""The folders of tests that see the unit without a live program."""
+SECONDS = 900
+"""A run takes longer only where the machine is far too slow: processor time is limited before."""
+FOLDERS = ("scenario", "unit", "golden", "property")
+USES = re.compile(rf"\brtit\.({'|'.join(PARTS)}|scenario|options)\b|\bworld\b")
+PASSED, FAILED, NOT_COLLECTED = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -46,30 +53,56 @@ class Drawn:
     row: str
     mutation: Mutation
     files: tuple[str, ...]
+    seconds: int
+    """Of processor time that the requirement's own tests may take."""
+
+
+@dataclass(frozen=True)
+class Others:
+    """The tests that see the unit without a live program, the quickest files first."""
+
+    files: tuple[str, ...]
+    seconds: int
 
 
 def rank(*words: object) -> str:
     return hashlib.sha256("\0".join(map(str, words)).encode()).hexdigest()
 
 
-def pytest(files: list[str], **environment: str) -> int:
-    """pytest's exit code: 1 also for tests that do not come to an end."""
+def pytest(files: Iterable[str], **environment: str) -> int:
+    """Run tests; how pytest ended."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants.plugin", "-p",
                "no:cacheprovider", *files]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(TESTS), **environment}
-    try:
-        done = subprocess.run(
-            command, cwd=TESTS.parent, env=env, capture_output=True, timeout=SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return 1
-    if done.returncode == NO_TESTS:
-        sys.exit(f"no tests in {files}")
+    done = subprocess.run(
+        command, cwd=TESTS.parent, env=env, capture_output=True, timeout=SECONDS, check=False
+    )
+    if done.returncode not in (PASSED, FAILED, NOT_COLLECTED, -signal.SIGXCPU):
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        raise RuntimeError(f"pytest ended with {done.returncode}:\n{text[-2000:]}")
     return done.returncode
 
 
+def seen_in(files: Iterable[str], **environment: str) -> list[dict[str, Any]]:
+    """What was seen of each test in files that all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        seen = Path(folder) / "seen"
+        code = pytest(files, RTIT_SEEN=str(seen), **environment)
+        if code != PASSED:
+            raise RuntimeError(
+                f"the tests do not pass without a mutation (pytest ended with {code})"
+            )
+        found: list[dict[str, Any]] = json.loads(seen.read_text())
+    return found
+
+
+def within(file: str) -> bool:
+    """Whether a file, relative to the tests, is of those that need no live program."""
+    return file.split("/", maxsplit=1)[0] in FOLDERS
+
+
 def rows_in_order(seed: int) -> list[str]:
-    tested = claimed()
+    tested = {row for row, places in claimed().items() if any(map(within, places))}
     rows = [
         row
         for row, facts in requirements().items()
@@ -81,25 +114,23 @@ def rows_in_order(seed: int) -> list[str]:
 def seen_by(rows: list[str]) -> list[dict[str, Any]]:
     """What each test of these rows ran."""
     places = claimed()
-    files = sorted({place.rsplit(":", 1)[0] for row in rows for place in places[row]})
-    with tempfile.TemporaryDirectory() as folder:
-        lines = Path(folder) / "lines"
-        code = pytest(
-            [f"tests/{file}" for file in files], RTIT_ROWS=" ".join(rows), RTIT_LINES=str(lines)
-        )
-        if code != 0:
-            sys.exit(f"the tests do not pass without a mutation (pytest ended with {code})")
-        seen: list[dict[str, Any]] = json.loads(lines.read_text())
-    return seen
+    files = {place.rsplit(":", 1)[0] for row in rows for place in places[row] if within(place)}
+    return seen_in(
+        [f"tests/{file}" for file in sorted(files)], RTIT_ROWS=" ".join(rows), RTIT_LINES="1"
+    )
 
 
 def draw(seed: int, count: int) -> list[Drawn]:
     rows = rows_in_order(seed)[: count + SPARE]
     seen = seen_by(rows)
+    limit = limited(seen)
     every: dict[str, list[Mutation]] = {
         str(path): list(mutations(module_of(path), path.read_text())) for path in sources()
     }
     equivalent = known_equivalents()
+    names = {mutation.name for found in every.values() for mutation in found}
+    if unknown := sorted(equivalent - names):
+        raise RuntimeError(f"{EQUIVALENT.name} has mutations of code that is not there: {unknown}")
     popular: Counter[tuple[str, int]] = Counter()
     ran: dict[str, set[tuple[str, int]]] = {}
     for row in rows:
@@ -126,7 +157,7 @@ def draw(seed: int, count: int) -> list[Drawn]:
             mutation = min(candidates)[2]
             taken.add(mutation.name)
             files = {test["file"] for test in seen if row in test["rows"]}
-            drawn.append(Drawn(row, mutation, tuple(sorted(files))))
+            drawn.append(Drawn(row, mutation, tuple(sorted(files)), limit))
     return drawn
 
 
@@ -135,14 +166,33 @@ def known_equivalents() -> set[str]:
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def verdict(drawn: Drawn) -> str:
-    """Who noticed: the row's own tests, other tests, or nobody."""
+def limited(seen: list[dict[str, Any]]) -> int:
+    """The processor time to allow tests that were seen, in seconds."""
+    seconds: float = sum(test["seconds"] for test in seen)
+    return 30 + round(3 * seconds)
+
+
+def others() -> Others:
+    paths = sorted(path for folder in FOLDERS for path in (TESTS / folder).glob("test_*.py"))
+    seen = seen_in(str(path) for path in paths if USES.search(path.read_text()))
+    seconds: Counter[str] = Counter()
+    for test in seen:
+        seconds[test["file"]] += test["seconds"]
+    if missing := [each for each in FOLDERS if not any(f"/{each}/" in file for file in seconds)]:
+        raise RuntimeError(f"no tests in {missing}")
+    return Others(tuple(sorted(seconds, key=lambda file: seconds[file])), limited(seen))
+
+
+def verdict(drawn: Drawn, others: Others) -> str:
+    """Who noticed: the row's own tests, other tests (or all, if they cannot load), or nobody."""
     mutant = json.dumps(asdict(drawn.mutation))
-    if pytest(list(drawn.files), RTIT_MUTANT=mutant, RTIT_ROWS=drawn.row) != 0:
-        return "its own tests"
-    if pytest([f"tests/{folder}" for folder in BROAD], RTIT_MUTANT=mutant) != 0:
-        return "other tests"
-    return "nobody"
+    code = pytest(
+        drawn.files, RTIT_MUTANT=mutant, RTIT_ROWS=drawn.row, RTIT_SECONDS=str(drawn.seconds)
+    )
+    if code == PASSED:
+        code = pytest(others.files, RTIT_MUTANT=mutant, RTIT_SECONDS=str(others.seconds))
+        return "nobody" if code == PASSED else "other tests"
+    return "other tests" if code == NOT_COLLECTED else "its own tests"
 
 
 def main() -> int:
@@ -151,10 +201,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=50)
     arguments = parser.parse_args()
-    drawn = draw(arguments.seed, arguments.count)
     noticed: Counter[str] = Counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for each, who in zip(drawn, pool.map(verdict, drawn), strict=True):
+        unmutated = pool.submit(others)
+        drawn = draw(arguments.seed, arguments.count)
+        tests = unmutated.result()
+        for each, who in zip(drawn, pool.map(lambda it: verdict(it, tests), drawn), strict=True):
             noticed[who] += 1
             print(f"{each.row:12} noticed by {who:14} {each.mutation.name}", flush=True)
     print(
@@ -162,8 +214,14 @@ def main() -> int:
         f"{noticed['its own tests']} noticed by the requirement's own tests, "
         f"{noticed['other tests']} by others, {noticed['nobody']} survived"
     )
-    return 1 if noticed["nobody"] or len(drawn) < arguments.count else 0
+    if len(drawn) < arguments.count:
+        print(f"only {len(drawn)} of {arguments.count} requirements have a line to mutate")
+        return 1
+    return 1 if noticed["nobody"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"mutants: {error}")
