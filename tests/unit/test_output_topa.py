@@ -106,9 +106,10 @@ def test_entry_bits() -> None:
 @pytest.mark.spec("TOPA-003", "TOPA-005", "MSROMP-003")
 def test_start_at_an_entry_and_an_offset() -> None:
     output, memory = start([Entry(A), Entry(B), Entry(C, 8 * K)], index=2, offset=0x100)
-    assert output.write(b"abc") is OK
-    assert memory.read(C + 0x100, 3) == b"abc"
-    assert pointers(output) == (TABLE, 2, 0x103)
+    for part in (b"a", b"bc", b"d"):
+        assert output.write(part) is OK
+    assert memory.read(C + 0x100, 4) == b"abcd"
+    assert pointers(output) == (TABLE, 2, 0x104)
 
 
 @pytest.mark.spec("MSROMP-003", "MSROMP-004")
