@@ -55,9 +55,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._mutation = mutation
 
     def get_code(self, fullname: str) -> CodeType | None:
-        source = Path(self.path).read_text()
+        tree = mutated(self._mutation, Path(self.path).read_text())
         _loaded.append(fullname)
-        return compile(mutated(self._mutation, source), self.path, "exec")
+        return compile(tree, self.path, "exec")
 
 
 class _Finder(importlib.abc.MetaPathFinder):

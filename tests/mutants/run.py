@@ -1,6 +1,6 @@
 """Mutates the code under randomly drawn requirements, and says which mutations no test notices.
 
-    python tests/mutants/run.py [--seed N] [--count N]
+    python tests/mutants/run.py [--seed N...] [--count N]
 
 A requirement is drawn, a line that its tests run, and a change to it: of the lines, one that few
 other drawn requirements run. First the requirement's own tests have to notice, then, if they do
@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,12 @@ def pytest(files: Iterable[str], **environment: str) -> int:
     done = subprocess.run(
         command, cwd=TESTS.parent, env=env, capture_output=True, timeout=SECONDS, check=False
     )
+    text = (done.stdout + done.stderr).decode(errors="replace")
+    if "while loading conftest" in text:
+        return NOT_COLLECTED
     if done.returncode not in (PASSED, FAILED, NOT_COLLECTED, -signal.SIGXCPU):
-        text = (done.stdout + done.stderr).decode(errors="replace")
         raise RuntimeError(f"pytest ended with {done.returncode}:\n{text[-2000:]}")
-    return done.returncode
+    return FAILED if done.returncode == -signal.SIGXCPU else done.returncode
 
 
 def seen_in(files: Iterable[str], **environment: str) -> list[dict[str, Any]]:
@@ -195,29 +197,35 @@ def verdict(drawn: Drawn, others: Others) -> str:
     return "other tests" if code == NOT_COLLECTED else "its own tests"
 
 
+def survivors(seed: int, count: int, pool: Executor, others: Future[Others]) -> bool:
+    """Draw, run, and say what survived; whether anything did, or there was too little to draw."""
+    drawn = draw(seed, count)
+    tests = others.result()
+    noticed: Counter[str] = Counter()
+    for each, who in zip(drawn, pool.map(lambda it: verdict(it, tests), drawn), strict=True):
+        noticed[who] += 1
+        print(f"{each.row:12} noticed by {who:14} {each.mutation.name}", flush=True)
+    print(
+        f"{len(drawn)} mutations under {len(drawn)} requirements (seed {seed}): "
+        f"{noticed['its own tests']} noticed by the requirement's own tests, "
+        f"{noticed['other tests']} by others, {noticed['nobody']} survived",
+        flush=True,
+    )
+    if len(drawn) < count:
+        print(f"only {len(drawn)} of {count} requirements have a line to mutate")
+    return noticed["nobody"] > 0 or len(drawn) < count
+
+
 def main() -> int:
-    """Draw, run, and say what survived."""
+    """Take one seed after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, nargs="+", default=[1])
     parser.add_argument("--count", type=int, default=50)
     arguments = parser.parse_args()
-    noticed: Counter[str] = Counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        unmutated = pool.submit(others)
-        drawn = draw(arguments.seed, arguments.count)
-        tests = unmutated.result()
-        for each, who in zip(drawn, pool.map(lambda it: verdict(it, tests), drawn), strict=True):
-            noticed[who] += 1
-            print(f"{each.row:12} noticed by {who:14} {each.mutation.name}", flush=True)
-    print(
-        f"{len(drawn)} mutations under {len(drawn)} requirements (seed {arguments.seed}): "
-        f"{noticed['its own tests']} noticed by the requirement's own tests, "
-        f"{noticed['other tests']} by others, {noticed['nobody']} survived"
-    )
-    if len(drawn) < arguments.count:
-        print(f"only {len(drawn)} of {arguments.count} requirements have a line to mutate")
-        return 1
-    return 1 if noticed["nobody"] else 0
+        tests = pool.submit(others)
+        found = [survivors(seed, arguments.count, pool, tests) for seed in arguments.seed]
+    return int(any(found))
 
 
 if __name__ == "__main__":
