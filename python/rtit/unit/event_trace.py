@@ -132,7 +132,7 @@ def mode_at_branch(core: Core, before: Arch, target: int) -> None:
     There is no TIP then that it could bind to: Parameters.modeexec_branch_nobranchen.
     """
     if mode_changed(core, before) and core.parameters.modeexec_branch_nobranchen == "fup_target":
-        generator.flush_tnt(core)
+        # No TNT waits: BranchEn=0 has none.
         timing.eligible(core)
         generator.mode_exec(core)
         generator.fup(core, target)
