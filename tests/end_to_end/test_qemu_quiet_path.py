@@ -1,0 +1,134 @@
+"""Without a truth the plugin takes a shorter way for blocks that make no packet of their own; with
+one it never does. The packets are the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+
+from large import text
+from live import finished
+from programs.build import PROGRAMS
+from rtit.capture.extent import Extent
+from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.recording import Recording
+from rtit.trace import Trace
+from rtit.unit import TimeModel
+
+# One thread, and nothing that depends on the time or the pid.
+NAMES = [
+    "altstack_longjmp",
+    "crash_late",
+    "exec_chain",
+    "pointers",
+    "recursion",
+    "rep",
+    "rep_fault",
+    "returns",
+    "segv_caught",
+    "self_modify",
+    "signal_nested",
+    "trap_flag",
+]
+EVENTS = {
+    "default": ("intel_pt//u", 1),
+    "cyc": ("intel_pt/cyc=1/u", 1),
+    "noretcomp": ("intel_pt/noretcomp/u", 1),
+    "mtc-often": ("intel_pt/mtc_period=0,psb_period=0/u", 1),
+    "mtc-seldom": ("intel_pt/mtc_period=9,noretcomp/u", 1),
+    "no-time": ("intel_pt/tsc=0,mtc=0/u", 1),
+    "cpi": ("intel_pt/mtc_period=0/u", 7),
+    "cpi-cyc": ("intel_pt/cyc=1,psb_period=0/u", 7),
+}
+
+
+class Part(TypedDict, total=False):
+    """Less than everything."""
+
+    filters: list[str]
+    start_at: str
+    stop_at: str
+    extent: Extent
+
+
+PARTS: dict[str, Part] = {
+    "filter": {"filters": ["filter deflate_fast @ /bin/gzip"]},
+    "library": {"filters": ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"]},
+    "tracestop": {"filters": ["tracestop 0x4000/0x100 @ /bin/gzip"]},
+    "window": {"start_at": "100003", "stop_at": "+1000001"},
+    "snapshot": {"extent": Extent(snapshot=1 << 16)},
+    "limit": {"extent": Extent(max_size=1 << 16)},
+}
+
+
+@pytest.fixture(scope="module")
+def qemu() -> Found:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def recorded(
+    found: Found, argv: list[str], folder: Path, kind: str, part: Part, *, truth: bool
+) -> tuple[Recording, list[bytes]]:
+    """What a recording says, and each thread's packets."""
+    event, cpi = EVENTS[kind]
+    data = folder / f"data-{truth}"
+    with start_qemu(
+        argv,
+        output=data,
+        event=event,
+        time=TimeModel(cpi=cpi),
+        truth=folder / "truth" if truth else None,
+        found=found,
+        **part,
+    ) as session:
+        recording = finished(session)
+    with Trace(data) as trace:
+        return recording, [stream.read() for stream in trace.streams]
+
+
+def compare(found: Found, argv: list[str], folder: Path, kind: str, part: Part | None = None) -> int:
+    """The number of instructions."""
+    shorter, quietly = recorded(found, argv, folder, kind, part or {}, truth=False)
+    whole, packets = recorded(found, argv, folder, kind, part or {}, truth=True)
+    assert (shorter.warnings, whole.warnings) == ((), ())
+    assert shorter.exit_code == whole.exit_code
+    assert (shorter.instructions, shorter.branches) == (whole.instructions, whole.branches)
+    assert [len(each) for each in quietly] == [len(each) for each in packets]
+    assert quietly == packets
+    return whole.instructions
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_static(
+    name: str, kind: str, qemu: Found, program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    argv = [str(program(name)), *PROGRAMS[name].arguments]
+    assert compare(qemu, argv, tmp_path, kind) > 100
+
+
+@pytest.fixture
+def gzip(tmp_path: Path) -> list[str]:
+    """A dynamic program, behind an exec."""
+    if shutil.which("gzip") is None:
+        pytest.skip("gzip is not installed")
+    return ["/bin/sh", "-c", f"exec gzip -c {text(tmp_path, 300)} > /dev/null"]
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+def test_dynamic(kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> None:
+    assert compare(qemu, gzip, tmp_path, kind) > 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["default", "cpi"])
+@pytest.mark.parametrize("part", PARTS)
+def test_parts(part: str, kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> None:
+    assert compare(qemu, gzip, tmp_path, kind, PARTS[part]) > 1_000_000
