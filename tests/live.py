@@ -17,6 +17,7 @@ import pytest
 from rtit.capture.events import EventLog
 from rtit.capture.qemu import QemuSession
 from rtit.capture.recording import Recording
+from rtit.capture.session import Session
 
 END = 4
 RTIT = [sys.executable, "-m", "rtit"]
@@ -48,7 +49,7 @@ class Live:
 Recorder = Callable[..., Live]
 
 
-def finished(session: QemuSession) -> Recording:
+def finished(session: Session | QemuSession) -> Recording:
     """The recording, once everything has ended; what hangs is killed."""
     deadline = time.monotonic() + 120
     while session.step(0.2):
@@ -56,6 +57,12 @@ def finished(session: QemuSession) -> Recording:
             session.kill()
             raise TimeoutError("the program does not end")
     return session.finish()
+
+
+def to_the_end(session: Session | QemuSession) -> Recording:
+    """`finished` of a recording that nobody does anything else with."""
+    with session:
+        return finished(session)
 
 
 def ends(truth: Path) -> dict[int, tuple[int, int, int]]:

@@ -11,7 +11,8 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from rtit.capture.backends import record
+from live import to_the_end
+from rtit.capture.backends import start
 from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.trace import Trace
@@ -33,13 +34,15 @@ def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
     if isinstance(missing := find_qemu(), str):
         pytest.skip(missing)
     # Without return compression: libipt's return stack differs where returns mismatch.
-    record(
-        [str(program("recursion"))],
-        backend="qemu",
-        event="intel_pt/noretcomp/u",
-        output=tmp_path / "data",
-        truth=tmp_path / "truth",
-        **request.param,
+    to_the_end(
+        start(
+            [str(program("recursion"))],
+            backend="qemu",
+            event="intel_pt/noretcomp/u",
+            output=tmp_path / "data",
+            truth=tmp_path / "truth",
+            **request.param,
+        )
     )
     assert main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")]) == 0
     return tmp_path / "data"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, Attacher, recording_of, running, until
+from live import RTIT, Attacher, finished, recording_of, running, until
 from rtit.capture.events import Event, Kind
 from rtit.capture.ptrace import PtraceTracer
 from rtit.capture.session import start_attached
@@ -179,9 +179,7 @@ def test_two_programs(
         with session:
             until(lambda: session.step(0.1) and session.totals.clock > 1000, "instructions")
             session.kill()
-            while session.step(0.1):
-                pass
-            recording = session.finish()
+            recording = finished(session)
         assert (recording.exit_code, recording.threads) == (0, 11)
         assert finish(one) == ENDS["waiting"]
         assert other.poll() is None

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
+from live import to_the_end
 from rtit._core import TruthFile
-from rtit.capture.backends import record
+from rtit.capture.backends import start
 from rtit.capture.clocks import describe, instructions_a_tick, time_model
 from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
@@ -41,13 +42,15 @@ def test_instructions_take_their_time(
 ) -> None:
     """Each run begins when the instructions before it have taken their time, and CYCs add up."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    recording = record(
-        [str(program("recursion"))],
-        backend=backend,
-        event="intel_pt/cyc,noretcomp/u",
-        output=data,
-        truth=truth,
-        time=time_model(cpi=cpi, core_hz=core_hz),
+    recording = to_the_end(
+        start(
+            [str(program("recursion"))],
+            backend=backend,
+            event="intel_pt/cyc,noretcomp/u",
+            output=data,
+            truth=truth,
+            time=time_model(cpi=cpi, core_hz=core_hz),
+        )
     )
     assert main(["verify", str(data), "--truth", str(truth)]) == 0
     capsys.readouterr()
@@ -92,13 +95,15 @@ def test_fast_cores_see_new_code_in_time(
 ) -> None:
     """Many instructions in one tick of the TSC, and code that changes between two of them."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    record(
-        [str(program("self_modify"))],
-        backend=backend,
-        event="intel_pt/cyc/u",
-        output=data,
-        truth=truth,
-        time=time_model(core_hz=25_500_000_000),
+    to_the_end(
+        start(
+            [str(program("self_modify"))],
+            backend=backend,
+            event="intel_pt/cyc/u",
+            output=data,
+            truth=truth,
+            time=time_model(core_hz=25_500_000_000),
+        )
     )
     code = main(["verify", str(data), "--truth", str(truth)])
     assert code == 0, capsys.readouterr().out
@@ -124,8 +129,9 @@ def test_what_is_usual_is_said_shortly() -> None:
 def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> None:
     data = tmp_path / "perf.data"
     model = time_model(cpi=2, core_hz=3_200_000_000)
-    record([str(program("recursion"))], backend="ptrace", event="intel_pt/cyc/u", output=data,
-           time=model)  # fmt: skip
+    argv = [str(program("recursion"))]
+    event = "intel_pt/cyc/u"
+    to_the_end(start(argv, backend="ptrace", event=event, output=data, time=model))
     try:
         lines = perf.script(data, ["--itrace=i0ns", "-F", "time,ip", "--ns"], None).splitlines()
     except perf.PerfMissingError as error:

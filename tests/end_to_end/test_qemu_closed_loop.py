@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from live import finished
+from live import finished, to_the_end, until
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
@@ -55,8 +55,7 @@ class Recorder:
             event=event,
             found=self.found,
         )
-        with session:
-            return finished(session)
+        return to_the_end(session)
 
     def verified(self) -> int:
         """Run `rtit verify`; the number of instructions that it compared."""
@@ -152,12 +151,9 @@ def test_a_program_that_is_killed(
     argv = [str(program("endless"))]
     session = start_qemu(argv, output=record.data, truth=record.truth, found=qemu)
     with session:
-        while session.totals.pt_bytes < 100_000:
-            assert session.step(0.2)
+        until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)
-        while session.step(0.2):
-            pass
-        recording = session.finish()
+        recording = finished(session)
     assert recording.exit_code == 128 + number
     # Nobody can say more when it is killed; otherwise nothing is missing.
     assert bool(recording.warnings) == (number == signal.SIGKILL)

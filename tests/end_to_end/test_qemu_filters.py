@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from live import Live, Recorder
+from live import Live, Recorder, to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
@@ -48,17 +48,15 @@ def qemu() -> Found:
 def recorded(
     found: Found, argv: list[str], folder: Path, filters: list[str], **more: object
 ) -> Recording:
-    with start_qemu(
+    session = start_qemu(
         argv,
         output=folder / "data",
         truth=folder / "truth",
         filters=filters,
         found=found,
         **more,  # type: ignore[arg-type]
-    ) as session:
-        while session.step(0.2):
-            pass
-        return session.finish()
+    )
+    return to_the_end(session)
 
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:

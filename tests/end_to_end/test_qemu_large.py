@@ -4,14 +4,30 @@ executed, to the last instruction.
 
 from __future__ import annotations
 
+import shutil
+import signal
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from large import PROGRAMS, LargeRecorder
-from live import ends
+from large import PROGRAMS, LargeRecorder, text
+from live import ends, finished, to_the_end, until
+from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify
+
+K = 0x9E3779B97F4A7C15
+WORD = (1 << 64) - 1
+
+
+@pytest.fixture(scope="module")
+def qemu() -> Found:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
 
 
 def verdicts(data: Path, truth: Path) -> list[Verdict]:
@@ -32,3 +48,91 @@ def test_decoded_is_executed(name: str, large: LargeRecorder) -> None:
     assert set(ends(run.truth)) <= whole
     # A hash each 2^20 instructions, or where packets are sent: less than a byte for 1000.
     assert run.truth.stat().st_size < 10_000 + sum(each.instructions for each in found) / 1000
+
+
+def quiet(argv: list[str]) -> list[str]:
+    return ["/bin/sh", "-c", 'exec "$@" > /dev/null', "sh", *argv]
+
+
+# What does the same in every run, whatever its pid.
+DETERMINISTIC: dict[str, Callable[[Path], list[str]]] = {
+    "gzip": lambda at: ["gzip", "-c", str(text(at, 2000))],
+    "sort": lambda at: ["sort", "-n", str(text(at, 2000))],
+    "ls": lambda _: ["ls", "-l", "/usr/bin"],
+    "xz": lambda at: ["xz", "-0", "-c", str(text(at, 2000))],
+}
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_blocks_and_instructions_tell_the_same_truth(
+    name: str, qemu: Found, tmp_path: Path
+) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    argv = DETERMINISTIC[name](tmp_path)
+    paths = []
+    for by_instruction in (False, True):
+        truth = tmp_path / f"truth-{by_instruction}"
+        data = tmp_path / "data"
+        to_the_end(
+            start_qemu(
+                quiet(argv),
+                output=data,
+                truth=truth,
+                truth_by_instruction=by_instruction,
+                found=qemu,
+            )
+        )
+        paths.append(list(ends(truth).values()))
+        assert all(each.identical for each in verdicts(data, truth))
+    assert paths[0] == paths[1]
+    assert paths[0][0][1] > 1_000_000
+
+
+def test_threads_that_are_killed(qemu: Found, tmp_path: Path) -> None:
+    if shutil.which("xz") is None:
+        pytest.skip("xz is not installed")
+    data, truth = tmp_path / "data", tmp_path / "truth"
+    argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
+    with start_qemu(quiet(argv), output=data, truth=truth, found=qemu) as session:
+        until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
+        session.signal(signal.SIGKILL)
+        recording = finished(session)
+    assert (recording.exit_code, recording.threads) == (128 + signal.SIGKILL, 3)
+    found = verdicts(data, truth)
+    assert [each.identical for each in found] == [True] * 3
+    assert sum(each.instructions for each in found) > 50_000_000
+    assert all(abs(each.shortfall) < 2_000_000 for each in found)
+
+
+def test_verify_says_in_which_window_the_paths_part(large: LargeRecorder, tmp_path: Path) -> None:
+    """A truth whose hash of one stretch was changed, with all that follows from it."""
+    run = large("gzip")
+    (tid,) = ends(run.truth)
+    content = bytearray(run.truth.read_bytes())
+    at, chain, executed = 16, 0, 0
+    changed, windows = None, (0, 0)
+    while at < len(content):
+        kind, size = struct.unpack_from("<II", content, at)
+        if kind == 2:
+            for row in range(at + 16, at + 8 + size, 24):
+                instructions, value = struct.unpack_from("<8xI4xQ", content, row)
+                if changed is None and executed > 50 << 20:
+                    value ^= 1
+                    changed = executed
+                    windows = executed >> 20, executed + instructions - 1 >> 20
+                    struct.pack_into("<Q", content, row + 16, value)
+                chain = (chain * pow(K, instructions, 1 << 64) + value) & WORD
+                executed += instructions
+        if kind in (3, 4):
+            struct.pack_into("<Q", content, at + 24, chain)
+        at += 8 + size
+    truth = tmp_path / "truth"
+    truth.write_bytes(content)
+    (verdict,) = verdicts(run.data, truth)
+    assert changed is not None
+    assert (verdict.tid, verdict.identical, verdict.instructions) == (tid, False, changed)
+    first, last = windows
+    where = f"window {first}" if first == last else f"windows {first} and {last}"
+    assert f"that is in {where} of 2^20 instructions" in verdict.reason
+    assert "--truth-form runs" in verdict.reason

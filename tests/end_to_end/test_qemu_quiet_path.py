@@ -12,7 +12,7 @@ from typing import TypedDict
 import pytest
 
 from large import text
-from live import finished
+from live import to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.extent import Extent
 from rtit.capture.qemu import Found, find_qemu, start_qemu
@@ -81,7 +81,7 @@ def recorded(
     """What a recording says, and each thread's packets."""
     event, cpi = EVENTS[kind]
     data = folder / f"data-{truth}"
-    with start_qemu(
+    session = start_qemu(
         argv,
         output=data,
         event=event,
@@ -89,8 +89,8 @@ def recorded(
         truth=folder / "truth" if truth else None,
         found=found,
         **part,
-    ) as session:
-        recording = finished(session)
+    )
+    recording = to_the_end(session)
     with Trace(data) as trace:
         read = without_padding if "filters" in part else Stream.read
         return recording, [read(stream) for stream in trace.streams]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from live import Recorder, ends, finished
+from live import Recorder, ends, to_the_end
 from programs.build import PROGRAMS, CannotBuildError, compiled
 from rtit.capture.qemu import find_qemu, start_qemu
 from rtit.capture.session import start_ptrace
@@ -47,8 +47,7 @@ def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_p
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     single_steps = record(argv)
     truth = tmp_path / "truth"
-    with start_qemu(argv, output=tmp_path / "data", truth=truth, found=found) as session:
-        finished(session)
+    to_the_end(start_qemu(argv, output=tmp_path / "data", truth=truth, found=found))
     paths = sorted(ends(single_steps.truth).values())
     assert sorted(ends(truth).values()) == paths != []
 
@@ -67,10 +66,7 @@ def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> No
     paths = []
     for backend in ("ptrace", "qemu"):
         start = start_ptrace if backend == "ptrace" else start_qemu
-        with start([str(path), "60"], output=data) as session:
-            while session.step(0.2):
-                pass
-            assert session.finish().exit_code == 5
+        assert to_the_end(start([str(path), "60"], output=data)).exit_code == 5
         paths.append(main_image_path(data, str(path)))
     assert np.array_equal(paths[0], paths[1])
     assert len(paths[0]) > 5000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT
+from live import RTIT, to_the_end
 from programs.build import SOURCES
 from rtit.capture.qemu import find_qemu, start_qemu
 from rtit.cli.main import main
@@ -44,10 +44,7 @@ def test_each_version(
         pytest.skip(found)
     assert not isinstance(found, str), found
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    with start_qemu(["/bin/true"], output=data, truth=truth, found=found) as session:
-        while session.step(0.2):
-            pass
-        recording = session.finish()
+    recording = to_the_end(start_qemu(["/bin/true"], output=data, truth=truth, found=found))
     assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())
     # mov, mov, jmp; nop, syscall: twice.
     assert recording.instructions == 10

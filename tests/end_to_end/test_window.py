@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from live import to_the_end
 from programs.build import PROGRAMS
-from rtit.capture.backends import record
+from rtit.capture.backends import start
 from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
@@ -35,13 +36,14 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def run(backend: str, tmp_path: Path) -> Run:
     def recorded(argv: list[str], **options: str | tuple[str, ...]) -> Recording:
-        return record(
+        session = start(
             argv,
             backend=backend,
             output=tmp_path / "data",
             truth=tmp_path / "truth",
             **options,  # type: ignore[arg-type]
         )
+        return to_the_end(session)
 
     return recorded
 
@@ -66,7 +68,7 @@ def paths(data: Path) -> list[list[int]]:
 def whole(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     """Every instruction of `recursion`."""
     data = tmp_path_factory.mktemp("whole") / "data"
-    record([str(program("recursion"))], backend="ptrace", output=data)
+    to_the_end(start([str(program("recursion"))], backend="ptrace", output=data))
     [path] = paths(data)
     return path
 
@@ -229,12 +231,21 @@ def test_the_command(
     edges = ["--start-at", "main", "--stop-at", "+100", "-o", "data"]
     exe = str(program("recursion"))
     done = subprocess.run(
-        [*command, *edges, "--", exe], cwd=tmp_path, capture_output=True, text=True, check=True
+        [*command, *edges, "--", exe],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert "warning" not in done.stderr
     assert verified(tmp_path, capsys) == 100
     wrong = subprocess.run(
-        [*command, "--start-at", "mian", "--", exe], capture_output=True, text=True, check=False
+        [*command, "--start-at", "mian", "--", exe],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert wrong.returncode != 0
     assert len(wrong.stderr.strip().splitlines()) == 1
