@@ -10,8 +10,13 @@ use rtit_image::Symbol;
 fuzz_target!(|data: &[u8]| {
     let cache = ReadCache::new(Cursor::new(data));
     let elf = read(data);
-    assert!(elf.is_err() || elf == read(&cache));
     if let Ok(elf) = &elf {
+        let mut cached = read(&cache).expect("what can be read in memory can be read from a file");
+        // Some notes that are found through the cache are not in memory.
+        if elf.build_id.is_none() {
+            cached.build_id = None;
+        }
+        assert_eq!(*elf, cached);
         // A table takes room in the file: nothing here is larger than what was read for it.
         assert!(elf.segments.len() * 32 <= data.len());
         assert!(elf.build_id.as_ref().map_or(0, Vec::len) <= data.len());
