@@ -9,23 +9,14 @@ import pytest
 
 from differential.oracles import libipt
 from differential.oracles.raw import Section
-from scenario.paths import deviating, programs
+from scenario.paths import UNTOLD, deviating, programs
 from scenario.program import Program
 
 UNKNOWN = {"CFE", "EVD", "BBP", "BIP", "BEP"}
 """Packets that libipt 2.0.5 does not know: it loses the stream at the first of them."""
 
-LISTED = {
-    "which way conditional branches went is not in a trace with DisTNT": {
-        "dis_tnt_keeps_the_rest",
-        "tnt_disabled",
-    },
-    "that an authenticated code module ran is not in the trace": {"acm", "acm_silent"},
-    "another reading of a table, by a parameter: the packets do not say where it went": {
-        "table_33_55_row_26_27_literal",
-        "table_33_56_row_06_eenter_literal",
-        "trace_stop_suppressed_target",
-    },
+LISTED: dict[str, set[str]] = {
+    **UNTOLD,
     "libipt binds a PIP and the TIP.PGD of the next MOV CR3 to one MOV CR3 (33.4.2.7: the PIP is "
     "that of the first)": {"cr3_filter_pae", "cyc_before_pip"},
     "libipt binds a TIP.PGD without IP to no conditional branch (33.4.2.5: a taken one that leaves "

@@ -23,6 +23,20 @@ NO_PROGRAM: Mapping[str, tuple[str, ...]] = {
 }
 """Scenarios without a program that does what the events say, by what is in the way."""
 
+UNTOLD: Mapping[str, set[str]] = {
+    "which way conditional branches went is not in a trace with DisTNT": {
+        "dis_tnt_keeps_the_rest",
+        "tnt_disabled",
+    },
+    "that an authenticated code module ran is not in the trace": {"acm", "acm_silent"},
+    "another reading of a table, by a parameter: the packets do not say where it went": {
+        "table_33_55_row_26_27_literal",
+        "table_33_56_row_06_eenter_literal",
+        "trace_stop_suppressed_target",
+    },
+}
+"""Scenarios whose trace does not tell any decoder the path, by reason."""
+
 Decode = Callable[[Program], tuple[list[int], bool]]
 """The addresses that a decoder finds, and whether it has lost nothing but what an OVF says."""
 

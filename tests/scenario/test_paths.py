@@ -8,22 +8,13 @@ import pytest
 
 from rtit.scenario import LIBRARY
 from scenario.encoding import NoFitError, encode
-from scenario.paths import NO_PROGRAM, deviating, fits, programs
+from scenario.paths import NO_PROGRAM, UNTOLD, deviating, fits, programs
 from scenario.program import Program, Segment
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
-LISTED = {
-    "which way conditional branches went is not in a trace with DisTNT": {
-        "dis_tnt_keeps_the_rest",
-        "tnt_disabled",
-    },
-    "that an authenticated code module ran is not in the trace": {"acm", "acm_silent"},
-    "another reading of a table, by a parameter: the packets do not say where it went": {
-        "table_33_55_row_26_27_literal",
-        "table_33_56_row_06_eenter_literal",
-        "trace_stop_suppressed_target",
-    },
+LISTED: dict[str, set[str]] = {
+    **UNTOLD,
     "the decoder does not cut a return address to the operand size of a RET": {"ret_truncated"},
 }
 """Scenarios whose path the decoder does not find, by reason."""
