@@ -105,11 +105,11 @@ def test_entry_bits() -> None:
 
 @pytest.mark.spec("TOPA-003", "TOPA-005", "MSROMP-003")
 def test_start_at_an_entry_and_an_offset() -> None:
-    output, memory = start([Entry(A), Entry(B), Entry(C, 8 * K)], index=2, offset=0x100)
+    output, memory = start([Entry(A), Entry(B), Entry(C, 8 * K)], index=2, offset=0x1100)
     for part in (b"a", b"bc", b"d"):
         assert output.write(part) is OK
-    assert memory.read(C + 0x100, 4) == b"abcd"
-    assert pointers(output) == (TABLE, 2, 0x104)
+    assert memory.read(C + 0x1100, 4) == b"abcd"
+    assert pointers(output) == (TABLE, 2, 0x1104)
 
 
 @pytest.mark.spec("MSROMP-003", "MSROMP-004")
