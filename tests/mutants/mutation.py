@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
@@ -37,7 +38,7 @@ class Mutation:
     """One change: what `kind` does to the node at a place of a module.
 
     `function` is the dotted name within the module and `text` the node's source, so that a mutation
-    can be named without its line.
+    can be named without its line; `number` counts those of a function that are alike in these.
     """
 
     module: str
@@ -46,16 +47,21 @@ class Mutation:
     text: str
     line: int
     column: int
+    number: int = 1
 
     @property
     def name(self) -> str:
         """Stays the same when other code moves."""
-        return f"{self.module}:{self.function}: {self.kind}: {self.text}"
+        name = f"{self.module}:{self.function}: {self.kind}: {self.text}"
+        return name if self.number == 1 else f"{name} ({self.number})"
 
 
 def mutations(module: str, source: str) -> Iterator[Mutation]:
     """Every mutation of the bodies of the functions in `source`."""
-    yield from _Finder(module).found_in(ast.parse(source))
+    alike: Counter[str] = Counter()
+    for mutation in _Finder(module).found_in(ast.parse(source)):
+        alike[mutation.name] += 1
+        yield replace(mutation, number=alike[mutation.name])
 
 
 def mutated(mutation: Mutation, source: str) -> ast.Module:

@@ -63,6 +63,13 @@ def test_one_place_changes(text: str, kind: str, before: str, after: str) -> Non
     assert ast.unparse(mutated(mutation, SOURCE)) == plain.replace(before, after)
 
 
+def test_those_that_look_alike_have_names_of_their_own() -> None:
+    source = "def f(a):\n    a.go()\n    a.go()\n"
+    first, second = mutations("m", source)
+    assert [first.name, second.name] == ["m:f: drop call: a.go()", "m:f: drop call: a.go() (2)"]
+    assert ast.unparse(mutated(second, source)) == "def f(a):\n    a.go()\n    pass"
+
+
 def test_a_mutation_of_other_code_is_refused() -> None:
     with pytest.raises(ValueError, match="no such place"):
         mutated(Mutation("m", "f", "swap", "a < b", 1, 0), SOURCE)
