@@ -4,8 +4,10 @@
 //! before `main` and the end of a process by a signal is seen; then as the plugin. Packets and sideband go to the
 //! recorder over a socket.
 //!
-//! Where to start reading: `engine` (what QEMU calls), `thread` (from blocks to packets), `process`, `syscalls`,
-//! `signals`, `follow` (execve), `space` (code bytes), `link` (messages).
+//! Where to start reading: `engine` (what QEMU calls), `thread` (from blocks to packets: `thread::quiet` for nearly all
+//! blocks, `thread::blocks` for those that make packets, `thread::leaving` out of user code, `thread::sending`), `process`
+//! (what threads share: `process::threads`, `process::code` and its sideband, `process::ending`), `syscalls`, `signals`,
+//! `follow` (execve), `space` (code bytes), `link` (messages).
 
 mod api;
 mod block;

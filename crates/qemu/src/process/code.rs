@@ -1,0 +1,106 @@
+//! What the process executes: its blocks, and what the recorder must know of its code and when.
+
+use std::sync::atomic::{fence, Ordering};
+
+use crate::block::{Block, HANDLER};
+use crate::link::{Kind, Message};
+use crate::process::{current, ids, Process, Shared};
+use crate::space::{Change, Mapped};
+use crate::thread::SWITCH;
+
+/// How far another thread may come between a look at its clock and its next block.
+const AHEAD: u64 = 4096;
+impl Process {
+    /// A block was translated: it is told to the recorder as far as needed, and kept.
+    pub(crate) fn translated(&self, block: Block) -> &'static Block {
+        self.with(|shared| {
+            let changes = shared.space.translated(block.start, &block.code);
+            if !changes.is_empty() {
+                self.tell(shared, changes);
+            }
+            let same = |known: &&&Block| known.code == block.code && known.count == block.count;
+            let handler = shared.handlers.start_at(block.start);
+            let known = shared.blocks.entry(block.start).or_default();
+            if let Some(known) = known.iter().find(same) {
+                return *known;
+            }
+            let block: &'static Block = Box::leak(Box::new(block));
+            if handler {
+                block.marks.fetch_or(HANDLER, Ordering::Relaxed);
+            }
+            shared.points.mark(block);
+            known.push(block);
+            block
+        })
+    }
+
+    fn tell(&self, shared: &mut Shared, changes: Vec<Change>) {
+        // Whatever a thread executes before its next switch is older than the change; what comes after is not.
+        let me = current();
+        let mut time = self.clock.latest();
+        for &thread in &shared.live {
+            // SAFETY: threads are never freed, and these two fields are atomic.
+            let (attention, clock) = unsafe { (&(*thread).attention, &(*thread).clock) };
+            attention.fetch_or(SWITCH, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+            let ahead = if thread == me { 600 } else { AHEAD };
+            time = time.max(clock.load(Ordering::Relaxed) + ahead);
+        }
+        time += self.clock.tick;
+        self.clock.publish(time);
+        // SAFETY: our own thread, which is in a callback.
+        let tid = if me.is_null() {
+            ids().1
+        } else {
+            unsafe { (*me).tid }
+        };
+        for change in changes {
+            match change {
+                Change::Mapped(mapped) => {
+                    shared.ranges.mapped(&self.config.filters, &mapped);
+                    shared.points.mapped(&self.config.window, &mapped);
+                    self.tell_mapped(tid, time, &mapped);
+                }
+                Change::Code(address, bytes) => {
+                    let mut message = Message::new(Kind::Code, tid, time);
+                    message.ip = address;
+                    message.extra = self.pid().into();
+                    self.send(message, &bytes);
+                }
+            }
+        }
+    }
+
+    fn tell_mapped(&self, tid: u32, time: u64, mapped: &Mapped) {
+        let mut message = Message::new(Kind::Mmap, tid, time);
+        message.ip = mapped.start;
+        message.target = mapped.end - mapped.start;
+        message.extra = self.pid().into();
+        let rights = (libc::PROT_READ | libc::PROT_EXEC) as u32;
+        let mut blob = mapped.offset.to_le_bytes().to_vec();
+        for word in [rights, libc::MAP_PRIVATE as u32, mapped.major, mapped.minor] {
+            blob.extend(word.to_le_bytes());
+        }
+        blob.extend(mapped.inode.to_le_bytes());
+        blob.extend([0; 8]);
+        blob.extend(&mapped.path);
+        blob.push(0);
+        self.send(message, &blob);
+    }
+
+    /// Mappings from `start` on are gone or others.
+    pub(crate) fn unmapped(&self, start: u64, size: u64) {
+        self.with(|shared| shared.space.forget(start, size));
+    }
+
+    /// rt_sigaction is about to install the action at `action`.
+    pub(crate) fn install_handler(&self, signal: u64, action: u64) {
+        self.with(|shared| {
+            if let Some(handler) = shared.handlers.install(signal, action) {
+                for block in shared.blocks.get(&handler.address).into_iter().flatten() {
+                    block.marks.fetch_or(HANDLER, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! Blocks that make no packet of their own: the way that nearly all of them take.
+
+use std::sync::atomic::Ordering;
+
+use crate::block::{Block, Exit};
+use crate::config::Truth;
+use crate::thread::blocks::breaks_off;
+use crate::thread::Thread;
+
+impl Thread {
+    /// `follow` for most blocks: one has led to the next, and no packet follows. False, and nothing has changed, if it is
+    /// not that simple. Where the program's own branch goes must not be guessed here again: few jumps.
+    #[inline(always)]
+    pub(crate) fn follow_quietly(&mut self, next: &Block) -> bool {
+        let (block, start) = (self.block, next.start);
+        let clock = self.now() + u64::from(block.count);
+        let elsewhere = (start != block.leads[0]) & (start != block.leads[1]);
+        if elsewhere || clock >= self.quiet_until {
+            return false;
+        }
+        if !self.unit.quietly(block.results, start != block.next, start) {
+            return false;
+        }
+        self.clock.store(clock, Ordering::Relaxed);
+        self.branches += u64::from(block.results);
+        true
+    }
+
+    /// The same for what takes longer to find out: iterations, calls, returns, a TNT that is full, blocks that may be
+    /// parts of others.
+    #[inline(always)]
+    pub(crate) fn follow_almost_quietly(&mut self, next: &Block) -> bool {
+        let (block, start) = (self.block, next.start);
+        let clock = self.now() + u64::from(block.count);
+        if clock >= self.quiet_until || breaks_off(block, next) {
+            return false;
+        }
+        let clock = match block.exit {
+            Exit::Repeat if start == block.next => clock,
+            Exit::Repeat if start == block.last => clock - 1,
+            Exit::Call if start == block.target => {
+                self.unit.call(block.next, start);
+                clock
+            }
+            Exit::Return if self.unit.ret_quietly(start) => {
+                self.branches += 1;
+                clock
+            }
+            Exit::Conditional if start == block.next || start == block.target => {
+                if !self.unit.conditional_quietly(start != block.next, start) {
+                    return false;
+                }
+                self.branches += 1;
+                clock
+            }
+            _ => return self.follow_quietly(next),
+        };
+        self.clock.store(clock, Ordering::Relaxed);
+        true
+    }
+
+    /// After anything else has happened.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        self.quiet_until = match self.truth {
+            Truth::None => self.unit.quiet_until().min(self.next_look),
+            _ => 0,
+        };
+    }
+}
