@@ -29,6 +29,8 @@ pub(crate) struct Path {
     records: Vec<u8>,
     /// Instructions from which on a run ends at the next transfer.
     joined: u32,
+    /// What was added last transferred control.
+    transferred: bool,
 }
 
 impl Path {
@@ -72,13 +74,12 @@ impl Path {
         } else {
             self.part(block, done..block.count);
         }
-        if transfers && self.run_instructions >= self.joined {
-            self.end_run();
-        }
+        self.transfer(transfers);
     }
 
     /// These instructions of a block retired.
     pub(crate) fn part(&mut self, block: &Block, part: Range<u32>) {
+        self.transferred = false;
         let count = part.end - part.start;
         self.add(
             block.start + block.offset(part.start),
@@ -90,6 +91,12 @@ impl Path {
 
     fn step(&mut self, step: &Step, transfers: bool) {
         self.add(step.ip, 1, hash::mix(step.ip), hash::K);
+        self.transfer(transfers);
+    }
+
+    #[inline(always)]
+    fn transfer(&mut self, transfers: bool) {
+        self.transferred = transfers;
         if transfers && self.run_instructions >= self.joined {
             self.end_run();
         }
@@ -127,6 +134,11 @@ impl Path {
     /// So much waits that it should be sent.
     pub(crate) fn is_long(&self) -> bool {
         self.runs.len() >= 1024 * RUN
+    }
+
+    /// The decoded path has a boundary here: a run of the truth that ends can be compared.
+    pub(crate) fn may_end(&self) -> bool {
+        self.run_instructions == 0 || self.transferred
     }
 
     /// The records of all that waits.
@@ -254,6 +266,21 @@ mod tests {
             let found: Vec<u8> = records[16..].chunks(RUN).map(|run| run[8]).collect();
             assert_eq!(found, lengths);
         }
+    }
+
+    #[test]
+    fn runs_are_not_to_end_between_transfers() {
+        let mut path = Path::new(100);
+        assert!(path.may_end());
+        path.block(loop_block(), 0, true);
+        assert!(path.may_end());
+        path.block(loop_block(), 0, false);
+        assert!(!path.may_end());
+        path.block(loop_block(), 0, true);
+        path.part(loop_block(), 0..1);
+        assert!(!path.may_end());
+        path.cut();
+        assert!(path.may_end());
     }
 
     #[test]

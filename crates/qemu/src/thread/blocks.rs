@@ -64,8 +64,12 @@ impl Thread {
         self.catch_up();
         let asked = process().clock.asked();
         if self.unit.output().len() >= HELD || self.path.is_long() || asked != self.asked {
-            self.asked = asked;
-            self.flush(process());
+            if self.path.may_end() {
+                self.asked = asked;
+                self.flush(process());
+            } else {
+                self.next_look = clock;
+            }
         }
         done
     }
