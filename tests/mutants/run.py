@@ -73,7 +73,8 @@ def pytest(files: Iterable[str], **environment: str) -> int:
     """Run tests; how pytest ended."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants.plugin", "-p",
                "no:cacheprovider", *files]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(TESTS), **environment}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RTIT_")}
+    env |= {"PYTHONPATH": str(TESTS), **environment}
     done = subprocess.run(
         command, cwd=TESTS.parent, env=env, capture_output=True, timeout=SECONDS, check=False
     )

@@ -35,6 +35,12 @@ def test_how_tests_end(file: Path, source: str, code: int) -> None:
     assert run([str(file)], RTIT_SECONDS="2") == code
 
 
+def test_a_run_within_a_run_is_of_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTIT_MUTANT", MUTANT)
+    file.write_text("def test_it(): pass")
+    assert run([str(file)]) == PASSED
+
+
 def test_a_missing_file_is_no_notice(file: Path) -> None:
     with pytest.raises(RuntimeError, match="pytest ended with 4"):
         run([str(file)])
