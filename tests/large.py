@@ -147,23 +147,23 @@ PROGRAMS = {
         1_000_000_000,
         "xz",
     ),
-    "python": Program(python(SCRIPT), 100_000_000, code=5),
+    "python": Program(python(SCRIPT), 40_000_000, code=5),
     "gcc": Program(
-        lambda at: ["gcc", "-O2", "-o", "program", str(source(at)), "-lm"], 150_000_000, "gcc"
+        lambda at: ["gcc", "-O2", "-o", "program", str(source(at)), "-lm"], 80_000_000, "gcc"
     ),
     "sort": Program(
         lambda at: ["sort", "--parallel=2", "-n", str(text(at, 150_000))], 150_000_000, "sort"
     ),
-    "node": Program(lambda _: ["node", "-e", NODE], 200_000_000, "node", 6),
+    "node": Program(lambda _: ["node", "-e", NODE], 50_000_000, "node", 6),
     "bash": Program(lambda _: ["bash", "-c", SHELL], 10_000_000, "bash", 11),
-    "crash": Program(python(CRASH), 50_000_000, code=128 + signal.SIGSEGV),
+    "crash": Program(python(CRASH), 20_000_000, code=128 + signal.SIGSEGV),
     "killed": Program(
         lambda _: ["bash", "-c", "seq 1 3000 | sort -n | tail -1; kill -9 $$"],
         2_000_000,
         "bash",
         128 + signal.SIGKILL,
     ),
-    "cc1": Program(compiler_proper, 100_000_000, "gcc"),
+    "cc1": Program(compiler_proper, 50_000_000, "gcc"),
 }
 
 
