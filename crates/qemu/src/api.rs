@@ -5,7 +5,7 @@
 //! nothing older). What QEMU itself speaks it says when it installs us: from 3 on an instruction's bytes are copied
 //! out, and from 7 on callbacks lose the plugin's id and get what was registered with them.
 //!
-//! Discontinuity callbacks (10.2) are not used: user mode makes none for a signal.
+//! Discontinuity callbacks (10.2) are not used: what user mode tells by them was not tried.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 
