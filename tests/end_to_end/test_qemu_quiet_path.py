@@ -4,6 +4,7 @@ one it never does. The packets are the same.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,6 @@ import pytest
 from large import text
 from live import to_the_end
 from programs.build import PROGRAMS
-from rtit.capture.extent import Extent
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
 from rtit.packets import Packet, scan
@@ -36,6 +36,7 @@ NAMES = [
     "signal_nested",
     "trap_flag",
 ]
+PSB = bytes.fromhex("0282" * 8)
 EVENTS = {
     "default": ("intel_pt//u", 1),
     "cyc": ("intel_pt/cyc=1/u", 1),
@@ -54,7 +55,6 @@ class Part(TypedDict, total=False):
     filters: list[str]
     start_at: str
     stop_at: str
-    extent: Extent
 
 
 PARTS: dict[str, Part] = {
@@ -62,8 +62,6 @@ PARTS: dict[str, Part] = {
     "library": {"filters": ["filter * @ /lib/x86_64-linux-gnu/libc.so.6"]},
     "tracestop": {"filters": ["tracestop 0x9000/0x100 @ /bin/gzip"]},
     "window": {"start_at": "100003", "stop_at": "+1000001"},
-    "snapshot": {"extent": Extent(snapshot=1 << 16)},
-    "limit": {"extent": Extent(max_size=1 << 16)},
 }
 
 
@@ -101,6 +99,18 @@ def without_padding(data: bytes) -> bytes:
     return b"".join(each.raw for each in packets if each.name != "PAD")
 
 
+def executed(data: Path) -> list[bytes]:
+    """The hash of each thread's decoded path."""
+    with Trace(data) as trace:
+        paths = []
+        for stream in trace.streams:
+            path = hashlib.sha256()
+            for ips, _ in stream.instructions():
+                path.update(ips.tobytes())
+            paths.append(path.digest())
+        return paths
+
+
 def compare(
     found: Found, argv: list[str], folder: Path, kind: str, part: Part | None = None
 ) -> int:
@@ -111,9 +121,13 @@ def compare(
     assert shorter.exit_code == whole.exit_code
     assert (shorter.instructions, shorter.branches) == (whole.instructions, whole.branches)
     assert len(quietly) == len(packets)
-    for one, other in zip(quietly, packets, strict=True):
-        assert one == other or without_padding(one) == without_padding(other)
-        assert len(one) > 100
+    assert min(map(len, quietly)) > 100
+    pairs = zip(quietly, packets, strict=True)
+    if all(one == other or without_padding(one) == without_padding(other) for one, other in pairs):
+        return whole.instructions
+    # What fills packets up counts towards the next PSB, which may then be elsewhere.
+    assert any(one.count(PSB) > 1 for one in quietly)
+    assert executed(folder / "data-False") == executed(folder / "data-True")
     return whole.instructions
 
 
