@@ -48,7 +48,8 @@ __all__ = ["TRUTH_FORMS", "Found", "QemuSession", "find_qemu", "start_qemu"]
 _MESSAGE = 1 << 18
 _START_SECONDS = 30.0
 _GATHER_SECONDS = 0.05
-_NEAR = 2048
+_HASHES_WHEN_CUT = 2048
+"""Instructions between two hashes of the truth where the trace may end before the program does."""
 # What the trace unit in the plugin does not do: event tracing.
 _UNSUPPORTED = 1 << 31
 
@@ -87,8 +88,7 @@ def start_qemu(
         raise UsageError("event tracing (the term event) needs the ptrace back end")
     joined = 1 if filters else run_length(truth_form)
     if extent.max_size is not None:
-        # The trace ends between two hashes: they must not be far apart.
-        joined = min(joined, _NEAR)
+        joined = min(joined, _HASHES_WHEN_CUT)
     if found is None:
         answer = find_qemu()
         if isinstance(answer, str):
