@@ -43,7 +43,7 @@ EQUIVALENT = HERE / "equivalent.txt"
 SPARE = 20
 SECONDS = 900
 """A run takes longer only where the machine is far too slow: processor time is limited before."""
-FOLDERS = ("scenario", "unit", "golden", "property")
+FOLDERS = ("scenario", "packets", "registers", "unit", "processor", "capture", "cli")
 USES = re.compile(rf"\brtit\.({'|'.join(PARTS)}|scenario|options)\b|\bworld\b")
 PASSED, FAILED, NOT_COLLECTED = 0, 1, 2
 
@@ -176,7 +176,7 @@ def limited(seen: list[dict[str, Any]]) -> int:
 
 
 def others() -> Others:
-    paths = sorted(path for folder in FOLDERS for path in (TESTS / folder).glob("test_*.py"))
+    paths = sorted(path for folder in FOLDERS for path in (TESTS / folder).rglob("test_*.py"))
     seen = seen_in(str(path) for path in paths if USES.search(path.read_text()))
     seconds: Counter[str] = Counter()
     for test in seen:

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from property.test_unit_execution import (
+from rtit.packets import Packet, packets
+from rtit.packets.table import FORBIDDEN_IN_BLOCK
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, Msr
+from rtit.unit import Memory, Parameters, overflow
+from unit.test_execution import (
     Decoder,
     Run,
     Settings,
     all_settings,
     traced,
 )
-from rtit.packets import Packet, packets
-from rtit.packets.table import FORBIDDEN_IN_BLOCK
-from rtit.processor import Arch, Processor
-from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, overflow
 
 TIMING = ("CYC", "MTC", "TSC", "TMA", "CBR")
 
