@@ -3,9 +3,10 @@
 use rtit_image::View;
 
 use crate::counts::Counts;
-use crate::decoder::{Decoder, Settings};
+use crate::decoder::Decoder;
 use crate::ledger::Ledger;
 use crate::rows::{Columns, Rows};
+use crate::settings::Settings;
 use crate::sink::{HashedRun, HashedRuns, Instructions, Sink};
 use crate::window::Source;
 

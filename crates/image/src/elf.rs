@@ -4,12 +4,14 @@
 //! the tables in question. Sizes found in a file are checked against its length before use.
 
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::ReadRef;
 use object::Endianness;
 
 use crate::error::ElfError;
-use crate::symbols::{self, Symbol};
+use crate::symbol::Symbol;
+use crate::symbols;
+use crate::tables::{bad, header, sections};
 
 /// Reads an open file by need: pass a reference to it as the data.
 pub use object::read::ReadCache;
@@ -82,42 +84,6 @@ fn class<'data, R: ReadRef<'data>>(data: R) -> Result<Class, ElfError> {
             })
         }
     }
-}
-
-/// A converter of `object`'s errors: `what` was being read at `offset`.
-pub(crate) fn bad(what: &'static str, offset: u64) -> impl Fn(object::Error) -> ElfError {
-    move |error| ElfError::Malformed {
-        what,
-        offset,
-        reason: error.to_string(),
-    }
-}
-
-/// The header and its byte order.
-pub(crate) fn header<'data, E, R>(data: R) -> Result<(&'data E, Endianness), ElfError>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let header = E::parse(data).map_err(bad("header", 0))?;
-    let endian = header.endian().map_err(bad("header", 0))?;
-    Ok((header, endian))
-}
-
-/// The section headers; none at all is not an error.
-pub(crate) fn sections<'data, E, R>(
-    header: &E,
-    endian: Endianness,
-    data: R,
-) -> Result<SectionTable<'data, E, R>, ElfError>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let offset: u64 = header.e_shoff(endian).into();
-    header
-        .sections(endian, data)
-        .map_err(bad("section headers", offset))
 }
 
 fn headers<'data, E, R>(data: R, bits: u8) -> Result<Elf, ElfError>

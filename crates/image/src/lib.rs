@@ -6,6 +6,7 @@
 //! instruction.
 
 mod bytes;
+mod change;
 mod demangle;
 pub mod elf;
 mod error;
@@ -13,12 +14,14 @@ mod plt;
 mod ranges;
 mod sections;
 mod space;
+mod symbol;
 mod symbols;
+mod tables;
 mod view;
 
 pub use bytes::Bytes;
 pub use demangle::demangle;
 pub use error::ElfError;
 pub use space::Space;
-pub use symbols::{Binding, Symbol};
+pub use symbol::{Binding, Symbol};
 pub use view::{Changed, View};

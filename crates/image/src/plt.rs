@@ -11,7 +11,8 @@ use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym}
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
-use crate::symbols::{entries, name, names as strings_of, Binding, Symbol};
+use crate::symbol::{Binding, Symbol};
+use crate::tables::{entries, name, strings as strings_of};
 
 /// JUMP_SLOT and GLOB_DAT have these numbers on i386 and on x86-64 alike.
 const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];

@@ -3,23 +3,8 @@
 use std::sync::Arc;
 
 use crate::bytes::Bytes;
+use crate::change::{Action, Change};
 use crate::view::{Changed, View};
-
-#[derive(Clone, Debug)]
-pub(crate) enum Action {
-    /// Bytes appear at `address`, over whatever was there (a mapping, or code that was written).
-    Put { address: u64, bytes: Bytes },
-    /// `start..end` can no longer be read.
-    Remove { start: u64, end: u64 },
-    /// Nothing can be read any more.
-    Clear,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub time: u64,
-    pub action: Action,
-}
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is

@@ -7,34 +7,13 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
-use crate::elf::{bad, header, sections};
 use crate::error::ElfError;
 use crate::plt;
+use crate::symbol::{Binding, Symbol};
+use crate::tables::{entries, header, name, sections, strings};
 
-/// A longer name is left out. Symbols may share one string: without limits a small file could ask for any memory.
-const MAX_NAME: usize = 1 << 14;
 /// All names of a file together; far above what the largest programs have.
 const NAME_BYTES: usize = 1 << 28;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Binding {
-    Global = b'g',
-    Weak = b'w',
-    Local = b'l',
-    /// Not in a symbol table: a stub of a procedure linkage table.
-    Plt = b'p',
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Symbol {
-    /// Virtual address in the file's own numbering (before relocation).
-    pub value: u64,
-    /// Bytes; 0 if the file does not say.
-    pub size: u64,
-    pub name: String,
-    pub binding: Binding,
-}
 
 pub(crate) fn read<'data, E, R>(data: R) -> Result<Vec<Symbol>, ElfError>
 where
@@ -49,7 +28,7 @@ where
     for (index, section) in table.enumerate() {
         let kind = section.sh_type(endian);
         if matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) && seen.insert(kind) {
-            let names = names(section, endian, &table, data);
+            let names = strings(section, endian, &table, data);
             for (place, symbol) in entries::<E, R>(section, endian, data)?.iter().enumerate() {
                 let found = code_symbol::<E, R>(symbol, endian, &table, names);
                 let Some(found) = found.filter(|_| place > 0) else {
@@ -88,51 +67,6 @@ fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, usize) {
         underscores,
         symbol.name.len(),
     )
-}
-
-/// The entries of a symbol table.
-pub(crate) fn entries<'data, E, R>(
-    section: &E::SectionHeader,
-    endian: Endianness,
-    data: R,
-) -> Result<&'data [E::Sym], ElfError>
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let offset: u64 = section.sh_offset(endian).into();
-    section
-        .data_as_array(endian, data)
-        .map_err(bad("symbol table", offset))
-}
-
-/// The string table that `section` is linked to, whole: names are cut out of it here, since a read
-/// for each name would be slow on a file.
-pub(crate) fn names<'data, E, R>(
-    section: &E::SectionHeader,
-    endian: Endianness,
-    table: &SectionTable<'data, E, R>,
-    data: R,
-) -> &'data [u8]
-where
-    E: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let strings = table.section(SectionIndex(section.sh_link(endian) as usize));
-    let strings = strings
-        .ok()
-        .filter(|strings| strings.sh_type(endian) == elf::SHT_STRTAB);
-    strings
-        .and_then(|strings| strings.data(endian, data).ok())
-        .unwrap_or(&[])
-}
-
-/// The name at `start` of a string table; `None` if it is empty or not within the table.
-pub(crate) fn name(strings: &[u8], start: u32) -> Option<String> {
-    let rest = strings.get(start as usize..)?;
-    let end = rest.iter().take(MAX_NAME).position(|byte| *byte == 0)?;
-    let name = rest.get(..end).filter(|name| !name.is_empty())?;
-    Some(String::from_utf8_lossy(name).into_owned())
 }
 
 fn code_symbol<'data, E, R>(

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
+use crate::change::{Action, Change};
 use crate::ranges::Ranges;
 use crate::sections::{Section, Sections};
-use crate::space::{Action, Change};
 
 /// What a decoder must forget after `View::advance`. Ranges are half-open, hold bytes that were
 /// readable before and differ or are gone now, and may touch or overlap. Additions are never

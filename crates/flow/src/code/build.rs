@@ -3,7 +3,8 @@
 use rtit_image::View;
 use rtit_x86::{decode, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
 
-use super::{Call, Code, Node, Piece, Stop, NO_NODE, PAGE_SHIFT};
+use super::cache::{Code, PAGE_SHIFT};
+use super::node::{Call, Node, Piece, Stop, NO_NODE};
 use crate::error::Cause;
 use crate::hash::{mix, K};
 use crate::sink::End;

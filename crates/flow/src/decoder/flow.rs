@@ -3,22 +3,14 @@
 use rtit_packet::{Packet, PacketKind};
 use rtit_x86::Mode;
 
-use super::{Bound, BoundTo, Decoder, State};
+use super::mode::mode_of;
+use super::state::{Bound, BoundTo, Decoder, State};
 use crate::code::Stop;
 use crate::error::Cause;
 use crate::event::{Event, EventKind};
 use crate::ledger::Trust;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
-
-/// The mode that MODE.Exec names (Table 33-26).
-pub(super) fn mode_of(csl: bool, csd: bool) -> Mode {
-    match (csl, csd) {
-        (true, _) => Mode::Bits64,
-        (false, true) => Mode::Bits32,
-        (false, false) => Mode::Bits16,
-    }
-}
 
 impl Decoder {
     pub(super) fn tnt<S: Sink>(

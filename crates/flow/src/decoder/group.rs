@@ -1,22 +1,14 @@
 //! PSB+: from PSB to PSBEND or OVF all packets are status only (section 33.3.7).
 
 use rtit_packet::{Packet, PacketKind};
-use rtit_x86::Mode;
 
-use super::{mode_of, Decoder, State};
+use super::mode::mode_of;
+use super::state::{Decoder, Group, State};
 use crate::error::{Cause, FlowError};
 use crate::event::EventKind;
 use crate::ledger::Trust;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
-
-/// What a PSB+ has said so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    offset: u64,
-    ip: Option<u64>,
-    mode: Option<Mode>,
-}
 
 impl Decoder {
     pub(super) fn begin_group<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) -> Result<(), Cause> {

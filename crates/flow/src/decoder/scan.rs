@@ -2,7 +2,7 @@
 
 use rtit_packet::{find_psb, Kind, Packet, PacketKind, Scanner};
 
-use super::{Decoder, State};
+use super::state::{Decoder, State};
 use crate::error::Cause;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;

@@ -1,6 +1,7 @@
 //! Ways through several nodes: to the instruction that a packet names, or to the next that a packet can bind to.
 
-use super::{Stamp, Walker};
+use super::stamp::Stamp;
+use super::walker::Walker;
 use crate::code::{Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::error::Cause;

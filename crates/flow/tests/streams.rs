@@ -1,13 +1,11 @@
 //! Streams made by hand against small code, and streams made at random: nothing may panic, hang or contradict itself.
 
 use proptest::prelude::*;
-use rtit_packet::PacketError;
-
-use super::*;
-use crate::error::ErrorClass;
-use crate::rows::Rows;
-use crate::stream::{Flow, RunIter};
-use crate::window::Source;
+use rtit_flow::{
+    Cause, ErrorClass, Flow, FlowError, Rows, RunIter, Settings, Source, Span, Trust, Window,
+};
+use rtit_image::View;
+use rtit_packet::{find_psb, PacketError};
 
 const BASE: u64 = 0x1000;
 
@@ -291,8 +289,8 @@ fn check(stream: &[u8], code: &[u8]) -> Result<(), TestCaseError> {
             .copied()
             .collect();
         let hash = own.iter().fold(0u64, |hash, &ip| {
-            hash.wrapping_mul(crate::hash::K)
-                .wrapping_add(crate::hash::mix(ip))
+            hash.wrapping_mul(rtit_flow::K)
+                .wrapping_add(rtit_flow::mix(ip))
         });
         prop_assert_eq!(hash, run.hash);
     }

@@ -1,0 +1,242 @@
+//! The nodes of one view, by address.
+
+use std::collections::HashMap;
+
+use rtit_image::{Changed, View};
+use rtit_x86::Mode;
+
+use super::node::{Call, Node, Piece, Place, Stop, NO_NODE};
+use crate::error::Cause;
+use crate::hash::{self, AddressMap};
+use crate::sink::{End, Sequence};
+
+const TARGETS: usize = 1 << 12;
+
+/// The decoded code of one view.
+pub(crate) struct Code {
+    pub(super) nodes: Vec<Node>,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) lengths: Vec<u8>,
+    pub(super) calls: Vec<Call>,
+    pub(super) by_start: [AddressMap<u32>; 3],
+    /// Nodes by the 4 KiB pages that they touch.
+    pub(super) by_page: HashMap<u64, Vec<u32>>,
+    /// (source node, target address) -> node of the last indirect transfers.
+    targets: Vec<(u32, u32, u64)>,
+    limit: usize,
+}
+
+pub(super) const PAGE_SHIFT: u32 = 12;
+
+impl Code {
+    pub fn new(limit: usize) -> Code {
+        Code {
+            nodes: Vec::new(),
+            pieces: Vec::new(),
+            lengths: Vec::new(),
+            calls: Vec::new(),
+            by_start: Default::default(),
+            by_page: HashMap::new(),
+            targets: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Whether the cache has outgrown its limit and should be emptied at the next packet.
+    pub fn is_over_limit(&self) -> bool {
+        self.nodes.len() + self.lengths.len() > self.limit
+    }
+
+    /// Forgets everything. Indices become invalid.
+    pub fn clear(&mut self) {
+        *self = Code::new(self.limit);
+    }
+
+    #[inline]
+    pub fn node(&self, index: u32) -> &Node {
+        &self.nodes[index as usize]
+    }
+
+    #[inline]
+    pub fn node_mut(&mut self, index: u32) -> &mut Node {
+        &mut self.nodes[index as usize]
+    }
+
+    #[inline]
+    pub fn pieces(&self, node: &Node) -> &[Piece] {
+        let first = node.first_piece as usize;
+        &self.pieces[first..first + usize::from(node.pieces)]
+    }
+
+    #[inline]
+    pub fn calls(&self, node: &Node) -> (u32, &[Call]) {
+        let first = node.first_call as usize;
+        (
+            node.first_call,
+            &self.calls[first..first + usize::from(node.calls)],
+        )
+    }
+
+    #[inline]
+    pub fn call(&self, site: u32) -> Option<&Call> {
+        self.calls.get(site as usize)
+    }
+
+    pub fn call_mut(&mut self, site: u32) -> Option<&mut Call> {
+        self.calls.get_mut(site as usize)
+    }
+
+    #[inline]
+    pub fn sequence(&self, piece: &Piece) -> Sequence<'_> {
+        Sequence {
+            start: piece.start,
+            last: piece.last,
+            lengths: self.lengths(piece),
+            hash: piece.hash,
+            factor: piece.factor,
+        }
+    }
+
+    /// The first `count` instructions of a piece; `count` is at least 1 and at most all.
+    pub fn prefix(&self, piece: &Piece, count: usize) -> Sequence<'_> {
+        let lengths = self.lengths(piece);
+        let lengths = &lengths[..count.min(lengths.len())];
+        let (hash, factor) = hash::of_sequence(piece.start, lengths);
+        let before = lengths.split_last().map_or(&[][..], |(_, before)| before);
+        let last = before
+            .iter()
+            .fold(piece.start, |ip, &length| ip.wrapping_add(length.into()));
+        Sequence {
+            start: piece.start,
+            last,
+            lengths,
+            hash,
+            factor,
+        }
+    }
+
+    #[inline]
+    fn lengths(&self, piece: &Piece) -> &[u8] {
+        let first = piece.first_length as usize;
+        &self.lengths[first..first + piece.count as usize]
+    }
+
+    /// The node that starts at `ip`, decoded now if it is new.
+    pub fn lookup(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+        match self.by_start[mode as usize].get(&ip) {
+            Some(&node) => Ok(node),
+            None => self.build(view, ip, mode),
+        }
+    }
+
+    /// As `lookup`, for the target of an indirect transfer at the end of `from`.
+    #[inline]
+    pub fn lookup_target(
+        &mut self,
+        view: &View,
+        from: u32,
+        ip: u64,
+        mode: Mode,
+    ) -> Result<u32, Cause> {
+        if self.targets.is_empty() {
+            self.targets = vec![(NO_NODE, NO_NODE, 0); TARGETS];
+        }
+        let slot = (hash::mix(ip) ^ u64::from(from).wrapping_mul(hash::K) >> 40) as usize % TARGETS;
+        let (source, node, target) = self.targets[slot];
+        if source == from && target == ip && self.node(node).mode == mode {
+            return Ok(node);
+        }
+        let node = self.lookup(view, ip, mode)?;
+        self.targets[slot] = (from, node, ip);
+        Ok(node)
+    }
+
+    /// Where the instruction at `ip` is in a node, if the node runs through it. First occurrence.
+    pub fn find(&self, node: &Node, ip: u64) -> Option<Place> {
+        self.pieces(node)
+            .iter()
+            .enumerate()
+            .find_map(|(index, piece)| {
+                if ip < piece.start || ip > piece.last {
+                    return None;
+                }
+                let mut at = piece.start;
+                let instructions = self.lengths(piece).iter().position(|&length| {
+                    let here = at == ip;
+                    at = at.wrapping_add(length.into());
+                    here
+                })?;
+                Some(Place {
+                    pieces: index,
+                    instructions,
+                })
+            })
+    }
+
+    /// How many pieces of a node run until a direct jump or call goes to `target`.
+    pub fn find_transfer(&self, node: &Node, target: u64) -> Option<usize> {
+        let pieces = self.pieces(node);
+        pieces.iter().enumerate().find_map(|(index, piece)| {
+            let goes_to = pieces.get(index + 1).map_or(node.next, |next| next.start);
+            (piece.end != End::Cut && goes_to == target).then_some(index + 1)
+        })
+    }
+
+    /// Drops what `changed` says. True if indices are no longer valid.
+    pub fn forget(&mut self, changed: &Changed) -> bool {
+        match changed {
+            Changed::None => false,
+            Changed::All => {
+                self.clear();
+                true
+            }
+            Changed::Ranges(ranges) => {
+                for &(start, end) in ranges {
+                    self.kill(start, end);
+                }
+                false
+            }
+        }
+    }
+
+    /// Marks the nodes dead that overlap `start..end`.
+    fn kill(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let (first, last) = (start >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
+        let pages: Vec<u64> = if last - first < self.by_page.len() as u64 {
+            (first..=last)
+                .filter(|page| self.by_page.contains_key(page))
+                .collect()
+        } else {
+            self.by_page
+                .keys()
+                .copied()
+                .filter(|page| (first..=last).contains(page))
+                .collect()
+        };
+        for page in pages {
+            let mut here = self.by_page.remove(&page).unwrap_or_default();
+            here.retain(|&index| {
+                let node = &self.nodes[index as usize];
+                if node.stop == Stop::Dead {
+                    return false;
+                }
+                let hit = self.pieces(node).iter().any(|piece| {
+                    let length = self.lengths(piece).last().copied().unwrap_or(0);
+                    piece.start < end && piece.last.saturating_add(length.into()) > start
+                });
+                if hit {
+                    let (mode, at) = (node.mode, node.start);
+                    self.nodes[index as usize].stop = Stop::Dead;
+                    self.by_start[mode as usize].remove(&at);
+                }
+                !hit
+            });
+            if !here.is_empty() {
+                self.by_page.insert(page, here);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which packet goes where.
+
+use rtit_packet::{Ip, Packet, PacketKind};
+
+use super::state::{Bound, BoundTo, Decoder};
+use crate::error::Cause;
+use crate::event::{Event, EventKind};
+use crate::sink::Sink;
+use crate::walk::Stamp;
+
+impl Decoder {
+    pub(super) fn dispatch<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        if self.timing(&packet.kind, sink, stamp) {
+            return Ok(());
+        }
+        if packet.kind == PacketKind::Psb {
+            return self.begin_group(sink, stamp);
+        }
+        if self.group.is_some() {
+            return self.in_group(packet, sink, stamp);
+        }
+        match packet.kind {
+            PacketKind::Fup(ip) => {
+                let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
+                self.fup(ip, sink, stamp)
+            }
+            PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => {
+                self.flush_bound(0, sink);
+                self.tnt((tnt.bits, tnt.count), sink, stamp)
+            }
+            PacketKind::Tip(ip) => {
+                let ip = self.ip(ip);
+                self.flush_bound(ip.unwrap_or(0), sink);
+                self.tip(ip, sink, stamp)
+            }
+            PacketKind::TipPge(ip) => {
+                let ip = self.ip(ip);
+                self.flush_bound(ip.unwrap_or(0), sink);
+                self.tip_pge(ip, sink, stamp)
+            }
+            PacketKind::TipPgd(ip) => {
+                let ip = self.ip(ip);
+                self.flush_bound(0, sink);
+                self.tip_pgd(ip, sink, stamp)
+            }
+            PacketKind::Ovf => {
+                self.flush_bound(0, sink);
+                self.overflow(sink, stamp);
+                Ok(())
+            }
+            PacketKind::TraceStop => {
+                self.flush_bound(0, sink);
+                self.trace_stop(sink, stamp);
+                Ok(())
+            }
+            PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
+            _ => {
+                self.flush_bound(0, sink);
+                self.note(packet, sink, stamp);
+                Ok(())
+            }
+        }
+    }
+
+    /// Packets that mean the same wherever they are. True if this was one.
+    fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S, stamp: Stamp) -> bool {
+        match *kind {
+            PacketKind::Pad => {}
+            PacketKind::Cyc { cycles } => self.clock.cyc(cycles),
+            PacketKind::Mtc { ctc } => self.clock.mtc(ctc),
+            PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
+            PacketKind::Tsc { tsc } => {
+                self.clock.tsc(tsc);
+                // within PSB+ the program is first followed to where the PSB was
+                if self.group.is_none() {
+                    self.walker.advance(self.clock.now());
+                }
+            }
+            PacketKind::Cbr { ratio } => {
+                self.clock.cbr(ratio);
+                self.event(EventKind::Cbr, 0, ratio.into(), sink, stamp);
+            }
+            PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink, stamp),
+            PacketKind::Unknown { .. } => {}
+            _ => return false,
+        }
+        true
+    }
+
+    /// TRIG of newer processors: known by its length, and that bit 7 of its second byte asks for a FUP.
+    pub(super) fn unknown<S: Sink>(&mut self, opcode: u8, flags: u8, sink: &mut S, offset: u64) {
+        self.flush_bound(0, sink);
+        let event = Event {
+            kind: EventKind::Unknown,
+            ip: 0,
+            value: opcode.into(),
+            time: self.clock.now(),
+            offset,
+        };
+        if flags & 0x80 == 0 {
+            return sink.event(&event);
+        }
+        self.bound = Some(Bound {
+            event,
+            to: BoundTo::Place,
+        });
+    }
+
+    /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).
+    pub(super) fn ip(&mut self, ip: Ip) -> Option<u64> {
+        const LOW_48: u64 = (1 << 48) - 1;
+        let last = self.last_ip;
+        self.last_ip = match ip.ip_bytes {
+            1 => last & !0xffff | ip.payload & 0xffff,
+            2 => last & !0xffff_ffff | ip.payload & 0xffff_ffff,
+            3 => ((ip.payload << 16) as i64 >> 16) as u64,
+            4 => last & !LOW_48 | ip.payload & LOW_48,
+            6 => ip.payload,
+            _ => return None,
+        };
+        Some(self.last_ip)
+    }
+}

@@ -1,0 +1,186 @@
+//! What is known while a stream is read.
+
+use rtit_image::View;
+use rtit_packet::{find_psb, PacketKind, Scanner};
+use rtit_x86::Mode;
+
+use crate::counts::Counts;
+use crate::error::{Cause, FlowError};
+use crate::event::{Event, EventKind};
+use crate::ledger::{Ledger, Span, Trust};
+use crate::settings::Settings;
+use crate::sink::{End, Sink};
+use crate::time::Clock;
+use crate::walk::{Stamp, Walker};
+use crate::window::Window;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Lost,
+    Overflow,
+    Off,
+    /// `unannounced`: offset of the PSB if tracing was off before.
+    PsbOn {
+        unannounced: Option<u64>,
+    },
+    On,
+    Async {
+        ip: u64,
+    },
+}
+
+/// A packet that the next FUP completes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub event: Event,
+    pub to: BoundTo,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BoundTo {
+    Tsx {
+        abort: bool,
+    },
+    Exec,
+    /// PTW, EXSTOP, BEP, CFE: the FUP only says where.
+    Place,
+}
+
+/// What a PSB+ has said so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub offset: u64,
+    pub ip: Option<u64>,
+    pub mode: Option<Mode>,
+}
+
+/// Follows one stream through one view of the code. The bytes are not held: every call is given a window of the
+/// stream.
+pub struct Decoder {
+    pub(super) walker: Walker,
+    pub(super) clock: Clock,
+    pub(super) ledger: Ledger,
+    pub(super) counts: Counts,
+    pub(super) state: State,
+    pub(super) last_ip: u64,
+    pub(super) group: Option<Group>,
+    pub(super) bound: Option<Bound>,
+    /// MODE.Exec waits for the IP packet at which it applies.
+    pub(super) new_mode: Option<Mode>,
+    /// CR3 and NR, VMCS pointer as last seen.
+    pub(super) paging: Option<u64>,
+    pub(super) vmcs: Option<u64>,
+    pub(super) position: usize,
+    pub(super) block: Option<u8>,
+    /// The next PSB at or after `position` is to be found.
+    pub(super) searching: bool,
+    pub(super) finished: bool,
+}
+
+/// Whether the bytes before the first PSB tell nothing of the flow: with CYCs on, a trace begins with the CYC of the
+/// PSB's own cycle. Anything else may be the rest of something (zeros, too: not every zero is a PAD).
+fn only_cycles(head: &[u8]) -> bool {
+    let mut scanner = Scanner::new(head);
+    std::iter::from_fn(|| scanner.next())
+        .all(|packet| packet.is_ok_and(|packet| matches!(packet.kind, PacketKind::Cyc { .. })))
+}
+
+impl Decoder {
+    /// Begins at the first PSB of the stream that begins with `stream`.
+    pub fn new(view: View, stream: Window<'_>, settings: &Settings) -> Decoder {
+        let position = find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len());
+        let error = FlowError {
+            offset: 0,
+            cause: Cause::BeforePsb,
+        };
+        let mut ledger = Ledger::new(Span {
+            from: 0,
+            to: 0,
+            trust: Trust::Exact,
+            error: None,
+        });
+        let head = stream.bytes.get(..position).unwrap_or(&[]);
+        let none = position == stream.bytes.len();
+        if none && position > 0 || !only_cycles(head) {
+            ledger.fail(0, error);
+        }
+        let position = if none { 0 } else { position };
+        Decoder {
+            walker: Walker::new(view, settings),
+            clock: Clock::new(settings.time),
+            ledger,
+            counts: Counts::default(),
+            state: State::Lost,
+            last_ip: 0,
+            group: None,
+            bound: None,
+            new_mode: None,
+            paging: None,
+            vmcs: None,
+            position,
+            block: None,
+            searching: true,
+            finished: false,
+        }
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            cycles: self.clock.total_cycles(),
+            ..self.counts.clone()
+        }
+    }
+
+    /// Stream offset of the next packet.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// True when the whole stream has been read.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    pub(super) fn event<S: Sink>(
+        &self,
+        kind: EventKind,
+        ip: u64,
+        value: u64,
+        sink: &mut S,
+        stamp: Stamp,
+    ) {
+        sink.event(&Event {
+            kind,
+            ip,
+            value,
+            time: self.clock.now(),
+            offset: stamp.offset,
+        });
+    }
+
+    /// No FUP completed the packet that might have had one; MODE.Exec applies at `ip`.
+    pub(super) fn flush_bound<S: Sink>(&mut self, ip: u64, sink: &mut S) {
+        if let Some(mut bound) = self.bound.take() {
+            if bound.to == BoundTo::Exec {
+                bound.event.ip = ip;
+            }
+            sink.event(&bound.event);
+        }
+    }
+
+    pub(super) fn fail<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
+        self.flush_bound(0, sink);
+        sink.close(End::Lost, offset);
+        self.ledger.fail(offset, FlowError { offset, cause });
+        let (ip, value) = (cause.value(), cause.class() as u64);
+        self.event(EventKind::Error, ip, value, sink, Stamp { offset, time: 0 });
+        self.state = State::Lost;
+        self.group = None;
+        self.new_mode = None;
+        self.walker.reset();
+    }
+}

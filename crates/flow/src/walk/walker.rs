@@ -1,0 +1,372 @@
+//! Where the program is, and what TNT and TIP do to it.
+
+use rtit_image::View;
+use rtit_x86::Mode;
+
+use super::stamp::Stamp;
+use crate::code::{Code, Place, Stop, NO_NODE};
+use crate::counts::Counts;
+use crate::error::Cause;
+use crate::settings::Settings;
+use crate::sink::{End, Sink};
+use crate::stack::{Entry, ReturnStack, NO_SITE};
+
+/// Results waiting for a deferred TIP never exceed those of one long TNT.
+const MAX_RESULTS: u8 = 64;
+
+pub(crate) struct Walker {
+    pub code: Code,
+    pub view: View,
+    pub stack: ReturnStack,
+    pub mode: Mode,
+    /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
+    pub(super) node: u32,
+    pub(super) ip: u64,
+    /// Lower bound of the time at which the program was here.
+    pub(super) time: u64,
+    /// Branch results not yet used, the oldest on top.
+    pub(super) results: u64,
+    pub(super) waiting: u8,
+    /// The stream was made without TNT.
+    pub no_results: bool,
+    /// Nor of RETs that may have been compressed (section 33.3.9).
+    lost_returns: bool,
+}
+
+impl Walker {
+    pub fn new(view: View, settings: &Settings) -> Walker {
+        Walker {
+            code: Code::new(settings.cache_limit),
+            view,
+            stack: ReturnStack::default(),
+            mode: Mode::Bits64,
+            node: NO_NODE,
+            ip: 0,
+            time: 0,
+            results: 0,
+            waiting: 0,
+            no_results: settings.no_tnt,
+            lost_returns: settings.no_tnt && !settings.no_retcomp,
+        }
+    }
+
+    /// The address of the next instruction.
+    pub fn here(&self) -> u64 {
+        match self.node {
+            NO_NODE => self.ip,
+            node => self.code.node(node).start,
+        }
+    }
+
+    /// The program is at `ip` now.
+    pub fn go_to(&mut self, ip: u64, time: u64) {
+        self.node = NO_NODE;
+        self.ip = ip;
+        self.time = time;
+    }
+
+    /// What was learned before does not help any more: a PSB, an overflow, tracing off and on.
+    pub fn reset(&mut self) {
+        self.stack.clear();
+        self.results = 0;
+        self.waiting = 0;
+    }
+
+    /// Moves the image on to `time` and forgets what changed.
+    pub fn advance(&mut self, time: u64) {
+        let changed = self.view.advance(time);
+        let here = self.here();
+        if self.code.forget(&changed) {
+            self.node = NO_NODE;
+            self.ip = here;
+            self.stack.forget_sites();
+        }
+    }
+
+    /// Empties a cache that has outgrown its limit.
+    pub fn keep_within_limit(&mut self) {
+        if self.code.is_over_limit() {
+            self.ip = self.here();
+            self.node = NO_NODE;
+            self.code.clear();
+            self.stack.forget_sites();
+        }
+    }
+
+    /// An error if branch results are left over.
+    pub fn expect_none_waiting(&mut self) -> Result<(), Cause> {
+        match self.waiting {
+            0 => Ok(()),
+            count => Err(Cause::ResultsLeft {
+                count: count.into(),
+            }),
+        }
+    }
+
+    /// Takes the results of a TNT and follows the code as far as they reach.
+    #[inline]
+    pub fn tnt<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        (bits, count): (u64, u8),
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        if self.waiting + count > MAX_RESULTS {
+            return Err(Cause::ResultsLeft {
+                count: self.waiting.into(),
+            });
+        }
+        self.results = self.results << count | bits;
+        self.waiting += count;
+        self.drain(sink, counts, stamp)
+    }
+
+    /// Uses waiting results until none is left or a target is needed first.
+    pub(super) fn drain<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        while self.waiting > 0 {
+            let index = self.resolve()?;
+            let node = self.code.node(index);
+            let taken = self.results >> (self.waiting - 1) & 1 != 0;
+            match node.stop {
+                Stop::Conditional => {
+                    let (link, ip) = if taken {
+                        (node.taken, node.target)
+                    } else {
+                        (node.fall, node.next)
+                    };
+                    self.emit(index, sink, counts, stamp);
+                    if taken {
+                        sink.close(End::Conditional, stamp.offset);
+                    }
+                    counts.conditional += 1;
+                    self.waiting -= 1;
+                    self.time = stamp.time;
+                    self.node = link;
+                    if link == NO_NODE {
+                        self.link(index, ip, taken);
+                    }
+                }
+                Stop::Return => {
+                    self.compressed_return(index, taken, sink, counts, stamp)?;
+                }
+                // their TIP may have been deferred until after this TNT
+                Stop::IndirectJump | Stop::IndirectCall => return Ok(()),
+                stop if stop.passes() => {
+                    let way = self.reach(|_| false)?;
+                    self.run_through(&way, sink, counts, stamp);
+                    self.node = way.last;
+                }
+                _ => {
+                    return Err(Cause::UnexpectedResult {
+                        ip: self.last_ip(index),
+                    })
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn compressed_return<S: Sink>(
+        &mut self,
+        index: u32,
+        taken: bool,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        if !taken {
+            return Err(Cause::NotTakenReturn {
+                ip: self.last_ip(index),
+            });
+        }
+        let node = self.code.node(index);
+        if self.stack.is_empty() && self.code.calls(node).1.is_empty() {
+            return Err(Cause::EmptyStack {
+                ip: self.last_ip(index),
+            });
+        }
+        self.emit(index, sink, counts, stamp);
+        sink.close(End::Return, stamp.offset);
+        counts.returns += 1;
+        counts.compressed_returns += 1;
+        self.waiting -= 1;
+        self.time = stamp.time;
+        let entry = self.stack.pop().unwrap_or_default();
+        self.node = self.code.call(entry.site).map_or(NO_NODE, |call| call.node);
+        // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
+        if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
+            self.ip = self.mode.truncate(entry.ip);
+            self.node = self
+                .code
+                .lookup(&self.view, self.ip, self.mode)
+                .unwrap_or(NO_NODE);
+            if let Some(call) = self.code.call_mut(entry.site) {
+                call.node = self.node;
+            }
+        }
+        Ok(())
+    }
+
+    /// A TIP: the next instruction that needs a target goes to `ip`, in mode `mode`.
+    pub fn tip<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        ip: u64,
+        mode: Mode,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        let way = self.reach(|stop| stop == Stop::VmEntry)?;
+        let stop = self.code.node(way.last).stop;
+        match stop {
+            Stop::IndirectJump
+            | Stop::IndirectCall
+            | Stop::Return
+            | Stop::Far
+            | Stop::Syscall
+            | Stop::VmEntry => {}
+            Stop::Conditional if self.no_results => {
+                return Err(Cause::NoResults {
+                    ip: self.last_ip(way.last),
+                });
+            }
+            _ => {
+                return Err(Cause::UnexpectedTarget {
+                    ip: self.last_ip(way.last),
+                })
+            }
+        }
+        if self.lost_returns && stop == Stop::Return && self.calls_before(&way) {
+            // The TIP may be that of a later branch.
+            return Err(Cause::NoResults {
+                ip: self.last_ip(way.last),
+            });
+        }
+        self.run_through(&way, sink, counts, stamp);
+        self.emit(way.last, sink, counts, stamp);
+        sink.close(stop.end(), stamp.offset);
+        self.after_transfer(stop, counts);
+        self.time = stamp.time;
+        self.mode = mode;
+        self.ip = ip;
+        self.node = self
+            .code
+            .lookup_target(&self.view, way.last, ip, mode)
+            .unwrap_or(NO_NODE);
+        self.drain(sink, counts, stamp)
+    }
+
+    pub(super) fn after_transfer(&mut self, stop: Stop, counts: &mut Counts) {
+        match stop {
+            Stop::Return => {
+                // section 33.4.2.2: every near RET pops, compressed or not
+                self.stack.pop();
+                counts.returns += 1;
+            }
+            Stop::Conditional => counts.conditional += 1,
+            _ => counts.indirect += 1,
+        }
+    }
+
+    /// The node that runs next, looked up if it is not known or dead.
+    #[inline]
+    pub(super) fn resolve(&mut self) -> Result<u32, Cause> {
+        if self.node != NO_NODE {
+            let node = self.code.node(self.node);
+            if node.stop != Stop::Dead {
+                return Ok(self.node);
+            }
+            self.ip = node.start;
+        }
+        self.node = NO_NODE;
+        self.node = self.code.lookup(&self.view, self.ip, self.mode)?;
+        Ok(self.node)
+    }
+
+    /// Fills the link of a conditional branch. Code that is not there is an error only when it is needed.
+    #[cold]
+    fn link(&mut self, index: u32, ip: u64, taken: bool) {
+        self.ip = ip;
+        self.node = self
+            .code
+            .lookup(&self.view, ip, self.mode)
+            .unwrap_or(NO_NODE);
+        let node = self.code.node_mut(index);
+        if taken {
+            node.taken = self.node;
+        } else {
+            node.fall = self.node;
+        }
+    }
+
+    pub(super) fn last_ip(&self, index: u32) -> u64 {
+        let node = self.code.node(index);
+        self.code
+            .pieces(node)
+            .last()
+            .map_or(node.start, |piece| piece.last)
+    }
+
+    /// Hands a whole node to the sink.
+    #[inline]
+    pub(super) fn emit<S: Sink>(
+        &mut self,
+        index: u32,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let node = self.code.node(index);
+        for piece in self.code.pieces(node) {
+            sink.append(&self.code.sequence(piece), self.time);
+            if piece.end != End::Cut {
+                sink.close(piece.end, stamp.offset);
+            }
+        }
+        counts.instructions += u64::from(node.instructions);
+        let (first, calls) = self.code.calls(node);
+        for (call, site) in calls.iter().zip(first..) {
+            self.stack.push(Entry {
+                ip: call.return_ip,
+                site,
+            });
+        }
+    }
+
+    /// Hands the beginning of a node to the sink.
+    pub(super) fn emit_part<S: Sink>(
+        &mut self,
+        index: u32,
+        place: Place,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let node = self.code.node(index);
+        let pieces = self.code.pieces(node);
+        for piece in pieces.iter().take(place.pieces) {
+            sink.append(&self.code.sequence(piece), self.time);
+            sink.close(piece.end, stamp.offset);
+            counts.instructions += u64::from(piece.count);
+        }
+        if let (Some(piece), true) = (pieces.get(place.pieces), place.instructions > 0) {
+            sink.append(&self.code.prefix(piece, place.instructions), self.time);
+            counts.instructions += place.instructions as u64;
+        }
+        for call in self.code.calls(node).1 {
+            if usize::from(call.piece) < place.pieces {
+                self.stack.push(Entry {
+                    ip: call.return_ip,
+                    site: NO_SITE,
+                });
+            }
+        }
+    }
+}
