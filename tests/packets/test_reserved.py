@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from packets.vectors import NO_PACKET, READ, WRITTEN, Vector, vectors
 from rtit.errors import PacketError
 from rtit.packets import Truncated, decode, reencode
 
@@ -73,109 +74,65 @@ def test_second_byte(second: Any) -> None:
     assert name_of(bytes((2, second)) + rest + LONG) == expected
 
 
+NOT_DEFINED = {
+    "33-16": pytest.mark.spec("TNT-005"),
+    "33-18": pytest.mark.spec("IPC-007"),
+    "33-25": pytest.mark.spec("MODE-001"),
+    "33-26": pytest.mark.spec("MODE-001", "MODE-002"),
+    "33-27": pytest.mark.spec("MODE-001", "MTSX-001"),
+    "33-33": pytest.mark.spec("CYCF-003"),
+    "33-36": pytest.mark.spec("PSBP-001"),
+    "33-38": pytest.mark.spec("MNT-001"),
+    "33-40": pytest.mark.spec("PTW-001"),
+    "33.4.2": pytest.mark.spec("PKT-002"),
+}
 REJECTED = [
-    "02 a3 00 00 00 00 00 00",
-    "02 a3 01 00 00 00 00 00",
-    "ad 01 02 03 04 05 06 07 08",
-    "ed 01 02 03 04 05 06 07 08",
-    "b1",
-    "e1",
-    "bd",
-    "99 40",
-    "99 e0",
-    "99 03",
-    "99 07",
-    "99 23",
-    "02 82 02 83 02 82 02 82 02 82 02 82 02 82 02 82",
-    "02 82 00",
-    "02 c3 00 01 02 03 04 05 06 07 08",
-    "02 52 01 02 03 04 05 06 07 08",
-    "02 72 01 02 03 04 05 06 07 08",
-    "02 d2",
-    "02 f2",
-    "07 01 01 01 01 01 01 01 01 00",
+    pytest.param(vector, marks=NOT_DEFINED[vector.source], id=vector.raw.hex())
+    for vector in vectors(NO_PACKET)
 ]
 
 
-@pytest.mark.spec("TNT-005", "IPC-007", "MODE-001", "MODE-002", "MTSX-001")
-@pytest.mark.spec("PSBP-001", "MNT-001", "PTW-001", "CYCF-003")
-@pytest.mark.parametrize("raw", REJECTED)
-def test_rejected_with_offset_and_bytes(raw: Any) -> None:
-    data = bytes.fromhex(raw)
+@pytest.mark.parametrize("vector", REJECTED)
+def test_rejected_with_offset_and_bytes(vector: Vector) -> None:
     with pytest.raises(PacketError) as caught:
-        decode(b"\x00\x00" + data, 2)
+        decode(b"\x00\x00" + vector.raw, 2)
     assert not isinstance(caught.value, Truncated)
     assert caught.value.offset == 2
-    assert str(caught.value.value).startswith(data[:1].hex())
+    assert str(caught.value.value).startswith(vector.raw[:1].hex())
 
 
-# A packet with all its reserved bits set, and what must be read from it all the same.
-RESERVED_BITS = [
-    ("02 03 27 ff", {"ratio": 0x27}),
-    ("02 73 57 64 ff 1c fe", {"ctc": 0x6457, "fast_counter": 0x1C}),
-    ("99 19", {"csl": 1, "csd": 0, "iflag": 0}),
-    ("99 3d", {"in_tx": 1, "tx_abort": 0}),
-    ("02 c2 20 ff ff ff fd ff ff ff", {"hints": 0x20, "ext": 1}),
-    ("02 22 ff 21", {"hw": 1, "state": 2, "sub_state": 1}),
-    ("02 22 7f 21", {"hw": 0, "state": 2, "sub_state": 1}),
-    ("02 a2 23 f4 ff ff ff", {"last": 2, "deepest": 3, "wake": 4}),
-    ("02 63 e4", {"sz": 1, "type": 4}),
-    ("02 13 e1 20", {"ip": 1, "type": 1, "vector": 0x20}),
-    ("02 53 c2 01 00 00 00 00 00 00 00", {"type": 2, "payload": 1}),
+IGNORED = {
+    "33-29": pytest.mark.spec("PKT-001", "CBR-001"),
+    "33-33": pytest.mark.spec("CYCF-003"),
+    "33.4.2": pytest.mark.spec("PKT-002"),
+}
+READ_SO = [
+    pytest.param(
+        vector,
+        marks=IGNORED.get(vector.source, pytest.mark.spec("PKT-001")),
+        id=vector.raw.hex(),
+    )
+    for vector in vectors(READ)
 ]
 
 
-@pytest.mark.spec("PKT-001", "CBR-001")
-@pytest.mark.parametrize(("raw", "fields"), RESERVED_BITS)
-def test_reserved_bits_are_ignored_and_kept(raw: Any, fields: Any) -> None:
-    data = bytes.fromhex(raw)
-    packet = decode(data)
-    assert dict(packet.fields) == fields
-    assert packet.raw == reencode(packet) == data
+@pytest.mark.parametrize("vector", READ_SO)
+def test_what_is_read_all_the_same_is_kept(vector: Vector) -> None:
+    """Reserved bits, a CYC longer than needed, a packet that is unknown but for its length."""
+    packet = decode(vector.raw + b"\x00")
+    assert (packet.name, dict(packet.fields)) == (vector.name, vector.fields)
+    assert packet.raw == reencode(packet) == vector.raw
 
 
-TRUNCATED = [
-    "02 a3 ff ff ff ff ff ff",
-    "2d 01 02",
-    "51 01 02 03 04",
-    "61 01 02 03 04 05 06",
-    "dd 01 02 03 04 05 06 07 08",
-    "02 43 01 45 23 01 00 00",
-    "99 01",
-    "99 22",
-    "02 83",
-    "02 03 27 00",
-    "19 01 02 03 04 05 06 07",
-    "59 8b",
-    "02 73 57 64 00 1c 00",
-    "17 01 04",
-    "02 c8 56 34 12 00 00",
-    "02 f3",
-    "02 82 " * 8,
-    "02 23",
-    "02 c3 88 01 02 03 04 05 06 07 08",
-    "02 12 01 02 03 04",
-    "02 b2 01 02 03 04 05 06 07 08",
-    "02 e2",
-    "02 c2 20 00 00 00 01 00 00 00",
-    "02 22 80 20",
-    "02 a2 22 01 00 00 00",
-    "02 63 84",
-    "02 33",
-    "02 13 81 20",
-    "02 53 00 01 02 03 04 05 06 07 08",
-    "d9 20 a1",
-    "d9 40 a1 17 00",
-]
+LONGER = [vector for vector in vectors(WRITTEN, READ) if len(vector.raw) > 1]
 
 
-@pytest.mark.parametrize("raw", TRUNCATED)
-def test_cut_short_at_every_byte(raw: Any) -> None:
-    data = bytes.fromhex(raw)
-    assert decode(data).size == len(data)
-    for end in range(1, len(data)):
+@pytest.mark.parametrize("vector", LONGER, ids=[vector.raw.hex() for vector in LONGER])
+def test_cut_short_at_every_byte(vector: Vector) -> None:
+    assert vector.decode(vector.raw, 0).size == len(vector.raw)
+    for end in range(1, len(vector.raw)):
         with pytest.raises(Truncated) as caught:
-            decode(data[:end])
+            vector.decode(vector.raw[:end], 0)
         assert caught.value.offset == 0
 
 
@@ -192,12 +149,3 @@ def test_block_item_cut_short(size: Any) -> None:
 def test_nothing_there(offset: Any) -> None:
     with pytest.raises(Truncated):
         decode(b"\x00", offset)
-
-
-@pytest.mark.spec("PKT-002")
-@pytest.mark.parametrize("raw", ["d9 20 a1", "d9 40 a1 17 00", "d9 e0 a1 17 00"])
-def test_unknown_packet_with_known_length(raw: Any) -> None:
-    data = bytes.fromhex(raw)
-    packet = decode(data + b"\x00")
-    assert (packet.name, packet.raw, packet.fields["opcode"]) == ("unknown", data, 0xD9)
-    assert reencode(packet) == data
