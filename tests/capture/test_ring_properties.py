@@ -13,7 +13,7 @@ from rtit.capture.events import RECORD, Kind
 from rtit.capture.ring import PSB, Ring, Snapshot
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import Piece, Writer
-from rtit.trace import connected
+from rtit.trace.snapshots import connected
 
 SIZES = st.sampled_from((4096, 5000, 8192, 40_000))
 

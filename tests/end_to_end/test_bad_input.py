@@ -216,7 +216,7 @@ def test_a_gap_fails_verification(
     live = record([program("pointers")])
     content = bytearray(live.data.read_bytes())
     with Trace(live.data) as trace:
-        (piece,) = trace.streams[0].pieces
+        ((piece,),) = trace.data.auxtrace_buffers().values()
         middle = piece.file_offset + piece.size // 2
     content[middle : middle + 64] = b"\xff\x05" * 32
     (tmp_path / "perf.data").write_bytes(content)

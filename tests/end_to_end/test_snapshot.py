@@ -81,11 +81,12 @@ def test_what_led_to_a_crash(
     [ips] = ours(data).values()
     with Trace(data) as trace:
         [stream] = trace.streams
+        [pieces] = trace.data.auxtrace_buffers().values()
         # Some of it went; the ring is used as far as whole PSB periods fill it.
-        assert stream.pieces[0].aux_offset > 4096
+        assert pieces[0].aux_offset > 4096
         assert 2048 - 256 <= stream.size <= 4096
         assert {span.kind for span in stream.ledger()} == {"exact"}
-        when = stream.pieces[-1].reference
+        when = pieces[-1].reference
         name, _ = trace.symbols.lookup_many(
             stream.tid, np.array([when], np.uint64), np.array([ips[-1]], np.uint64)
         )
@@ -134,10 +135,11 @@ def test_on_request_and_killed(
     lines = verified(tmp_path, capsys)
     # Nothing of the stream but its snapshots is there.
     with Trace(data) as trace:
-        pieces = [piece for stream in trace.streams for piece in stream.pieces]
+        pieces = [piece for own in trace.data.auxtrace_buffers().values() for piece in own]
         assert len(pieces) >= 3
         assert all(piece.size <= 4096 for piece in pieces)
-    assert len(lines) == len(trace.streams)
+        streams = len(trace.streams)
+    assert len(lines) == streams
     perf_agrees(data)
 
 
@@ -163,7 +165,8 @@ def test_another_path_is_refused(
         [stream] = trace.streams
         packets = [each for each in stream.packets() if not isinstance(each, BadBytes)]
         tnt = [each.offset for each in packets if each.name == "TNT" and each.size == 1]
-        place = stream.pieces[0].file_offset + tnt[-1]
+        [pieces] = trace.data.auxtrace_buffers().values()
+        place = pieces[0].file_offset + tnt[-1]
     raw = bytearray(data.read_bytes())
     raw[place] ^= 2
     data.write_bytes(raw)

@@ -25,7 +25,8 @@ PYTHON = {
     "perfdata": set(),
     "image": {"_core"},
     "capture": {"processor", "unit", "registers", "perfdata", "image", "_core"},
-    "trace": {"image", "perfdata", "packets", "_core", "views"},
+    "sideband": {"perfdata", "image"},
+    "trace": {"sideband", "image", "perfdata", "packets", "_core"},
     "views": {"trace", "_core"},
 }
 CRATES = {

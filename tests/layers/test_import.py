@@ -27,7 +27,7 @@ def test_public_names() -> None:
         assert getattr(rtit, name) is not None
 
 
-@pytest.mark.parametrize("package", ["capture", "image", "perfdata", "unit"])
+@pytest.mark.parametrize("package", ["capture", "image", "perfdata", "sideband", "trace", "unit"])
 def test_names_loaded_on_use_are_all_there(package: str) -> None:
     module = import_module(f"rtit.{package}")
     for name in module.__all__:

@@ -1,0 +1,20 @@
+"""Who ran where: what the records beside a trace tell of threads and memory over time.
+
+A stage of its own: `perfdata` turns bytes into records, this turns records into `Threads` and into
+the address spaces of `image.Images`, and a trace's streams are decoded with these. `order` has the
+records in order of time, `threads` and `spaces` have one `apply` each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.lazy import exports
+
+if TYPE_CHECKING:
+    from rtit.sideband.follow import follow
+    from rtit.sideband.threads import Threads
+
+__all__ = ["Threads", "follow"]
+
+__getattr__ = exports(__name__, {"follow": "follow", "threads": "Threads"})

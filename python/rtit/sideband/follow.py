@@ -1,0 +1,18 @@
+"""One walk over the records, for all who learn from them."""
+
+from __future__ import annotations
+
+from rtit.image import Images
+from rtit.perfdata import PerfData
+from rtit.sideband import spaces
+from rtit.sideband.order import in_order
+from rtit.sideband.threads import Threads
+
+
+def follow(data: PerfData, images: Images) -> Threads:
+    """Bring `images` through the times of a recording; returns its threads."""
+    threads = Threads()
+    for time, record in in_order(data):
+        spaces.apply(images, time, record)
+        threads.apply(record)
+    return threads

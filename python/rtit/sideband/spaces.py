@@ -1,0 +1,46 @@
+"""Address spaces over time: records as what happens to the memory of a process."""
+
+from __future__ import annotations
+
+from rtit.image import Images
+from rtit.perfdata import records as perf
+
+_PROT_EXEC = 4
+_MISC_MMAP_DATA = 1 << 13
+
+
+def apply(images: Images, time: int, record: perf.Record) -> None:
+    """Take the next record, in order of time (TSC ticks)."""
+    if isinstance(record, perf.Mmap2 | perf.Mmap):
+        _mmap(images, time, record)
+    elif isinstance(record, perf.Comm):
+        if record.by_exec:
+            images.exec(time, record.pid, record.tid)
+        else:
+            images.thread(record.pid, record.tid)
+    elif isinstance(record, perf.Fork):
+        images.fork(time, record.pid, record.ppid, record.tid, record.ptid)
+    elif isinstance(record, perf.TextPoke):
+        owner = record.sample_id
+        if owner is not None and owner.pid is not None:
+            images.text_poke(time, owner.pid, record.address, record.new)
+    elif isinstance(record, perf.ItraceStart):
+        images.thread(record.pid, record.tid)
+
+
+def _mmap(images: Images, time: int, record: perf.Mmap | perf.Mmap2) -> None:
+    if isinstance(record, perf.Mmap2):
+        executable, build_id = bool(record.prot & _PROT_EXEC), record.build_id
+    else:
+        executable, build_id = not record.misc & _MISC_MMAP_DATA, None
+    images.mmap(
+        time,
+        record.pid,
+        record.tid,
+        record.address,
+        record.length,
+        record.pgoff,
+        record.path,
+        build_id=build_id,
+        executable=executable,
+    )

@@ -1,0 +1,35 @@
+"""Threads: what they are called, whose they are, where they ran."""
+
+from __future__ import annotations
+
+from rtit.perfdata import records as perf
+
+
+class Threads:
+    """The threads of a recording.
+
+    `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
+    the one that made it.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self._first_on: dict[int, tuple[int, int]] = {}
+
+    def first_on(self, cpu: int) -> tuple[int, int]:
+        """(pid, tid) of the first thread that was traced on a CPU; -1 where the file does not
+        say.
+        """
+        return self._first_on.get(cpu, (-1, -1))
+
+    def apply(self, record: perf.Record) -> None:
+        """Take the next record, in order of time."""
+        if isinstance(record, perf.Comm):
+            self.names[record.tid] = record.comm
+        elif isinstance(record, perf.Fork):
+            if record.ptid in self.names:
+                self.names.setdefault(record.tid, self.names[record.ptid])
+        elif isinstance(record, perf.ItraceStart):
+            cpu = record.sample_id.cpu if record.sample_id else None
+            if cpu is not None:
+                self._first_on.setdefault(cpu, (record.pid, record.tid))

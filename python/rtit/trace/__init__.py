@@ -1,0 +1,31 @@
+"""What a user opens: a recording, its streams, and what ran.
+
+`Trace` opens a recording; a `Stream` is decoded from plain values (bytes in parts, a space of code,
+`Settings`), wherever they come from; `Rows` and `Span` are what decoding gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.lazy import exports
+
+if TYPE_CHECKING:
+    from rtit.trace.rows import Rows, Span
+    from rtit.trace.settings import Settings
+    from rtit.trace.source import AuxBytes, Source
+    from rtit.trace.stream import Stream
+    from rtit.trace.trace import Trace
+
+__all__ = ["AuxBytes", "Rows", "Settings", "Source", "Span", "Stream", "Trace"]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "rows": "Rows Span",
+        "settings": "Settings",
+        "source": "AuxBytes Source",
+        "stream": "Stream",
+        "trace": "Trace",
+    },
+)

@@ -1,0 +1,142 @@
+"""One stream of packets, and what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rtit.errors import RtitError
+from rtit.packets import BadBytes, Packet, scan
+from rtit.trace.rows import Rows, Span
+from rtit.trace.settings import Settings
+from rtit.trace.source import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit import _core
+
+_ROWS = 1 << 16
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """The PT of one logical processor: a thread's (`cpu` -1), or a CPU's. Snapshots of it that
+    leave something out between them are several streams: `part` counts them from 1, 0 is all.
+
+    Of a CPU's stream `tid` and `pid` are those of the first thread that was traced there, -1 if
+    the file does not say; `name` is the thread's, None if it has none. `source` has the bytes,
+    `space` the code over time, `settings` how it was made, or the error that says why that is not
+    known: then its packets can be had, and what ran cannot.
+    """
+
+    source: Source
+    space: _core.Space
+    settings: Settings | RtitError
+    cpu: int = -1
+    tid: int = -1
+    pid: int = -1
+    name: str | None = None
+    part: int = 0
+    _flow: _core.Flow | None = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        """How to call it."""
+        where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
+        title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
+        return f"{title}, part {self.part}" if self.part else title
+
+    @property
+    def size(self) -> int:
+        """Bytes of PT."""
+        return self.source.size
+
+    def read(self) -> bytes:
+        """All its bytes."""
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[memoryview]:
+        """As `read`, in parts, each good until the next is taken."""
+        return self.source.parts()
+
+    def packets(self) -> Iterator[Packet | BadBytes]:
+        """Its packets, and what lies between."""
+        return scan(self.read())
+
+    def flow(self) -> _core.Flow:
+        """A decoder at the start of the stream. Raises the error of `settings`, if it is one."""
+        from rtit import _core
+
+        settings = self.settings
+        if isinstance(settings, RtitError):
+            raise settings.with_traceback(None)
+        self._flow = _core.Flow(
+            self.parts(),
+            self.space,
+            mtc_freq=settings.mtc_freq,
+            tsc_ctc=settings.tsc_ctc,
+            max_nonturbo_ratio=settings.max_nonturbo_ratio,
+            start_time=settings.start_time,
+            no_tnt=settings.no_tnt,
+            no_retcomp=settings.no_retcomp,
+        )
+        return self._flow
+
+    def rows(self) -> Iterator[Rows]:
+        """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
+        import numpy as np
+
+        flow = self.flow()
+        while (columns := flow.next(_ROWS)) is not None:
+            yield Rows(
+                np.frombuffer(columns["start"], np.uint64),
+                np.frombuffer(columns["instructions"], np.uint32),
+                np.frombuffer(columns["last"], np.uint64),
+                np.frombuffer(columns["end"], np.uint8),
+                np.frombuffer(columns["time"], np.uint64),
+                np.frombuffer(columns["offset"], np.uint64),
+            )
+
+    def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
+        flow = self.flow()
+        while (columns := flow.runs(_ROWS)) is not None:
+            yield columns
+
+    def instructions(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+        """Every instruction: columns of IPs and of times (of the run's start, see `Rows`)."""
+        import numpy as np
+
+        ips = np.zeros(0, np.uint64)
+        single = self.flow()
+        for rows in self.rows():
+            times = np.repeat(rows.time, rows.instructions)
+            while len(ips) < len(times) and (columns := single.ips(len(times) - len(ips))):
+                ips = np.concatenate([ips, np.frombuffer(columns[0], np.uint64)])
+            yield ips[: len(times)], times
+            ips = ips[len(times) :]
+
+    def ledger(self) -> list[Span]:
+        """The account of every byte; decodes the stream if that has not been done."""
+        rows = self._decoded().ledger()
+        return [
+            Span(start, end, trust, text or "")
+            for start, end, trust, _class, text, _at, _value in rows
+        ]
+
+    def counts(self) -> dict[str, Any]:
+        """What `_core.Flow.counts` tells; decodes the stream if that has not been done."""
+        return dict(self._decoded().counts())
+
+    def forget(self) -> None:
+        """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
+        self._flow = None
+
+    def _decoded(self) -> _core.Flow:
+        if self._flow is None:
+            self.flow().count()
+        assert self._flow is not None
+        return self._flow

@@ -1,0 +1,134 @@
+"""A recording, opened."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rtit.errors import PerfDataError
+from rtit.image import Images, Mapping, Problem, Symbols
+from rtit.perfdata import PerfData, Piece, Queue
+from rtit.sideband import Threads, follow
+from rtit.trace.settings import Settings, of_perf
+from rtit.trace.snapshots import connected
+from rtit.trace.source import AuxBytes
+from rtit.trace.stream import Stream
+
+
+class Trace:
+    """A recording (perf.data), opened for reading. A context manager.
+
+    `symfs` is a folder that holds the recorded files under their recorded paths; `path_map` gives
+    single files or folders other places. Raises PerfDataError, UnsupportedError.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        symfs: str | os.PathLike[str] | None = None,
+        path_map: dict[str, str] | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.data = PerfData(path)
+        self._symfs = symfs
+        self._path_map = path_map
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.data.close()
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why the file ends early, in one sentence; None if it is whole."""
+        return self.data.incomplete
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it holds the last packets of each buffer alone, and what was asked for before."""
+        return self.data.info is not None and bool(self.data.info.snapshot_mode)
+
+    @property
+    def filter(self) -> str | None:
+        """The address filter that it was recorded with, as the kernel spells it."""
+        return self.data.info.filter if self.data.info else None
+
+    @property
+    def images(self) -> Images:
+        """Code bytes of every process over time."""
+        return self._sideband[0]
+
+    @property
+    def comms(self) -> dict[int, str]:
+        """The name of every thread that has one, by tid."""
+        return self._sideband[1].names
+
+    @cached_property
+    def _sideband(self) -> tuple[Images, Threads]:
+        images = Images(
+            symfs=self._symfs,
+            path_map=self._path_map,
+            build_ids=self.data.build_ids,
+            recorded=Path(self.path).stat().st_mtime,
+        )
+        return images, follow(self.data, images)
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """Names for addresses."""
+        return Symbols(self.images)
+
+    @property
+    def image_problems(self) -> list[Problem]:
+        """Files whose bytes are not known: missing, changed, cut."""
+        return self.images.problems
+
+    @cached_property
+    def streams(self) -> list[Stream]:
+        """The PT streams, in the order of the file."""
+        streams = []
+        for queue, pieces in self.data.auxtrace_buffers().items():
+            parts = connected(pieces) if self.is_snapshot else [pieces]
+            for number, part in enumerate(parts, 1):
+                streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))
+        return streams
+
+    def mappings(self) -> dict[int, list[Mapping]]:
+        """Executable mappings of every process, over all its life."""
+        return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
+
+    def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
+        images, threads = self._sideband
+        if queue.cpu < 0:
+            pid, tid = images.pid(queue.tid), queue.tid
+        else:
+            pid, tid = threads.first_on(queue.cpu)
+        settings: Settings | PerfDataError
+        try:
+            settings = of_perf(self.data, pieces[0].reference)
+        except PerfDataError as error:
+            settings = error
+        return Stream(
+            AuxBytes(self.data, pieces, snapshot=self.is_snapshot),
+            images.space(tid),
+            settings,
+            cpu=queue.cpu,
+            tid=tid,
+            pid=pid,
+            name=threads.names.get(tid),
+            part=part,
+        )

@@ -1,0 +1,62 @@
+"""The bytes of a stream out of the pieces that a file has of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtit.perfdata import PerfData, Piece, Queue, Writer
+from rtit.trace import AuxBytes
+
+STREAM = bytes(range(64))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> PerfData:
+    with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3"):
+        pass
+    return PerfData(tmp_path / "perf.data")
+
+
+def piece(start: int, end: int, *, padding: int = 0) -> Piece:
+    return Piece(0, start, 1, 0, 1, -1, memoryview(STREAM[start:end] + bytes(padding)))
+
+
+def read(source: AuxBytes) -> bytes:
+    found = b"".join(source.parts())
+    assert source.size == len(found)
+    assert b"".join(source.parts()) == found
+    return found
+
+
+def test_padding_that_the_next_piece_does_not_count_is_left_out(data: PerfData) -> None:
+    pieces = [piece(0, 13, padding=3), piece(13, 24), piece(24, 64)]
+    assert read(AuxBytes(data, pieces, snapshot=False)) == STREAM
+
+
+def test_what_snapshots_share_is_there_once(data: PerfData) -> None:
+    pieces = [piece(8, 40), piece(16, 48), piece(48, 56)]
+    assert read(AuxBytes(data, pieces, snapshot=True)) == STREAM[8:56]
+
+
+def test_a_snapshot_of_the_same_bytes_again(data: PerfData) -> None:
+    pieces = [piece(8, 40), piece(8, 40), piece(8, 48)]
+    assert read(AuxBytes(data, pieces, snapshot=True)) == STREAM[8:48]
+
+
+def test_buffers_that_begin_anew_are_whole(data: PerfData) -> None:
+    """Without snapshots an offset that does not grow is another stretch, not an overlap."""
+    pieces = [piece(8, 16), piece(8, 16)]
+    assert read(AuxBytes(data, pieces, snapshot=False)) == STREAM[8:16] * 2
+
+
+def test_large_pieces_come_in_parts(tmp_path: Path) -> None:
+    stream = bytes(range(1, 251)) * 20_000
+    with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        out.auxtrace(7, 7, stream, None, 1)
+    with PerfData(tmp_path / "perf.data") as data:
+        source = AuxBytes(data, data.auxtrace_buffers()[Queue(-1, 7)], snapshot=False)
+        parts = [bytes(part) for part in source.parts()]
+    assert b"".join(parts) == stream
+    assert max(map(len, parts)) <= 1 << 20 < len(stream)

@@ -1,0 +1,56 @@
+"""A stream is decoded from plain values alone, wherever they come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from plain import HEAD, Bytes, stream
+from rtit._core import Space
+from rtit.errors import PerfDataError
+from rtit.packets import BadBytes, encode
+from rtit.trace import Stream
+
+CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
+"""1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
+
+
+def test_what_ran() -> None:
+    packets = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TNT", bits="N")
+    packets += encode("TIP", ip_bytes=6, payload=0x1000)
+    plain = stream(packets, CODE)
+    assert plain.size == len(HEAD + packets)
+    assert plain.read() == HEAD + packets
+    ips = np.concatenate([ips for ips, _ in plain.instructions()])
+    # Of the call at 1000 no packet says that it ran a second time.
+    assert ips.tolist() == [0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
+    assert sum(int(rows.instructions.sum()) for rows in plain.rows()) == 5
+    assert [span.kind for span in plain.ledger()] == ["exact"]
+
+
+def test_without_settings_its_packets_can_be_had() -> None:
+    why = PerfDataError("no Intel PT event describes the trace", source="x")
+    packets_alone = Stream(Bytes(HEAD), Space(), why)
+    names = [each.name for each in packets_alone.packets() if not isinstance(each, BadBytes)]
+    assert names == ["PSB", "TSC", "CBR", "MODE.Exec", "FUP", "PSBEND"]
+    for _ in range(2):
+        with pytest.raises(PerfDataError, match="no Intel PT event"):
+            packets_alone.flow()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "tid", "name", "part", "title"),
+    [
+        (-1, 7, None, 0, "thread 7"),
+        (-1, 7, "ls", 0, "thread 7 (ls)"),
+        (-1, 7, "ls", 2, "thread 7 (ls), part 2"),
+        (3, 7, "ls", 0, "cpu 3, thread 7 (ls)"),
+    ],
+)
+def test_titles(cpu: int, tid: int, name: str | None, part: int, title: str) -> None:
+    assert stream_of(cpu, tid, name, part).title == title
+
+
+def stream_of(cpu: int, tid: int, name: str | None, part: int) -> Stream:
+    whole = stream(b"", {})
+    return Stream(whole.source, whole.space, whole.settings, cpu, tid, tid, name, part)
