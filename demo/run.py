@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rtit.capture.backends import choose
+from rtit.capture.qemu import find_qemu
 
 # options of record, program
 RECORDINGS: tuple[tuple[list[str], list[str]], ...] = (
@@ -43,7 +43,7 @@ def rtit(*arguments: str, folder: Path, lines: int | None = None) -> int:
 def main() -> int:
     """Record, report and verify each program; 1 if a decoded path is not the executed one."""
     failed = 0
-    recordings = RECORDINGS + (LARGE if choose().backend == "qemu" else ())
+    recordings = RECORDINGS + (LARGE if not isinstance(find_qemu(), str) else ())
     with tempfile.TemporaryDirectory(prefix="rtit-demo-") as name:
         folder = Path(name)
         for index, (options, program) in enumerate(recordings):

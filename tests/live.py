@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import EventLog
-from rtit.capture.qemu import QemuSession
 from rtit.capture.recording import Recording
 from rtit.capture.session import Session
 
@@ -49,7 +48,7 @@ class Live:
 Recorder = Callable[..., Live]
 
 
-def finished(session: Session | QemuSession) -> Recording:
+def finished(session: Session) -> Recording:
     """The recording, once everything has ended; what hangs is killed."""
     deadline = time.monotonic() + 120
     while session.step(0.2):
@@ -59,7 +58,7 @@ def finished(session: Session | QemuSession) -> Recording:
     return session.finish()
 
 
-def to_the_end(session: Session | QemuSession) -> Recording:
+def to_the_end(session: Session) -> Recording:
     """`finished` of a recording that nobody does anything else with."""
     with session:
         return finished(session)

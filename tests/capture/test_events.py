@@ -17,6 +17,7 @@ from rtit.capture.events import (
     Kind,
     Mapping,
     Resume,
+    count_branches,
     events,
     parse_mmap,
 )
@@ -134,3 +135,11 @@ def test_a_log_with_bad_sizes(tmp_path: Path, sizes: tuple[int, int], offset: in
     with pytest.raises(InputError) as caught:
         EventLog.load(path)
     assert caught.value.offset == offset
+
+
+def test_branches_are_those_that_packets_tell_of() -> None:
+    kinds = [Kind.CONDITIONAL, Kind.JUMP, Kind.CALL, Kind.RETURN, Kind.INDIRECT_JUMP,
+             Kind.INDIRECT_CALL, Kind.FAR, Kind.SYSCALL, Kind.RESUME, Kind.MMAP]  # fmt: skip
+    # Fields that hold the number of a kind do not count.
+    records = b"".join(RECORD.pack(kind, 1, 1, 1, 1, 1, 1, 1) for kind in kinds)
+    assert count_branches(records) == 6

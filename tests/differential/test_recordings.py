@@ -10,7 +10,7 @@ import pytest
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
 from live import Live, Recorder
-from rtit.capture.session import replay
+from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.trace import Trace
 

@@ -14,6 +14,7 @@ from differential.oracles.raw import Section
 from live import to_the_end
 from rtit.capture.backends import start
 from rtit.capture.qemu import find_qemu
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.trace import Trace
 
@@ -36,12 +37,14 @@ def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
     # Without return compression: libipt's return stack differs where returns mismatch.
     to_the_end(
         start(
-            [str(program("recursion"))],
-            backend="qemu",
-            event="intel_pt/noretcomp/u",
-            output=tmp_path / "data",
-            truth=tmp_path / "truth",
-            **request.param,
+            Request(
+                [str(program("recursion"))],
+                backend="qemu",
+                event="intel_pt/noretcomp/u",
+                output=tmp_path / "data",
+                truth=tmp_path / "truth",
+                **request.param,
+            )
         )
     )
     assert main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")]) == 0

@@ -17,8 +17,9 @@ import pytest
 
 from live import RTIT, Attacher, finished, recording_of, running, until
 from rtit.capture.events import Event, Kind
-from rtit.capture.ptrace import PtraceTracer
-from rtit.capture.session import start_attached
+from rtit.capture.ptrace import start_ptrace
+from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from rtit.image.file_symbols import FileSymbols
@@ -173,8 +174,10 @@ def test_two_programs(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running(program("waiting")) as one, running(program("endless")) as other:
-        session = start_attached(
-            [one.pid, other.pid], output=tmp_path / "perf.data", truth=tmp_path / "truth"
+        session = start_ptrace(
+            Request(
+                pids=[one.pid, other.pid], output=tmp_path / "perf.data", truth=tmp_path / "truth"
+            )
         )
         with session:
             until(lambda: session.step(0.1) and session.totals.clock > 1000, "instructions")

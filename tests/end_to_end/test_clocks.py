@@ -14,6 +14,7 @@ from rtit._core import TruthFile
 from rtit.capture.backends import start
 from rtit.capture.clocks import describe, instructions_a_tick, time_model
 from rtit.capture.qemu import find_qemu
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.packets import BadBytes
 from rtit.trace import Trace
@@ -44,12 +45,14 @@ def test_instructions_take_their_time(
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     recording = to_the_end(
         start(
-            [str(program("recursion"))],
-            backend=backend,
-            event="intel_pt/cyc,noretcomp/u",
-            output=data,
-            truth=truth,
-            time=time_model(cpi=cpi, core_hz=core_hz),
+            Request(
+                [str(program("recursion"))],
+                backend=backend,
+                event="intel_pt/cyc,noretcomp/u",
+                output=data,
+                truth=truth,
+                time=time_model(cpi=cpi, core_hz=core_hz),
+            )
         )
     )
     assert main(["verify", str(data), "--truth", str(truth)]) == 0
@@ -97,12 +100,14 @@ def test_fast_cores_see_new_code_in_time(
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     to_the_end(
         start(
-            [str(program("self_modify"))],
-            backend=backend,
-            event="intel_pt/cyc/u",
-            output=data,
-            truth=truth,
-            time=time_model(core_hz=25_500_000_000),
+            Request(
+                [str(program("self_modify"))],
+                backend=backend,
+                event="intel_pt/cyc/u",
+                output=data,
+                truth=truth,
+                time=time_model(core_hz=25_500_000_000),
+            )
         )
     )
     code = main(["verify", str(data), "--truth", str(truth)])
@@ -131,7 +136,7 @@ def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> No
     model = time_model(cpi=2, core_hz=3_200_000_000)
     argv = [str(program("recursion"))]
     event = "intel_pt/cyc/u"
-    to_the_end(start(argv, backend="ptrace", event=event, output=data, time=model))
+    to_the_end(start(Request(argv, backend="ptrace", event=event, output=data, time=model)))
     try:
         lines = perf.script(data, ["--itrace=i0ns", "-F", "time,ip", "--ns"], None).splitlines()
     except perf.PerfMissingError as error:

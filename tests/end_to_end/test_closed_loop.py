@@ -11,8 +11,8 @@ import pytest
 from live import Live, Recorder
 from programs.build import PROGRAMS
 from rtit.capture.events import Kind
-from rtit.capture.output import OutputSetup
-from rtit.capture.session import replay
+from rtit.capture.ptrace import replay
+from rtit.capture.store.output import OutputSetup
 from rtit.cli.main import main
 
 ProgramBuilder = Callable[[str], Path]

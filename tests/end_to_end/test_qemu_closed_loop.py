@@ -18,6 +18,7 @@ from live import finished, to_the_end, until
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
+from rtit.capture.request import Request
 from rtit.cli.main import main
 
 ProgramBuilder = Callable[[str], Path]
@@ -48,11 +49,8 @@ class Recorder:
         self, argv: Sequence[object], *, by_instruction: bool = True, event: str = "intel_pt//u"
     ) -> Recording:
         session = start_qemu(
-            [str(each) for each in argv],
-            output=self.data,
-            truth=self.truth,
+            Request([str(each) for each in argv], output=self.data, truth=self.truth, event=event),
             truth_by_instruction=by_instruction,
-            event=event,
             found=self.found,
         )
         return to_the_end(session)
@@ -149,7 +147,7 @@ def test_a_program_that_is_killed(
     number: signal.Signals, qemu: Found, program: ProgramBuilder, record: Recorder
 ) -> None:
     argv = [str(program("endless"))]
-    session = start_qemu(argv, output=record.data, truth=record.truth, found=qemu)
+    session = start_qemu(Request(argv, output=record.data, truth=record.truth), found=qemu)
     with session:
         until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)

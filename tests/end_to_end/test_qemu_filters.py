@@ -11,9 +11,10 @@ import pytest
 
 from live import Live, Recorder, to_the_end
 from programs.build import PROGRAMS
+from rtit.capture.ptrace import replay
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
-from rtit.capture.session import replay
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet
@@ -46,15 +47,24 @@ def qemu() -> Found:
 
 
 def recorded(
-    found: Found, argv: list[str], folder: Path, filters: list[str], **more: object
+    found: Found,
+    argv: list[str],
+    folder: Path,
+    filters: list[str],
+    *,
+    event: str = "intel_pt//u",
+    truth_by_instruction: bool = False,
 ) -> Recording:
     session = start_qemu(
-        argv,
-        output=folder / "data",
-        truth=folder / "truth",
-        filters=filters,
+        Request(
+            argv,
+            output=folder / "data",
+            truth=folder / "truth",
+            filters=filters,
+            event=event,
+        ),
         found=found,
-        **more,  # type: ignore[arg-type]
+        truth_by_instruction=truth_by_instruction,
     )
     return to_the_end(session)
 

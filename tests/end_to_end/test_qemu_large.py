@@ -16,6 +16,7 @@ import pytest
 from large import PROGRAMS, LargeRecorder, text
 from live import ends, finished, to_the_end, until
 from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.request import Request
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify
 
@@ -77,9 +78,7 @@ def test_blocks_and_instructions_tell_the_same_truth(
         data = tmp_path / "data"
         to_the_end(
             start_qemu(
-                quiet(argv),
-                output=data,
-                truth=truth,
+                Request(quiet(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
                 found=qemu,
             )
@@ -95,7 +94,7 @@ def test_threads_that_are_killed(qemu: Found, tmp_path: Path) -> None:
         pytest.skip("xz is not installed")
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
-    with start_qemu(quiet(argv), output=data, truth=truth, found=qemu) as session:
+    with start_qemu(Request(quiet(argv), output=data, truth=truth), found=qemu) as session:
         until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)
         recording = finished(session)

@@ -17,6 +17,7 @@ from live import to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
+from rtit.capture.request import Request
 from rtit.packets import Packet, scan
 from rtit.trace import Trace
 from rtit.unit import TimeModel
@@ -80,13 +81,15 @@ def recorded(
     event, cpi = EVENTS[kind]
     data = folder / f"data-{truth}"
     session = start_qemu(
-        argv,
-        output=data,
-        event=event,
-        time=TimeModel(cpi=cpi),
-        truth=folder / "truth" if truth else None,
+        Request(
+            argv,
+            output=data,
+            event=event,
+            time=TimeModel(cpi=cpi),
+            truth=folder / "truth" if truth else None,
+            **part,
+        ),
         found=found,
-        **part,
     )
     recording = to_the_end(session)
     with Trace(data) as trace:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from live import Recorder, ends, to_the_end
 from programs.build import PROGRAMS, CannotBuildError, compiled
+from rtit.capture.ptrace import start_ptrace
 from rtit.capture.qemu import find_qemu, start_qemu
-from rtit.capture.session import start_ptrace
+from rtit.capture.request import Request
 from rtit.trace import Trace
 
 # Without a C library, so at fixed addresses, without choices by CPU features, and without timing.
@@ -47,7 +48,7 @@ def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_p
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     single_steps = record(argv)
     truth = tmp_path / "truth"
-    to_the_end(start_qemu(argv, output=tmp_path / "data", truth=truth, found=found))
+    to_the_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=found))
     paths = sorted(ends(single_steps.truth).values())
     assert sorted(ends(truth).values()) == paths != []
 
@@ -66,7 +67,7 @@ def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> No
     paths = []
     for backend in ("ptrace", "qemu"):
         start = start_ptrace if backend == "ptrace" else start_qemu
-        assert to_the_end(start([str(path), "60"], output=data)).exit_code == 5
+        assert to_the_end(start(Request([str(path), "60"], output=data))).exit_code == 5
         paths.append(main_image_path(data, str(path)))
     assert np.array_equal(paths[0], paths[1])
     assert len(paths[0]) > 5000

@@ -17,7 +17,7 @@ import pytest
 from live import RTIT
 from programs.build import SOURCES
 from rtit.capture.qemu import find_qemu
-from rtit.capture.qemu_folder import RecordingFolder, remove_stale
+from rtit.capture.qemu.folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
 
 CANNOT = 77
@@ -237,7 +237,7 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
 
 
 def test_folders_of_living_recorders_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtit.capture.qemu_folder._parent", lambda: str(tmp_path))
+    monkeypatch.setattr("rtit.capture.qemu.folder._parent", lambda: str(tmp_path))
     mine = RecordingFolder()
     (tmp_path / "rtit-of-another-kind").mkdir()
     remove_stale(str(tmp_path))

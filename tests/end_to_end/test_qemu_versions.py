@@ -14,6 +14,7 @@ import pytest
 from live import RTIT, to_the_end
 from programs.build import SOURCES
 from rtit.capture.qemu import find_qemu, start_qemu
+from rtit.capture.request import Request
 from rtit.cli.main import main
 
 # What QEMU itself speaks, and the oldest that it takes: 7.2, 9.0, 9.1, 9.2, 10.1, 11.0, 11.1.
@@ -44,7 +45,9 @@ def test_each_version(
         pytest.skip(found)
     assert not isinstance(found, str), found
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    recording = to_the_end(start_qemu(["/bin/true"], output=data, truth=truth, found=found))
+    recording = to_the_end(
+        start_qemu(Request(["/bin/true"], output=data, truth=truth), found=found)
+    )
     assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())
     # mov, mov, jmp; nop, syscall: twice.
     assert recording.instructions == 10

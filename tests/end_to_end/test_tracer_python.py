@@ -14,7 +14,7 @@ import pytest
 
 from programs.build import CannotBuildError, build
 from rtit.capture.events import Event, EventLog, Kind, events, parse_mmap
-from rtit.capture.ptrace import PtraceTracer
+from rtit.capture.ptrace.tracer import PtraceTracer
 from rtit.errors import RecordError
 
 

@@ -17,6 +17,7 @@ from programs.build import PROGRAMS
 from rtit.capture.backends import start
 from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols
@@ -37,11 +38,13 @@ def backend(request: pytest.FixtureRequest) -> str:
 def run(backend: str, tmp_path: Path) -> Run:
     def recorded(argv: list[str], **options: str | tuple[str, ...]) -> Recording:
         session = start(
-            argv,
-            backend=backend,
-            output=tmp_path / "data",
-            truth=tmp_path / "truth",
-            **options,  # type: ignore[arg-type]
+            Request(
+                argv,
+                backend=backend,
+                output=tmp_path / "data",
+                truth=tmp_path / "truth",
+                **options,  # type: ignore[arg-type]
+            )
         )
         return to_the_end(session)
 
@@ -68,7 +71,7 @@ def paths(data: Path) -> list[list[int]]:
 def whole(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     """Every instruction of `recursion`."""
     data = tmp_path_factory.mktemp("whole") / "data"
-    to_the_end(start([str(program("recursion"))], backend="ptrace", output=data))
+    to_the_end(start(Request([str(program("recursion"))], backend="ptrace", output=data)))
     [path] = paths(data)
     return path
 

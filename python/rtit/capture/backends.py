@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -12,13 +12,12 @@ from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
-    from rtit.capture.extent import Extent
-    from rtit.capture.qemu import Found, QemuSession
+    from rtit.capture.qemu.find import Found
     from rtit.capture.recording import Recording
+    from rtit.capture.request import Request
     from rtit.capture.session import Session
+    from rtit.capture.store.extent import Extent
     from rtit.unit import TimeModel
-
-BACKENDS = ("auto", "qemu", "ptrace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +29,25 @@ class Choice:
     found: Found | None = None
 
 
-def choose(backend: str = "auto", *, needs_ptrace: str | None = None) -> Choice:
-    """Decide for a back end.
+def choose(request: Request, *, log: bool = False) -> Choice:
+    """Decide for a back end; `log` says that the tracer's events are wanted, too.
 
-    `needs_ptrace` says what only single steps can do, where something like that is asked for.
-    Raises UsageError for an unknown name or for QEMU asked for what it cannot do, RecordError
-    where QEMU is asked for and none fits.
+    Raises UsageError where QEMU is asked for what it cannot do, RecordError where it is asked for
+    and none fits.
     """
-    if backend not in BACKENDS:
-        raise UsageError(f"no back end {backend!r}; there are {', '.join(BACKENDS)}")
+    backend = request.backend
     if backend == "ptrace":
         return Choice("ptrace", "as asked for")
+    needs_ptrace = only_ptrace(request, log=log)
     if needs_ptrace is not None:
         if backend == "qemu":
             raise UsageError(f"the QEMU back end cannot do this: {needs_ptrace}")
         return Choice("ptrace", needs_ptrace)
-    from rtit.capture.qemu_find import Search
+    from rtit.capture.qemu.find import Search
 
     search = Search()
     # What recording needs is loaded while QEMU answers.
-    import_module("rtit.capture.qemu")
+    import_module("rtit.capture.qemu.start")
     found = search.result()
     if isinstance(found, str):
         if backend == "qemu":
@@ -59,86 +57,35 @@ def choose(backend: str = "auto", *, needs_ptrace: str | None = None) -> Choice:
     return Choice("qemu", f"{why} ({found.qemu}, version {found.version})", found)
 
 
-def start(
-    argv: Sequence[str],
-    *,
-    backend: str | Choice = "auto",
-    output: Path | str = "perf.data",
-    event: str = "intel_pt//u",
-    filters: Sequence[str] = (),
-    truth: Path | str | None = None,
-    truth_form: str | None = None,
-    start_at: str | None = None,
-    stop_at: str | None = None,
-    aslr: bool = True,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | str | None = None,
-    log: EventLog | None = None,
-    blocked: Collection[int] = (),
-    extent: Extent | None = None,
-    time: TimeModel | None = None,
-) -> Session | QemuSession:
-    """Start a program and return the recording under way.
-
-    `backend` is auto, qemu or ptrace, or what `choose` answered. `event` and `filters` are spelled
-    as perf spells them; `truth` names a file for what was executed, `truth_form` its form (`hashes`
-    or `runs`; single steps and address filters always list the runs); `start_at` and `stop_at` are
-    a function or a number of instructions each (`rtit.capture.window`); `aslr` false loads the
-    program at fixed addresses, which QEMU does in any case; `log` collects the tracer's events, for
-    `replay`; `blocked` are the signals that the program starts with blocked; `extent` says how much
-    is kept, `time` how the clocks run. An existing output file becomes `output.old`. Raises
-    UsageError for wrong options, RecordError if the program cannot be started (exit codes 125, 126,
-    127).
-    """
-    if isinstance(backend, str):
-        backend = choose(backend, needs_ptrace=only_ptrace(log=log is not None))
-    if backend.backend == "qemu":
-        from rtit.capture.qemu import start_qemu
-
-        return start_qemu(
-            argv,
-            output=output,
-            event=event,
-            filters=filters,
-            truth=truth,
-            truth_form=truth_form,
-            start_at=start_at,
-            stop_at=stop_at,
-            env=env,
-            cwd=cwd,
-            found=backend.found,
-            extent=extent,
-            time=time,
-        )
-    if truth_form == "hashes":
-        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({backend.why})")
-    from rtit.capture.session import start_ptrace
-
-    return start_ptrace(
-        argv,
-        output=output,
-        event=event,
-        filters=filters,
-        truth=truth,
-        start_at=start_at,
-        stop_at=stop_at,
-        aslr=aslr,
-        env=dict(env) if env is not None else None,
-        cwd=cwd,
-        log=log,
-        blocked=blocked,
-        extent=extent,
-        time=time,
-    )
-
-
-def only_ptrace(*, log: bool, attached: bool = False) -> str | None:
+def only_ptrace(request: Request, *, log: bool) -> str | None:
     """What of this only single steps can do, if anything."""
-    if attached:
+    if request.pids:
         return "attaching to a running program needs single steps"
     if log:
         return "keeping the tracer's events needs single steps"
     return None
+
+
+def start(
+    request: Request, *, choice: Choice | None = None, log: EventLog | None = None
+) -> Session:
+    """Start what is asked for and return the recording under way.
+
+    `choice` is what `choose` answered (None: it is asked); `log` collects the tracer's events, for
+    `rtit.capture.ptrace.replay`. Raises UsageError for wrong options, RecordError if the program
+    cannot be started (exit codes 125, 126, 127).
+    """
+    if choice is None:
+        choice = choose(request, log=log is not None)
+    if choice.backend == "qemu":
+        from rtit.capture.qemu.start import start_qemu
+
+        return start_qemu(request, found=choice.found)
+    if request.truth_form == "hashes":
+        raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.why})")
+    from rtit.capture.ptrace.session import start_ptrace
+
+    return start_ptrace(request, log=log)
 
 
 def record(
@@ -148,37 +95,55 @@ def record(
     output: Path | str = "perf.data",
     event: str = "intel_pt//u",
     filters: Sequence[str] = (),
-    truth: Path | str | None = None,
-    truth_form: str | None = None,
     start_at: str | None = None,
     stop_at: str | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
+    truth: Path | str | None = None,
+    truth_form: str | None = None,
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
-    extent: Extent | None = None,
-    time: TimeModel | None = None,
 ) -> Recording:
-    """Record a program from its start to its end; the arguments are those of `start`.
+    """Record a program from its start to its end.
 
-    An exception (KeyboardInterrupt among them) kills the program; what was recorded stays.
+    * `argv`: the program and its arguments; the program is looked up in the PATH of `env`.
+    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where one fits.
+    * `output`: the perf.data to write. An existing file becomes `output.old`.
+    * `event`: what the trace unit writes, as perf spells it: `intel_pt/TERM[=VALUE],.../u`.
+    * `filters`: address filters as perf spells them: `filter main @ ./program`,
+      `tracestop f @ ./program`.
+    * `start_at`, `stop_at`: where tracing begins and ends: a function (`NAME[@FILE]`), when it is
+      first reached, or a number of retired instructions (`N`; `+N` after the start).
+    * `extent`: how much is kept (`rtit.capture.Extent`; None: everything).
+    * `time`: how the clocks run (`rtit.capture.time_model`; None: 1 ns a retired instruction).
+    * `truth`: a file for what was executed, for `rtit verify`; `truth_form`: `hashes` or `runs`.
+    * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
+    * `env`, `cwd`: the program's environment and directory; None: ours.
+
+    An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
+    UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
+    126, 127) or the file cannot be written.
     """
-    session = start(
+    from rtit.capture.request import Request
+
+    request = Request(
         argv,
         backend=backend,
         output=output,
         event=event,
         filters=filters,
-        truth=truth,
-        truth_form=truth_form,
         start_at=start_at,
         stop_at=stop_at,
+        extent=extent,
+        time=time,
+        truth=truth,
+        truth_form=truth_form,
         aslr=aslr,
         env=env,
         cwd=cwd,
-        extent=extent,
-        time=time,
     )
-    with session:
+    with start(request) as session:
         while session.step(timeout=0.2):
             pass
         return session.finish()

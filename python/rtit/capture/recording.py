@@ -1,15 +1,11 @@
-"""What every back end's recording has: its totals, its result, its program and its file."""
+"""What every back end's recording has: its totals and its result."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rtit.perfdata import rotate
 from rtit.unit import Parameters
 
 RECORDED = Parameters(compress_after_psb=False)
@@ -51,28 +47,6 @@ class Recording:
     warnings: tuple[str, ...]
     branches: int = 0
     stopped: str | None = None
-
-
-@contextlib.contextmanager
-def output_file(path: Path) -> Iterator[None]:
-    """Keep an existing file as `path.old`; put it back if the recording does not start."""
-    had = path.is_file()
-    rotate(path)
-    try:
-        yield
-    except BaseException:
-        if path.is_file():
-            path.unlink()
-        if had:
-            Path(f"{path}.old").rename(path)
-        raise
-
-
-def find_program(program: str, env: dict[str, str] | None) -> str:
-    """The path of a program as the shell finds it; the name itself if it is nowhere."""
-    path = (env or os.environ).get("PATH")
-    found = program if "/" in program else shutil.which(program, path=path)
-    return found or program
 
 
 def exit_code_of(status: int) -> int:

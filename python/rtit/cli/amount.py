@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtit.capture.extent import Extent
+    from rtit.capture.store.extent import Extent
     from rtit.unit import TimeModel
 
 _DEFAULT = "4M"  # as perf's for root
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def extent(arguments: argparse.Namespace) -> Extent:
     """What of the trace is kept. Raises UsageError."""
-    from rtit.capture.extent import Extent
-    from rtit.capture.sizes import parse_size
+    from rtit.capture.store.extent import Extent
+    from rtit.capture.store.sizes import parse_size
 
     snapshot, max_size = arguments.snapshot, arguments.max_size
     return Extent(

@@ -83,7 +83,7 @@ def _decoder() -> Finding:
 def _ptrace() -> Finding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Finding("recording", False, "needs Linux on x86-64; decoding works here")
-    from rtit.capture.ptrace import PtraceTracer
+    from rtit.capture.ptrace.tracer import PtraceTracer
     from rtit.errors import RecordError
 
     try:
@@ -101,7 +101,7 @@ def _ptrace() -> Finding:
 def _qemu() -> Finding:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Finding("QEMU", None, "not looked for: recording needs Linux on x86-64")
-    from rtit.capture.qemu import find_qemu
+    from rtit.capture.qemu.find import find_qemu
 
     found = find_qemu()
     if isinstance(found, str):

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rtit.capture.backends import Choice
-    from rtit.capture.qemu import QemuSession
     from rtit.capture.recording import Recording
     from rtit.capture.session import Session
 
@@ -45,7 +44,7 @@ class Progress:
     ) -> None:
         self._clear()
 
-    def update(self, session: Session | QemuSession) -> None:
+    def update(self, session: Session) -> None:
         """Show where the recording stands, when it is time to."""
         now = time.monotonic()
         if self._quiet or now < self._next:

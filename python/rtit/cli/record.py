@@ -6,14 +6,9 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rtit.cli import amount
 from rtit.cli.progress import Progress
-
-if TYPE_CHECKING:
-    from rtit.capture.qemu import QemuSession
-    from rtit.capture.session import Session
 
 _EPILOG = """examples:
   rtit record -- ls -l
@@ -104,65 +99,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
-    from rtit.capture.backends import choose, only_ptrace, start
+    from rtit.capture.backends import choose, start
     from rtit.capture.events import EventLog
+    from rtit.capture.request import Request
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
     if argv[:1] == ["--"]:
         del argv[0]
-    pids = _pids(arguments) if arguments.pid is not None else []
-    if pids and argv:
-        raise UsageError("--pid records what runs already: there is no program to start with it")
-    if pids and (arguments.start_at or arguments.stop_at):
-        raise UsageError(
-            "--start-at and --stop-at are for a program that rtit starts, not for --pid"
-        )
+    pids = _pids(arguments.pid) if arguments.pid is not None else []
     if not pids and not argv:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
     # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
     wanted = {signal.SIGINT, signal.SIGTERM}
-    extent, time = amount.extent(arguments), amount.time(arguments)
+    extent = amount.extent(arguments)
     if extent.snapshot is not None:
         wanted.add(signal.SIGUSR2)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    log = EventLog() if arguments.events else None
-    session: Session | QemuSession
-    choice = choose(
-        arguments.backend,
-        needs_ptrace=only_ptrace(log=log is not None, attached=bool(pids)),
+    request = Request(
+        argv,
+        pids=pids,
+        backend=arguments.backend,
+        output=Path(arguments.output),
+        event=arguments.event,
+        filters=arguments.filter,
+        start_at=arguments.start_at,
+        stop_at=arguments.stop_at,
+        extent=extent,
+        time=amount.time(arguments),
+        truth=Path(arguments.truth) if arguments.truth else None,
+        truth_form=arguments.truth_form,
+        aslr=not arguments.no_aslr,
+        blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
     )
-    truth = Path(arguments.truth) if arguments.truth else None
-    if pids:
-        from rtit.capture.session import start_attached
-
-        session = start_attached(
-            pids,
-            output=Path(arguments.output),
-            event=arguments.event,
-            filters=arguments.filter,
-            truth=truth,
-            log=log,
-            extent=extent,
-            time=time,
-        )
-    else:
-        session = start(
-            argv,
-            backend=choice,
-            output=Path(arguments.output),
-            event=arguments.event,
-            filters=arguments.filter,
-            truth=truth,
-            truth_form=arguments.truth_form,
-            start_at=arguments.start_at,
-            stop_at=arguments.stop_at,
-            aslr=not arguments.no_aslr,
-            log=log,
-            blocked=blocked,
-            extent=extent,
-            time=time,
-        )
+    log = EventLog() if arguments.events else None
+    choice = choose(request, log=log is not None)
+    session = start(request, choice=choice, log=log)
     with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
         asked = 0
         while session.step(timeout=0.1):
@@ -183,12 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
     return recording.exit_code
 
 
-def _pids(arguments: argparse.Namespace) -> list[int]:
+def _pids(text: str) -> list[int]:
     from rtit.errors import UsageError
 
-    if arguments.no_aslr:
-        raise UsageError("--no-aslr is for a program that is started, not for --pid")
-    words = arguments.pid.split(",")
+    words = text.split(",")
     for word in words:
         if not (word.isascii() and word.isdecimal() and 0 < int(word) < 1 << 31):
             raise UsageError(f"--pid needs process numbers, joined by commas, not {word!r}")

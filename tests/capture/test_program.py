@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace import check_program
+from rtit.capture.program import check_program
 from rtit.errors import RecordError, UsageError
 
 

@@ -6,19 +6,17 @@ It needs no privilege and no hardware; a step costs some 20 microseconds.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from rtit.errors import RecordError, UsageError
+from rtit.capture.program import StrPath, arguments, environment, native
+from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit._core import Tracer
     from rtit.capture.window import Edge, Window
-
-StrPath = str | os.PathLike[str]
 
 
 class Stats(TypedDict):
@@ -33,16 +31,6 @@ class Stats(TypedDict):
     """How many exist now."""
 
 
-def check_program(
-    argv: Sequence[StrPath],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: StrPath | None = None,
-) -> None:
-    """Raise what `PtraceTracer` would raise before it starts anything."""
-    _native().check_program(_arguments(argv), env=_environment(env), cwd=cwd)
-
-
 def check_processes(pids: Sequence[int]) -> None:
     """Raise what `PtraceTracer.attach` would raise before it stops anything."""
     for pid in pids:
@@ -50,7 +38,7 @@ def check_processes(pids: Sequence[int]) -> None:
             raise UsageError(f"no process number: {pid}")
     if not pids:
         raise UsageError("a list of process numbers is needed, not an empty one")
-    _native().check_processes(list(pids))
+    native().check_processes(list(pids))
 
 
 class PtraceTracer:
@@ -83,9 +71,9 @@ class PtraceTracer:
         blocked: Collection[int] = (),
         window: Window | None = None,
     ) -> None:
-        self._tracer: Tracer = _native().Tracer(
-            _arguments(argv),
-            env=_environment(env),
+        self._tracer: Tracer = native().Tracer(
+            arguments(argv),
+            env=environment(env),
             cwd=cwd,
             no_aslr=no_aslr,
             truth=None if truth is None else Path(truth),
@@ -108,7 +96,7 @@ class PtraceTracer:
         """
         check_processes(pids)
         tracer = cls.__new__(cls)
-        tracer._tracer = _native().Tracer.attach(
+        tracer._tracer = native().Tracer.attach(
             list(pids),
             truth=None if truth is None else Path(truth),
             cut_at_branches=cut_at_branches,
@@ -175,33 +163,3 @@ class PtraceTracer:
 
 def _row(edge: Edge | None) -> tuple[str | None, int, int, bool] | None:
     return None if edge is None else (edge.path, edge.offset, edge.count, edge.relative)
-
-
-def _native() -> ModuleType:
-    try:
-        from rtit import _core
-    except ImportError as error:
-        raise RecordError(f"the native module does not load: {error}") from error
-    if not hasattr(_core, "Tracer"):
-        raise RecordError("recording by ptrace needs Linux on x86-64")
-    return _core
-
-
-def _arguments(argv: Sequence[StrPath]) -> list[str]:
-    if isinstance(argv, str) or not argv:
-        raise UsageError(f"a list of the program and its arguments is needed, not {argv!r}")
-    arguments = [os.fspath(argument) for argument in argv]
-    for argument in arguments:
-        if "\0" in argument:
-            raise UsageError(f"an argument has a NUL byte: {argument!r}")
-    return arguments
-
-
-def _environment(env: Mapping[str, str] | None) -> dict[str, str] | None:
-    if env is None:
-        # Python's own copy: `os.environ` may have changed what the C library has.
-        env = os.environ
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise UsageError(f"no environment variable: {name!r}={value!r}")
-    return dict(env)

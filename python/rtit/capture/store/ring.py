@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rtit.capture.sizes import format_size
+from rtit.capture.store.sizes import format_size
 from rtit.perfdata import Writer
 
 PSB = b"\x02\x82" * 8

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu_find import find_qemu, resolve
+from rtit.capture.qemu.find import find_qemu
+from rtit.capture.qemu.interpreter import resolve
 from rtit.errors import RecordError
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rtit.capture.build_ids import BuildIds
 from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import RECORD, Kind, count_branches, parse_mmap
-from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
-from rtit.capture.output import OutputSetup
-from rtit.capture.recording import RECORDED, Totals
+from rtit.capture.recording import RECORDED
+from rtit.capture.store.extent import Extent
+from rtit.capture.store.keeper import Keeper
+from rtit.capture.store.output import OutputSetup
 from rtit.perfdata import Writer
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
@@ -58,7 +58,7 @@ class _Process:
     ranges: list[tuple[int, int] | None]
 
 
-class Recorder:
+class Recorder(Keeper):
     """Feeds capture events to trace units and writes what they give.
 
     `options` and `filters` are what the user asked for; `output` chooses the units' output scheme.
@@ -76,9 +76,7 @@ class Recorder:
         output: OutputSetup | None = None,
         extent: Extent | None = None,
     ) -> None:
-        self.totals = Totals()
-        self._writer = writer
-        self._store = (extent or Extent()).store(writer)
+        super().__init__(writer, extent)
         self._filters = list(filters)
         self._profile = profile
         self._time = time
@@ -93,7 +91,6 @@ class Recorder:
         self._tick = instructions_a_tick(time)
         self._ahead = self._last_change = 0
         self._written: set[tuple[int, int]] = set()
-        self._build_ids = BuildIds()
 
     def feed(self, records: bytes, blobs: Sequence[bytes]) -> None:
         """Take one batch of capture events (`rtit.capture.events` has the layout)."""
@@ -143,22 +140,10 @@ class Recorder:
     def _now(self) -> int:
         return self.totals.clock + self._ahead
 
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the file says of how much of the trace it has."""
-        return self._store.facts()
-
-    @property
-    def full(self) -> bool:
-        """The file has reached its size: nothing more is written."""
-        return self._store.full
-
     def dump(self) -> int:
         """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
         self.flush()
-        size = self._store.dump(self._time.tsc(self._now))
-        self._writer.flush()
-        return size
+        return self._dump(self._time.tsc(self._now))
 
     def close(self) -> None:
         """End every thread that is still there, as a driver does when tracing is stopped, and the
@@ -166,8 +151,7 @@ class Recorder:
         """
         for tid in list(self._threads):
             self._end_thread(tid, self._now)
-        self._store.dump(self._time.tsc(self._now))
-        self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
+        self._close(self._time.tsc(self._now))
 
     def _transfer(
         self, thread: _Thread, kind: int, flags: int, ip: int, target: int, clock: int
@@ -331,8 +315,7 @@ class Recorder:
             return
         data = bytes(thread.pending)
         thread.pending.clear()
-        self._store.put(thread.tid, thread.pid, data, self._time.tsc(clock))
-        self.totals.pt_bytes += len(data)
+        self._put(thread.tid, thread.pid, data, self._time.tsc(clock))
 
 
 _OF_THE_FILE = frozenset((Kind.COMM, Kind.MMAP, Kind.CODE))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
 from rtit.capture.events import RECORD, Kind
-from rtit.capture.ring import PSB, Ring, Snapshot
+from rtit.capture.store.ring import PSB, Ring, Snapshot
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import Piece, Writer
 from rtit.trace.snapshots import connected

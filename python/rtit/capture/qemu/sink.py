@@ -8,10 +8,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO
 
-from rtit.capture.build_ids import BuildIds
 from rtit.capture.events import RECORD, Kind, parse_mmap
-from rtit.capture.extent import Extent
-from rtit.capture.recording import Totals
+from rtit.capture.store.extent import Extent
+from rtit.capture.store.keeper import Keeper
 from rtit.errors import RecordError
 from rtit.perfdata import Writer
 from rtit.unit import TimeModel
@@ -41,7 +40,7 @@ class _Thread:
     branches: int = 0
 
 
-class Sink:
+class Sink(Keeper):
     """Writes what the plugin says to perf.data and to the truth file."""
 
     def __init__(
@@ -51,16 +50,13 @@ class Sink:
         extent: Extent | None = None,
         model: TimeModel | None = None,
     ) -> None:
-        self.totals = Totals()
+        super().__init__(writer, extent)
         self.pids: set[int] = set()
-        self._writer = writer
-        self._store = (extent or Extent()).store(writer)
         self._model = model or TimeModel()
         self._threads: dict[int, _Thread] = {}
         self._leaving: set[int] = set()
         self._latest = 0
         self._ended = 0
-        self._build_ids = BuildIds()
         self._truth: BinaryIO | None = None
         if truth is not None:
             try:
@@ -127,24 +123,11 @@ class Sink:
                 self._put_truth(_TRUTH_COMPLETE)
             self._truth.close()
             self._truth = None
-        self._store.dump(self._model.tsc(self._latest))
-        self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """What the file says of how much of the trace it has."""
-        return self._store.facts()
-
-    @property
-    def full(self) -> bool:
-        """The file has reached its size: nothing more is written."""
-        return self._store.full
+        self._close(self._model.tsc(self._latest))
 
     def dump(self) -> int:
         """Write a snapshot, of a recording of snapshots; returns how many bytes of PT it has."""
-        size = self._store.dump(self._model.tsc(self._latest))
-        self._writer.flush()
-        return size
+        return self._dump(self._model.tsc(self._latest))
 
     def _packets(
         self, tid: int, data: memoryview, more: bool, now: int, retired: int, branches: int
@@ -161,12 +144,8 @@ class Sink:
             # A writer that fails may keep the buffer: it is ours no more.
             data = memoryview(thread.pending)
             thread.pending = bytearray()
-        self._put_packets(tid, thread.pid, data, now)
+        self._put(tid, thread.pid, data, now)
         self._retired(tid, retired, branches)
-
-    def _put_packets(self, tid: int, pid: int, data: memoryview, now: int) -> None:
-        self._store.put(tid, pid, data, now)
-        self.totals.pt_bytes += len(data)
 
     def _retired(self, tid: int, count: int, branches: int) -> None:
         thread = self._threads.get(tid)
@@ -193,7 +172,7 @@ class Sink:
         thread = self._threads.pop(tid, None)
         if thread is not None and thread.pending:
             # Of a message that did not come to its end.
-            self._put_packets(tid, thread.pid, memoryview(thread.pending), now)
+            self._put(tid, thread.pid, memoryview(thread.pending), now)
         self._store.end(tid)
         if thread is not None and not self.full:
             self._writer.exit(thread.pid, thread.pid, tid, tid, now)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rtit.capture.options import PtOptions
-from rtit.capture.ring import Snapshot, Store, Whole
-from rtit.capture.sizes import format_size
+from rtit.capture.store.ring import Snapshot, Store, Whole
+from rtit.capture.store.sizes import format_size
 from rtit.errors import UsageError
 from rtit.perfdata import Writer
 

@@ -6,10 +6,10 @@ import os
 import struct
 from collections.abc import Sequence
 
-from rtit.capture.extent import Extent
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import RECORDED
+from rtit.capture.store.extent import Extent
 from rtit.capture.window import Edge, Window
 from rtit.unit import TimeModel
 

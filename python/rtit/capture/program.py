@@ -1,0 +1,66 @@
+"""The program that a recording starts: its arguments, its environment, where it is found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from rtit.errors import RecordError, UsageError
+
+StrPath = str | os.PathLike[str]
+
+
+def check_program(
+    argv: Sequence[StrPath],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: StrPath | None = None,
+) -> None:
+    """Raise what starting the program would raise, before anything is started.
+
+    UsageError for arguments that no program can get, RecordError if it cannot be started:
+    `exit_code` 127 not found, 126 not executable, 125 anything else.
+    """
+    native().check_program(arguments(argv), env=environment(env), cwd=cwd)
+
+
+def find_program(program: str, env: Mapping[str, str] | None) -> str:
+    """The path of a program as the shell finds it; the name itself if it is nowhere."""
+    path = (env or os.environ).get("PATH")
+    found = program if "/" in program else shutil.which(program, path=path)
+    return found or program
+
+
+def arguments(argv: Sequence[StrPath]) -> list[str]:
+    """`argv` as a list of texts. Raises UsageError for what no program can get."""
+    if isinstance(argv, str) or not argv:
+        raise UsageError(f"a list of the program and its arguments is needed, not {argv!r}")
+    words = [os.fspath(argument) for argument in argv]
+    for word in words:
+        if "\0" in word:
+            raise UsageError(f"an argument has a NUL byte: {word!r}")
+    return words
+
+
+def environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    """`env`, or ours for None. Raises UsageError for what is no environment."""
+    if env is None:
+        # Python's own copy: `os.environ` may have changed what the C library has.
+        env = os.environ
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise UsageError(f"no environment variable: {name!r}={value!r}")
+    return dict(env)
+
+
+def native() -> ModuleType:
+    """The native module. Raises RecordError where it has no tracer."""
+    try:
+        from rtit import _core
+    except ImportError as error:
+        raise RecordError(f"the native module does not load: {error}") from error
+    if not hasattr(_core, "Tracer"):
+        raise RecordError("recording by ptrace needs Linux on x86-64")
+    return _core

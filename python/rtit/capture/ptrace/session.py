@@ -1,0 +1,150 @@
+"""A recording under single steps: the tracer at one end, trace units and the file at the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rtit.capture.clocks import describe
+from rtit.capture.events import EventLog
+from rtit.capture.program import check_program
+from rtit.capture.ptrace.recorder import Recorder
+from rtit.capture.ptrace.tracer import PtraceTracer, check_processes
+from rtit.capture.request import Plan, Request
+from rtit.capture.session import Session
+from rtit.capture.store.extent import Extent
+from rtit.capture.store.file import open_writer, output_file
+from rtit.capture.store.output import OutputSetup
+from rtit.registers import FULL
+from rtit.unit import Parameters, TimeModel
+
+
+class PtraceSession(Session):
+    """A recording under single steps; `log` collects the tracer's events."""
+
+    def __init__(
+        self, plan: Plan, tracer: PtraceTracer, recorder: Recorder, log: EventLog | None
+    ) -> None:
+        super().__init__(plan, recorder)
+        self._tracer = tracer
+        self._recorder = recorder
+        self._log = log
+        self._released = False
+
+    def step(self, timeout: float) -> bool:
+        """Take what the tracer has; see `Session`."""
+        batch = self._tracer.next_batch(timeout)
+        if batch is None:
+            return False
+        if self._log is not None:
+            self._log.append(*batch)
+        self._recorder.feed(*batch)
+        if self._recorder.full and not self._released:
+            self._released = True
+            # What was attached to is traced by a process that knows of no release but this one.
+            (self._tracer.kill if self._plan.request.pids else self._tracer.release)()
+        return True
+
+    def snapshot(self) -> None:
+        """Write the last packets of every thread."""
+        self._recorder.dump()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program; nothing happens if it has ended."""
+        self._tracer.signal(number)
+
+    def kill(self) -> None:
+        """Kill the program and what it started, or let go of what was attached to."""
+        self._tracer.kill()
+
+    def _settle(self) -> None:
+        """The tracer's last event has told."""
+
+    def _close(self) -> None:
+        self._recorder.close()
+
+
+def start_ptrace(request: Request, *, log: EventLog | None = None) -> PtraceSession:
+    """Start a program under single steps, or attach to those of `request.pids`.
+
+    Returns the recording under way. One of processes that ran already ends when they have ended or
+    are let go (`kill`); they then go on as if nobody had looked. Raises UsageError for wrong
+    options, RecordError if the program cannot be started (exit codes 125, 126, 127) or a process
+    cannot be attached to (125; then none is).
+    """
+    # The program is looked at first: a typing error must not cost an older recording.
+    if request.pids:
+        check_processes(request.pids)
+        plan = request.plan(_program_of(request.pids))
+    else:
+        plan = request.plan()
+        check_program(request.argv, env=request.env, cwd=request.cwd)
+    cut_at_branches = plan.extent.snapshot is not None
+    with output_file(plan.path):
+        recorder = _recorder(plan)
+        if request.pids:
+            tracer = PtraceTracer.attach(
+                request.pids, truth=request.truth, cut_at_branches=cut_at_branches
+            )
+        else:
+            tracer = PtraceTracer(
+                request.argv,
+                env=request.env,
+                cwd=request.cwd,
+                no_aslr=not request.aslr,
+                truth=request.truth,
+                cut_at_branches=cut_at_branches,
+                blocked=request.blocked,
+                window=plan.window,
+            )
+    return PtraceSession(plan, tracer, recorder, log)
+
+
+def replay(
+    log: EventLog,
+    output: Path | str,
+    *,
+    event: str = "intel_pt//u",
+    filters: Sequence[str] = (),
+    unit_output: OutputSetup | None = None,
+    parameters: Parameters | None = None,
+    extent: Extent | None = None,
+    time: TimeModel | None = None,
+) -> Recorder:
+    """Run the trace units over capture events once more, under other settings, into a new file.
+
+    `filters` must name their files. Returns the recorder, closed. Raises UsageError, RecordError.
+    """
+    request = Request(
+        ["replay"], output=output, event=event, filters=filters, extent=extent, time=time
+    )
+    recorder = _recorder(request.plan(), unit_output=unit_output, parameters=parameters)
+    for batch in log:
+        recorder.feed(*batch)
+    recorder.close()
+    return recorder
+
+
+def _program_of(pids: Sequence[int]) -> str | None:
+    """The file that all these processes run, if it is one."""
+    try:
+        files = {str(Path(f"/proc/{pid}/exe").readlink()) for pid in pids}
+    except OSError:
+        # It has ended; attaching says so.
+        return None
+    return files.pop() if len(files) == 1 else None
+
+
+def _recorder(
+    plan: Plan, *, unit_output: OutputSetup | None = None, parameters: Parameters | None = None
+) -> Recorder:
+    return Recorder(
+        open_writer(plan, time=describe(plan.time)),
+        plan.options,
+        plan.filters,
+        profile=FULL,
+        time=plan.time,
+        parameters=parameters,
+        output=unit_output,
+        extent=plan.extent,
+    )

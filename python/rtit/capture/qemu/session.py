@@ -1,0 +1,204 @@
+"""The QEMU back end: a program runs translated in qemu-x86_64, and a plugin there holds one trace
+unit a thread.
+
+The plugin sends what the units write, and the sideband, over a socket as messages: a record as of
+`rtit.capture.events`, then what belongs to it. Every thread has a clock of its own, raised at its
+start and at each return of a system call to the latest that any thread has published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.folder import RecordingFolder
+from rtit.capture.qemu.settings import ASKED_AT, edges_passed
+from rtit.capture.qemu.sink import Message, Sink
+from rtit.capture.request import Plan
+from rtit.capture.session import Session
+from rtit.errors import RecordError
+
+_MESSAGE = 1 << 18
+_START_SECONDS = 30.0
+_GATHER_SECONDS = 0.05
+
+
+class QemuSession(Session):
+    """A recording under QEMU; `launch` starts the program."""
+
+    def __init__(self, plan: Plan, sink: Sink) -> None:
+        super().__init__(plan, sink)
+        self._sink = sink
+        self._folder = RecordingFolder()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._selector = selectors.DefaultSelector()
+        self._connections: list[socket.socket] = []
+        self._buffer = memoryview(bytearray(_MESSAGE))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked = 0
+        self._dump_at: float | None = None
+
+    @property
+    def pid(self) -> int:
+        """The first process."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def folder(self) -> str:
+        """Where the recorder and its QEMUs find each other."""
+        return self._folder.name
+
+    def step(self, timeout: float) -> bool:
+        """Take what the plugin has sent, waiting `timeout` seconds at most. False when everything
+        has ended.
+        """
+        if self._dump_at is not None and time.monotonic() >= self._dump_at:
+            self._dump_at = None
+            self._sink.dump()
+        elif self._dump_at is not None:
+            timeout = min(timeout, _GATHER_SECONDS)
+        was_full = self._sink.full
+        if self._process is not None and self._sink.quiet and not self._connections:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout)
+                return False
+            return True
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            if key.fileobj is self._listener:
+                self._accept()
+            elif isinstance(key.fileobj, socket.socket):
+                self._receive(key.fileobj, 64)
+        if self._sink.full and not was_full:
+            self._ask()
+        if self._connections or ready or self._process is None:
+            return True
+        return self._process.poll() is None
+
+    def snapshot(self) -> None:
+        """Write the last packets of every thread, of a recording that keeps those alone.
+
+        Threads that run are asked for what they hold back; `step` writes when they have had time.
+        """
+        self._asked += 1
+        self._ask()
+        self._dump_at = time.monotonic() + _GATHER_SECONDS
+
+    def _ask(self) -> None:
+        """Tell the plugin, in the page that it shares with us."""
+        word = struct.pack("<Q", self._asked << 1 | self._sink.full)
+        with contextlib.suppress(OSError), (Path(self._folder.name) / "clock").open("r+b") as page:
+            page.seek(ASKED_AT)
+            page.write(word)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill the program and everything it started; `step` then comes to its end."""
+        self._sink.totals.killed = True
+        # Who has not connected yet cannot any more, and ends.
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._listener)
+        self._listener.close()
+        for pid in self._sink.pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
+
+    def launch(
+        self,
+        found: Found,
+        settings: str,
+        program: str,
+        arguments: list[str],
+        env: Mapping[str, str],
+    ) -> None:
+        """Start `program` with `arguments` (argv[0] the first); it has begun on return.
+
+        `settings` is for the plugin. Raises RecordError where QEMU does not start or does not take
+        the plugin.
+        """
+        folder = Path(self._folder.name)
+        (folder / "plugin.so").symlink_to(found.plugin.resolve())
+        (folder / "settings").write_text(settings)
+        (folder / "clock").write_bytes(bytes(4096))
+        self._listener.bind(str(folder / "socket"))
+        self._listener.listen(256)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        path = program if not program.startswith("-") else f"./{program}"
+        command = [str(found.qemu), "-plugin", str(folder / "plugin.so"), "-0", arguments[0], path]
+        try:
+            self._process = subprocess.Popen(
+                [*command, *arguments[1:]],
+                env=env,
+                cwd=self._plan.request.cwd,
+                close_fds=False,
+            )
+        except OSError as error:
+            raise RecordError(f"{found.qemu}: {error.strerror}") from error
+        limit = time.monotonic() + _START_SECONDS
+        while not self._sink.pids:
+            if not self.step(0.05):
+                raise RecordError(f"{found.qemu} ended before the program began")
+            if time.monotonic() > limit:
+                raise RecordError(f"{found.qemu} did not load the plugin")
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        # Its process may have sent messages on another connection before it ran a new program.
+        for each in list(self._connections):
+            self._receive(each, None)
+        connection.setblocking(False)
+        self._connections.append(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _receive(self, connection: socket.socket, limit: int | None) -> None:
+        taken = 0
+        while limit is None or taken < limit:
+            try:
+                message = self._buffer[: connection.recv_into(self._buffer)]
+            except BlockingIOError:
+                return
+            except OSError:
+                message = self._buffer[:0]
+            if not message:
+                self._selector.unregister(connection)
+                self._connections.remove(connection)
+                connection.close()
+                return
+            taken += 1
+            if message[0] == Message.HELLO:
+                with contextlib.suppress(OSError):
+                    connection.send(b"\1")
+            else:
+                self._sink.feed(message)
+
+    def _settle(self) -> None:
+        totals = self.totals
+        status = self._process.wait() if self._process is not None else 0
+        totals.status = -status if status < 0 else status << 8
+        words = Path(self._folder.name, "clock").read_bytes()
+        totals.edges = edges_passed(words, self._plan.window)
+
+    def _close(self) -> None:
+        self._sink.close()
+        self._selector.close()
+        for each in (self._listener, *self._connections):
+            each.close()
+        self._folder.cleanup()

@@ -1,0 +1,130 @@
+"""What a recording is asked for: one value, which both back ends take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from rtit.capture.filters import Filter, parse_filters
+from rtit.capture.options import PtOptions
+from rtit.capture.program import arguments, find_program
+from rtit.capture.store.extent import Extent
+from rtit.capture.window import Window, parse_window
+from rtit.errors import UsageError
+from rtit.registers import FULL
+from rtit.unit import TimeModel
+
+BACKENDS = ("auto", "qemu", "ptrace")
+
+TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
+"""Form of a truth file -> instructions after which it has another hash: `hashes` has one where
+control is transferred next after so many, or sooner; `runs` has every sequential run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to record, and how.
+
+    * `argv`: the program and its arguments, looked up in the PATH of `env`; or `pids`: the numbers
+      of processes that run already, which are let go at the end.
+    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where it can do this.
+    * `output`: the perf.data to write. An existing file becomes `output.old`.
+    * `event` and `filters`: what is traced, spelled as perf spells them.
+    * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.window`).
+    * `extent`: how much is kept (None: everything); `time`: how the clocks run (None: one
+      nanosecond a retired instruction).
+    * `truth`: a file for what was executed; `truth_form`: its form, `hashes` or `runs` (None: as
+      the back end likes; single steps and address filters always list the runs).
+    * `aslr` False loads the program at fixed addresses, which QEMU does in any case.
+    * `env` (None: ours) and `cwd` (None: ours) of the program; `blocked`: the signals that it
+      starts with blocked.
+
+    Raises UsageError for values that are none and for those that exclude each other.
+    """
+
+    argv: Sequence[str] = ()
+    _: KW_ONLY
+    pids: Sequence[int] = ()
+    backend: str = "auto"
+    output: Path | str = "perf.data"
+    event: str = "intel_pt//u"
+    filters: Sequence[str] = ()
+    start_at: str | None = None
+    stop_at: str | None = None
+    extent: Extent | None = None
+    time: TimeModel | None = None
+    truth: Path | str | None = None
+    truth_form: str | None = None
+    aslr: bool = True
+    env: Mapping[str, str] | None = None
+    cwd: Path | str | None = None
+    blocked: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        if self.pids:
+            self._check_attached()
+        else:
+            arguments(self.argv)
+        if self.backend not in BACKENDS:
+            raise UsageError(f"no back end {self.backend!r}; there are {', '.join(BACKENDS)}")
+        if self.truth_form is not None and self.truth_form not in TRUTH_FORMS:
+            raise UsageError(
+                f"no truth form {self.truth_form!r}; there are {', '.join(TRUTH_FORMS)}"
+            )
+        options = PtOptions.parse(self.event, profile=FULL)
+        if self.extent is not None:
+            self.extent.check(options)
+
+    def plan(self, program: str | None = None) -> Plan:
+        """Look up the names in `filters`, `start_at` and `stop_at`.
+
+        Those without a file are of `program` (None: of `argv`). Raises UsageError for what is not
+        there or not unique, ImageError for a file that cannot be read.
+        """
+        if program is None and not self.pids:
+            program = find_program(self.argv[0], self.env)
+        return Plan(
+            request=self,
+            options=PtOptions.parse(self.event, profile=FULL),
+            filters=tuple(parse_filters(self.filters, program=program) if self.filters else ()),
+            window=parse_window(self.start_at, self.stop_at, program=program),
+            extent=self.extent or Extent(),
+            time=self.time or TimeModel(),
+        )
+
+    def _check_attached(self) -> None:
+        if self.argv:
+            raise UsageError(
+                "--pid records what runs already: there is no program to start with it"
+            )
+        if self.start_at or self.stop_at:
+            raise UsageError(
+                "--start-at and --stop-at are for a program that rtit starts, not for --pid"
+            )
+        if not self.aslr:
+            raise UsageError("--no-aslr is for a program that is started, not for --pid")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A request, read: what a back end is set up with."""
+
+    request: Request
+    options: PtOptions
+    filters: tuple[Filter, ...]
+    window: Window
+    extent: Extent
+    time: TimeModel
+
+    @property
+    def path(self) -> Path:
+        """The file to write."""
+        return Path(self.request.output)
+
+    @property
+    def command(self) -> list[str]:
+        """The recorder's command line, as the file has it."""
+        pids = self.request.pids
+        asked = ["--pid", ",".join(map(str, pids))] if pids else list(self.request.argv)
+        return ["rtit", "record", *asked]
