@@ -36,7 +36,7 @@ TESTS = HERE.parent
 sys.path.insert(0, str(TESTS))
 
 from mutants.mutation import Mutation, mutations  # noqa: E402
-from mutants.plugin import PARTS, module_of, sources  # noqa: E402
+from mutants.plugin import PACKAGE, PARTS, module_of, sources  # noqa: E402
 from requirements.check import claimed, requirements  # noqa: E402
 
 EQUIVALENT = HERE / "equivalent.txt"
@@ -74,7 +74,7 @@ def pytest(files: Iterable[str], **environment: str) -> int:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "mutants.plugin", "-p",
                "no:cacheprovider", *files]  # fmt: skip
     env = {name: value for name, value in os.environ.items() if not name.startswith("RTIT_")}
-    env |= {"PYTHONPATH": str(TESTS), **environment}
+    env |= {"PYTHONPATH": f"{TESTS}{os.pathsep}{PACKAGE}", **environment}
     done = subprocess.run(
         command, cwd=TESTS.parent, env=env, capture_output=True, timeout=SECONDS, check=False
     )

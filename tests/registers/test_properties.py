@@ -23,7 +23,7 @@ from rtit.registers import (
     is_canonical,
     wrmsr,
 )
-from rtit.unit.topa import ENTRY
+from rtit.unit.output.topa import ENTRY
 
 REGISTERS = [*MSRS.values(), ENTRY, *(row for leaf in LEAVES.values() for row in leaf.values())]
 U64 = st.integers(0, 2**64 - 1)

@@ -17,7 +17,7 @@ from rtit.registers import (
     Register,
     RegisterFile,
 )
-from rtit.unit.topa import ENTRY
+from rtit.unit.output.topa import ENTRY
 
 # Positions as printed in Tables 33-6 and 33-7, and the bits that those tables call reserved.
 CTL_BITS = {

@@ -22,7 +22,7 @@ from rtit.registers import (
 )
 from rtit.registers.names import find_profile, find_register, nearest, parse_value
 from rtit.registers.words import register_of_leaf, set_bits
-from rtit.unit.enables import configuration_of
+from rtit.unit.enables.configuration import configuration_of
 
 
 def said(register: Register, value: int, name: str) -> str:

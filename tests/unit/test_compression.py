@@ -10,7 +10,7 @@ from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory
-from rtit.unit.compression import NO_LAST_IP, compress, ip_encodings
+from rtit.unit.packets.compression import NO_LAST_IP, compress, ip_encodings
 
 IPS = st.integers(0, (1 << 64) - 1)
 NEAR = st.builds(lambda ip, bits, noise: ip ^ noise >> bits, IPS, st.integers(0, 63), IPS)

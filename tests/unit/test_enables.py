@@ -10,8 +10,9 @@ from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Arch, Memory, State
-from rtit.unit.enables import Configuration, context_en, packet_en, trigger_en
-from rtit.unit.filtering import Ranges, cr3_matches
+from rtit.unit.enables.conditions import context_en, packet_en, trigger_en
+from rtit.unit.enables.configuration import Configuration
+from rtit.unit.enables.filtering import Ranges, cr3_matches
 
 BOTH = (False, True)
 

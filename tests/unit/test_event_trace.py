@@ -14,7 +14,7 @@ from rtit.packets.table import CFE_TYPES, EVD_TYPES
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory
-from rtit.unit.event_trace import Cfe, Evd
+from rtit.unit.events.event_trace import Cfe, Evd
 
 
 def machine(**ctl: int) -> tuple[Processor, bytearray]:

@@ -8,9 +8,9 @@ from rtit.errors import GeneralProtection
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
 from rtit.unit import Memory
-from rtit.unit.last_branches import IA32_DEBUGCTL
-from rtit.unit.topa import Entry, write_table
-from rtit.unit.xsave import IA32_XSS
+from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.state.last_branches import IA32_DEBUGCTL
+from rtit.unit.system.xsave import IA32_XSS
 
 TABLE, REGION = 0x1000, 0x10_0000
 

@@ -10,8 +10,8 @@ from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI, Memory
-from rtit.unit.memory import Observer
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.memory import Observer
+from rtit.unit.output.topa import Entry, write_table
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import OK, Output
+from rtit.unit.output.topa import Entry, write_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output, OutputResult
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import OK, Output, OutputResult
+from rtit.unit.output.topa import Entry, write_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 FOLLOW = st.sampled_from(["eager", "lazy"])

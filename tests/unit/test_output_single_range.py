@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output
-from rtit.unit.single_range import SingleRange
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import OK, Output
+from rtit.unit.output.single_range import SingleRange
 
 SINGLE = CTL.encode(TraceEn=1)
 

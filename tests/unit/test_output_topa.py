@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from rtit.registers import BROADWELL, CTL, FULL, Profile, RegisterFile
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output, OutputResult, Scheme
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import OK, Output, OutputResult, Scheme
+from rtit.unit.output.topa import Entry, write_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
 TABLE, OTHER = 0x1000, 0x3000

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from rtit.registers import BROADWELL, CTL, FULL, Msr, Profile, RegisterFile, wrmsr
-from rtit.unit.memory import Memory
-from rtit.unit.output import OK, Output
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import OK, Output
+from rtit.unit.output.topa import Entry, write_table
 
 TABLE = 0x1000
 A, B = 0x10000, 0x20000

@@ -16,7 +16,8 @@ from rtit.packets import Packet, packets
 from rtit.packets.table import FORBIDDEN_IN_BLOCK
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, overflow
+from rtit.unit import Memory, Parameters
+from rtit.unit.packets import overflow
 from unit.test_execution import (
     Decoder,
     Run,

@@ -16,8 +16,8 @@ from rtit.unit import (
     Memory,
     Parameters,
 )
-from rtit.unit.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
 
 TABLE = 0x10_0000
 REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)

@@ -10,9 +10,9 @@ import pytest
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Parameters, State, TraceUnit
-from rtit.unit.last_branches import LastBranches
-from rtit.unit.saved import Executive, Smram, Ssa
-from rtit.unit.state import Lost
+from rtit.unit.state.last_branches import LastBranches
+from rtit.unit.state.saved import Executive, Smram, Ssa
+from rtit.unit.state.state import Lost
 
 FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "shapes", "tnt_full"}
 """Given when the unit is made."""

@@ -15,7 +15,7 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters
 from rtit.unit.refusal import IllegalEvent, Shutdown
-from rtit.unit.vmx_controls import VmxControls
+from rtit.unit.state.vmx_controls import VmxControls
 
 BUFFER = 0x100_0000
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1)

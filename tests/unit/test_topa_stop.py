@@ -8,7 +8,7 @@ from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit import Memory
-from rtit.unit.topa import Entry, write_table
+from rtit.unit.output.topa import Entry, write_table
 
 TABLE = 0x10_0000
 FIRST, SECOND = 0x20_0000, 0x30_0000

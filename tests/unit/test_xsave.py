@@ -12,7 +12,7 @@ from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import BROADWELL, CTL, FULL, Msr
 from rtit.unit import Memory
-from rtit.unit.xsave import IA32_XSS
+from rtit.unit.system.xsave import IA32_XSS
 
 BUFFER = 0x100_0000
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1)

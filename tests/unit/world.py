@@ -17,9 +17,10 @@ from unittest.mock import patch
 from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, VmxControls, overflow
-from rtit.unit.topa import Entry, write_table
-from rtit.unit.xsave import IA32_XSS, PT_STATE
+from rtit.unit import Memory, Parameters, VmxControls
+from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.packets import overflow
+from rtit.unit.system.xsave import IA32_XSS, PT_STATE
 
 USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000

@@ -4,6 +4,6 @@
 """
 
 from rtit.processor.processor import Processor
-from rtit.unit.arch import Arch
+from rtit.unit.state.arch import Arch
 
 __all__ = ["Arch", "Processor"]

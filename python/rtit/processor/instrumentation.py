@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from rtit.unit import TraceUnit
-from rtit.unit.blocks import Items
-from rtit.unit.event_trace import Cfe, Report
-from rtit.unit.power import C0, C1
+from rtit.unit.enables import steering
+from rtit.unit.events import power
+from rtit.unit.events.blocks import Items
+from rtit.unit.events.event_trace import Cfe, Report
+from rtit.unit.events.power import C0, C1
 from rtit.unit.refusal import require
 
 
@@ -24,7 +26,7 @@ class Instrumentation:
     def begin_transaction(self, ip: int, next_ip: int) -> None:
         """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
         if self.unit.state.arch.in_tx:
-            self.unit.state.ip = self.unit.address(next_ip)
+            self.unit.state.ip = steering.address(self.unit, next_ip)
         else:
             self.unit.begin_transaction(ip, next_ip)
 
@@ -37,7 +39,7 @@ class Instrumentation:
             self.unit.commit_transaction(ip, next_ip)
         else:
             require(self.unit.state.arch.in_tx, "no transaction is under way")
-            self.unit.state.ip = self.unit.address(next_ip)
+            self.unit.state.ip = steering.address(self.unit, next_ip)
 
     def abort_transaction(self, ip: int, target: int) -> None:
         """XABORT at `ip`, or another cause of an abort before it; goes on at `target`.
@@ -65,20 +67,20 @@ class Instrumentation:
         if entered:
             asked = hints & 0xFF, extensions & 3
             self.unit.sleep(ip, hints >> 4 & 15, hints & 15, mwait=asked)
-        self.unit.state.ip = self.unit.address(next_ip)
+        self.unit.state.ip = steering.address(self.unit, next_ip)
 
     def umwait(self, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
         """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
         if entered:
             sub_state = 1 if register & 1 else 2
             self.unit.sleep(ip, C0, sub_state, mwait=(0, register & 3))
-        self.unit.state.ip = self.unit.address(next_ip)
+        self.unit.state.ip = steering.address(self.unit, next_ip)
 
     def halt(self, ip: int, next_ip: int) -> None:
         """HLT at `ip`: C1. IllegalEvent if it sleeps."""
-        self.unit.require_awake("HLT is executed by a processor")
+        power.require_awake(self.unit, "HLT is executed by a processor")
         self.unit.sleep(ip, C1)
-        self.unit.state.ip = self.unit.address(next_ip)
+        self.unit.state.ip = steering.address(self.unit, next_ip)
 
     def shutdown(self, ip: int) -> None:
         """Shutdown, as after a triple fault, with `ip` not completed: C1."""

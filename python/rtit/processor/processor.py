@@ -11,10 +11,11 @@ from rtit.processor.instrumentation import Instrumentation
 from rtit.processor.system import SystemEvents
 from rtit.registers import FULL, Leaf, Profile
 from rtit.unit import Arch, Memory, Parameters, Stamps, TimeModel, TraceUnit
-from rtit.unit.arch import CODE_BITS, MODE_FIELDS
-from rtit.unit.event_trace import Cfe, Report, page_fault
+from rtit.unit.events import power
+from rtit.unit.events.event_trace import Cfe, Report, page_fault
+from rtit.unit.events.transfers import AT_ONCE
 from rtit.unit.refusal import require
-from rtit.unit.transfers import AT_ONCE
+from rtit.unit.state.arch import CODE_BITS, MODE_FIELDS
 
 
 class Processor(Instrumentation, SystemEvents):
@@ -192,7 +193,7 @@ class Processor(Instrumentation, SystemEvents):
         """
         vmx = self.arch.vmx
         require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
-        self.unit.require_awake("INIT comes to a processor")
+        power.require_awake(self.unit, "INIT comes to a processor")
         if bsp:
             self.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
         else:
@@ -234,7 +235,7 @@ class Processor(Instrumentation, SystemEvents):
         arch = self.arch
         require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
         require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
-        self.unit.require_awake("an instruction or event comes to a processor")
+        power.require_awake(self.unit, "an instruction or event comes to a processor")
         if changes:
             arch = replace(arch, **changes)
         self.unit.transfer(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from rtit.unit import Arch, TraceUnit
-from rtit.unit.vmx import Failure
-from rtit.unit.vmx_controls import NO_CONTROLS, VmxControls
+from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
+from rtit.unit.system.vmx import Failure
 
 
 class SystemEvents:

@@ -13,7 +13,7 @@ from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.vocabulary import HINTS, STAMPS
 from rtit.unit import Memory, Stamps
 from rtit.unit.refusal import Shutdown, require
-from rtit.unit.vmx_controls import VmxControls
+from rtit.unit.state.vmx_controls import VmxControls
 
 _BUFFER = 0x100_0000
 _SIZE = 1 << 20

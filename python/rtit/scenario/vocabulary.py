@@ -16,8 +16,8 @@ from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Profile
 from rtit.scenario.words import Kind, integer, kind_of, loads, msr, number, text, truth
 from rtit.unit import Arch, Parameters, Stamps, TimeModel, TraceUnit
-from rtit.unit.state import State
-from rtit.unit.vmx_controls import VmxControls
+from rtit.unit.state.state import State
+from rtit.unit.state.vmx_controls import VmxControls
 
 _METHODS = (
     *("at", "reset", "retire", "conditional", "jump", "call", "indirect_jump", "indirect_call"),

@@ -1,24 +1,33 @@
-"""What the topics of the unit share: its state, what is configured, and the packets of the event at
-hand.
+"""What every topic of the unit works on: one value with the state, what is configured, where the
+bytes go, and the packets of the event at hand.
+
+`TraceUnit` in `unit` is this with the events that it traces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rtit.registers import Profile
-from rtit.unit.compression import ip_encodings
-from rtit.unit.enables import Configuration
+from rtit.registers import Profile, RegisterFile
+from rtit.unit.enables.configuration import Configuration
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.output import Output
+from rtit.unit.packets.compression import ip_encodings
 from rtit.unit.parameters import Parameters
-from rtit.unit.state import State
+from rtit.unit.state.state import State
 from rtit.unit.time_model import TimeModel
 
 
-class Core:
-    """The common ground of generator, timing and PSB.
+class Unit:
+    """The first argument of every function that traces.
 
-    `packets` collects the whole packets of one event; the unit writes them out when the event is
-    over; `put` takes one, or drops it in an overflow. `tnt_full` is the value of State.tnt, stop
+    What it does lies in `state`, `registers`, `output` and `time`, which a snapshot holds;
+    `configuration` is `registers` decoded. `on_pmi`, if set, is called for each ToPA PMI.
+
+    `packets` collects the whole packets of one event; `packets.stream.commit` writes them out when
+    the event is over; `put` takes one, or drops it in an overflow.
+
+    Derived from the parameters and the configuration: `tnt_full` is the value of State.tnt, stop
     bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
     itself; `bounded`: the internal buffer has a size; `defers`: TIPs wait; `errata`: those of
     `registers.errata` that are on; `shapes`: packets are padded or held back on their way out.
@@ -31,23 +40,44 @@ class Core:
         "defers",
         "errata",
         "ip_encodings",
+        "on_pmi",
+        "output",
         "packets",
         "parameters",
         "profile",
         "put",
+        "registers",
         "shapes",
         "state",
         "time",
         "tnt_full",
     )
 
-    def __init__(self, profile: Profile, time: TimeModel, parameters: Parameters) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        memory: Memory,
+        time: TimeModel,
+        parameters: Parameters,
+        fabric: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.profile = profile
         self.errata = profile.errata
         self.time = time
         self.parameters = parameters
         self.configuration = Configuration()
         self.state = State()
+        self.registers = RegisterFile()
+        self.output = Output(
+            memory,
+            profile=profile,
+            fabric=fabric,
+            follow=parameters.topa_follow,
+            pmi_margin=parameters.topa_pmi_margin,
+            smrr_policy=parameters.smrr_policy,
+            cache=parameters.topa_cache,
+        )
+        self.on_pmi: Callable[[], None] | None = None
         self.packets = bytearray()
         self.put: Callable[[bytes], None] = self.packets.extend
         self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
@@ -55,3 +85,13 @@ class Core:
         self.shapes = parameters.pad_align > 1 or parameters.held_bytes > 0
         self.cyc_limit = 0
         self.bounded = self.defers = False
+
+    @property
+    def stopped(self) -> bool:
+        """IA32_RTIT_STATUS.Stopped."""
+        return self.state.stopped
+
+    @property
+    def error(self) -> bool:
+        """IA32_RTIT_STATUS.Error; `output.state.error` says why."""
+        return self.state.error

@@ -1,0 +1,196 @@
+"""Near branches: direct, indirect, CALL and RET (sections 33.2.1.1, 33.2.1.2 and 33.4.2.1 to
+33.4.2.5).
+
+These are nearly all events of a trace, so each begins with the case that nothing but its own packet
+can happen (State.plain). The other case is the whole rule, and gives the same packets.
+
+All addresses are effective IPs; `ip` is the branch's own, which no packet carries.
+"""
+
+from __future__ import annotations
+
+from rtit.unit.core import Unit
+from rtit.unit.enables import steering
+from rtit.unit.packets import generator, stream, timing
+from rtit.unit.packets.compression import returns_to
+
+
+def conditional(unit: Unit, ip: int, next_ip: int, target: int, taken: bool) -> None:
+    """Jcc, J*CXZ, LOOP*: one TNT result."""
+    state = unit.state
+    if state.plain:
+        tnt = state.tnt
+        timed = tnt == 1 and state.cycle >= state.cyc_due
+        if timed:
+            timing.cyc(unit)
+        if taken:
+            state.ip = target
+            state.tnt = tnt = tnt << 1 | 1
+        else:
+            state.ip = next_ip
+            state.tnt = tnt = tnt << 1
+        if tnt >= unit.tnt_full:
+            generator.flush_tnt(unit)
+            stream.commit(unit)
+        elif timed:
+            stream.commit(unit)
+        return
+    if not taken:
+        state.ip = steering.address(unit, next_ip)
+        if state.packet_en:
+            _result(unit, 0)
+        elif not state.filter_en:
+            _fall(unit)
+    elif _lands(unit, target, conditional=True):
+        _result(unit, 1)
+
+
+def retire(unit: Unit, next_ip: int) -> None:
+    """Instructions that change nothing have brought the processor to `next_ip`."""
+    state = unit.state
+    state.ip = steering.address(unit, next_ip)
+    if not state.filter_en:
+        _fall(unit)
+
+
+def jump(unit: Unit, ip: int, target: int) -> None:
+    """A direct JMP: the code tells where it goes."""
+    if unit.state.plain:
+        unit.state.ip = target
+    elif _lands(unit, target, direct=True):
+        stream.commit(unit)
+
+
+def call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
+    """A direct CALL; with displacement 0 (`target` is `next_ip`) no RET is expected."""
+    state = unit.state
+    if state.plain:
+        state.ip = target
+        if target != next_ip:
+            state.ret_stack.append(next_ip)
+    elif _lands(unit, target, direct=True):
+        if target != next_ip:
+            state.ret_stack.append(steering.address(unit, next_ip))
+        stream.commit(unit)
+
+
+def indirect_jump(unit: Unit, ip: int, target: int) -> None:
+    """An indirect JMP: TIP."""
+    state = unit.state
+    if state.plain:
+        state.ip = target
+        _indirect(unit, target)
+    elif _lands(unit, target):
+        _indirect(unit, state.ip)
+
+
+def indirect_call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
+    """An indirect CALL: TIP."""
+    state = unit.state
+    if state.plain:
+        state.ip = target
+        state.ret_stack.append(next_ip)
+        _indirect(unit, target)
+    elif _lands(unit, target):
+        state.ret_stack.append(steering.address(unit, next_ip))
+        _indirect(unit, state.ip)
+
+
+def ret(unit: Unit, ip: int, target: int, operand_size: int | None = None) -> None:
+    """A near RET: a taken result if the CALL that it belongs to is known to the decoder, else
+    TIP.
+
+    `operand_size` in bits, None for the width of the code. The call stack is popped either way.
+    """
+    state = unit.state
+    if state.plain:
+        state.ip = target
+    elif not _lands(unit, target):
+        return
+    if state.ret_stack:
+        expected = state.ret_stack.pop()
+        to = state.ip
+        if expected == to or returns_to(expected, to, operand_size or state.arch.bits):
+            _result(unit, 1)
+            return
+    _tip(unit, state.ip)
+
+
+def _fall(unit: Unit) -> None:
+    """Sequential execution outside the ranges has reached State.ip, perhaps inside one.
+
+    With Parameters.filter_sequential `at_boundary` that sets FilterEn.
+    """
+    state, ranges = unit.state, unit.configuration.ranges
+    if unit.parameters.filter_sequential == "never" or not ranges.filter:
+        return
+    if state.trigger_en and state.context_en and ranges.filter_en(state.ip):
+        state.filter_en = True
+        steering.settle(unit)
+        if state.packet_en:
+            timing.eligible(unit)
+            generator.pge(unit, state.ip)
+            stream.commit(unit)
+
+
+def _lands(unit: Unit, target: int, *, conditional: bool = False, direct: bool = False) -> bool:
+    """A taken branch ends at `target`; it is `conditional`, `direct`, or indirect.
+
+    True if its own packet follows: PacketEn is and was 1. Otherwise TIP.PGE, TIP.PGD and
+    TraceStop have been sent, as far as due.
+    """
+    state, configuration = unit.state, unit.configuration
+    state.ip = target = steering.address(unit, target)
+    if not state.trigger_en or not state.context_en:
+        return False
+    was = state.packet_en
+    if not configuration.ranges.used:
+        return was
+    stops = steering.steer(unit, target)
+    if was and state.packet_en:
+        return True
+    if was:
+        # With erratum SKL014 the IP of a direct branch is missing as well.
+        hidden = conditional or (direct and "SKL014" in unit.errata)
+        hidden |= stops and unit.parameters.tracestop_pgd_ip == "suppressed"
+        generator.flush_tnt(unit)
+        timing.eligible(unit)
+        generator.pgd(unit, None if hidden else target)
+    elif state.packet_en:
+        timing.eligible(unit)
+        generator.pge(unit, target)
+    if stops:
+        steering.trace_stop(unit)
+    stream.commit(unit)
+    return False
+
+
+def _result(unit: Unit, taken: int) -> None:
+    """One more result for the TNT buffer."""
+    state = unit.state
+    if not unit.configuration.dis_tnt:
+        if state.tnt == 1:
+            timing.eligible(unit)
+        state.tnt = state.tnt << 1 | taken
+        if state.tnt >= unit.tnt_full:
+            generator.flush_tnt(unit)
+    stream.commit(unit)
+
+
+def _indirect(unit: Unit, target: int) -> None:
+    """The TIP of an indirect JMP or CALL, which may be deferred."""
+    if unit.defers:
+        generator.defer_tip(unit, target)
+    else:
+        generator.flush_tnt(unit)
+        timing.eligible(unit)
+        generator.tip(unit, target)
+    stream.commit(unit)
+
+
+def _tip(unit: Unit, target: int) -> None:
+    """The TIP of a RET, which forces out what is deferred."""
+    generator.flush_tnt(unit)
+    timing.eligible(unit)
+    generator.tip(unit, target)
+    stream.commit(unit)

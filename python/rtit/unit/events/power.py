@@ -1,0 +1,144 @@
+"""Power event trace: MWAIT, PWRE, EXSTOP and PWRX; frequency changes and wakes (sections 33.2.3
+and 33.4.2.22 to 33.4.2.25, the first of the tables of its kind in 33.7).
+
+C-states are MWAIT encodings: 0 is C1, 15 is C0 with its sub-states.
+"""
+
+from __future__ import annotations
+
+from rtit.packets import encoder
+from rtit.packets.table import WAKE_REASONS
+from rtit.unit.core import Unit
+from rtit.unit.enables import steering
+from rtit.unit.packets import generator, stream, timing
+from rtit.unit.refusal import require
+
+_MWAIT = encoder("MWAIT")
+
+
+_PWRE = encoder("PWRE")
+
+
+_EXSTOP = encoder("EXSTOP")
+
+
+_PWRX = encoder("PWRX")
+
+
+C0 = 15
+
+
+C1 = 0
+
+
+def sleep(
+    unit: Unit,
+    ip: int,
+    state: int,
+    sub_state: int = 0,
+    *,
+    mwait: tuple[int, int] | None = None,
+    hardware: bool = False,
+) -> None:
+    """The thread enters, or while it sleeps changes to, a C-state.
+
+    `ip` is the oldest instruction that has not completed; `mwait` the hints and extensions of
+    the instruction that asked for it, `hardware` says that none did. The state resolves to what
+    the core supports. What is lighter than Parameters.power_min_cstate has no packets.
+    IllegalEvent for a state or sub-state beyond 15, and where `mwait` or `hardware` ask a
+    thread that sleeps already.
+    """
+    require(
+        0 <= state <= 15 and 0 <= sub_state <= 15,
+        f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}",
+    )
+    if mwait is not None or hardware:
+        require_awake(unit, "a processor goes to sleep")
+    if state == C0 and (sub_state < 2 or unit.parameters.power_min_cstate == "C1"):
+        unit.state.dozing = True
+        return
+    deepest = unit.parameters.deepest_cstate
+    if state != C0 and state > deepest:
+        state, sub_state = deepest, 0
+    deeper, unit.state.asleep = unit.state.asleep, True
+    if not (unit.configuration.pwr_evt_en and unit.state.trigger_en):
+        return
+    generator.flush_tnt(unit)
+    if not deeper:
+        timing.eligible(unit)
+        if mwait is not None and unit.state.context_en:
+            unit.put(_MWAIT(*mwait))
+    unit.put(_PWRE(int(hardware), state, sub_state))
+    if not deeper:
+        _exstop(unit, ip)
+    stream.commit(unit)
+
+
+def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) -> None:
+    """The thread is back in C0, before whatever woke it is handled.
+
+    `last` and `deepest` are core C-states, `reason` one bit (Table 33-44); the sleep took
+    `ticks` at TSC rate. IllegalEvent for a bad reason, and unless it sleeps.
+    """
+    state = unit.state
+    require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
+    require(state.asleep or state.dozing, "a processor wakes that does not sleep")
+    told, state.asleep, state.dozing = state.asleep, False, False
+    if not told:
+        return
+    _restart(unit, ticks)
+    if unit.configuration.pwr_evt_en and unit.state.trigger_en:
+        unit.put(_PWRX(last, deepest, reason))
+    stream.commit(unit)
+    stream.extra_psb(unit, "wake")
+
+
+def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
+    """TM1, TM2, STPCLK#, or a frequency change to `ratio`, stops execution for `ticks`.
+
+    `ip` is the oldest instruction that has not completed.
+    """
+    if unit.configuration.pwr_evt_en and unit.state.trigger_en:
+        generator.flush_tnt(unit)
+        timing.eligible(unit)
+        _exstop(unit, ip)
+    if ratio is not None:
+        unit.time = unit.time.at_ratio(unit.state.cycle, ratio)
+    _restart(unit, ticks)
+    stream.commit(unit)
+    stream.extra_psb(unit, "wake")
+
+
+def change_frequency(unit: Unit, ratio: int) -> None:
+    """The core runs at `ratio` x bus clock from now on, and has not stopped for it."""
+    unit.time = unit.time.at_ratio(unit.state.cycle, ratio)
+    if not unit.state.trigger_en:
+        return
+    generator.flush_tnt(unit)
+    timing.reschedule(unit)
+    if unit.parameters.tsc_on_frequency_change:
+        timing.eligible(unit)
+        timing.timestamp(unit)
+    timing.cbr(unit)
+    stream.commit(unit)
+    stream.extra_psb(unit, "frequency")
+
+
+def require_awake(unit: Unit, what: str) -> None:
+    """Raise IllegalEvent if the thread sleeps; `what` is what cannot happen then."""
+    require(not (unit.state.asleep or unit.state.dozing), f"{what} that sleeps and has not woken")
+
+
+def _exstop(unit: Unit, ip: int) -> None:
+    context_en = unit.state.context_en
+    unit.put(_EXSTOP(int(context_en)))
+    if context_en:
+        generator.fup(unit, steering.address(unit, ip))
+
+
+def _restart(unit: Unit, ticks: int) -> None:
+    """The core clock runs again; time has passed without it."""
+    unit.time = unit.time.slept(unit.state.cycle, ticks, tsc_runs=unit.profile.invariant_tsc)
+    if unit.state.trigger_en:
+        generator.flush_tnt(unit)
+        timing.resume(unit)

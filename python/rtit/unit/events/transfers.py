@@ -1,0 +1,206 @@
+"""Far transfers, events and MOV CR3: what changes the context (sections 33.2.1.3 and 33.7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtit.errors import IllegalEvent
+from rtit.unit.core import Unit
+from rtit.unit.enables import steering
+from rtit.unit.events import event_trace
+from rtit.unit.events.event_trace import Report, Reports, announce
+from rtit.unit.packets import generator, stream, timing
+from rtit.unit.state.arch import Arch
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """When the parts of a long operation happen (section 33.3.6.2).
+
+    In retired instructions, in this order; None: together with the part before.
+    """
+
+    pip: int | None = None
+    mode_exec: int | None = None
+    target: int | None = None
+
+
+AT_ONCE = Stamps()
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What a VMX transition adds to a transfer (Tables 33-52 and 33-53).
+
+    `pip`: PIP in any case, or not at all, with NR=1 for an `entry` to non-root operation; `vmcs`:
+    a VMCS packet; `reports` of event trace, with the IP as packets carry it.
+    """
+
+    pip: bool
+    entry: bool = False
+    vmcs: bool = False
+    reports: Reports = ()
+
+
+def transfer(
+    unit: Unit,
+    target: int,
+    arch: Arch,
+    *,
+    event_ip: int | None = None,
+    stamps: Stamps = AT_ONCE,
+    report: Report | None = None,
+    report_ip: int | None = None,
+    transition: Transition | None = None,
+) -> None:
+    """A far branch, or with `event_ip` an interrupt or exception, goes to `target`.
+
+    `arch` is the state after it, in which `target` is an effective IP; `event_ip` is what FUP
+    carries: the instruction that was next (traps, interrupts) or the one at fault.
+    `report` is what event trace says of it, at `report_ip` if there is no `event_ip`;
+    `transition` what a VM entry or exit adds, in the place of `report`.
+    IllegalEvent if `stamps` go back in time.
+    """
+    state = unit.state
+    before = state.arch
+    source = None if event_ip is None else steering.address(unit, event_ip)
+    told_ip = source if report_ip is None else steering.address(unit, report_ip)
+    state.arch = arch
+    state.ip = target = steering.address(unit, target)
+    if not state.trigger_en:
+        return
+    was, was_context = state.packet_en, state.context_en
+    stops = steering.steer(unit, target)
+    now = state.packet_en
+    changed = arch.cr3 != before.cr3 if transition is None else transition.pip
+    paging = changed and state.context_en and unit.configuration.os
+    if was:
+        generator.flush_tnt(unit)
+        if source is not None and stamps is AT_ONCE:
+            timing.eligible(unit)
+    if report is not None and event_trace.due(
+        unit, report, before=was_context, after=state.context_en
+    ):
+        generator.flush_tnt(unit)
+        if stamps is AT_ONCE and (was or now or paging):
+            timing.eligible(unit)
+        event_trace.send(
+            unit,
+            report,
+            before=was_context,
+            after=state.context_en,
+            ip=told_ip,
+            branch_fup=was and source is not None,
+        )
+    if transition is not None and transition.reports:
+        generator.flush_tnt(unit)
+        if was or now or paging:
+            timing.eligible(unit)
+        told = {"before": was_context, "after": state.context_en}
+        announce(unit, transition.reports, **told, branch_fup=was and source is not None)
+    if was and source is not None:
+        generator.fup(unit, source)
+    if paging:
+        _time(unit, stamps.pip)
+        generator.pip(unit, entry=transition is not None and transition.entry)
+    if transition is not None and transition.vmcs and state.context_en:
+        generator.flush_tnt(unit)
+        _time(unit, None)
+        generator.vmcs(unit)
+    if not unit.configuration.branch_en:
+        event_trace.mode_at_branch(unit, before, target)
+    if was and now and state.mode_sent != generator.mode_bits(unit):
+        _time(unit, stamps.mode_exec)
+        generator.mode_exec(unit)
+    if was or now:
+        _time(unit, stamps.target)
+    arrive(unit, was, target, stops)
+
+
+def arrive(unit: Unit, was: bool, target: int, stops: bool) -> None:
+    """A transfer is at `target`, for which `steer` has been called; PacketEn `was`.
+
+    Sends the packet that tells so, and TraceStop if it `stops`.
+    """
+    state = unit.state
+    if was and state.packet_en:
+        generator.tip(unit, target)
+    elif was:
+        hidden = stops and unit.parameters.tracestop_pgd_ip == "suppressed"
+        generator.pgd(unit, target if state.context_en and not hidden else None)
+    elif state.packet_en:
+        generator.pge(unit, target)
+    if stops:
+        steering.trace_stop(unit)
+    stream.commit(unit)
+    stream.extra_psb(unit, "transfer")
+
+
+def mov_cr3(unit: Unit, next_ip: int, arch: Arch) -> None:
+    """MOV to CR3 (sections 33.2.5.2 and 33.4.2.7).
+
+    `arch` holds the new value; `next_ip` is the next instruction.
+    """
+    state = unit.state
+    state.arch = arch
+    state.ip = steering.address(unit, next_ip)
+    if not state.trigger_en:
+        return
+    was = state.packet_en
+    stops = _change_context(unit)
+    generator.flush_tnt(unit)
+    if state.context_en and unit.configuration.os:
+        _time(unit, None)
+        generator.pip(unit)
+    if was != state.packet_en:
+        _time(unit, None)
+        if was:
+            generator.pgd(unit, None)
+        else:
+            generator.pge(unit, state.ip)
+    if stops:
+        steering.trace_stop(unit)
+    stream.commit(unit)
+    stream.extra_psb(unit, "mov_cr3")
+
+
+def change_mode(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
+    """The instruction at `ip`, no branch, changes CS.L & LMA, CS.D or RFLAGS.IF (33.4.2.8).
+
+    STI, CLI, POPF; MOV CR0 and WRMSR that change EFER.LMA. Privilege and CR3 stay.
+    """
+    state = unit.state
+    before, source = state.arch, steering.address(unit, ip)
+    state.arch = arch
+    state.ip = steering.address(unit, next_ip)
+    steering.settle(unit)
+    if event_trace.mode_changed(unit, before):
+        generator.flush_tnt(unit)
+        timing.eligible(unit)
+        generator.mode_exec(unit)
+        generator.fup(unit, source)
+        stream.commit(unit)
+
+
+def _change_context(unit: Unit) -> bool:
+    """An instruction that is no branch changed the context; True if it meets TraceStop.
+
+    Ranges matter only when it enters the context.
+    """
+    state = unit.state
+    was_context, filter_en = state.context_en, state.filter_en
+    stops = steering.steer(unit, state.ip)
+    if was_context and state.context_en:
+        state.filter_en = filter_en
+        steering.settle(unit)
+    return stops and not was_context
+
+
+def _time(unit: Unit, clock: int | None) -> None:
+    """A CYC-eligible part of the operation follows, at `clock` or at once."""
+    if clock is not None:
+        cycle = clock * unit.time.cpi
+        if cycle < unit.state.cycle:
+            raise IllegalEvent(f"a part of an operation at clock {clock}, before the last one")
+        timing.catch_up(unit, cycle)
+    timing.eligible(unit)

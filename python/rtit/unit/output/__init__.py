@@ -1,0 +1,1 @@
+"""Where the bytes go (section 33.2.7)."""

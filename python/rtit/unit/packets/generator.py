@@ -1,0 +1,158 @@
+"""The packets of control flow and context, from state to bytes (sections 33.4.2.1 to 33.4.2.9).
+
+Functions here put packets and keep the state that compression needs. Whether a packet is due is
+decided elsewhere. Those that begin with the flush of the TNT buffer may be called at any time; the
+others follow one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rtit.packets import encode, encode_tnt, encoder
+from rtit.unit.core import Unit
+from rtit.unit.packets.compression import compress
+
+_SHORT_TNT = [b"", b""] + [
+    encode_tnt(tnt.bit_length() - 1, tnt - (1 << (tnt.bit_length() - 1))) for tnt in range(2, 128)
+]
+"""Short TNTs by the value of State.tnt."""
+
+_TIP = encoder("TIP")
+_TIP_PGE = encoder("TIP.PGE")
+_TIP_PGD = encoder("TIP.PGD")
+_FUP = encoder("FUP")
+_PIP = encoder("PIP")
+_VMCS = encoder("VMCS")
+_MODE_EXEC = encoder("MODE.Exec")
+_MODE_TSX = encoder("MODE.TSX")
+_TRACE_STOP = encode("TraceStop")
+_PGD_SUPPRESSED = encode("TIP.PGD", ip_bytes=0)
+
+_CR3_51_5 = 0x000F_FFFF_FFFF_FFE0
+_CR3_51_12 = 0x000F_FFFF_FFFF_F000
+_NO_POINTER = 0x000F_FFFF_FFFF_F000
+
+
+def flush_tnt(unit: Unit) -> None:
+    """Send what waits in the TNT buffer (section 33.4.2.1), and then the deferred TIPs."""
+    state = unit.state
+    tnt = state.tnt
+    if tnt == 1:
+        if state.deferred:
+            _send_deferred(unit)
+        return
+    if tnt < 128 and unit.parameters.tnt_form != "long":
+        unit.put(_SHORT_TNT[tnt])
+    else:
+        count = tnt.bit_length() - 1
+        unit.put(encode_tnt(count, tnt - (1 << count), long=True))
+    state.tnt = 1
+    if state.deferred:
+        _send_deferred(unit)
+
+
+def tip(unit: Unit, target: int) -> None:
+    """TIP (section 33.4.2.2)."""
+    _ip_packet(unit, _TIP, target)
+
+
+def defer_tip(unit: Unit, target: int) -> None:
+    """TIP that waits until the TNT buffer is full or something else is sent (section 33.4.2.3)."""
+    state = unit.state
+    ip_bytes, payload = compress(target, state.last_ip, unit.ip_encodings)
+    state.last_ip = target
+    state.deferred += _TIP(ip_bytes, payload)
+    state.deferred_count += 1
+    if state.deferred_count >= unit.parameters.deferred_tips:
+        flush_tnt(unit)
+
+
+def forget(unit: Unit) -> None:
+    """Results, TIPs and CALLs that wait are lost."""
+    state = unit.state
+    state.tnt = 1
+    state.deferred, state.deferred_count = b"", 0
+    state.ret_stack.clear()
+
+
+def pge(unit: Unit, ip: int) -> None:
+    """TIP.PGE, after MODE.Exec if the decoder cannot know the mode (section 33.4.2.4)."""
+    if not unit.parameters.modeexec_suppress or unit.state.mode_sent != mode_bits(unit):
+        mode_exec(unit)
+    _ip_packet(unit, _TIP_PGE, ip)
+
+
+def pgd(unit: Unit, target: int | None) -> None:
+    """TIP.PGD (section 33.4.2.5); `target` None suppresses the IP.
+
+    No CALL before it compresses a RET.
+    """
+    unit.state.ret_stack.clear()
+    if target is None:
+        unit.put(_PGD_SUPPRESSED)
+    else:
+        _ip_packet(unit, _TIP_PGD, target)
+
+
+def fup(unit: Unit, ip: int) -> None:
+    """FUP (section 33.4.2.6)."""
+    _ip_packet(unit, _FUP, ip)
+
+
+def pip(unit: Unit, *, entry: bool = False) -> None:
+    """PIP with the current CR3 (section 33.4.2.7).
+
+    NR tells of VMX non-root operation unless that is concealed; the PIP of a VM `entry` sets it in
+    any case, since its own control can conceal it.
+    """
+    arch = unit.state.arch
+    mask = _CR3_51_5 if arch.pae_paging else _CR3_51_12
+    non_root = entry or arch.shows_non_root
+    unit.put(_PIP(int(non_root), arch.cr3 & mask))
+
+
+def vmcs(unit: Unit) -> None:
+    """VMCS with bits 51:12 of the current pointer, all ones without one (section 33.4.2.15)."""
+    pointer = unit.state.arch.vmcs
+    unit.put(_VMCS(_NO_POINTER if pointer is None else pointer))
+
+
+def mode_bits(unit: Unit) -> int:
+    """The low bits of MODE.Exec now: CS.L & LMA, CS.D, and with EventEn=1 RFLAGS.IF (Table 33-26).
+
+    State.mode_sent holds the same of the last packet.
+    """
+    arch = unit.state.arch
+    if unit.configuration.event_en and arch.interrupt_flag:
+        return arch.mode_exec | 4
+    return arch.mode_exec
+
+
+def mode_exec(unit: Unit) -> None:
+    """MODE.Exec with the current modes (section 33.4.2.8)."""
+    mode = mode_bits(unit)
+    unit.put(_MODE_EXEC(mode & 1, mode >> 1 & 1, mode >> 2))
+    unit.state.mode_sent = mode
+
+
+def mode_tsx(unit: Unit, *, aborted: bool = False) -> None:
+    """MODE.TSX with the present state, by itself as in PSB+ (section 33.4.2.8)."""
+    unit.put(_MODE_TSX(int(unit.state.arch.in_tx), int(aborted)))
+
+
+def trace_stop(unit: Unit) -> None:
+    """TraceStop (section 33.4.2.9)."""
+    unit.put(_TRACE_STOP)
+
+
+def _send_deferred(unit: Unit) -> None:
+    unit.put(unit.state.deferred)
+    unit.state.deferred, unit.state.deferred_count = b"", 0
+
+
+def _ip_packet(unit: Unit, encode_ip: Callable[..., bytes], ip: int) -> None:
+    state = unit.state
+    ip_bytes, payload = compress(ip, state.last_ip, unit.ip_encodings)
+    unit.put(encode_ip(ip_bytes, payload))
+    state.last_ip = ip

@@ -1,0 +1,165 @@
+"""Timing packets: TSC, TMA, CBR, MTC, CYC (sections 33.3.6, 33.4.2.10 to 33.4.2.14, 33.8.3)."""
+
+from __future__ import annotations
+
+from rtit.packets import encode_cyc, encoder
+from rtit.unit.core import Unit
+from rtit.unit.packets.generator import flush_tnt
+from rtit.unit.state.state import NEVER
+
+_TSC = encoder("TSC")
+_TMA = encoder("TMA")
+_CBR = encoder("CBR")
+_MTC = encoder("MTC")
+
+
+def start(unit: Unit) -> None:
+    """TriggerEn was set: the cycle counter starts at 0, and the first eligible packet gets a CYC.
+
+    The ART runs on for all processors, so MTC only looks up where its period stands.
+    """
+    state, configuration = unit.state, unit.configuration
+    if configuration.cyc_en:
+        state.cyc_base = state.cyc_due = state.cycle
+    if configuration.mtc_en:
+        state.mtc_index = unit.time.art_at(state.cycle) >> configuration.mtc_shift
+        _next_mtc(unit)
+    _schedule(unit)
+
+
+def last_cyc(unit: Unit) -> None:
+    """TriggerEn is about to be cleared, and the cycle counter with it: tell what it holds.
+
+    A stand-alone CYC, subject to the threshold. It comes before the packets that report the end.
+    """
+    state = unit.state
+    if state.cycle >= state.cyc_due and state.cycle > state.cyc_base:
+        cyc(unit)
+
+
+def resume(unit: Unit) -> None:
+    """The core's clock runs again: CYC, TSC with TMA, CBR (Table 33-55, row 25; 33.3.6.2)."""
+    reschedule(unit)
+    if unit.configuration.cyc_en:
+        cyc(unit)
+    timestamp(unit)
+    cbr(unit)
+
+
+def reschedule(unit: Unit) -> None:
+    """The relation of clocks and core cycles has changed: find the next MTC anew."""
+    state, configuration = unit.state, unit.configuration
+    if configuration.mtc_en:
+        state.mtc_index = unit.time.art_at(state.cycle) >> configuration.mtc_shift
+        _next_mtc(unit)
+    _schedule(unit)
+
+
+def after_overflow(unit: Unit) -> None:
+    """An overflow is over: CYC tells its cycles, as far as the counter has not wrapped (33.3.8.2).
+
+    The cycles of its whole turns are lost.
+    """
+    state = unit.state
+    if unit.configuration.cyc_en:
+        turns = (state.cycle - state.cyc_base) // (unit.cyc_limit + 1)
+        state.cyc_base += turns * (unit.cyc_limit + 1)
+        state.cyc_due = state.cyc_base + unit.configuration.cyc_gap if not turns else state.cycle
+    _schedule(unit)
+
+
+def stop(unit: Unit) -> None:
+    """TriggerEn is 0: nothing comes by itself any more, but for the end of an overflow."""
+    state = unit.state
+    state.cyc_due = state.next_mtc = NEVER
+    state.due = state.overflow_until
+
+
+def catch_up(unit: Unit, cycle: int) -> None:
+    """Move to core cycle `cycle`, sending on the way what time alone brings.
+
+    That is MTCs, CYCs before the counter wraps, and results that have waited for a timer.
+    """
+    state = unit.state
+    while (due := _schedule(unit, cycle)) <= cycle:
+        state.cycle = due
+        if due == state.overflow_until:
+            state.overflow_until = 0  # it resolves where the current IP is known
+            continue
+        flush_tnt(unit)
+        if due == state.next_mtc:
+            if due >= state.cyc_due:
+                cyc(unit)
+            if state.mtc_drop:
+                state.mtc_drop -= 1
+            else:
+                unit.put(_MTC(state.mtc_index & 0xFF))
+            _next_mtc(unit)
+        elif state.cyc_due != NEVER and due >= state.cyc_base + unit.cyc_limit:
+            cyc(unit)
+    state.cycle = cycle
+
+
+def eligible(unit: Unit) -> None:
+    """A CYC-eligible packet follows: tell its time if the threshold has passed (33.3.6.3)."""
+    if unit.state.cycle >= unit.state.cyc_due:
+        cyc(unit)
+
+
+def cyc(unit: Unit) -> None:
+    """A CYC, whether or not an eligible packet follows (section 33.4.2.14).
+
+    The TNT buffer holds nothing older. In an overflow the counter goes on.
+    """
+    state = unit.state
+    if state.overflow is not None:
+        return
+    unit.put(encode_cyc(state.cycle - state.cyc_base))
+    state.cyc_base = state.cycle
+    state.cyc_due = state.cycle + unit.configuration.cyc_gap
+
+
+def timestamp(unit: Unit) -> None:
+    """TSC if TSCEn; right after it TMA if MTCEn (sections 33.4.2.11 and 33.4.2.13)."""
+    configuration = unit.configuration
+    if not configuration.tsc_en:
+        return
+    tsc = unit.time.tsc_at(unit.state.cycle)
+    if unit.state.arch.vmx == "nonroot":
+        tsc = unit.state.arch.controls.guest_tsc(tsc)
+    unit.put(_TSC(tsc & 0xFF_FFFF_FFFF_FFFF))
+    if configuration.mtc_en:
+        tma(unit)
+
+
+def tma(unit: Unit) -> None:
+    """TMA: where between two crystal clocks the TSC before it lies."""
+    time, cycle = unit.time, unit.state.cycle
+    unit.put(_TMA(time.art_at(cycle) & 0xFFFF, time.fast_counter_at(cycle)))
+
+
+def cbr(unit: Unit) -> None:
+    """CBR (section 33.4.2.10)."""
+    unit.put(_CBR(unit.time.core_ratio))
+
+
+def _next_mtc(unit: Unit) -> None:
+    state = unit.state
+    state.mtc_index += 1
+    state.next_mtc = unit.time.cycle_of_art(state.mtc_index << unit.configuration.mtc_shift)
+
+
+def _schedule(unit: Unit, until: int = 0) -> int:
+    """Find the next thing that time alone brings; while nothing waits the timer for results rests
+    `until` then.
+    """
+    state, period = unit.state, unit.parameters.tnt_flush_cycles
+    state.due = state.next_mtc
+    if unit.configuration.cyc_en and state.cyc_due != NEVER:
+        state.due = min(state.due, state.cyc_base + unit.cyc_limit)
+    if period:
+        since = state.cycle if state.tnt > 1 or state.deferred else max(state.cycle, until)
+        state.due = min(state.due, (since // period + 1) * period)
+    if state.overflow_until:
+        state.due = min(state.due, state.overflow_until)
+    return state.due

@@ -1,0 +1,1 @@
+"""What the unit knows between two events: plain values."""

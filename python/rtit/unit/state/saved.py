@@ -1,0 +1,40 @@
+"""What the processor keeps aside while it runs something else: plain values in `State`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtit.unit.state.arch import Arch
+
+
+@dataclass(frozen=True, slots=True)
+class Smram:
+    """What SMI delivery saves and RSM restores (section 33.2.9.3).
+
+    `ip` is effective; `trace_en` IA32_RTIT_CTL.TraceEn; `host` what VM exit goes back to, if the
+    interrupted code ran in VMX non-root operation.
+    """
+
+    arch: Arch
+    ip: int
+    trace_en: bool
+    host: Arch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Executive:
+    """What an SMM VM exit left: the executive monitor or its guest (section 33.6)."""
+
+    arch: Arch
+    host: Arch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ssa:
+    """What an asynchronous exit saves and ERESUME restores (section 33.2.9.5).
+
+    `ip` is effective; `opted_out` says that the enclave is not traced.
+    """
+
+    ip: int
+    opted_out: bool

@@ -1,0 +1,40 @@
+"""A unit by value, to go on from later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rtit.registers import RegisterFile
+from rtit.unit.core import Unit
+from rtit.unit.enables import status, trace_en
+from rtit.unit.output.output import OutputState
+from rtit.unit.packets import overflow
+from rtit.unit.state.state import State
+from rtit.unit.time_model import TimeModel
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A unit between two events, by value; what lies in memory is no part of it."""
+
+    state: State
+    registers: RegisterFile
+    output: OutputState
+    time: TimeModel
+
+
+def snapshot(unit: Unit) -> Snapshot:
+    """The unit as it is now, by value."""
+    status.publish(unit)
+    return Snapshot(unit.state.copy(), unit.registers.copy(), unit.output.snapshot(), unit.time)
+
+
+def restore(unit: Unit, snapshot: Snapshot) -> None:
+    """Become what the snapshot says; the unit goes on exactly as the one it was taken from."""
+    unit.registers.restore(snapshot.registers)
+    unit.output.restore(snapshot.output)
+    unit.state.assign(snapshot.state)
+    unit.time = snapshot.time
+    unit.packets.clear()
+    unit.put = unit.packets.extend if unit.state.overflow is None else overflow.drop
+    trace_en.configure(unit)

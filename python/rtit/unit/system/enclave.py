@@ -1,0 +1,81 @@
+"""Enclaves: ENCLU[EENTER], [ERESUME], [EEXIT], and asynchronous exits (section 33.2.9.5).
+
+An enclave is opted out of tracing unless it is a debug enclave that was entered with opt-in; opted
+out it forces ContextEn to 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rtit.unit.core import Unit
+from rtit.unit.events import event_trace, transfers
+from rtit.unit.events.event_trace import Cfe, Report
+from rtit.unit.refusal import require
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.saved import Ssa
+
+
+def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:
+    """EENTER at `ip`; the enclave runs from `target`.
+
+    `opt_in` (TCS.FLAGS.DBGOPTIN) counts in a `debug` enclave only. Raises IllegalEvent in an
+    enclave or outside CPL 3.
+    """
+    _enter(unit, ip, target, opted_out=not (debug and opt_in))
+
+
+def enclave_resume(unit: Unit, ip: int, target: int | None = None) -> None:
+    """ERESUME at `ip`: back to what the last asynchronous exit left, or to another `target`
+    that the enclave put there since.
+
+    Raises IllegalEvent in an enclave, outside CPL 3, and without such an exit.
+    """
+    state = unit.state
+    require(bool(state.ssa), "ERESUME is executed, but no asynchronous exit has saved a state")
+    *rest, saved = state.ssa
+    _enter(unit, ip, saved.ip if target is None else target, opted_out=saved.opted_out)
+    state.ssa = tuple(rest)
+
+
+def _enter(unit: Unit, ip: int, target: int, *, opted_out: bool) -> None:
+    arch = unit.state.arch
+    require(not arch.in_enclave, "an enclave is entered from an enclave")
+    require(arch.privilege == 3, f"an enclave is entered at CPL {arch.privilege}")
+    source = None if opted_out and unit.parameters.enclave_entry_fup == "tip_only" else ip
+    arch = replace(arch, in_enclave=True, opted_out_enclave=opted_out)
+    transfers.transfer(unit, target, arch, event_ip=source)
+
+
+def enclave_exit(unit: Unit, ip: int, target: int) -> None:
+    """EEXIT at `ip`. Raises IllegalEvent outside an enclave."""
+    transfers.transfer(unit, target, _outside(unit, unit.state.arch, "EEXIT"), event_ip=ip)
+
+
+def enclave_event(
+    unit: Unit,
+    ip: int,
+    aep: int,
+    handler: int,
+    arch: Arch,
+    *,
+    vector: int,
+    cr2: int | None = None,
+) -> None:
+    """AEX or an enclave exiting event: an interrupt or exception leaves the enclave.
+
+    `ip` is the instruction inside that has not completed, `aep` the address outside at which
+    the handler returns; `arch` the state of the handler. BranchEn tells `ip` (Table 33-55 row
+    17), event trace by itself `aep` (Table 33-59 row 19). Raises IllegalEvent outside an
+    enclave.
+    """
+    left = unit.state.arch
+    arch = _outside(unit, arch, "an asynchronous exit")
+    unit.state.ssa += (Ssa(ip, left.opted_out_enclave),)
+    report = Report(Cfe.INTR, vector) if cr2 is None else event_trace.page_fault(cr2)
+    transfers.transfer(unit, handler, arch, event_ip=ip, report=report, report_ip=aep)
+
+
+def _outside(unit: Unit, arch: Arch, what: str) -> Arch:
+    require(unit.state.arch.in_enclave, f"{what} happens outside an enclave")
+    return replace(arch, in_enclave=False, opted_out_enclave=False)

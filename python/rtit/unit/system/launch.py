@@ -1,0 +1,90 @@
+"""GETSEC[SENTER] and [ENTERACCS], and authenticated code modules (section 33.2.9.6)."""
+
+from __future__ import annotations
+
+from rtit.unit.core import Unit
+from rtit.unit.enables import conditions, status, steering, trace_en
+from rtit.unit.enables.trace_en import TRACE_EN
+from rtit.unit.output import writing
+from rtit.unit.packets import generator, stream, timing
+from rtit.unit.refusal import require
+
+
+def getsec(unit: Unit, ip: int, next_ip: int) -> None:
+    """GETSEC[SENTER] or GETSEC[ENTERACCS] at `ip`: TraceEn is cleared and stays so.
+
+    Parameters.senter_drop says whether what is buffered, and the end of the trace, is lost.
+    """
+    _lose(unit, ip)
+    unit.state.ip = steering.address(unit, next_ip)
+
+
+def senter_sleep(unit: Unit, ip: int) -> None:
+    """This processor answers another one's SENTER before the instruction at `ip`, and sleeps.
+
+    Its TraceEn is cleared as that of the other.
+    """
+    _lose(unit, ip)
+
+
+def acm_begin(unit: Unit, ip: int) -> None:
+    """An authenticated code module is set up: TraceEn is cleared, nothing tells it.
+
+    Raises IllegalEvent if one is running already.
+    """
+    state = unit.state
+    require(state.acm_trace_en is None, "an authenticated code module starts in another")
+    status.publish(unit)
+    state.acm_trace_en = unit.registers.trace_en
+    state.ip = steering.address(unit, ip)
+    if unit.registers.trace_en:
+        stream.resolve_overflow(unit)
+        generator.flush_tnt(unit)
+        stream.commit(unit)
+        writing.drain(unit)
+        trace_en.off(unit)
+
+
+def acm_end(unit: Unit, target: int) -> None:
+    """The module ends, code goes on at `target`: TraceEn is what it was, without TIP.PGE.
+
+    TSC, TMA and CBR follow if Parameters.acm_timing_packets. Raises IllegalEvent if none runs.
+    """
+    state = unit.state
+    trace_en = state.acm_trace_en
+    require(trace_en is not None, "an authenticated code module ends, but none has started")
+    state.acm_trace_en = None
+    state.ip = steering.address(unit, target)
+    if trace_en:
+        status.publish(unit)
+        unit.registers.ctl |= TRACE_EN
+        _on(unit)
+
+
+def _lose(unit: Unit, ip: int) -> None:
+    status.publish(unit)
+    if not unit.registers.trace_en:
+        return
+    if unit.parameters.senter_drop == "keep":
+        trace_en.clear(unit, ip)
+    else:
+        trace_en.off(unit)
+
+
+def _on(unit: Unit) -> None:
+    """Trace again where the stream was left: what the decoder knows still holds."""
+    state = unit.state
+    trace_en.configure(unit)
+    writing.take_result(unit, unit.output.enable(unit.registers))
+    state.trigger_en = conditions.trigger_en(
+        trace_en=True, stopped=state.stopped, error=state.error
+    )
+    if not state.trigger_en:
+        return
+    state.level_cycle = state.cycle
+    timing.start(unit)
+    steering.steer(unit, state.ip)
+    if unit.parameters.acm_timing_packets:
+        timing.timestamp(unit)
+        timing.cbr(unit)
+    stream.commit(unit)
