@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from rtit.cli.inputs import add_file, add_streams, add_symfs, chosen
+from rtit.cli.inputs import add_file, add_symfs
+from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
 from rtit.trace import Stream, Trace
 
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     fields = parse_fields(arguments.fields)
     gaps = False
     with Trace(arguments.file, symfs=arguments.symfs) as trace:
-        for stream in chosen(trace, arguments):
+        for stream in selection(arguments).streams(trace.streams):
             lines = Lines(trace, stream, fields)
             for line in lines:
                 sys.stdout.write(line)

@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from rtit.cli.inputs import add_file, add_streams, chosen
+from rtit.cli.inputs import add_file
+from rtit.cli.selecting import add_streams, selection
 from rtit.packets import BadBytes, describe, scan, to_json
 from rtit.trace import Trace
 
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         gaps = _show(None, Path(arguments.file).read_bytes(), as_json=arguments.json)
         return 3 if gaps else 0
     with Trace(arguments.file) as trace:
-        for stream in chosen(trace, arguments):
+        for stream in selection(arguments).streams(trace.streams):
             gaps |= _show(stream.title, stream.read(), as_json=arguments.json)
     return 3 if gaps else 0
 

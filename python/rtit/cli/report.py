@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import PurePath
 
-from rtit.cli.inputs import add_file, add_streams, add_symfs, chosen
+from rtit.cli.inputs import add_file, add_symfs
+from rtit.cli.selecting import add_streams, selection
 from rtit.trace import Trace
 from rtit.views.statistics import Statistics, statistics
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
     with Trace(arguments.file, symfs=arguments.symfs) as trace:
-        found = statistics(trace, list(chosen(trace, arguments)))
+        found = statistics(trace, selection(arguments).streams(trace.streams))
         if arguments.json:
             _print_json(trace, found)
         else:

@@ -1,7 +1,8 @@
 """What a user opens: a recording, its streams, and what ran.
 
 `Trace` opens a recording; a `Stream` is decoded from plain values (bytes in parts, a space of code,
-`Settings`), wherever they come from; `Rows` and `Span` are what decoding gives.
+`Settings`), wherever they come from; `Rows` and `Span` are what decoding gives, of all or of a
+`Selection`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,29 @@ from rtit.lazy import exports
 
 if TYPE_CHECKING:
     from rtit.trace.rows import Rows, Span
+    from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings
     from rtit.trace.source import AuxBytes, Source
     from rtit.trace.stream import Stream
     from rtit.trace.trace import Trace
 
-__all__ = ["AuxBytes", "Rows", "Settings", "Source", "Span", "Stream", "Trace"]
+__all__ = [
+    "AuxBytes",
+    "Rows",
+    "Selection",
+    "Settings",
+    "Source",
+    "Span",
+    "Stream",
+    "Times",
+    "Trace",
+]
 
 __getattr__ = exports(
     __name__,
     {
         "rows": "Rows Span",
+        "selection": "Selection Times",
         "settings": "Settings",
         "source": "AuxBytes Source",
         "stream": "Stream",

@@ -10,7 +10,7 @@ from typing import Self
 
 from rtit.errors import PerfDataError
 from rtit.image import Images, Mapping, Problem, Symbols
-from rtit.perfdata import PerfData, Piece, Queue
+from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Threads, follow
 from rtit.trace.settings import Settings, of_perf
 from rtit.trace.snapshots import connected
@@ -66,6 +66,11 @@ class Trace:
     def filter(self) -> str | None:
         """The address filter that it was recorded with, as the kernel spells it."""
         return self.data.info.filter if self.data.info else None
+
+    @property
+    def clock(self) -> TimeConversion | None:
+        """TSC ticks <-> ns of the perf clock; None if the file does not say."""
+        return self.data.time_conversion
 
     @property
     def images(self) -> Images:

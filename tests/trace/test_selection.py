@@ -1,0 +1,183 @@
+"""Which part is wanted: what the options say, and what that means in TSC ticks."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plain import stream
+from rtit.cli.selecting import add_code, add_ends, add_streams, selection
+from rtit.errors import UsageError
+from rtit.perfdata import TimeConversion
+from rtit.trace import Selection, Times
+from rtit.trace.selection import LATEST, parse_range, parse_times
+
+HALF = TimeConversion(shift=1, mult=1, zero=100)
+"""A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
+
+
+def options(*words: str) -> Selection:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    group = add_streams(parser)
+    add_code(group)
+    add_ends(group)
+    return selection(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5,17", Times(5, 17)),
+        ("5,", Times(5)),
+        (",17", Times(None, 17)),
+        (",", Times()),
+        # perf prints seconds with six or nine digits behind the point
+        ("1.5,", Times(1_500_000_000, seconds=True)),
+        ("12.345678, 12.345678901", Times(12_345_678_000, 12_345_678_901, seconds=True)),
+        ("7,7", Times(7, 7)),
+    ],
+)
+def test_times(text: str, expected: Times) -> None:
+    assert parse_times(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "1,2,3", "a,", "0x10,", "1.,", ".5,", "1.1234567891,", "9,8", "-1,", "²,",
+     f"{1 << 64},", "9" * 5000 + ","],
+)  # fmt: skip
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="--time"):
+        parse_times(text)
+
+
+def test_ticks_of_a_clock() -> None:
+    # 100 ns is ticks 0 and 1, 101 ns is ticks 2 and 3.
+    assert Times(100, 100).ticks(HALF) == (0, 1)
+    assert Times(101, 102).ticks(HALF) == (2, 5)
+    assert Times(0, 101).ticks(HALF) == (0, 3)
+    assert Times(101).ticks(HALF) == (2, LATEST)
+    assert Times().ticks(HALF) == (0, LATEST)
+    first, last = Times(0, 99).ticks(HALF)
+    assert first > last
+
+
+def test_ticks_without_a_clock() -> None:
+    assert Times(5, 17).ticks(None) == (5, 17)
+    assert Times(None, 17).ticks(None) == (0, 17)
+    with pytest.raises(UsageError, match="ticks"):
+        parse_times("1.5,").ticks(None)
+
+
+@given(
+    st.integers(0, 40),
+    st.integers(1, (1 << 32) - 1),
+    st.integers(-(1 << 62), 1 << 62),
+    st.integers(0, 1 << 62),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 63),
+)
+def test_a_tick_is_within_if_its_nanosecond_is(
+    shift: int, mult: int, zero: int, start: int, length: int, any_tick: int
+) -> None:
+    """Between the ticks that the bounds give, and nowhere else, `to_nanoseconds` is within them."""
+    clock = TimeConversion(shift, mult, zero % (1 << 64))
+    first, last = Times(start, start + length).ticks(clock)
+
+    def within(tick: int) -> bool:
+        # The conversion wraps: without it, to tell before and behind.
+        return start <= zero + (tick * mult >> shift) <= start + length
+
+    for tick in (any_tick, first - 1, first, last, last + 1, 0, LATEST):
+        if 0 <= tick <= LATEST:
+            assert (first <= tick <= last) == within(tick), tick
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1000-1010", (0x1000, 0x1010)),
+        ("0x7fFF-0X8000", (0x7FFF, 0x8000)),
+        ("0-ffffffffffffffff", (0, LATEST)),
+    ],
+)
+def test_ranges(text: str, expected: tuple[int, int]) -> None:
+    assert parse_range(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1000", "1000-1000", "2-1", "-1", "1-", "1-2-3", "main-2", "1-" + "f" * 17]
+)
+def test_what_is_no_range(text: str) -> None:
+    with pytest.raises(UsageError, match="--range"):
+        parse_range(text)
+
+
+def test_options() -> None:
+    assert options() == Selection()
+    assert options().is_whole
+    found = options("--tid", "1,2", "--tid", "3", "--pid", "1", "--cpu", "0", "--comm", "ls,cc1",
+                    "--time", "5,", "--range", "10-20", "--function", "main", "--function",
+                    "operator,@x", "--head", "10")  # fmt: skip
+    assert found == Selection(
+        tids=(1, 2, 3),
+        pids=(1,),
+        cpus=(0,),
+        comms=("ls", "cc1"),
+        time=Times(5),
+        ranges=((0x10, 0x20),),
+        functions=("main", "operator,@x"),
+        head=10,
+    )
+    assert options("--tail", "0") == Selection(tail=0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--tid", "ls"],
+        ["--tid", ""],
+        ["--pid", "1,"],
+        ["--cpu", "-1"],
+        ["--tid", "9" * 5000],
+        ["--comm", "a,,b"],
+        ["--function", ""],
+        ["--head", "1", "--tail", "1"],
+    ],
+)
+def test_options_that_say_nothing(words: list[str]) -> None:
+    with pytest.raises(UsageError, match=words[0]):
+        options(*words)
+
+
+@pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
+def test_a_count_is_a_number(word: str) -> None:
+    with pytest.raises(argparse.ArgumentError, match="number of instructions"):
+        options(f"--head={word}")
+
+
+def test_what_takes_all_is_whole() -> None:
+    whole = Selection(tids=(7,))
+    assert whole.is_whole
+    for part in ({"head": 0}, {"tail": 0}, {"time": Times(0)}, {"functions": ("f",)},
+                 {"ranges": ((0, 1),)}):  # fmt: skip
+        assert not replace(whole, **part).is_whole
+
+
+def test_streams() -> None:
+    plain = stream(b"", {})
+    one, two = (replace(plain, tid=tid, pid=1, name=name) for tid, name in ((1, "sh"), (2, "ls")))
+    three = replace(plain, tid=3, pid=3, name=None, cpu=0)
+    every = [one, two, three]
+    assert Selection().streams(every) == every
+    assert Selection().streams([]) == []
+    assert Selection(tids=(2, 3)).streams(every) == [two, three]
+    assert Selection(pids=(1,)).streams(every) == [one, two]
+    assert Selection(cpus=(0,)).streams(every) == [three]
+    assert Selection(comms=("ls",), pids=(1,)).streams(every) == [two]
+    with pytest.raises(UsageError, match=r"thread 1 \(sh\), thread 2 \(ls\), cpu 0, thread 3"):
+        Selection(tids=(1,), comms=("ls",)).streams(every)
