@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
+    from rtit.trace.places import Place, Places
     from rtit.trace.rows import Rows, Span
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuxBytes",
+    "Place",
+    "Places",
     "Rows",
     "Selection",
     "Settings",
@@ -34,6 +37,7 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
+        "places": "Place Places",
         "rows": "Rows Span",
         "selection": "Selection Times",
         "settings": "Settings",

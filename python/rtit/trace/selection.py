@@ -67,7 +67,7 @@ class Selection:
     """What is wanted; an empty field leaves nothing out.
 
     `ranges` are addresses, (start, end) with the end left out; `functions` are names as `report`
-    prints them, `NAME@FILE` for those of one file; `comms` are names of threads.
+    prints them, `NAME@FILE` for those of one file (see `Places`); `comms` are names of threads.
     `head` and `tail` count instructions, 0 or more; at most one of them is given. Raises UsageError
     if both are.
     """

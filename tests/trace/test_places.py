@@ -1,0 +1,123 @@
+"""Where the functions of a selection are: as nm lists them, moved to where they are mapped."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rtit.errors import UsageError
+from rtit.image import FileSymbols, Images
+from rtit.trace import Place, Places, Selection
+from rtit.trace.selection import LATEST
+
+BASE = 0x7F00_0000_0000
+SOURCE = """
+namespace shapes { __attribute__((noinline)) int area(int x) { return x * x; } }
+extern "C" __attribute__((noinline)) int plain(int x) { return shapes::area(x) + 1; }
+extern "C" int same(int) __attribute__((alias("plain")));
+int main(int argc, char **) { return plain(argc); }
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for name in ("g++", "nm"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed")
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "p.cpp").write_text(SOURCE)
+    command = ["g++", "-O1", "-pie", "-fPIE", "-o", "program", "p.cpp"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "program"
+
+
+@pytest.fixture(scope="module")
+def listed(program: Path) -> dict[str, tuple[int, int]]:
+    """Where nm finds a function: first address and the one behind the last."""
+    printed = subprocess.run(["nm", "-nS", program], check=True, capture_output=True, text=True)
+    rows = re.findall(r"^(\w+) (\w+) [tT] (\S+)$", printed.stdout, re.M)
+    return {name: (int(at, 16), int(at, 16) + int(size, 16)) for at, size, name in rows}
+
+
+@pytest.fixture
+def images(program: Path) -> Images:
+    """Process 7 has the program at BASE from 100 on, elsewhere after an exec at 500; 8 nothing."""
+    elf = FileSymbols(program).elf
+    offset, address, size = next(row[:3] for row in elf.segments if row[4] & 1)
+    low = offset & ~0xFFF
+    length = (offset + size - low + 0xFFF) & ~0xFFF
+    images = Images()
+    for time, base in ((100, BASE), (500, 2 * BASE)):
+        images.exec(time, 7)
+        images.mmap(time, 7, 7, base + address - (offset - low), length, low, str(program))
+    assert not images.problems
+    return images
+
+
+def found(images: Images, *functions: str, pid: int = 7) -> list[Place]:
+    places = Places(Selection(functions=functions), images).of(pid)
+    assert places is not None
+    return places
+
+
+def test_a_function_in_each_of_its_mappings(
+    images: Images, listed: dict[str, tuple[int, int]]
+) -> None:
+    start, end = listed["plain"]
+    expected = [
+        Place(BASE + start, BASE + end, 100, 500),
+        Place(2 * BASE + start, 2 * BASE + end, 500, LATEST),
+    ]
+    assert found(images, "plain") == expected
+    assert found(images, "plain@program") == expected
+    assert found(images, "same") == expected
+    assert found(images, "plain@other") == []
+    assert found(images, "plain", pid=8) == []
+
+
+def test_names_of_cpp_in_both_spellings(
+    images: Images, listed: dict[str, tuple[int, int]], program: Path
+) -> None:
+    start, end = listed["_ZN6shapes4areaEi"]
+    for name in ("shapes::area", "_ZN6shapes4areaEi", f"shapes::area@{program}"):
+        assert found(images, name)[0] == (BASE + start, BASE + end, 100, 500)
+
+
+def test_several_functions_and_ranges(images: Images, listed: dict[str, tuple[int, int]]) -> None:
+    selection = Selection(functions=("main", "plain"), ranges=((0x10, 0x20),))
+    places = Places(selection, images).of(7)
+    assert places is not None
+    assert places[0] == Place(0x10, 0x20)
+    assert {place[:2] for place in places if place.since == 100} == {
+        (BASE + start, BASE + end) for start, end in (listed["main"], listed["plain"])
+    }
+    assert Places(selection, images).of(8) == [Place(0x10, 0x20)]
+    assert Places(Selection(), images).of(7) is None
+
+
+def test_a_file_stands_for_what_belongs_to_no_function(
+    images: Images, listed: dict[str, tuple[int, int]], program: Path
+) -> None:
+    nameless = [place for place in found(images, "program") if place.since == 100]
+    assert nameless == [place for place in found(images, str(program)) if place.since == 100]
+    assert nameless
+    for start, end in listed.values():
+        assert not any(place.start < BASE + end and BASE + start < place.end for place in nameless)
+
+
+def test_memory_without_a_file_by_its_name(images: Images) -> None:
+    images.mmap(600, 7, 7, 0x1000, 0x1000, 0, "[vdso]")
+    assert found(images, "[vdso]") == [Place(0x1000, 0x2000, 500, LATEST)]
+
+
+def test_a_name_that_is_nowhere(images: Images) -> None:
+    places = Places(Selection(functions=("main", "plian")), images)
+    with pytest.raises(UsageError, match=r"--function plian: .*near it: .*plain"):
+        places.check([7])
+    Places(Selection(functions=("main",)), images).check([7])
+    with pytest.raises(UsageError, match="main"):
+        Places(Selection(functions=("main",)), images).check([8])
