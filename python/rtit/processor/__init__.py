@@ -1,6 +1,7 @@
 """Processors: architectural events, and the state that they change.
 
-`Processor` turns each event into what its trace unit has to know of it.
+`Processor` turns each event into what its trace unit has to know of it: `processor` lists them all,
+`core` has what they work on.
 """
 
 from rtit.processor.processor import Processor

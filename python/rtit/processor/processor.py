@@ -1,243 +1,109 @@
-"""A logical processor: its architectural state, and the trace unit that watches it."""
+"""A logical processor: every event of it, in the chapter's order.
+
+Each is a function whose first parameter is the processor, in the module that its line names; the
+section behind it is where the chapter has what its trace unit makes of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from rtit.processor import (
+    enclave,
+    far_transfers,
+    instrumentation,
+    launch,
+    near,
+    power,
+    registers,
+    smm,
+    startup,
+    tsx,
+    vmx,
+)
+from rtit.processor.core import Cpu
 
-from rtit.errors import UsageError
-from rtit.processor.instrumentation import Instrumentation
-from rtit.processor.system import SystemEvents
-from rtit.registers import FULL, Leaf, Profile
-from rtit.unit import Arch, Memory, Parameters, Stamps, TimeModel, TraceUnit
-from rtit.unit.events import power
-from rtit.unit.events.event_trace import Cfe, Report, page_fault
-from rtit.unit.events.transfers import AT_ONCE
-from rtit.unit.refusal import require
-from rtit.unit.state.arch import CODE_BITS, MODE_FIELDS
 
-
-class Processor(Instrumentation, SystemEvents):
+class Processor(Cpu):
     """One logical processor and its own trace unit: PT state is per logical processor (33.2.8.1).
 
     `memory` receives the trace; `fabric` does when FabricEn is set. Feed events in program order:
     `at` first where time has passed, then the event. IPs are effective addresses; `ip` is the
     instruction itself. Keyword arguments named `changes` are fields of `Arch` that the event
-    changes.
+    changes. Events raise IllegalEvent where they cannot happen, and Shutdown where they end in
+    shutdown. What a processor may do at any time, and the trace unit's own state, is in `unit`.
     """
 
-    __slots__ = ("unit",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        *,
-        profile: Profile = FULL,
-        memory: Memory | None = None,
-        time: TimeModel | None = None,
-        parameters: Parameters | None = None,
-        arch: Arch | None = None,
-        fabric: Callable[[bytes], None] | None = None,
-    ) -> None:
-        self.unit = TraceUnit(
-            profile,
-            Memory() if memory is None else memory,
-            time or TimeModel(),
-            parameters or Parameters(),
-            fabric,
-        )
-        self.unit.state.arch = arch or Arch.user64()
+    # Branches
+    retire = near.retire  # 33.2.1
+    conditional = near.conditional  # 33.2.1.1
+    jump = near.jump  # 33.2.1.1
+    call = near.call  # 33.2.1.1
+    indirect_jump = near.indirect_jump  # 33.2.1.2
+    indirect_call = near.indirect_call  # 33.2.1.2
+    ret = near.ret  # 33.2.1.2
+    far = far_transfers.far  # 33.2.1.3
+    syscall = far_transfers.syscall  # 33.2.1.3
+    resume = far_transfers.resume  # 33.2.1.3
+    iret = far_transfers.iret  # 33.2.1.3
+    interrupt = far_transfers.interrupt  # 33.2.1.3
+    exception = far_transfers.exception  # 33.2.1.3
+    software_interrupt = far_transfers.software_interrupt  # 33.2.1.3
+    task_switch_fault = far_transfers.task_switch_fault  # 33.2.1.3
 
-    @property
-    def arch(self) -> Arch:
-        """The architectural state as far as tracing sees it."""
-        return self.unit.state.arch
+    # What else a program and its operating system do
+    ptwrite = instrumentation.ptwrite  # 33.2.2
+    mwait = power.mwait  # 33.2.3
+    umwait = power.umwait  # 33.2.3
+    halt = power.halt  # 33.2.3
+    duty_cycle = power.duty_cycle  # 33.2.3
+    resolve_deeper = power.resolve_deeper  # 33.2.3
+    wake = power.wake  # 33.2.3
+    stop_clocks = power.stop_clocks  # 33.2.3
+    change_frequency = power.change_frequency  # 33.2.3
+    init = startup.init  # 33.2.4
+    sipi = startup.sipi  # 33.2.4
+    shutdown = startup.shutdown  # 33.2.4
+    user_interrupt = far_transfers.user_interrupt  # 33.2.4
+    uiret = far_transfers.uiret  # 33.2.4
+    change_mode = far_transfers.change_mode  # 33.2.4
+    mov_cr3 = far_transfers.mov_cr3  # 33.2.5.2
 
-    @property
-    def ip(self) -> int:
-        """Address of the next instruction, as packets would give it."""
-        return self.unit.state.ip
+    # Registers
+    rdmsr = registers.rdmsr  # 33.2.8
+    wrmsr = registers.wrmsr  # 33.2.8
 
-    # Registers and time
+    # Other features of the processor
+    begin_transaction = tsx.begin_transaction  # 33.2.9.1
+    end_transaction = tsx.end_transaction  # 33.2.9.1
+    abort_transaction = tsx.abort_transaction  # 33.2.9.1
+    smi = smm.smi  # 33.2.9.3
+    rsm = smm.rsm  # 33.2.9.3
+    vmxon = vmx.vmxon  # 33.2.9.4
+    vmxoff = vmx.vmxoff  # 33.2.9.4
+    eenter = enclave.eenter  # 33.2.9.5
+    eresume = enclave.eresume  # 33.2.9.5
+    eexit = enclave.eexit  # 33.2.9.5
+    aex = enclave.aex  # 33.2.9.5
+    getsec = launch.getsec  # 33.2.9.6
+    senter_sleep = launch.senter_sleep  # 33.2.9.6
+    acm_begin = launch.acm_begin  # 33.2.9.6
+    acm_end = launch.acm_end  # 33.2.9.6
 
-    def rdmsr(self, msr: int) -> int:
-        """RDMSR. Raises GeneralProtection."""
-        return self.unit.rdmsr(msr)
+    # What software asks, saves and measures
+    cpuid = registers.cpuid  # 33.3.1
+    last_branch = registers.last_branch  # 33.3.1.2
+    last_exception = registers.last_exception  # 33.3.1.2
+    reset = startup.reset  # 33.3.4
+    xsaves = registers.xsaves  # 33.3.5.2
+    xrstors = registers.xrstors  # 33.3.5.2
+    at = registers.at  # 33.3.6
+    pebs = instrumentation.pebs  # 33.4.2.26
 
-    def wrmsr(
-        self, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
-    ) -> None:
-        """WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then nothing has changed."""
-        self.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)
-
-    def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
-        """CPUID, as far as PT is concerned."""
-        return self.unit.profile.cpuid(leaf, subleaf)
-
-    def at(self, clock: int) -> None:
-        """`clock` instructions have retired by now. IllegalEvent if the clock goes back."""
-        self.unit.at(clock)
-
-    def reset(self, *, cold: bool = True) -> None:
-        """RESET: the processor starts at F000:FFF0 (section 33.3.4)."""
-        self.unit.reset(cold=cold)
-        self.unit.transfer(0xFFF0, Arch.reset())
-
-    def retire(self, next_ip: int) -> None:
-        """Instructions that change nothing have brought the processor to `next_ip`."""
-        self.unit.retire(next_ip)
-
-    # Near branches
-
-    def conditional(self, ip: int, next_ip: int, target: int, taken: bool) -> None:
-        """Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`."""
-        self.unit.conditional(ip, next_ip, target, taken)
-
-    def jump(self, ip: int, target: int) -> None:
-        """Direct near JMP."""
-        self.unit.jump(ip, target)
-
-    def call(self, ip: int, next_ip: int, target: int) -> None:
-        """Direct near CALL."""
-        self.unit.call(ip, next_ip, target)
-
-    def indirect_jump(self, ip: int, target: int) -> None:
-        """Indirect near JMP."""
-        self.unit.indirect_jump(ip, target)
-
-    def indirect_call(self, ip: int, next_ip: int, target: int) -> None:
-        """Indirect near CALL."""
-        self.unit.indirect_call(ip, next_ip, target)
-
-    def ret(self, ip: int, target: int, operand_size: int | None = None) -> None:
-        """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
-        another.
-        """
-        if operand_size is not None:
-            sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
-            require(operand_size in CODE_BITS, sizes)
-        self.unit.ret(ip, target, operand_size)
-
-    # Far transfers and events
-
-    def far(self, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
-        """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
-        makes.
-        """
-        self._transfer(target, None, stamps, changes)
-
-    def syscall(self, ip: int, target: int, **changes: Any) -> None:
-        """SYSCALL or SYSENTER to `target` at CPL 0."""
-        self._transfer(target, None, AT_ONCE, self._kernel() | changes)
-
-    def resume(self, target: int, *, bits: int = 64, **changes: Any) -> None:
-        """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits.
-
-        IllegalEvent for another width than 16, 32 or 64.
-        """
-        require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
-        cs_l, cs_d = CODE_BITS[bits]
-        self._transfer(target, None, AT_ONCE, {"cpl": 3, "cs_l": cs_l, "cs_d": cs_d} | changes)
-
-    def iret(self, ip: int, target: int, *, stamps: Stamps = AT_ONCE, **changes: Any) -> None:
-        """IRET at `ip` to `target`; `changes` say all that it restores. IllegalEvent if that were a
-        lower CPL.
-        """
-        was, cpl = self.arch.privilege, replace(self.arch, **changes).privilege
-        require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
-        self._transfer(target, None, stamps, changes, Report(Cfe.IRET), ip)
-
-    def interrupt(
-        self, ip: int, handler: int, *, vector: int = 0, stamps: Stamps = AT_ONCE, **changes: Any
-    ) -> None:
-        """An external interrupt or NMI before the instruction at `ip`, handled at CPL 0."""
-        report = Report(Cfe.INTR, vector)
-        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
-
-    def exception(
-        self,
-        ip: int,
-        handler: int,
-        *,
-        vector: int = 0,
-        cr2: int | None = None,
-        stamps: Stamps = AT_ONCE,
-        **changes: Any,
-    ) -> None:
-        """An exception at the instruction at `ip` (a trap: before it), handled at CPL 0.
-
-        `cr2`, the linear address, makes it a page fault.
-        """
-        report = Report(Cfe.INTR, vector) if cr2 is None else page_fault(cr2)
-        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
-
-    def software_interrupt(
-        self, ip: int, handler: int, *, vector: int = 0, stamps: Stamps = AT_ONCE, **changes: Any
-    ) -> None:
-        """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0."""
-        report = Report(Cfe.INTR, vector)
-        self._transfer(handler, ip, stamps, self._kernel() | changes, report)
-
-    def change_mode(self, ip: int, next_ip: int, **changes: Any) -> None:
-        """STI, CLI, POPF, MOV CR0 or WRMSR at `ip` changes `interrupt_flag`, `lma`, `cs_l`, `cs_d`,
-        `real_mode` or `pae_paging`; UsageError for anything else.
-        """
-        if wrong := changes.keys() - MODE_FIELDS:
-            raise UsageError(f"{min(wrong)} does not change without a branch")
-        self.unit.change_mode(ip, next_ip, replace(self.arch, **changes))
-
-    def init(self, ip: int, *, bsp: bool = True) -> None:
-        """INIT before the instruction at `ip`; PT goes on. A processor that is not the boot
-        processor (`bsp` False) waits for SIPI. IllegalEvent in VMX operation, where INIT is blocked
-        or leads to a VM exit.
-        """
-        vmx = self.arch.vmx
-        require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
-        power.require_awake(self.unit, "INIT comes to a processor")
-        if bsp:
-            self.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
-        else:
-            self.unit.init_wait(ip)
-
-    def sipi(self, vector: int) -> None:
-        """A start-up IPI; see `TraceUnit.sipi`."""
-        self.unit.sipi(vector)
-
-    def user_interrupt(self, ip: int, handler: int, vector: int) -> None:
-        """A user interrupt is delivered to `handler` before the instruction at `ip`."""
-        self.unit.user_interrupt(ip, handler, vector)
-
-    def uiret(self, ip: int, target: int) -> None:
-        """UIRET at `ip` to `target`."""
-        self.unit.uiret(ip, target)
-
-    def mov_cr3(self, ip: int, next_ip: int, value: int) -> None:
-        """MOV to CR3."""
-        self.unit.mov_cr3(next_ip, replace(self.arch, cr3=value))
-
-    def _kernel(self) -> dict[str, Any]:
-        arch = self.arch
-        if arch.real_mode:
-            return {}
-        if arch.lma:
-            return {"cpl": 0, "v86": False, "cs_l": True, "cs_d": False}
-        return {"cpl": 0, "v86": False}
-
-    def _transfer(
-        self,
-        target: int,
-        event_ip: int | None,
-        stamps: Stamps,
-        changes: dict[str, Any],
-        report: Report | None = None,
-        report_ip: int | None = None,
-    ) -> None:
-        arch = self.arch
-        require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
-        require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
-        power.require_awake(self.unit, "an instruction or event comes to a processor")
-        if changes:
-            arch = replace(arch, **changes)
-        self.unit.transfer(
-            target, arch, event_ip=event_ip, stamps=stamps, report=report, report_ip=report_ip
-        )
+    # Virtual machines and the SMM-transfer monitor
+    vmptrld = vmx.vmptrld  # 33.5.1
+    vmclear = vmx.vmclear  # 33.5.1
+    vm_entry = vmx.vm_entry  # 33.5.2
+    vm_exit = vmx.vm_exit  # 33.5.2
+    smm_vm_exit = smm.smm_vm_exit  # 33.6
+    smm_vm_entry = smm.smm_vm_entry  # 33.6

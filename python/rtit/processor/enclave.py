@@ -1,0 +1,42 @@
+"""Enclaves (section 33.2.9.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rtit.processor.core import Cpu
+
+
+def eenter(cpu: Cpu, ip: int, target: int, *, debug: bool = False, opt_in: bool = False) -> None:
+    """ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
+    cpu.unit.enclave_enter(ip, target, debug=debug, opt_in=opt_in)
+
+
+def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
+    """ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
+    cpu.unit.enclave_resume(ip, target)
+
+
+def eexit(cpu: Cpu, ip: int, target: int) -> None:
+    """ENCLU[EEXIT]."""
+    cpu.unit.enclave_exit(ip, target)
+
+
+def aex(
+    cpu: Cpu,
+    ip: int,
+    aep: int,
+    handler: int,
+    *,
+    vector: int = 0,
+    cr2: int | None = None,
+    **changes: Any,
+) -> None:
+    """Asynchronous enclave exit or enclave exiting event, handled at CPL 0; see
+    `TraceUnit.enclave_event`.
+    """
+    arch = cpu.unit.state.arch
+    kernel = {"cpl": 0, "cs_l": True, "cs_d": False} if arch.lma else {"cpl": 0}
+    arch = replace(arch, **{**kernel, **changes})
+    cpu.unit.enclave_event(ip, aep, handler, arch, vector=vector, cr2=cr2)

@@ -1,0 +1,47 @@
+"""Near branches (sections 33.2.1.1 and 33.2.1.2)."""
+
+from __future__ import annotations
+
+from rtit.processor.core import Cpu
+from rtit.unit.refusal import require
+from rtit.unit.state.arch import CODE_BITS
+
+
+def retire(cpu: Cpu, next_ip: int) -> None:
+    """Instructions that change nothing have brought the processor to `next_ip`."""
+    cpu.unit.retire(next_ip)
+
+
+def conditional(cpu: Cpu, ip: int, next_ip: int, target: int, taken: bool) -> None:
+    """Jcc, J*CXZ or LOOP*: goes on at `target` if `taken`, else at `next_ip`."""
+    cpu.unit.conditional(ip, next_ip, target, taken)
+
+
+def jump(cpu: Cpu, ip: int, target: int) -> None:
+    """Direct near JMP."""
+    cpu.unit.jump(ip, target)
+
+
+def call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
+    """Direct near CALL."""
+    cpu.unit.call(ip, next_ip, target)
+
+
+def indirect_jump(cpu: Cpu, ip: int, target: int) -> None:
+    """Indirect near JMP."""
+    cpu.unit.indirect_jump(ip, target)
+
+
+def indirect_call(cpu: Cpu, ip: int, next_ip: int, target: int) -> None:
+    """Indirect near CALL."""
+    cpu.unit.indirect_call(ip, next_ip, target)
+
+
+def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None:
+    """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
+    another.
+    """
+    if operand_size is not None:
+        sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
+        require(operand_size in CODE_BITS, sizes)
+    cpu.unit.ret(ip, target, operand_size)

@@ -1,0 +1,66 @@
+"""Power (section 33.2.3)."""
+
+from __future__ import annotations
+
+from rtit.processor.core import Cpu
+from rtit.unit.enables import steering
+from rtit.unit.events import power
+from rtit.unit.events.power import C0, C1
+from rtit.unit.refusal import require
+
+
+def mwait(
+    cpu: Cpu, ip: int, next_ip: int, hints: int, extensions: int = 0, *, entered: bool = True
+) -> None:
+    """MWAIT at `ip`, or an I/O read that becomes one; `hints` is EAX, `extensions` ECX.
+
+    `entered` False: it does not sleep, since the monitor is not armed, a virtual interrupt is
+    delivered, or because of a fault or VM exit.
+    """
+    if entered:
+        asked = hints & 0xFF, extensions & 3
+        cpu.unit.sleep(ip, hints >> 4 & 15, hints & 15, mwait=asked)
+    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+
+
+def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
+    """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
+    if entered:
+        sub_state = 1 if register & 1 else 2
+        cpu.unit.sleep(ip, C0, sub_state, mwait=(0, register & 3))
+    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+
+
+def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
+    """HLT at `ip`: C1. IllegalEvent if it sleeps."""
+    power.require_awake(cpu.unit, "HLT is executed by a processor")
+    cpu.unit.sleep(ip, C1)
+    cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
+
+
+def duty_cycle(cpu: Cpu, ip: int, state: int, *, ticks: int = 0) -> None:
+    """Hardware duty cycling puts the core to sleep before `ip`, and wakes it."""
+    cpu.unit.sleep(ip, state, hardware=True)
+    cpu.unit.wake(last=state, deepest=state, reason=8, ticks=ticks)
+
+
+def resolve_deeper(cpu: Cpu, state: int, sub_state: int = 0) -> None:
+    """The sleeping thread goes to another C-state. IllegalEvent unless it sleeps."""
+    sleeps = cpu.unit.state.asleep or cpu.unit.state.dozing
+    require(sleeps, "a C-state resolves to another, but the processor does not sleep")
+    cpu.unit.sleep(cpu.unit.state.ip, state, sub_state)
+
+
+def wake(cpu: Cpu, *, last: int, deepest: int, reason: int = 1, ticks: int = 0) -> None:
+    """Back to C0; see `TraceUnit.wake`."""
+    cpu.unit.wake(last=last, deepest=deepest, reason=reason, ticks=ticks)
+
+
+def stop_clocks(cpu: Cpu, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
+    """TM1, TM2, STPCLK# or a frequency change stops execution; see `TraceUnit.stop_clocks`."""
+    cpu.unit.stop_clocks(ip, ticks=ticks, ratio=ratio)
+
+
+def change_frequency(cpu: Cpu, ratio: int) -> None:
+    """A frequency change that stops nothing."""
+    cpu.unit.change_frequency(ratio)

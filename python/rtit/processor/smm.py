@@ -1,0 +1,60 @@
+"""System management mode, with an STM and without (sections 33.2.9.3 and 33.6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from rtit.processor.core import Cpu
+from rtit.unit import Arch, VmxControls
+from rtit.unit.state.vmx_controls import NO_CONTROLS
+
+
+def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000) -> None:
+    """SMI before the instruction at `ip`; see `TraceUnit.smi`."""
+    cpu.unit.smi(ip, smbase)
+
+
+def rsm(cpu: Cpu, target: int | None = None, **changes: Any) -> None:
+    """RSM; `changes` are what the handler changed in the saved state."""
+    smram = cpu.unit.state.smram
+    arch = replace(smram.arch, **changes) if smram is not None and changes else None
+    cpu.unit.rsm(target, arch)
+
+
+def smm_vm_exit(
+    cpu: Cpu,
+    ip: int,
+    target: int,
+    *,
+    cause: Literal["smi", "vmcall"] = "smi",
+    controls: VmxControls = NO_CONTROLS,
+    reason: int = 0,
+    qualification: int = 0,
+    **changes: Any,
+) -> None:
+    """SMM VM exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
+
+    `controls` are those of the SMM-transfer VMCS.
+    """
+    monitor = Arch(cpl=0, cr3=cpu.unit.state.arch.cr3, interrupt_flag=False)
+    cpu.unit.smm_vm_exit(
+        ip,
+        target,
+        replace(monitor, **changes),
+        controls,
+        cause=cause,
+        reason=reason,
+        qualification=qualification,
+    )
+
+
+def smm_vm_entry(
+    cpu: Cpu, ip: int, target: int, *, controls: VmxControls = NO_CONTROLS, **changes: Any
+) -> None:
+    """VM entry at `ip` that returns from SMM; `changes` are what the STM changed in the state
+    that it interrupted.
+    """
+    executive = cpu.unit.state.executive
+    arch = replace(executive.arch, **changes) if executive is not None and changes else None
+    cpu.unit.smm_vm_entry(ip, target, controls, arch)

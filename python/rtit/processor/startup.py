@@ -1,0 +1,41 @@
+"""How a processor starts and ends: RESET, INIT, SIPI, shutdown (sections 33.2.4 and 33.3.4)."""
+
+from __future__ import annotations
+
+from rtit.processor.core import Cpu
+from rtit.unit import Arch
+from rtit.unit.events import power
+from rtit.unit.events.event_trace import Cfe, Report
+from rtit.unit.events.power import C1
+from rtit.unit.refusal import require
+
+
+def reset(cpu: Cpu, *, cold: bool = True) -> None:
+    """RESET: the processor starts at F000:FFF0 (section 33.3.4)."""
+    cpu.unit.reset(cold=cold)
+    cpu.unit.transfer(0xFFF0, Arch.reset())
+
+
+def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
+    """INIT before the instruction at `ip`; PT goes on. A processor that is not the boot
+    processor (`bsp` False) waits for SIPI. IllegalEvent in VMX operation, where INIT is blocked
+    or leads to a VM exit.
+    """
+    vmx = cpu.arch.vmx
+    require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
+    power.require_awake(cpu.unit, "INIT comes to a processor")
+    if bsp:
+        cpu.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
+    else:
+        cpu.unit.init_wait(ip)
+
+
+def sipi(cpu: Cpu, vector: int) -> None:
+    """A start-up IPI; see `TraceUnit.sipi`."""
+    cpu.unit.sipi(vector)
+
+
+def shutdown(cpu: Cpu, ip: int) -> None:
+    """Shutdown, as after a triple fault, with `ip` not completed: C1."""
+    cpu.unit.shutdown(ip)
+    cpu.unit.sleep(ip, C1)

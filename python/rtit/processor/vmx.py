@@ -1,0 +1,79 @@
+"""VMX (sections 33.2.9.4 and 33.5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rtit.processor.core import Cpu
+from rtit.unit import VmxControls
+from rtit.unit.state.vmx_controls import NO_CONTROLS
+from rtit.unit.system.vmx import Failure
+
+
+def vmxon(cpu: Cpu, ip: int, next_ip: int) -> None:
+    """VMXON; see `TraceUnit.vmxon`."""
+    cpu.unit.vmxon(ip, next_ip)
+
+
+def vmxoff(cpu: Cpu, ip: int, next_ip: int) -> None:
+    """VMXOFF."""
+    cpu.unit.vmxoff(ip, next_ip)
+
+
+def vmptrld(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
+    """A successful VMPTRLD of `pointer`."""
+    cpu.unit.vmptrld(ip, next_ip, pointer)
+
+
+def vmclear(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
+    """A successful VMCLEAR of `pointer`."""
+    cpu.unit.vmclear(ip, next_ip, pointer)
+
+
+def vm_entry(
+    cpu: Cpu,
+    ip: int,
+    target: int,
+    *,
+    controls: VmxControls = NO_CONTROLS,
+    fails: Failure | None = None,
+    next_ip: int | None = None,
+    host_ip: int | None = None,
+    **changes: Any,
+) -> Failure | None:
+    """VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
+    state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
+    """
+    guest = replace(cpu.unit.state.arch, **changes)
+    return cpu.unit.vm_entry(
+        ip, target, guest, controls, fails=fails, next_ip=next_ip, host_ip=host_ip
+    )
+
+
+def vm_exit(
+    cpu: Cpu,
+    guest_ip: int,
+    target: int,
+    *,
+    reason: int = 0,
+    qualification: int = 0,
+    vector: int | None = None,
+    aborts: bool = False,
+    **changes: Any,
+) -> None:
+    """VM exit from the guest at `guest_ip` to the host at `target`; see `TraceUnit.vm_exit`.
+
+    The host's state is that at VM entry, with RFLAGS.IF=0, and `changes`.
+    """
+    state = cpu.unit.state
+    host = replace(state.host or state.arch, **{"interrupt_flag": False, **changes})
+    cpu.unit.vm_exit(
+        guest_ip,
+        target,
+        host,
+        reason=reason,
+        qualification=qualification,
+        vector=vector,
+        aborts=aborts,
+    )
