@@ -4,11 +4,12 @@ classes, nothing else.
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from layers.python_modules import dependencies
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
@@ -42,37 +43,30 @@ CRATES = {
 }
 
 
-def imported_parts(path: Path) -> set[str]:
-    parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "rtit":
-                names = [f"rtit.{alias.name}" for alias in node.names]
-            else:
-                names = [node.module]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        parts |= {name.split(".")[1] for name in names if name.startswith("rtit.")}
-    return parts
+@pytest.fixture(scope="module")
+def used() -> dict[str, frozenset[str]]:
+    """By part, the modules that it imports."""
+    graph = dependencies(PACKAGE)
+    parts = {name: name.split(".")[1] for name in graph if name != "rtit"}
+    return {
+        part: frozenset().union(*(graph[name] for name in parts if parts[name] == part))
+        for part in parts.values()
+    }
 
 
-def files_of(part: str) -> list[Path]:
-    folder = PACKAGE / part
-    return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{part}.py"]
+def parts_of(modules: frozenset[str]) -> set[str]:
+    return {name.split(".")[1] for name in modules if name != "rtit"}
 
 
 @pytest.mark.parametrize("part", PYTHON)
-def test_python_directions(part: str) -> None:
-    for path in files_of(part):
-        wrong = imported_parts(path) - PYTHON[part] - {part, "errors", "lazy"}
-        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
+    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy"}
+    assert "rtit" not in used[part]
 
 
-def test_nothing_imports_the_command_line() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        if path.parent.name != "cli" and path.name != "__main__.py":
-            assert "cli" not in imported_parts(path), path
+def test_nothing_imports_the_command_line(used: dict[str, frozenset[str]]) -> None:
+    users = {part for part, modules in used.items() if "cli" in parts_of(modules)}
+    assert users == {"__main__", "cli"}
 
 
 def test_every_part_has_a_rule() -> None:

@@ -21,7 +21,9 @@ mod format;
 pub mod hash;
 mod part;
 mod reader;
+mod run;
 mod select;
+mod selected;
 mod threads;
 mod writer;
 
@@ -30,17 +32,8 @@ pub use error::Error;
 pub use hash::{Chain, RunHash};
 pub use part::{Behind, Part};
 pub use reader::{Item, Reader};
-pub use select::{Range, Selected, Selector};
+pub use run::Run;
+pub use select::{Range, Selector};
+pub use selected::Selected;
 pub use threads::{threads, Contents, Thread, ThreadRuns};
 pub use writer::Writer;
-
-/// Instructions executed one after the other in memory order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Run {
-    /// Address of the first instruction.
-    pub start: u64,
-    /// How many instructions were executed; a REP instruction counts once.
-    pub instructions: u32,
-    /// [`RunHash`] of their addresses.
-    pub hash: u64,
-}

@@ -3,7 +3,9 @@
 //! A REX2 prefix is two bytes and selects opcode map 0 or 1 itself, so that `D5 p op` stands for `REX op` or `REX 0F op`.
 //! The instruction is decoded in that older form and its length and target are put right: REX2 adds registers, never bytes.
 
-use crate::{class::Class, decode_known, Instruction, Mode, Undecodable, MAX_LENGTH};
+use crate::class::Class;
+use crate::instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
+use crate::known;
 
 const REX2: u8 = 0xd5;
 const JMPABS_OPCODE: u8 = 0xa1;
@@ -43,7 +45,7 @@ fn decode_rex2(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecoda
             length += 1;
         }
     }
-    let mut decoded = decode_known(&older[..length], ip, Mode::Bits64)?;
+    let mut decoded = known::decode(&older[..length], ip, Mode::Bits64)?;
     let added = u8::from(!map1);
     decoded.length += added;
     if decoded.target != 0 {

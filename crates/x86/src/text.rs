@@ -2,7 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
-use crate::{Mode, MAX_LENGTH};
+use crate::instruction::{Mode, MAX_LENGTH};
 
 /// The instruction at `ip` as text, such as `mov rax,[rbx+8]`; `(bad)` for bytes that are none.
 pub fn format(bytes: &[u8], ip: u64, mode: Mode) -> String {

@@ -1,0 +1,12 @@
+//! A run: the piece of which an executed path is made.
+
+/// Instructions executed one after the other in memory order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// How many instructions were executed; a REP instruction counts once.
+    pub instructions: u32,
+    /// [`RunHash`](crate::RunHash) of their addresses.
+    pub hash: u64,
+}

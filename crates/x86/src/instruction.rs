@@ -1,0 +1,83 @@
+//! An instruction as a value.
+
+use crate::class::Class;
+
+/// The longest legal instruction, in bytes.
+pub const MAX_LENGTH: usize = 15;
+
+/// The operating mode that code is decoded in (MODE.Exec reports it).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Mode {
+    Bits16,
+    Bits32,
+    Bits64,
+}
+
+impl Mode {
+    /// The width of an instruction pointer, in bits.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Mode::Bits16 => 16,
+            Mode::Bits32 => 32,
+            Mode::Bits64 => 64,
+        }
+    }
+
+    /// `ip` cut to the width of this mode. 16-bit code keeps 32 bits: a linear IP has the CS base added.
+    pub const fn truncate(self, ip: u64) -> u64 {
+        match self {
+            Mode::Bits64 => ip,
+            Mode::Bits16 | Mode::Bits32 => ip & 0xffff_ffff,
+        }
+    }
+}
+
+/// One decoded instruction, reduced to what PT and a tracer need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Instruction {
+    pub ip: u64,
+    /// 1 to 15 bytes.
+    pub length: u8,
+    pub class: Class,
+    /// The target of a direct branch or call (for XBEGIN: the abort handler), otherwise 0.
+    pub target: u64,
+    /// A string instruction with a REP, REPE or REPNE prefix.
+    pub repeats: bool,
+    /// MOV SS and POP SS: no single-step trap is taken after this instruction, only after the next one.
+    pub shadows: bool,
+    /// PUSHF: stores RFLAGS, the trap flag included.
+    pub pushes_flags: bool,
+    pub(crate) mode: Mode,
+}
+
+impl Instruction {
+    /// The address of the instruction that follows in memory.
+    pub const fn next(&self) -> u64 {
+        self.mode.truncate(self.ip.wrapping_add(self.length as u64))
+    }
+
+    /// A direct call with displacement 0 only reads the IP: it never pushes on the return-compression stack.
+    pub const fn calls_next(&self) -> bool {
+        matches!(self.class, Class::Call) && self.target == self.next()
+    }
+}
+
+/// Why bytes are no instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Undecodable {
+    /// The bytes end inside the instruction.
+    Truncated,
+    /// The bytes are no legal instruction of this mode.
+    Invalid,
+}
+
+impl std::fmt::Display for Undecodable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Undecodable::Truncated => "the code bytes end inside an instruction",
+            Undecodable::Invalid => "the bytes are no instruction",
+        })
+    }
+}
+
+impl std::error::Error for Undecodable {}
