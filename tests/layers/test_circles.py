@@ -15,24 +15,31 @@ CRATES = sorted(path.name for path in (ROOT / "crates").iterdir())
 KNOWN = {"qemu", "tracer"}
 """Crates with circles that are still to be cut."""
 
+BY_TOPIC = {"rtit.unit"}
+"""Packages whose folders are topics of the chapter, not layers: only files have a direction."""
 
-def described(graph: Graph, separator: str) -> list[str]:
+
+def described(graph: Graph, separator: str) -> str:
     """Who imports whom in the circles of a graph, a line an import."""
-    found = circles(graph) + folder_circles(graph, separator)
-    return [line for circle in found for line in edges_within(graph, circle, separator)]
+    folders = folder_circles(graph, separator)
+    found = [circle for circle in folders if circle[0].rpartition(separator)[0] not in BY_TOPIC]
+    lines = [edges_within(graph, circle, separator) for circle in circles(graph) + found]
+    return "\n".join(line for circle in lines for line in circle)
 
 
 def test_no_circles_in_python() -> None:
     graph = python_modules.dependencies(ROOT / "python" / "rtit")
     assert len(graph) > 100
-    assert described(graph, ".") == []
+    found = described(graph, ".")
+    assert not found, found
 
 
 @pytest.mark.parametrize("crate", CRATES)
 def test_no_circles_in_a_crate(crate: str) -> None:
     graph = rust_modules.dependencies(ROOT / "crates" / crate / "src")
     assert len(graph) > 2
+    found = described(graph, "::")
     if crate in KNOWN:
-        assert described(graph, "::"), f"{crate} has no circle any more: take it out of KNOWN"
+        assert found, f"{crate} has no circle any more: take it out of KNOWN"
     else:
-        assert described(graph, "::") == []
+        assert not found, found

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rtit.capture.clocks import describe
 from rtit.capture.events import EventLog
+from rtit.capture.file import open_writer, output_file
 from rtit.capture.program import check_program
 from rtit.capture.ptrace.recorder import Recorder
 from rtit.capture.ptrace.tracer import PtraceTracer, check_processes
 from rtit.capture.request import Plan, Request
 from rtit.capture.session import Session
 from rtit.capture.store.extent import Extent
-from rtit.capture.store.file import open_writer, output_file
 from rtit.capture.store.output import OutputSetup
 from rtit.registers import FULL
 from rtit.unit import Parameters, TimeModel

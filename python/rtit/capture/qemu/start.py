@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rtit.capture.clocks import describe
+from rtit.capture.file import open_writer, output_file
 from rtit.capture.program import check_program, find_program
 from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
@@ -14,7 +15,6 @@ from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.qemu.sink import Sink
 from rtit.capture.request import TRUTH_FORMS, Plan, Request
-from rtit.capture.store.file import open_writer, output_file
 from rtit.errors import RecordError, UsageError
 
 _STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
