@@ -15,6 +15,7 @@
 //! headers, lengths and field positions from it.
 
 mod bits;
+mod columns;
 mod error;
 mod kind;
 mod packet;
@@ -23,6 +24,7 @@ mod read;
 mod scan;
 pub mod table;
 
+pub use columns::Columns;
 pub use error::PacketError;
 pub use packet::{Ip, Packet, PacketKind, Tnt};
 pub use psb::{find_psb, PSB};

@@ -48,6 +48,11 @@ impl<'a> Scanner<'a> {
         self.data
     }
 
+    /// From the next packet to the end; empty after an error.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Offset of the next packet, or of the one that could not be read.
     pub fn position(&self) -> usize {
         self.position

@@ -1,8 +1,10 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
+mod column;
 mod flow;
 mod image;
 mod packet;
+mod packet_columns;
 mod stream;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
@@ -18,6 +20,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     flow::register(module)?;
     image::register(module)?;
     packet::register(module)?;
+    packet_columns::register(module)?;
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tracer::register(module)?;
     truth::register(module)?;

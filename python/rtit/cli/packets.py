@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from rtit.cli.inputs import add_file
 from rtit.cli.selecting import add_streams, selection
-from rtit.packets import BadBytes, describe, scan, to_json
+from rtit.packets import BadBytes, Packet, describe, scan, to_json
 from rtit.trace import Trace
 
 
@@ -25,20 +26,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the packets; 3 if some bytes are no packet."""
     gaps = False
     if arguments.raw:
-        gaps = _show(None, Path(arguments.file).read_bytes(), as_json=arguments.json)
+        data = Path(arguments.file).read_bytes()
+        gaps = _show(None, len(data), scan(data), as_json=arguments.json)
         return 3 if gaps else 0
     with Trace(arguments.file) as trace:
         for stream in selection(arguments).streams(trace.streams):
-            gaps |= _show(stream.title, stream.read(), as_json=arguments.json)
+            gaps |= _show(stream.title, stream.size, stream.packets(), as_json=arguments.json)
     return 3 if gaps else 0
 
 
-def _show(title: str | None, data: bytes, *, as_json: bool) -> bool:
+def _show(
+    title: str | None, size: int, packets: Iterable[Packet | BadBytes], *, as_json: bool
+) -> bool:
     write = sys.stdout.write
     if title and not as_json:
-        write(f"# {title}, {len(data):,} bytes\n")
+        write(f"# {title}, {size:,} bytes\n")
     gaps = False
-    for item in scan(data):
+    for item in packets:
         if isinstance(item, BadBytes):
             gaps |= not item.truncated
             if as_json:

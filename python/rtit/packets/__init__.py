@@ -14,7 +14,7 @@ from .blocks import item_name
 from .decode import Data, ItemSize, Truncated, decode
 from .encode import Value, encode, encode_cyc, encode_tnt, encoder
 from .packet import Packet, describe, reencode, to_json
-from .scan import PSB, BadBytes, BlockContext, find_psb, packets, scan
+from .scan import PSB, BadBytes, BlockContext, find_psb, packets, scan, scan_parts
 from .table import BLOCK_TYPES, CFE_TYPES, EVD_TYPES, FORBIDDEN_IN_BLOCK, NAMES, WAKE_REASONS
 
 __all__ = [
@@ -43,5 +43,6 @@ __all__ = [
     "packets",
     "reencode",
     "scan",
+    "scan_parts",
     "to_json",
 ]

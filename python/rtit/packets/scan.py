@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rtit.errors import PacketError
 
@@ -12,7 +13,14 @@ from .encode import encode
 from .packet import Packet
 from .table import BY_NAME
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 PSB = encode("PSB")
+_RUN = len(PSB) + 2
+"""Only if something else follows a PSB is it known to be the last of a run."""
+_MARGIN = 64
+"""No packet is longer."""
 _ENDS_BLOCK = frozenset({"BEP", "OVF"})
 
 
@@ -95,6 +103,48 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
             continue
         context.update(packet)
         yield packet
+        offset += packet.size
+
+
+def scan_parts(parts: Iterable[Buffer]) -> Iterator[Packet | BadBytes]:
+    """As `scan`, of a stream that comes in parts and is never in memory as a whole."""
+    context = BlockContext()
+    rest = iter(parts)
+    window, base, offset, last = bytearray(), 0, 0, False
+    bad: tuple[int, str] | None = None  # bytes whose end is not known yet: where, why
+    while True:
+        while not last and len(window) - offset < _MARGIN:
+            del window[:offset]
+            base, offset = base + offset, 0
+            part = next(rest, None)
+            if part is None:
+                last = True
+            else:
+                window += part
+        if bad is not None:
+            at = find_psb(window, offset)
+            if not last and (at is None or at + _RUN > len(window)):
+                offset = max(offset, len(window) - len(PSB) + 1) if at is None else at
+                continue
+            offset = len(window) if at is None else at
+            yield BadBytes(bad[0], base + offset - bad[0], bad[1])
+            bad = None
+        elif offset >= len(window):
+            return
+        try:
+            packet = decode(window, offset, in_block=context.item_size)
+        except Truncated as error:
+            if offset < len(window):
+                where, size = base + offset, len(window) - offset
+                yield BadBytes(where, size, error.message, truncated=True)
+            return
+        except PacketError as error:
+            bad = (base + offset, error.message)
+            context.item_size = None
+            offset += 1
+            continue
+        context.update(packet)
+        yield replace(packet, offset=base + packet.offset) if base else packet
         offset += packet.size
 
 

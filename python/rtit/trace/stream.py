@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import RtitError
-from rtit.packets import BadBytes, Packet, scan
+from rtit.packets import BadBytes, Packet, scan_parts
+from rtit.trace.packets import PacketColumns, packet_columns
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
 from rtit.trace.source import Source
@@ -64,7 +65,11 @@ class Stream:
 
     def packets(self) -> Iterator[Packet | BadBytes]:
         """Its packets, and what lies between."""
-        return scan(self.read())
+        return scan_parts(self.parts())
+
+    def packet_columns(self) -> Iterator[PacketColumns]:
+        """Its packets as columns: hundreds of times as fast as one object each."""
+        return packet_columns(self.parts())
 
     def flow(self) -> _core.Flow:
         """A decoder at the start of the stream. Raises the error of `settings`, if it is one."""

@@ -1,0 +1,329 @@
+//! Packets as columns: for whoever looks at millions of them.
+//!
+//! Most packets are told whole by their first byte: kind, length, and where the payload is. Those are read by a table
+//! without a branch that depends on what they are; [`Scanner`] reads the others, and all that is in a block.
+
+use crate::error::PacketError;
+use crate::packet::PacketKind;
+use crate::scan::Scanner;
+use crate::table::{self, field, Field, Kind};
+
+/// Packets that are gathered before they are appended: they stay in the nearest cache.
+const STAGE: usize = 512;
+
+/// Packets as columns of one length.
+///
+/// | packet | `payload` | `detail` |
+/// |---|---|---|
+/// | TNT, TNT.64 | the results below a stop bit, the oldest highest | 0 |
+/// | TIP, TIP.PGE, TIP.PGD, FUP | IP payload, zero-extended | IPBytes |
+/// | PIP | `CR3[51:5]` in place | NR |
+/// | MODE.Exec, MODE.TSX | 0 | bits 2:0 of the second byte |
+/// | CBR, TSC, MTC, CYC, VMCS, MNT | their field | 0 |
+/// | TMA | CTC, fast counter in bits 24:16 | 0 |
+/// | PTW | payload | IP in bit 0, PayloadBytes in bits 2:1 |
+/// | MWAIT | hints, EXT in bits 33:32 | 0 |
+/// | PWRE | state in bits 7:4, sub-state in 3:0 | HW |
+/// | PWRX | last in bits 7:4, deepest in 3:0 | wake reason |
+/// | BBP | type | SZ |
+/// | BIP | payload | ID in bits 4:0, SZ in bit 5 |
+/// | EXSTOP, BEP | 0 | IP |
+/// | CFE | type, vector in bits 15:8 | IP |
+/// | EVD | payload | type |
+/// | unknown | opcode | ICNTV |
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Columns {
+    /// [`Kind`] as a number: its row in the packet table.
+    pub kind: Vec<u8>,
+    pub detail: Vec<u8>,
+    /// Offset of the first byte.
+    pub offset: Vec<u64>,
+    pub payload: Vec<u64>,
+}
+
+impl Columns {
+    /// How many packets they hold.
+    pub fn len(&self) -> usize {
+        self.kind.len()
+    }
+
+    /// Whether they hold none.
+    pub fn is_empty(&self) -> bool {
+        self.kind.is_empty()
+    }
+
+    /// Room for `packets` more.
+    pub fn reserve(&mut self, packets: usize) {
+        self.kind.reserve(packets);
+        self.detail.reserve(packets);
+        self.offset.reserve(packets);
+        self.payload.reserve(packets);
+    }
+
+    /// Appends packets of `scanner` until there are `limit` of them, its data ends or an error comes.
+    pub fn fill(&mut self, scanner: &mut Scanner<'_>, limit: usize) -> Result<(), PacketError> {
+        let mut stage = Stage::new();
+        while self.len() < limit {
+            let room = (limit - self.len()).min(STAGE);
+            let (count, ended) = stage.fill(scanner, room);
+            self.kind.extend_from_slice(first(&stage.kind, count));
+            self.detail.extend_from_slice(first(&stage.detail, count));
+            self.offset.extend_from_slice(first(&stage.offset, count));
+            self.payload.extend_from_slice(first(&stage.payload, count));
+            match ended {
+                None => {}
+                Some(Ended::Data) => break,
+                Some(Ended::Error(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first<T>(column: &[T], count: usize) -> &[T] {
+    column.get(..count).unwrap_or_default()
+}
+
+enum Ended {
+    Data,
+    Error(PacketError),
+}
+
+/// What the first byte says; `length` 0: not enough.
+#[derive(Clone, Copy)]
+struct Class {
+    kind: u8,
+    detail: u8,
+    length: u8,
+    shift: u8,
+    mask: u64,
+}
+
+const NO_CLASS: Class = Class {
+    kind: 0,
+    detail: 0,
+    length: 0,
+    shift: 0,
+    mask: 0,
+};
+
+/// By first byte, outside a block. Nothing longer than the eight bytes that are looked at.
+static CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [NO_CLASS; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = class_of(byte as u8);
+        byte += 1;
+    }
+    classes
+}
+
+const fn is(first: u8, kind: Kind) -> bool {
+    let row = kind.row();
+    first & row.mask[0] == row.header[0]
+}
+
+const fn class_of(first: u8) -> Class {
+    if is(first, Kind::Pad) {
+        return class(Kind::Pad, 1, None);
+    }
+    if first == table::ESCAPE {
+        return NO_CLASS;
+    }
+    if is(first, Kind::Tnt) {
+        return class(Kind::Tnt, 1, Some(field::TNT_BITS));
+    }
+    if is(first, Kind::Cyc) {
+        // its Exp bit: it goes on
+        return match first & 4 {
+            0 => class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
+            _ => NO_CLASS,
+        };
+    }
+    if is(first, Kind::Mtc) {
+        return class(Kind::Mtc, 2, Some(field::MTC_CTC));
+    }
+    if is(first, Kind::Tsc) {
+        return class(Kind::Tsc, 8, Some(field::TSC_TSC));
+    }
+    let mut ip_packets = [Kind::Tip, Kind::TipPge, Kind::TipPgd, Kind::Fup].as_slice();
+    while let [kind, others @ ..] = ip_packets {
+        if is(first, *kind) {
+            return ip_class(*kind, first);
+        }
+        ip_packets = others;
+    }
+    NO_CLASS
+}
+
+const fn ip_class(kind: Kind, first: u8) -> Class {
+    let ip_bytes = first >> field::IP_BYTES.bit;
+    match table::IP_PAYLOAD[ip_bytes as usize] {
+        Some(0) => Class {
+            detail: ip_bytes,
+            ..class(kind, 1, None)
+        },
+        Some(size) if size < 8 => {
+            let payload = Field {
+                byte: 1,
+                bit: 0,
+                width: 8 * size as u32,
+                shift: 0,
+            };
+            Class {
+                detail: ip_bytes,
+                ..class(kind, 1 + size, Some(payload))
+            }
+        }
+        _ => NO_CLASS,
+    }
+}
+
+const fn class(kind: Kind, length: u8, payload: Option<Field>) -> Class {
+    let (shift, mask) = match payload {
+        None => (0, 0),
+        Some(field) => (
+            8 * field.byte as u8 + field.bit as u8,
+            u64::MAX >> (64 - field.width),
+        ),
+    };
+    Class {
+        kind: kind as u8,
+        detail: 0,
+        length,
+        shift,
+        mask,
+    }
+}
+
+struct Stage {
+    kind: [u8; STAGE],
+    detail: [u8; STAGE],
+    offset: [u64; STAGE],
+    payload: [u64; STAGE],
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage {
+            kind: [0; STAGE],
+            detail: [0; STAGE],
+            offset: [0; STAGE],
+            payload: [0; STAGE],
+        }
+    }
+
+    /// Takes up to `room` packets; how many, and why there are no more.
+    fn fill(&mut self, scanner: &mut Scanner<'_>, room: usize) -> (usize, Option<Ended>) {
+        let mut count = 0;
+        while count < room {
+            if scanner.block().is_none() {
+                count += self.fill_by_class(scanner, count, room);
+                if count == room {
+                    break;
+                }
+            }
+            let packet = match scanner.next() {
+                Some(Ok(packet)) => packet,
+                Some(Err(error)) => return (count, Some(Ended::Error(error))),
+                None => return (count, Some(Ended::Data)),
+            };
+            let (detail, payload) = fields(&packet.kind);
+            let at = count.min(STAGE - 1);
+            self.kind[at] = packet.kind.kind() as u8;
+            self.detail[at] = detail;
+            self.offset[at] = packet.offset as u64;
+            self.payload[at] = payload;
+            count += 1;
+        }
+        (count, None)
+    }
+
+    /// Packets that their first byte tells, into places `from` and on; how many.
+    fn fill_by_class(&mut self, scanner: &mut Scanner<'_>, from: usize, room: usize) -> usize {
+        let mut rest = scanner.rest();
+        let end = Scanner::position(scanner) + rest.len();
+        let places = self.kind[from..room]
+            .iter_mut()
+            .zip(&mut self.detail[from..room])
+            .zip(&mut self.offset[from..room])
+            .zip(&mut self.payload[from..room]);
+        let mut count = 0;
+        for (((kind, detail), offset), payload) in places {
+            let Some(bytes) = rest.first_chunk::<8>() else {
+                break;
+            };
+            let class = &CLASSES[usize::from(bytes[0])];
+            if class.length == 0 {
+                break;
+            }
+            *kind = class.kind;
+            *detail = class.detail;
+            *offset = (end - rest.len()) as u64;
+            *payload = u64::from_le_bytes(*bytes) >> class.shift & class.mask;
+            let Some(after) = rest.get(usize::from(class.length)..) else {
+                break;
+            };
+            rest = after;
+            count += 1;
+        }
+        scanner.seek(end - rest.len());
+        count
+    }
+}
+
+/// `detail` and `payload` of a packet, as the table above has them.
+fn fields(kind: &PacketKind) -> (u8, u64) {
+    match *kind {
+        PacketKind::Pad
+        | PacketKind::TraceStop
+        | PacketKind::Ovf
+        | PacketKind::Psb
+        | PacketKind::PsbEnd => (0, 0),
+        PacketKind::Tnt(tnt) | PacketKind::Tnt64(tnt) => (0, 1 << tnt.count | tnt.bits),
+        PacketKind::Tip(ip)
+        | PacketKind::TipPge(ip)
+        | PacketKind::TipPgd(ip)
+        | PacketKind::Fup(ip) => (ip.ip_bytes, ip.payload),
+        PacketKind::Pip { nr, cr3 } => (nr.into(), cr3),
+        PacketKind::ModeExec { csl, csd, iflag } => {
+            (u8::from(csl) | u8::from(csd) << 1 | u8::from(iflag) << 2, 0)
+        }
+        PacketKind::ModeTsx { in_tx, tx_abort } => (u8::from(in_tx) | u8::from(tx_abort) << 1, 0),
+        PacketKind::Cbr { ratio } => (0, ratio.into()),
+        PacketKind::Tsc { tsc } => (0, tsc),
+        PacketKind::Mtc { ctc } => (0, ctc.into()),
+        PacketKind::Tma { ctc, fast_counter } => {
+            (0, u64::from(ctc) | u64::from(fast_counter) << 16)
+        }
+        PacketKind::Cyc { cycles } => (0, cycles),
+        PacketKind::Vmcs { pointer } => (0, pointer),
+        PacketKind::Mnt { payload } => (0, payload),
+        PacketKind::Ptw {
+            ip,
+            payload_bytes,
+            payload,
+        } => (u8::from(ip) | payload_bytes << 1, payload),
+        PacketKind::ExStop { ip } | PacketKind::Bep { ip } => (ip.into(), 0),
+        PacketKind::Mwait { hints, ext } => (0, u64::from(hints) | u64::from(ext) << 32),
+        PacketKind::Pwre {
+            hw,
+            state,
+            sub_state,
+        } => (hw.into(), u64::from(state) << 4 | u64::from(sub_state)),
+        PacketKind::Pwrx {
+            last,
+            deepest,
+            wake,
+        } => (wake, u64::from(last) << 4 | u64::from(deepest)),
+        PacketKind::Bbp { sz, kind } => (sz.into(), kind.into()),
+        PacketKind::Bip { id, sz, payload } => (id | u8::from(sz) << 5, payload),
+        PacketKind::Cfe { ip, kind, vector } => {
+            (ip.into(), u64::from(kind) | u64::from(vector) << 8)
+        }
+        PacketKind::Evd { kind, payload } => (kind, payload),
+        PacketKind::Unknown { opcode, icntv } => (icntv.into(), opcode.into()),
+    }
+}

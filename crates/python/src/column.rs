@@ -1,0 +1,102 @@
+//! `Column`: numbers that Python reads where Rust left them.
+
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// A column of unsigned numbers with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see them
+/// without a copy, read-only. `len(column)` is how many there are.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Column {
+    numbers: Numbers,
+    shape: [isize; 1],
+    strides: [isize; 1],
+}
+
+enum Numbers {
+    Octets(Vec<u8>),
+    Words(Vec<u64>),
+}
+
+impl From<Vec<u8>> for Column {
+    fn from(numbers: Vec<u8>) -> Column {
+        Column::new(Numbers::Octets(numbers))
+    }
+}
+
+impl From<Vec<u64>> for Column {
+    fn from(numbers: Vec<u64>) -> Column {
+        Column::new(Numbers::Words(numbers))
+    }
+}
+
+impl Column {
+    fn new(numbers: Numbers) -> Column {
+        let (_, count, size, _) = numbers.layout();
+        Column {
+            numbers,
+            shape: [count as isize],
+            strides: [size as isize],
+        }
+    }
+}
+
+impl Numbers {
+    /// Where they are, how many, bytes of each, and the code of `struct` for them.
+    fn layout(&self) -> (*const c_void, usize, usize, &'static CStr) {
+        match self {
+            Numbers::Octets(numbers) => (numbers.as_ptr().cast(), numbers.len(), 1, c"B"),
+            Numbers::Words(numbers) => (numbers.as_ptr().cast(), numbers.len(), 8, c"Q"),
+        }
+    }
+}
+
+#[pymethods]
+impl Column {
+    fn __len__(&self) -> usize {
+        self.numbers.layout().1
+    }
+
+    /// # Safety
+    /// Python calls it with a `view` to be filled.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+            return Err(PyBufferError::new_err("a column is read-only"));
+        }
+        let column = slf.get();
+        let (place, count, size, format) = column.numbers.layout();
+        let asked = |flag: c_int| flags & flag == flag;
+        // SAFETY: `view` is Python's to fill. What it points to lives in the object, which `obj` keeps alive until the
+        // view is released, and which is never changed: the class is frozen.
+        unsafe {
+            (*view).buf = place.cast_mut();
+            (*view).len = (count * size) as isize;
+            (*view).readonly = 1;
+            (*view).itemsize = size as isize;
+            (*view).format = match asked(ffi::PyBUF_FORMAT) {
+                true => format.as_ptr().cast::<c_char>().cast_mut(),
+                false => ptr::null_mut(),
+            };
+            (*view).ndim = 1;
+            (*view).shape = match asked(ffi::PyBUF_ND) {
+                true => column.shape.as_ptr().cast_mut(),
+                false => ptr::null_mut(),
+            };
+            (*view).strides = match asked(ffi::PyBUF_STRIDES) {
+                true => column.strides.as_ptr().cast_mut(),
+                false => ptr::null_mut(),
+            };
+            (*view).suboffsets = ptr::null_mut();
+            (*view).internal = ptr::null_mut();
+            (*view).obj = slf.into_any().into_ptr();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! `PacketScan`: the packets of a stream as columns.
+
+use std::sync::{Mutex, TryLockError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use rtit_flow::{Source, Window};
+use rtit_packet::{find_psb, Columns, PacketError, Scanner};
+
+use crate::column::Column;
+use crate::stream::Stream;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Column>()?;
+    module.add_class::<PacketScan>()
+}
+
+/// Ctrl-C is looked for after so many packets.
+const SLICE: usize = 1 << 20;
+
+/// kind, detail, offset, payload; offset behind the last packet; bytes behind it that are no packet
+type Batch = (Column, Column, Column, Column, u64, Option<Bad>);
+/// offset, length, reason, and whether the data ends inside a packet
+type Bad = (u64, u64, String, bool);
+
+/// Reads a stream packet by packet from its first byte on, a packet boundary outside a block; after bytes that are no
+/// packet at the next PSB.
+///
+/// `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time. RuntimeError: another
+/// thread is reading with this object at the moment.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct PacketScan {
+    state: Mutex<State>,
+}
+
+struct State {
+    stream: Stream,
+    position: usize,
+    block: Option<u8>,
+}
+
+#[pymethods]
+impl PacketScan {
+    #[new]
+    fn new(stream: &Bound<'_, PyAny>) -> PyResult<PacketScan> {
+        Ok(PacketScan {
+            state: Mutex::new(State {
+                stream: Stream::new(stream)?,
+                position: 0,
+                block: None,
+            }),
+        })
+    }
+
+    /// Up to `limit` packets more as columns (kind u8, detail u8, offset u64, payload u64: see `rtit_packet::Columns`),
+    /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at the
+    /// end.
+    fn next(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(PyRuntimeError::new_err(
+                    "another thread is reading with this PacketScan",
+                ))
+            }
+        };
+        let state = &mut *state;
+        let mut columns = Columns::default();
+        let mut bad = None;
+        let mut end = state.position;
+        while columns.len() < limit {
+            let goal = limit.min(columns.len() + SLICE);
+            let error = py.allow_threads(|| state.fill(&mut columns, goal));
+            end = state.position;
+            py.check_signals()?;
+            match error {
+                _ if columns.len() >= goal => {}
+                // it may go on in the next piece
+                None | Some(PacketError::Truncated { .. }) if !state.stream.window().last => {
+                    let position = state.position;
+                    state.stream.go_on(py, position)?;
+                }
+                None => break,
+                Some(error) => {
+                    bad = Some(state.pass_over(py, &error)?);
+                    break;
+                }
+            }
+        }
+        if columns.is_empty() && bad.is_none() {
+            return Ok(None);
+        }
+        Ok(Some((
+            columns.kind.into(),
+            columns.detail.into(),
+            columns.offset.into(),
+            columns.payload.into(),
+            end as u64,
+            bad,
+        )))
+    }
+}
+
+impl State {
+    fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
+        let Window { bytes, base, .. } = self.stream.window();
+        let mut scanner = Scanner::within(bytes, base, self.position);
+        scanner.set_block(self.block);
+        columns.reserve((goal - columns.len()).min(bytes.len()));
+        let error = columns.fill(&mut scanner, goal).err();
+        self.block = scanner.block();
+        self.position = Scanner::position(&scanner);
+        error
+    }
+
+    /// Goes on at the next PSB; what lies before it.
+    fn pass_over(&mut self, py: Python<'_>, error: &PacketError) -> PyResult<Bad> {
+        let from = self.position;
+        let mut start = from + 1;
+        self.block = None;
+        self.position = loop {
+            let window = self.stream.window();
+            let (end, last) = (window.end(), window.last);
+            if error.is_truncated() {
+                break end;
+            }
+            let found = find_psb(window.bytes, start.saturating_sub(window.base))
+                .map(|at| at + window.base);
+            match found {
+                // Only if something else follows it is known to be the last of a run.
+                Some(at) if last || at + 18 <= end => break at,
+                None if last => break end,
+                // of what is kept the last bytes may be the beginning of a PSB
+                _ => start = found.unwrap_or(start.max(end.saturating_sub(15))),
+            }
+            self.stream.go_on(py, start)?;
+            py.check_signals()?;
+        };
+        let length = (self.position - from) as u64;
+        Ok((from as u64, length, reason(error), error.is_truncated()))
+    }
+}
+
+/// Without the offset, which is told beside it.
+fn reason(error: &PacketError) -> String {
+    let text = error.to_string();
+    match text.rfind(" at offset ") {
+        Some(at) => text.get(..at).unwrap_or(&text).to_string(),
+        None => text,
+    }
+}

@@ -1,0 +1,146 @@
+"""The packets of a stream as columns, for whoever looks at millions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rtit.packets import BadBytes
+from rtit.packets.encode import Value
+from rtit.packets.table import DECLARATIONS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+KINDS = tuple(row.name for row in DECLARATIONS)
+"""Names of the numbers in the column `kind`."""
+
+_PACKETS = 1 << 14
+"""Of a batch: its columns then are small enough for the allocator to use their memory again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PacketColumns:
+    """Packets of a stream as columns of one length, in order (section 33.4.2).
+
+    `kind`: which packet, a place in `KINDS`. `offset`: of its first byte. `payload`:
+    its largest field, 0 if it has none; `detail`: the others, in `fields` by name. TNT: `payload`
+    holds the results below a stop bit, the oldest highest. TIP, TIP.PGE, TIP.PGD, FUP: the IP
+    payload, not yet joined with LastIP, and IPBytes. `end`: offset behind the last packet. `bad`:
+    bytes from there on that are no packet, before the next batch.
+    """
+
+    kind: NDArray[np.uint8]
+    detail: NDArray[np.uint8]
+    offset: NDArray[np.uint64]
+    payload: NDArray[np.uint64]
+    end: int
+    bad: BadBytes | None
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def size(self) -> NDArray[np.uint64]:
+        """Bytes of each packet."""
+        import numpy as np
+
+        return np.diff(self.offset, append=np.uint64(self.end))
+
+    def name(self, index: int) -> str:
+        """The name of packet `index`. Raises IndexError."""
+        return KINDS[int(self.kind[index])]
+
+    def fields(self, index: int) -> dict[str, Value]:
+        """The fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
+        IndexError.
+        """
+        take = _FIELDS.get(self.name(index))
+        return take(int(self.detail[index]), int(self.payload[index])) if take else {}
+
+
+def packet_columns(stream: Buffer | Iterable[Buffer]) -> Iterator[PacketColumns]:
+    """The packets of raw PT, bytes or an iterable of parts of a stream, from its first byte on;
+    after bytes that are no packet from the next PSB on.
+    """
+    import numpy as np
+
+    from rtit._core import PacketScan
+
+    scan = PacketScan(stream)
+    while (batch := scan.next(_PACKETS)) is not None:
+        kind, detail, offset, payload, end, bad = batch
+        yield PacketColumns(
+            np.asarray(kind),
+            np.asarray(detail),
+            np.asarray(offset),
+            np.asarray(payload),
+            end,
+            None if bad is None else BadBytes(*bad),
+        )
+
+
+def _tnt(_detail: int, payload: int) -> dict[str, Value]:
+    return {"bits": bin(payload)[3:].translate(_LETTERS)}
+
+
+def _ip(detail: int, payload: int) -> dict[str, Value]:
+    return {"ip_bytes": detail, "payload": payload if detail else None}
+
+
+def _flag(detail: int, _payload: int) -> dict[str, Value]:
+    return {"ip": detail}
+
+
+def _only(name: str) -> Callable[[int, int], dict[str, Value]]:
+    return lambda _detail, payload: {name: payload}
+
+
+_LETTERS = {ord("0"): "N", ord("1"): "T"}
+_FIELDS: dict[str, Callable[[int, int], dict[str, Value]]] = {
+    "TNT": _tnt,
+    "TNT.64": _tnt,
+    "TIP": _ip,
+    "TIP.PGE": _ip,
+    "TIP.PGD": _ip,
+    "FUP": _ip,
+    "PIP": lambda detail, payload: {"nr": detail, "cr3": payload},
+    "MODE.Exec": lambda detail, _: {
+        "csl": detail & 1,
+        "csd": detail >> 1 & 1,
+        "iflag": detail >> 2,
+    },
+    "MODE.TSX": lambda detail, _: {"in_tx": detail & 1, "tx_abort": detail >> 1},
+    "CBR": _only("ratio"),
+    "TSC": _only("tsc"),
+    "MTC": _only("ctc"),
+    "TMA": lambda _, payload: {"ctc": payload & 0xFFFF, "fast_counter": payload >> 16},
+    "CYC": _only("cycles"),
+    "VMCS": _only("pointer"),
+    "MNT": _only("payload"),
+    "PTW": lambda detail, payload: {
+        "ip": detail & 1,
+        "payload_bytes": detail >> 1,
+        "payload": payload,
+    },
+    "EXSTOP": _flag,
+    "MWAIT": lambda _, payload: {"hints": payload & 0xFF, "ext": payload >> 32},
+    "PWRE": lambda detail, payload: {
+        "hw": detail,
+        "state": payload >> 4,
+        "sub_state": payload & 15,
+    },
+    "PWRX": lambda detail, payload: {
+        "last": payload >> 4,
+        "deepest": payload & 15,
+        "wake": detail,
+    },
+    "BBP": lambda detail, payload: {"sz": detail, "type": payload},
+    "BIP": lambda detail, payload: {"id": detail & 31, "sz": detail >> 5, "payload": payload},
+    "BEP": _flag,
+    "CFE": lambda detail, payload: {"ip": detail, "type": payload & 0xFF, "vector": payload >> 8},
+    "EVD": lambda detail, payload: {"type": detail, "payload": payload},
+    "unknown": lambda detail, payload: {"opcode": payload, "icntv": detail},
+}
