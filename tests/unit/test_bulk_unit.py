@@ -28,7 +28,7 @@ from rtit.processor import Processor
 from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
 from rtit.unit import Memory, Parameters, TimeModel
 from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.parameters import PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PSB_PLUS_ORDER
 
 TID = 77
 CODE = 0x40_0000

@@ -21,7 +21,7 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit import Memory, Parameters
 from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.parameters import PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PSB_PLUS_ORDER
 
 USER, HIGH, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 LENGTH = 24

@@ -105,3 +105,29 @@ def test_code_width() -> None:
         Arch(cs_l=True, cs_d=True)
     with pytest.raises(UsageError):
         Arch(cpl=4)
+
+
+def test_clocks_after_a_sleep() -> None:
+    """10 cycles, then 4000 ticks of sleep: TSC, ART and cycles keep their relation."""
+    time = TimeModel().slept(10, 4000)
+    assert (time.tsc_at(10), time.tsc_at(15)) == (1_000_004_010, 1_000_004_015)
+    assert time.art_at(10) == 25_000_100
+    assert time.fast_counter_at(10) == 10
+    assert time.cycle_of_art(25_000_104) == 160
+
+
+@pytest.mark.spec("TIME-014")
+def test_a_tsc_that_sleeps() -> None:
+    time = TimeModel().slept(10, 4000, tsc_runs=False)
+    assert time.tsc_at(10) == 1_000_000_010
+    assert time.art_at(10) == 25_000_100
+
+
+def test_clocks_after_a_frequency_change() -> None:
+    """From cycle 100 on 20 x 100 MHz: a tick of the TSC is two cycles."""
+    time = TimeModel().at_ratio(100, 20)
+    assert (time.tsc_at(100), time.tsc_at(300)) == (1_000_000_100, 1_000_000_200)
+    assert time.cycle_of_art(25_000_008) == 100 + 2 * 220
+    assert time.core_ratio == 20
+    with pytest.raises(UsageError, match="1 to 255"):
+        time.at_ratio(0, 256)

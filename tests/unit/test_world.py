@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rtit.packets import Packet, packets
 from rtit.registers import STATUS, Msr
 from rtit.unit import Parameters
-from rtit.unit.parameters import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER
 from unit.world import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, Reader, World, area, split
 
 FLAGS = ("OS", "User", "TSCEn", "MTCEn", "CYCEn", "PTWEn", "FUPonPTW", "PwrEvtEn", "EventEn")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         LBRS_FROZEN,
         TRACE_TOPA_PMI,
     )
-    from rtit.unit.parameters import Parameters
+    from rtit.unit.parameters.table import Parameters
     from rtit.unit.refusal import IllegalEvent, Shutdown
     from rtit.unit.state.arch import Arch
     from rtit.unit.state.snapshot import Snapshot
@@ -60,7 +60,7 @@ __getattr__ = exports(
         "state.snapshot": "Snapshot",
         "output.memory": "Memory",
         "output.output": "Output OutputResult Scheme",
-        "parameters": "Parameters",
+        "parameters.table": "Parameters",
         "output.pmi": "COUNTERS_FROZEN IA32_PERF_GLOBAL_STATUS IA32_PERF_GLOBAL_STATUS_RESET "
         "LBRS_FROZEN TRACE_TOPA_PMI",
         "refusal": "IllegalEvent Shutdown",

@@ -13,7 +13,7 @@ from rtit.unit.enables.configuration import Configuration
 from rtit.unit.output.memory import Memory
 from rtit.unit.output.output import Output
 from rtit.unit.packets.compression import ip_encodings
-from rtit.unit.parameters import Parameters
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.state.state import State
 from rtit.unit.time_model import TimeModel
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from rtit.unit.parameters import IP_BYTES
+IP_BYTES: dict[str, tuple[int, ...]] = {
+    "shortest": (1, 2, 3, 4, 6),
+    "none": (6,),
+    "sext48_only": (3, 6),
+    "bdw": (1, 2, 3, 6),
+}
+"""Values of IPBytes that each Parameters.ip_compression uses, in order of preference."""
 
 RET_STACK_DEPTH = 64
 """CALLs that a decoder remembers."""

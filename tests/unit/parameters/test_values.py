@@ -1,4 +1,4 @@
-"""Values of parameters that cannot be; clocks that stop or change."""
+"""Values of parameters: those that cannot be, and those that a test shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario import shipped
-from rtit.unit import Parameters, TimeModel
+from rtit.unit import Parameters
 
 
 @pytest.mark.parametrize(
@@ -50,45 +50,10 @@ def test_refused(wrong: dict[str, Any]) -> None:
         Parameters(**wrong)
 
 
-def test_clocks_after_a_sleep() -> None:
-    """10 cycles, then 4000 ticks of sleep: TSC, ART and cycles keep their relation."""
-    time = TimeModel().slept(10, 4000)
-    assert (time.tsc_at(10), time.tsc_at(15)) == (1_000_004_010, 1_000_004_015)
-    assert time.art_at(10) == 25_000_100
-    assert time.fast_counter_at(10) == 10
-    assert time.cycle_of_art(25_000_104) == 160
-
-
-@pytest.mark.spec("TIME-014")
-def test_a_tsc_that_sleeps() -> None:
-    time = TimeModel().slept(10, 4000, tsc_runs=False)
-    assert time.tsc_at(10) == 1_000_000_010
-    assert time.art_at(10) == 25_000_100
-
-
-def test_clocks_after_a_frequency_change() -> None:
-    """From cycle 100 on 20 x 100 MHz: a tick of the TSC is two cycles."""
-    time = TimeModel().at_ratio(100, 20)
-    assert (time.tsc_at(100), time.tsc_at(300)) == (1_000_000_100, 1_000_000_200)
-    assert time.cycle_of_art(25_000_008) == 100 + 2 * 220
-    assert time.core_ratio == 20
-    with pytest.raises(UsageError, match="1 to 255"):
-        time.at_ratio(0, 256)
-
-
-def test_every_parameter_says_what_it_does_and_where_it_is_from() -> None:
-    text = Parameters.__doc__ or ""
-    entries = re.split(r"\n {6}(?=[a-z])", text)
-    named: set[str] = set()
-    for entry in entries[1:]:
-        named |= set(re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", entry))
-    assert {field.name for field in fields(Parameters)} <= named
-
-
 def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
     """A file of scenarios or tests of the unit names each value besides the default."""
-    here = Path(__file__).parent.parent
-    files = [*shipped(), *here.glob("unit/test_*.py")]
+    here = Path(__file__).parents[1]
+    files = [*shipped(), *here.rglob("test_*.py")]
     words = [set(re.findall(r"\w+", path.read_text())) for path in files if path != Path(__file__)]
     hints = get_type_hints(Parameters)
     for field in fields(Parameters):

@@ -1,0 +1,351 @@
+"""What the chapter leaves to the processor, as parameters of the model: one table.
+
+The docstring of `Parameters`, its errors and docs/parameters.md (see `page`) are made from it.
+"""
+
+# No `from __future__ import annotations`: the annotations say what values there are.
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from rtit.errors import UsageError
+from rtit.unit.parameters.values import AnyOf, Between, Group, Order, Row, docstring, values_of
+
+PSB_PLUS_ORDER = ("TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
+"""The packets of PSB+; TMA follows its TSC at once and has no place of its own."""
+
+FAILED_ENTRY_PACKETS = ("CFE", "guest_pip", "trace_en", "host_pip")
+"""What may come at a late failure of VM entry, in this order (Table 33-54)."""
+
+PEBS_BLOCK_ORDER = (0x04, 0x05, 0x01, 0x10, 0x08, 0x09, 0x0A)
+"""BBP types: basic, memory, general-purpose registers, XMM, LBR (Table 33-45)."""
+
+PSB_EVENTS = ("enable", "transfer", "mov_cr3", "wake", "frequency")
+"""What may insert a PSB+ besides the byte count: see Parameters.psb_extra."""
+
+TNT_CAPACITY = {"short": 6, "long": 47, "mixed": 47}
+"""Results that a TNT holds, by Parameters.tnt_form."""
+
+_MOST = 1 << 32
+"""No number needs to be larger."""
+
+_packets = Group("Packets")
+_psb = Group("PSB")
+_cyc = Group("CYC")
+_output = Group("Output")
+_status = Group("STATUS")
+_system = Group("VMX, SMM, enclaves, authenticated code")
+_deferred = Group("Deferred TIPs")
+_overflow = Group("Overflow")
+_padding = Group("Padding and blocks")
+_power = Group("Power")
+_event_trace = Group("Event trace")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Choices among the behaviours that the chapter allows. Every one gives a legal trace of the
+    same execution. UsageError for a value that is not one of those named.
+    """
+
+    tnt_form: Literal["short", "long", "mixed"] = _packets(
+        "short",
+        "33.4.2.1",
+        "Results wait for a short TNT (6), a long one (47), or either (47, short up to 6).",
+    )
+    tnt_flush: int = _packets(
+        0,
+        "33.4.2.1",
+        "A TNT is sent once it holds this many results; 0: only when it is full or another packet "
+        "demands it. At most what the form holds.",
+        Between(0, 47),
+    )
+    tnt_flush_cycles: int = _packets(
+        0,
+        "33.4.2.1",
+        "What waits is also sent at each multiple of this many core cycles; 0: time alone sends "
+        "nothing.",
+        Between(0, _MOST),
+    )
+    ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
+        "shortest",
+        "33.4.2.2",
+        "The shortest of all encodings, none (full IP), 48 bits sign extended or full, or all but "
+        "IPBytes 100b (bdw).",
+    )
+    compress_after_psb: bool = _packets(
+        True, "33.4.2.2", "The first IP after a PSB is compressed against zero, or not at all."
+    )
+    ret_compression_depth: int = _packets(
+        64, "33.4.2.2", "CALLs that RET compression remembers.", Between(0, 64)
+    )
+    modeexec_suppress: bool = _packets(
+        True, "33.4.2.8", "MODE.Exec is left out at TIP.PGE when the mode is the one last sent."
+    )
+    filter_sequential: Literal["never", "at_boundary"] = _packets(
+        "never",
+        "33.2.5.3",
+        "Code that falls into a FilterEn range is traced from the next taken branch or event on, "
+        "or at once, with TIP.PGE. Falling out of one is seen late in any case: no packet could "
+        "tell where.",
+    )
+    tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
+        "target", "33.2.5.3", "The payload of the TIP.PGD before TraceStop."
+    )
+    psb_on_enable_order: Literal["before_pge", "after_pge"] = _psb(
+        "before_pge",
+        "33.2.8.3",
+        "Where PSB+ comes when TraceEn is set; before TIP.PGE it has no FUP.",
+    )
+    psb_delay: int = _psb(
+        0, "33.4.2.17", "Bytes from reaching the threshold to the insertion.", Between(0, _MOST)
+    )
+    psb_extra: tuple[str, ...] = _psb(
+        (),
+        "33.4.2.17",
+        "What inserts a PSB+ besides the byte count: setting TraceEn whatever the count, far "
+        "transfers and events, MOV CR3, waking from a C-state, TM1, TM2 or STPCLK#, a change of "
+        "frequency.",
+        AnyOf(PSB_EVENTS),
+    )
+    psb_plus_order: tuple[str, ...] = _psb(
+        PSB_PLUS_ORDER,
+        "33.3.7",
+        "Packets of PSB+ that apply come in this order; VMCS where it is named, else after PIP.",
+        Order(PSB_PLUS_ORDER, optional="VMCS"),
+    )
+    psb_counts_itself: bool = _psb(True, "33.2.8.4, 33.4.2.17", "PSB+ counts in PacketByteCnt.")
+    cyc_counter_bits: int = _cyc(
+        14,
+        "33.3.6.1",
+        "Width of the cycle counter; a stand-alone CYC goes out before it wraps. At most what the "
+        "longest CYC holds.",
+        Between(12, 64),
+    )
+    cyc_max_bytes: int = _cyc(3, "33.4.2.14", "Bytes of the longest CYC packet.", Between(2, 9))
+    topa_follow: Literal["eager", "lazy"] = _output(
+        "eager",
+        "33.2.7.2",
+        "An END entry is followed when the region before it is filled, or with the next byte.",
+    )
+    held_bytes: int = _output(
+        0,
+        "33.2.7, 33.3.3",
+        "The youngest bytes, up to this many, stay in internal buffers until more come or TraceEn "
+        "is cleared; an operational error or a ToPA STOP loses them.",
+        Between(0, 1 << 16),
+    )
+    topa_cache: Literal["none", "entry", "table"] = _output(
+        "entry",
+        "33.2.7.2",
+        "An entry is read anew for each write, once when it becomes current, or together with the "
+        "rest of its 4 KB of the table. Changes made in the meantime are not seen.",
+    )
+    pmi_skid: int = _output(
+        0,
+        "33.2.7.2",
+        "Bytes that are written after a region is filled before its PMI is signalled; another one "
+        "that falls due in between is the same PMI.",
+        Between(0, _MOST),
+    )
+    topa_pmi_margin: int = _output(
+        512,
+        "33.2.7.2",
+        "Bytes by which the PMI of a processor with single-entry ToPA comes before its region is "
+        "filled.",
+        Between(0, 4096),
+    )
+    smrr_policy: Literal["drop", "error"] = _output(
+        "drop",
+        "33.2.7.4",
+        "A region in restricted memory loses the bytes, or is an operational error (Table 33-5).",
+    )
+    error_latency: int = _output(
+        0,
+        "33.3.2.1",
+        "Core cycles after setting TraceEn before STATUS.Error shows an error that it caused; "
+        "clearing TraceEn shows it at once. TriggerEn is 0 from the start.",
+        Between(0, _MOST),
+    )
+    clear_enables_on_disable: bool = _status(
+        False,
+        "33.2.8.3",
+        "Clearing TraceEn also zeroes ContextEn and FilterEn in IA32_RTIT_STATUS.",
+    )
+    vmentry_disable_fup: bool = _system(
+        False,
+        "33.7",
+        "A VM entry that ends tracing has a FUP with its own IP before TIP.PGD (Table 33-56 row "
+        "9), although the instruction is visible.",
+    )
+    failed_vmentry_packets: tuple[str, ...] = _system(
+        ("CFE", "guest_pip", "host_pip"),
+        "33.5.2.5",
+        "Which of the packets that may come do come at a late failure: CFE with its FUP, the PIP "
+        "of the guest, TSC, TMA and CBR (trace_en), the PIP of the host (Table 33-54).",
+        AnyOf(FAILED_ENTRY_PACKETS),
+    )
+    vmx_abort_drop: Literal["tip", "none"] = _system(
+        "tip", "33.5.2.6", "What a VM exit that ends in VMX abort loses."
+    )
+    rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
+        "suspend",
+        "33.8.1, 33.2.9.3",
+        "On a processor that cannot use PT beside LBR, RSM that leads to both suspends last "
+        "branches, or shuts down.",
+    )
+    enclave_entry_fup: Literal["always", "tip_only"] = _system(
+        "always",
+        "33.2.9.5, 33.7",
+        "Entry to an enclave that ends tracing has a FUP (Table 33-23) or not (Table 33-56 row 6).",
+    )
+    senter_drop: Literal["drop", "keep"] = _system(
+        "drop",
+        "33.2.9.6",
+        "What GETSEC finds in internal buffers is lost, and with it the end of the trace; or "
+        "written.",
+    )
+    acm_timing_packets: bool = _system(
+        True, "33.2.9.6", "TSC, TMA and CBR follow an authenticated code module."
+    )
+    deferred_tips: int = _deferred(
+        0,
+        "33.4.2.3",
+        "TIPs of indirect JMPs and CALLs that may wait for the TNT before them to fill. None with "
+        "CYCEn=1, for which the chapter gives no rule.",
+        Between(0, 64),
+    )
+    buffer_bytes: int = _overflow(
+        0,
+        "33.3.8",
+        "Size of the internal buffer; 0: without bound.",
+        Between(256, _MOST, or_zero=True),
+    )
+    drain_bytes: int = _overflow(
+        1, "33.3.8", "Bytes that leave the internal buffer every drain_cycles.", Between(1, _MOST)
+    )
+    drain_cycles: int = _overflow(
+        1, "33.3.8", "Core cycles in which drain_bytes leave it.", Between(1, _MOST)
+    )
+    ovf_resolve: Literal["level", "explicit"] = _overflow(
+        "level",
+        "33.3.8",
+        "An overflow resolves when the buffer has come down to ovf_resolve_level, or when told.",
+    )
+    ovf_resolve_level: int = _overflow(
+        0, "33.3.8", "Bytes left in the buffer then. At most half of it.", Between(0, _MOST // 2)
+    )
+    ovf_psb: Literal["changed", "always", "never"] = _overflow(
+        "changed",
+        "33.4.1",
+        "A PSB+ follows OVF (and FUP) when something changed in the overflow that no other packet "
+        "tells: the width of the code, CR3, a transaction; or always, or never (Table 33-14).",
+    )
+    tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
+        "delayed",
+        "33.2.5.3, 33.3.8.1",
+        "TraceStop that falls into an overflow comes after OVF, or not at all.",
+    )
+    pad_align: int = _padding(
+        1,
+        "33.4.2.20",
+        "PADs after the packets of an event fill up to a multiple of this many bytes; 1: none.",
+        Between(1, 4096),
+    )
+    psb_guard_pad: bool = _padding(
+        False,
+        "33.4.2.20",
+        "A PAD comes before each PSB, so that no payload before it looks like its beginning.",
+    )
+    pebs_block_order: tuple[int, ...] = _padding(
+        PEBS_BLOCK_ORDER,
+        "33.4.2.26",
+        "BBP types of a PEBS record come in this order.",
+        Order(PEBS_BLOCK_ORDER),
+    )
+    power_min_cstate: Literal["C0.2", "C1"] = _power(
+        "C0.2", "33.4.2.23", "The lightest state that power packets tell of."
+    )
+    deepest_cstate: int = _power(
+        14,
+        "33.4.2.24",
+        "MWAIT encoding of the deepest state that the core supports, 0 (C1) to 14; deeper requests "
+        "resolve to it.",
+        Between(0, 14),
+    )
+    tsc_on_frequency_change: bool = _power(
+        False, "33.4.2.11", "TSC and TMA come with a frequency change that stops no clock."
+    )
+    evd_order: Literal["qr", "rq"] = _event_trace(
+        "qr",
+        "33.5.2.1, 33.7",
+        "EVDs of a VM exit: VMXQ before VMXR (Table 33-59) or after it (Table 33-53).",
+    )
+    cfe_pf_0to1: Literal["emit", "none"] = _event_trace(
+        "emit",
+        "33.4.2.29, 33.7",
+        "A page fault that sets ContextEn has a CFE or not: Table 33-49 and Table 33-59 disagree.",
+    )
+    cfe_vmexit_0to1: Literal["emit", "none"] = _event_trace(
+        "emit",
+        "33.4.2.29, 33.7",
+        "A VM exit that sets ContextEn has a CFE or not: Table 33-49 and Table 33-59 disagree.",
+    )
+    modeexec_branch_nobranchen: Literal["fup_target", "omit"] = _event_trace(
+        "fup_target",
+        "33.4.2.8",
+        "A branch that changes RFLAGS.IF with BranchEn=0 has no packet for MODE.Exec to bind to: "
+        "it gets a FUP with the target, or none is sent.",
+    )
+    uintr_literal: Literal["full", "table"] = _event_trace(
+        "full",
+        "33.7",
+        "User interrupts and UIRET have their targets, or only what rows 26 and 27 of Table 33-55 "
+        "show, which no decoder can follow.",
+    )
+
+    def __post_init__(self) -> None:
+        for row in TABLE:
+            value = getattr(self, row.name)
+            if value is not row.default:
+                row.values.check(row.name, value)
+        Between(0, TNT_CAPACITY[self.tnt_form]).check("tnt_flush", self.tnt_flush)
+        Between(0, self.buffer_bytes // 2).check("ovf_resolve_level", self.ovf_resolve_level)
+        if self.cyc_counter_bits > self.cyc_bits:
+            raise UsageError(
+                f"a CYC of {self.cyc_max_bytes} bytes holds {self.cyc_bits} bits, "
+                f"the cycle counter has {self.cyc_counter_bits}"
+            )
+
+    @property
+    def psb_plus_places(self) -> dict[str, float]:
+        """Where each packet of PSB+ stands among the others."""
+        places: dict[str, float] = {name: n for n, name in enumerate(self.psb_plus_order)}
+        places.setdefault("VMCS", places["PIP"] + 0.5)
+        return places
+
+    @property
+    def cyc_bits(self) -> int:
+        """Bits of the longest CYC payload (Table 33-33)."""
+        return 5 + 7 * (self.cyc_max_bytes - 1)
+
+    @property
+    def tnt_results(self) -> int:
+        """Results after which a TNT is sent."""
+        return self.tnt_flush or TNT_CAPACITY[self.tnt_form]
+
+
+TABLE = tuple(
+    Row(
+        each.name,
+        each.metadata["group"],
+        each.metadata["values"] or values_of(each.type),
+        each.default,
+        each.metadata["section"],
+        each.metadata["reason"],
+    )
+    for each in fields(Parameters)
+)
+"""Every parameter, as `Parameters` declares it."""
+
+Parameters.__doc__ = f"{(Parameters.__doc__ or '').rstrip()}\n\n{docstring(TABLE)}    "

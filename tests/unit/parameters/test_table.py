@@ -1,0 +1,83 @@
+"""The table of parameters, and what is made from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rtit.errors import UsageError
+from rtit.scenario.sections import TOPICS
+from rtit.unit import Parameters
+from rtit.unit.parameters.page import render
+from rtit.unit.parameters.table import TABLE
+from rtit.unit.parameters.values import Row, values_of
+
+SECTIONS = {*TOPICS, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
+"""Of the chapter; scenarios have a topic for most."""
+
+
+def test_it_has_every_field() -> None:
+    assert [(row.name, row.default) for row in TABLE] == [
+        (field.name, field.default) for field in fields(Parameters)
+    ]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_a_row(row: Row) -> None:
+    """The default is a value; the sections are those of the chapter; both texts have the row."""
+    row.values.check(row.name, row.default)
+    for section in row.section.split(", "):
+        assert section in SECTIONS, section
+    assert re.fullmatch(r"[A-Z].*\.", row.reason), row.reason
+    words = " ".join((Parameters.__doc__ or "").split())
+    assert f" {row.name}: {row.values.words}; default " in words
+    assert row.reason in words
+    (line,) = (line for line in render().splitlines() if line.startswith(f"| `{row.name}` |"))
+    assert row.values.words in line
+    assert row.reason in line
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"tnt_form": "wide"}, "tnt_form is one of short, long, mixed, not 'wide'"),
+        ({"psb_guard_pad": 2}, "psb_guard_pad is True or False, not 2"),
+        ({"cyc_max_bytes": 1}, "cyc_max_bytes lies between 2 and 9, not 1"),
+        ({"buffer_bytes": 255}, "buffer_bytes lies between 256 and 4294967296 or is 0, not 255"),
+        ({"tnt_flush": 7}, "tnt_flush lies between 0 and 6, not 7"),
+        (
+            {"psb_extra": ("wake", "branch")},
+            "psb_extra is one of enable, transfer, mov_cr3, wake, frequency, not 'branch'",
+        ),
+        (
+            {"pebs_block_order": (4, 5)},
+            "pebs_block_order has each of 0x4, 0x5, 0x1, 0x10, 0x8, 0x9, 0xa once, not 0x4, 0x5",
+        ),
+        (
+            {"psb_plus_order": ("TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec")},
+            "psb_plus_order has each of TSC, PIP, CBR, MODE.TSX, MODE.Exec, FUP once, and VMCS or "
+            "not, not TSC, PIP, CBR, MODE.TSX, MODE.Exec",
+        ),
+        ({"cyc_counter_bits": 20}, "a CYC of 3 bytes holds 19 bits, the cycle counter has 20"),
+    ],
+)
+def test_an_error_names_parameter_values_and_what_was_given(
+    wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        Parameters(**wrong)
+
+
+def test_the_place_of_vmcs_may_be_named_once() -> None:
+    order = ("VMCS", "TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
+    assert Parameters(psb_plus_order=order).psb_plus_places["VMCS"] == 0
+    with pytest.raises(UsageError, match="psb_plus_order has each of"):
+        Parameters(psb_plus_order=("VMCS", *order))
+
+
+def test_an_annotation_that_says_no_values() -> None:
+    with pytest.raises(TypeError, match="does not say its values"):
+        values_of(int)
