@@ -4,36 +4,31 @@
 //! before `main` and the end of a process by a signal is seen; then as the plugin. Packets and sideband go to the
 //! recorder over a socket.
 //!
-//! Where to start reading: `engine` (what QEMU calls), `thread` (from blocks to packets: `thread::quiet` for nearly all
-//! blocks, `thread::blocks` for those that make packets, `thread::leaving` out of user code, `thread::sending`), `process`
-//! (what threads share: `process::threads`, `process::code` and its sideband, `process::ending`), `syscalls`, `signals`,
-//! `follow` (execve), `space` (code bytes), `link` (messages).
+//! Where to start reading: `callbacks` (what QEMU calls), then down. Each folder uses those below it alone:
+//!
+//! * `callbacks`: a block runs (`callbacks::execution`, the hot path), a block is translated, a system call;
+//! * `process`: the life of the process and its threads: start, fork, execve, end;
+//! * `events`: what happens to a thread among others: user code's borders, edges of the recording, sending;
+//! * `shared`: what the threads share, and the process with the recorder: settings, code bytes, clock, messages;
+//! * `thread`: a thread's path and its trace unit, by itself: blocks in, packets and truth out;
+//! * `interface`: QEMU's plugin functions, its CPU state, the program's memory.
 
-mod api;
-mod block;
-mod clock;
-mod config;
-mod cpu;
-mod defaults;
-mod elf;
-mod engine;
-mod follow;
-mod lifeline;
-mod link;
-mod memory;
-mod privilege;
+mod callbacks;
+mod events;
+mod failure;
+mod interface;
 mod process;
-mod ranges;
-mod signals;
-mod space;
-mod stack;
-mod syscalls;
+mod shared;
 mod thread;
-mod truth;
-mod window;
-mod with_data;
 
 use std::ffi::{c_char, c_int, CStr};
+
+use callbacks::{syscalls, translation, with_data};
+use failure::complain;
+use interface::api;
+use process::{ending, start};
+use shared::config::Config;
+use shared::{environment, threads};
 
 /// The version of the plugin interface that we speak: the constructor sets it to what the QEMU at hand does.
 #[no_mangle]
@@ -47,7 +42,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 extern "C" fn constructor() {
     // SAFETY: before main, in the only thread.
     unsafe { qemu_plugin_version = api::version() };
-    config::take_environment();
+    environment::take_environment();
 }
 
 /// The beginning of QEMU's qemu_info_t.
@@ -84,9 +79,9 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
         return Err("the plugin is for qemu-x86_64, QEMU's user mode".to_string());
     }
     let api = api::Api::load(info.current).map_err(|name| format!("this QEMU has no {name}"))?;
-    process::start(api, config::Config::load()?)?;
+    let shared = start::start(api, Config::load()?)?;
     let plain = api::Plain {
-        translation: engine::translated,
+        translation: translation::translated,
         syscall: syscalls::entered,
         syscall_return: syscalls::returned,
     };
@@ -95,7 +90,7 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
         syscall: with_data::entered,
         syscall_return: with_data::returned,
     };
-    process::process().api.register(id, &plain, &with_data);
+    shared.api.register(id, &plain, &with_data);
     Ok(())
 }
 
@@ -105,27 +100,12 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
 /// As kill(2).
 #[no_mangle]
 pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    let thread = process::current();
+    let thread = threads::current();
     if !thread.is_null()
         && pid == libc::getpid()
         && !matches!(signal, 0 | libc::SIGSTOP | libc::SIGCONT)
     {
-        process::process().killed(&mut *thread, signal);
+        ending::killed(&mut *thread, signal);
     }
     libc::syscall(libc::SYS_kill, pid, signal) as c_int
-}
-
-/// Ends the process in one sentence.
-#[cold]
-#[inline(never)]
-fn die(problem: &str) -> ! {
-    complain(problem);
-    // SAFETY: ends the process; the recorder sees that its socket is closed.
-    unsafe { libc::_exit(125) }
-}
-
-fn complain(problem: &str) {
-    let text = format!("rtit: {problem}\n");
-    // SAFETY: writes bytes that are there.
-    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }

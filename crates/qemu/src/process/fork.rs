@@ -2,49 +2,48 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::lifeline;
-use crate::process::threads::THREADS;
-use crate::process::{current, ids, process};
-use crate::thread::{Thread, KERNEL};
+use crate::process::{lifeline, threads};
+use crate::shared::state::{ids, shared};
+use crate::shared::threads::{current, keep_only};
+use crate::thread::state::KERNEL;
 
-pub(super) extern "C" fn before_fork() {
-    process().lock.take();
+/// Every fork of the process takes this way.
+pub(super) fn watch() {
+    // SAFETY: the handlers are functions without arguments.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }
 
-pub(super) extern "C" fn in_parent() {
-    process().lock.release();
+extern "C" fn before_fork() {
+    shared().lock.take();
+}
+
+extern "C" fn in_parent() {
+    shared().lock.release();
 }
 
 /// Of all threads the calling one is left; it begins anew, under its new number.
-pub(super) extern "C" fn in_child() {
-    let process = process();
-    let parent_pid = process.pid();
+extern "C" fn in_child() {
+    let shared = shared();
+    let parent_pid = shared.pid();
     let (pid, tid) = ids();
-    process.pid.store(pid, Ordering::Relaxed);
-    lifeline::hold(&process.config.folder);
+    shared.set_pid(pid);
+    lifeline::hold(&shared.config.folder);
     let me = current();
     // SAFETY: the lock is held since before the fork.
-    let shared = unsafe { &mut *process.shared.get() };
-    shared.live.retain(|&thread| thread == me);
-    process.lock.release();
-    for place in &THREADS {
-        if place.load(Ordering::Relaxed) != me {
-            place.store(std::ptr::null_mut(), Ordering::Relaxed);
-        }
-    }
+    unsafe { shared.held() }.live.retain(|&thread| thread == me);
+    shared.lock.release();
+    keep_only(me);
     if me.is_null() {
         return;
     }
     // SAFETY: our own thread, which is in the fork system call.
     let thread = unsafe { &mut *me };
     let (parent, was) = (thread.tid, thread.now());
-    let cpu = thread.cpu;
-    *thread = Thread::new(process, process.new_unit(), std::ptr::null(), tid);
-    thread.cpu = cpu;
+    *thread = threads::new(shared, thread.cpu, tid);
     thread.mode.store(KERNEL, Ordering::Relaxed);
-    thread.raise(process.clock.latest().max(was) + process.clock.tick);
-    process.clock.publish(thread.now());
-    process.announce(thread, parent, parent_pid);
-    process.with(|shared| thread.aim(&shared.ranges));
+    thread.raise(shared.clock.latest().max(was) + shared.clock.tick);
+    shared.clock.publish(thread.now());
+    threads::announce(shared, thread, parent, parent_pid);
+    shared.with(|locked| thread.aim(&locked.ranges));
     thread.watch();
 }

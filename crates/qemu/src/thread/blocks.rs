@@ -2,14 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::block::{Block, Exit};
-use crate::config::Truth;
-use crate::process::process;
-use crate::thread::Thread;
-
-/// Bytes of packets that a thread holds back, at most: so many, and what `LOOK` instructions more make.
-const HELD: usize = 32 * 1024;
-pub(super) const LOOK: u64 = 8192;
+use crate::thread::block::{Block, Exit};
+use crate::thread::path::Truth;
+use crate::thread::state::Thread;
 
 impl Thread {
     /// The block that runs is through, the next instruction is at `next`.
@@ -24,8 +19,8 @@ impl Thread {
         }
     }
 
-    /// All but the last `left` instructions of the block that runs retired.
-    pub(super) fn finish_part(&mut self, count: u32) {
+    /// The first `count` instructions of the block that runs retired.
+    pub(crate) fn finish_part(&mut self, count: u32) {
         let block = self.block;
         let done = self.retire(count);
         if self.truth == Truth::Blocks {
@@ -34,44 +29,15 @@ impl Thread {
         }
     }
 
-    /// What follows on the path comes after the last PSB.
-    #[inline(always)]
-    pub(super) fn cut_path(&mut self) {
-        if self.snapshot && self.psbs != self.unit.psbs() {
-            self.psbs = self.unit.psbs();
-            self.path.cut();
-        }
-    }
-
     /// How many of them are in the path already.
     #[inline(always)]
     fn retire(&mut self, count: u32) -> u32 {
         let clock = self.now() + u64::from(count);
         if clock >= self.next_look {
-            return self.look(count);
+            return (self.look)(self, count);
         }
         self.clock.store(clock, Ordering::Relaxed);
         0
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look(&mut self, count: u32) -> u32 {
-        let clock = self.now() + u64::from(count);
-        self.next_look = clock + LOOK;
-        let done = self.pass_edges(count);
-        self.clock.store(clock, Ordering::Relaxed);
-        self.catch_up();
-        let asked = process().clock.asked();
-        if self.unit.output().len() >= HELD || self.path.is_long() || asked != self.asked {
-            if self.path.may_end() {
-                self.asked = asked;
-                self.flush(process());
-            } else {
-                self.next_look = clock;
-            }
-        }
-        done
     }
 
     /// A block starts at `next` after the one that runs, and nothing about it is unusual. False if something is.
@@ -140,14 +106,9 @@ impl Thread {
         true
     }
 
-    /// A block starts at `start` that does not simply follow: begin, resumption, restart, far transfer. False if
-    /// nobody can tell how that came.
-    pub(crate) fn follow_strangely(&mut self, start: u64) -> bool {
+    /// A block starts at `start`, in user code already: a restart, or a far transfer. False if neither leads there.
+    pub(crate) fn follow_from_inside(&mut self, start: u64) -> bool {
         let block = self.block;
-        if block.exit == Exit::Out {
-            self.resume(start);
-            return true;
-        }
         if let Some(index) = block.index_of(start) {
             self.finish_part(index);
             return true;
@@ -163,7 +124,7 @@ impl Thread {
     }
 
     /// The block is through and goes on at `ip`, where no block starts.
-    pub(super) fn complete(&mut self, ip: u64) {
+    pub(crate) fn complete(&mut self, ip: u64) {
         let block = self.block;
         self.finish(ip);
         self.catch_up();

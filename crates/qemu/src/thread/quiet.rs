@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::block::{Block, Exit};
-use crate::config::Truth;
+use crate::thread::block::{Block, Exit};
 use crate::thread::blocks::breaks_off;
-use crate::thread::Thread;
+use crate::thread::path::Truth;
+use crate::thread::state::Thread;
 
 impl Thread {
     /// `follow` for most blocks: one has led to the next, and no packet follows. False, and nothing has changed, if it is

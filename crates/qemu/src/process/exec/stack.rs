@@ -1,7 +1,5 @@
 //! Whether a program's arguments and environment fit on its stack, which execve decides.
 
-use crate::syscalls::Call;
-
 const POINTER: usize = 8;
 /// Of one string, its NUL included.
 const LONGEST: usize = 32 * 4096;
@@ -24,16 +22,17 @@ fn fits(arguments: &[Vec<u8>], environment: &[Vec<u8>], stack: u64) -> bool {
     all().all(|text| text.len() < LONGEST) && size as u64 + SLACK <= room
 }
 
-/// Makes the execve that follows fail for want of room, if it is near to that. `widen` takes it back.
-pub(crate) fn narrow(call: &mut Call) {
+/// Makes the execve that follows fail for want of room, if it is near to that. `widen` takes it back,
+/// with what is `kept`.
+pub(crate) fn narrow(kept: &mut Option<u64>) {
     let old = limit();
-    call.stack = Some(old.rlim_cur);
+    *kept = Some(old.rlim_cur);
     set(old, 0);
 }
 
 /// The system call is over.
-pub(crate) fn widen(call: &Call) {
-    if let Some(stack) = call.stack {
+pub(crate) fn widen(kept: Option<u64>) {
+    if let Some(stack) = kept {
         set(limit(), stack);
     }
 }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::c_int;
 
+use crate::failure::die;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -105,7 +107,7 @@ impl Link {
             );
             if let Err(error) = sent {
                 // Without a recorder there is nobody to run for: as a ptraced program dies with its tracer.
-                crate::die(&format!("the recorder is gone: {error}"));
+                die(&format!("the recorder is gone: {error}"));
             }
             match next {
                 Some(next) => part = next,

@@ -5,14 +5,9 @@
 //! translated. So neither protections nor who wrote what, when, have to be known.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
-use crate::memory;
+use crate::interface::memory;
+use crate::shared::maps::{self, Mapped};
 
 const PAGE: u64 = 4096;
 
@@ -21,17 +16,6 @@ const PAGE: u64 = 4096;
 pub(crate) enum Change {
     Mapped(Mapped),
     Code(u64, Vec<u8>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mapped {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) offset: u64,
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) inode: u64,
-    pub(crate) path: Vec<u8>,
 }
 
 /// Bytes of a page that the decoder has; None where it has none.
@@ -150,7 +134,7 @@ impl Space {
         });
         if let Some(mapped) = mapped {
             let mut bytes = [0u8; PAGE as usize];
-            let count = Space::file_bytes(&mapped, page, &mut bytes);
+            let count = mapped.bytes(page, &mut bytes);
             for (into, byte) in known.iter_mut().zip(&bytes[..count]) {
                 *into = Some(*byte);
             }
@@ -160,14 +144,7 @@ impl Space {
 
     /// The private mapping of a file that a page belongs to, less what has been told of others.
     fn look_up(&self, page: u64) -> Option<Mapped> {
-        let mut text = Vec::new();
-        File::open("/proc/self/maps")
-            .ok()?
-            .read_to_end(&mut text)
-            .ok()?;
-        let mut found = text
-            .split(|&byte| byte == b'\n')
-            .find_map(|line| parse_line(line, page))?;
+        let mut found = maps::look_up(page)?;
         for other in &self.told {
             if other.end <= page && other.end > found.start {
                 found.offset += other.end - found.start;
@@ -179,77 +156,6 @@ impl Space {
         }
         Some(found)
     }
-
-    // Nothing stays open between two looks: a program may close any file, and numbers must not shift under it.
-    fn file_bytes(mapped: &Mapped, page: u64, into: &mut [u8]) -> usize {
-        use std::os::unix::fs::MetadataExt;
-        let Ok(file) = File::open(PathBuf::from(OsString::from_vec(mapped.path.clone()))) else {
-            return 0;
-        };
-        if file.metadata().map_or(0, |found| found.ino()) != mapped.inode {
-            return 0;
-        }
-        let offset = mapped.offset + (page - mapped.start);
-        let mut count = 0;
-        while count < into.len() {
-            match file.read_at(&mut into[count..], offset + count as u64) {
-                Ok(0) | Err(_) => break,
-                Ok(more) => count += more,
-            }
-        }
-        count
-    }
-}
-
-/// The line's mapping if `page` is in it and a private, existing file is behind it.
-fn parse_line(line: &[u8], page: u64) -> Option<Mapped> {
-    let text = std::str::from_utf8(line.get(..line.len().min(72))?).unwrap_or_default();
-    let mut fields = text.split(' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    if !(start..end).contains(&page) {
-        return None;
-    }
-    let (rights, offset) = (fields.next()?, hex(fields.next()?)?);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let inode: u64 = fields.next()?.parse().ok()?;
-    let slash = line.iter().position(|&byte| byte == b'/')?;
-    let path = line.get(slash..)?;
-    if inode == 0 || !rights.ends_with('p') || path.ends_with(b" (deleted)") {
-        return None;
-    }
-    Some(Mapped {
-        start,
-        end,
-        offset,
-        major: hex(major)? as u32,
-        minor: hex(minor)? as u32,
-        inode,
-        path: unescape(path),
-    })
-}
-
-/// The kernel writes a line feed in a path as `\012`.
-fn unescape(path: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((&first, tail)) = rest.split_first() {
-        if let Some(after) = rest.strip_prefix(b"\\012") {
-            out.push(b'\n');
-            rest = after;
-        } else {
-            out.push(first);
-            rest = tail;
-        }
-    }
-    out
-}
-
-/// The path of the program that the kernel would run for `/proc/self/exe` and its like.
-pub(crate) fn real_path(path: &[u8]) -> Option<Vec<u8>> {
-    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-    Some(fs::canonicalize(path).ok()?.into_os_string().into_vec())
 }
 
 #[cfg(test)]
@@ -308,24 +214,5 @@ mod tests {
             .map(|m| (m.start, m.end, m.offset))
             .collect();
         assert_eq!(parts, [(0x1000, 0x2000, 0x2000), (0x3000, 0x5000, 0x4000)]);
-    }
-
-    #[test]
-    fn only_private_files_that_exist_count() {
-        let line = b"1000-3000 r--p 00002000 fe:01 247282                     /tmp/a b\\012c";
-        assert_eq!(parse_line(line, 0x2000).unwrap().path, b"/tmp/a b\nc");
-        assert_eq!(parse_line(line, 0x3000), None);
-        assert_eq!(
-            parse_line(b"1000-3000 rw-p 00000000 00:00 0 ", 0x1000),
-            None
-        );
-        assert_eq!(
-            parse_line(b"1000-3000 r--s 00000000 fe:01 7 /a", 0x1000),
-            None
-        );
-        assert_eq!(
-            parse_line(b"1000-3000 r--p 00000000 fe:01 7 /a (deleted)", 0x1000),
-            None
-        );
     }
 }

@@ -5,11 +5,6 @@
 //! where a block starts. Nobody promises any of this: it counts only after a system call's number, six arguments
 //! and address were found in it where they must be.
 
-use std::arch::global_asm;
-use std::ffi::c_void;
-
-use crate::engine;
-
 /// The first fields of QEMU's CPUX86State.
 #[repr(C)]
 pub(crate) struct State {
@@ -83,18 +78,3 @@ impl Cpu {
             .then(|| unsafe { std::ptr::read_volatile(self.state) })
     }
 }
-
-extern "C" {
-    /// What generated code calls at a block's start.
-    pub(crate) fn rtit_qemu_block(vcpu: u32, block: *mut c_void);
-}
-
-global_asm!(
-    ".globl rtit_qemu_block",
-    ".hidden rtit_qemu_block",
-    ".type rtit_qemu_block, @function",
-    "rtit_qemu_block:",
-    "mov rdx, rbp",
-    "jmp {}",
-    sym engine::block_started,
-);

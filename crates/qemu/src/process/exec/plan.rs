@@ -1,23 +1,14 @@
-//! execve, which would leave QEMU: a QEMU with the new program is run in its place.
-//!
-//! A plugin cannot change a system call's arguments, but it may carry the call out itself. What fails the checks here
-//! is left to QEMU, which passes the call on and brings the error back.
+//! What the kernel would run for an execve: scripts are followed to a program.
 
 use std::ffi::{CString, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use crate::config::{self, Legacy};
-use crate::elf::{self, Elf};
-use crate::link::{Kind, Message, LEAVES};
-use crate::memory;
-use crate::process::Process;
-use crate::space::real_path;
-use crate::stack;
-use crate::thread::Thread;
+use crate::process::exec::elf::{self, Elf};
+use crate::shared::state::Shared;
 
 /// Scripts whose interpreters are scripts, as deep as the kernel goes.
 const SCRIPTS: usize = 5;
@@ -27,7 +18,7 @@ const AT_FDCWD: i32 = -100;
 
 /// What becomes of an execve.
 #[derive(Debug, PartialEq, Eq)]
-enum Plan {
+pub(super) enum Plan {
     /// This program, with these arguments.
     Run(Vec<u8>, Vec<Vec<u8>>),
     /// It cannot be followed, and why.
@@ -53,129 +44,28 @@ pub(crate) fn path_at(directory: u64, path: Vec<u8>, flags: u64) -> Option<Vec<u
     })
 }
 
-/// Runs the program in place of this one; returns if it cannot be, or if QEMU is to try.
-pub(crate) fn exec(
-    process: &Process,
-    thread: &mut Thread,
-    path: Option<Vec<u8>>,
-    argv: u64,
-    envp: u64,
-) {
-    let (Some(path), Some(argv), Some(environment)) =
-        (path, memory::strings(argv), memory::strings(envp))
-    else {
-        return;
-    };
-    let path = own_program(process, path);
-    let (program, arguments) = match plan(path.clone(), argv) {
-        Plan::Run(program, arguments) => (program, arguments),
-        Plan::Unrecorded(why) => return leave(process, thread, &path, why),
-        Plan::Refused => return,
-    };
-    let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    let comm = &comm[..comm.len().min(15)];
-    let plugin = process
-        .config
-        .folder
-        .join("plugin.so")
-        .into_os_string()
-        .into_vec();
-    let qemu = match real_path(b"/proc/self/exe") {
-        Some(qemu) if may(&qemu, libc::X_OK) && may(&plugin, libc::R_OK) => qemu,
-        _ => {
-            let why = "QEMU or the plugin is out of its reach";
-            return leave(process, thread, &path, why);
-        }
-    };
-    let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
-    let mut arguments = arguments.into_iter();
-    command.extend([b"-0".to_vec(), arguments.next().unwrap_or_default()]);
-    // QEMU takes a path that begins with a dash for an option.
-    command.push(if program.starts_with(b"-") {
-        [b"./", &program[..]].concat()
-    } else {
-        program.clone()
-    });
-    command.extend(arguments);
-
-    let real = real_path(&program).unwrap_or(program);
-    let longest = config::environment(&process.config, &environment, &real, comm, Legacy::LONGEST);
-    if !stack::holds(&command, &longest) {
-        // The error is the kernel's to give; our variables and QEMU's options must not make the difference.
-        stack::narrow(&mut thread.call);
-        return;
-    }
-    let legacy = process.leave_for_exec(thread);
-    let environment = config::environment(&process.config, &environment, &real, comm, legacy);
-    let error = run(&qemu, command, environment);
-    // Other threads have been stopped, perhaps; and QEMU would run the program without us.
-    crate::die(&format!(
-        "cannot run {} under QEMU: {error}",
-        String::from_utf8_lossy(&path)
-    ));
-}
-
-fn may(path: &[u8], how: libc::c_int) -> bool {
-    CString::new(path).is_ok_and(|path| {
-        // SAFETY: a string that ends with NUL.
-        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) == 0 }
-    })
-}
-
-fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> io::Error {
-    let strings = |all: Vec<Vec<u8>>| -> Vec<CString> {
-        all.into_iter()
-            .filter_map(|text| CString::new(text).ok())
-            .collect()
-    };
-    let pointers = |all: &[CString]| -> Vec<*const libc::c_char> {
-        all.iter()
-            .map(|text| text.as_ptr())
-            .chain([std::ptr::null()])
-            .collect()
-    };
-    let (command, environment) = (strings(command), strings(environment));
-    let qemu = match CString::new(qemu) {
-        Ok(qemu) => qemu,
-        Err(error) => return error.into(),
-    };
-    // SAFETY: arrays of strings that end with null pointers and live until the call fails.
-    unsafe {
-        libc::execve(
-            qemu.as_ptr(),
-            pointers(&command).as_ptr(),
-            pointers(&environment).as_ptr(),
-        )
-    };
-    io::Error::last_os_error()
-}
-
-/// QEMU will run the program itself, without us.
-fn leave(process: &Process, thread: &mut Thread, path: &[u8], why: &str) {
-    let mut message = Message::new(Kind::Warning, thread.tid, thread.now());
-    message.flags = LEAVES;
-    message.ip = process.pid().into();
-    let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
-    process.send(message, text.as_bytes());
-    thread.flush(process);
+/// The path of the program that the kernel would run for `/proc/self/exe` and its like.
+pub(super) fn real_path(path: &[u8]) -> Option<Vec<u8>> {
+    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+    Some(fs::canonicalize(path).ok()?.into_os_string().into_vec())
 }
 
 /// The program itself for /proc/self/exe and its like, which name QEMU.
-fn own_program(process: &Process, path: Vec<u8>) -> Vec<u8> {
+pub(super) fn own_program(shared: &Shared, path: Vec<u8>) -> Vec<u8> {
     let own = [
         "/proc/self/exe".to_string(),
         "/proc/thread-self/exe".to_string(),
-        format!("/proc/{}/exe", process.pid()),
+        format!("/proc/{}/exe", shared.pid()),
     ];
     if own.iter().any(|name| name.as_bytes() == path) {
-        process.config.program.clone()
+        shared.config.program.clone()
     } else {
         path
     }
 }
 
 /// Follows `#!` lines to a program.
-fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
+pub(super) fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
     for _ in 0..=SCRIPTS {
         let (file, head) = match executable(&path) {
             Ok(Some(found)) => found,
@@ -256,6 +146,13 @@ fn interpreter(head: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         .position(|byte| !blank(byte))
         .map(|at| rest[at..].to_vec());
     Some((name.to_vec(), argument))
+}
+
+pub(super) fn may(path: &[u8], how: libc::c_int) -> bool {
+    CString::new(path).is_ok_and(|path| {
+        // SAFETY: a string that ends with NUL.
+        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) == 0 }
+    })
 }
 
 #[cfg(test)]

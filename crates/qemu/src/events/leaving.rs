@@ -1,10 +1,10 @@
 //! How user code is left: for the kernel, for a signal, for good, or nobody knows how.
 
-use crate::block::{Exit, OUT};
-use crate::link::{Kind, Message};
-use crate::process::process;
-use crate::signals::Interrupted;
-use crate::thread::Thread;
+use crate::shared::handlers::Interrupted;
+use crate::shared::link::{Kind, Message};
+use crate::shared::state::shared;
+use crate::thread::block::{Exit, OUT};
+use crate::thread::state::Thread;
 
 impl Thread {
     /// The block's last instruction called the kernel. The thread is out of user code afterwards.
@@ -93,11 +93,11 @@ impl Thread {
 
     /// What happened is not known: an overflow, out of user code. The truth is not told either.
     pub(crate) fn lose(&mut self, why: &str) {
-        let process = process();
+        let shared = shared();
         self.steps.forget();
         let now = self.now();
         let place = format!("{why} (after the block at {:#x})", self.block.start);
-        process.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
+        shared.send(Message::new(Kind::Warning, self.tid, now), place.as_bytes());
         self.catch_up();
         if self.watch.tracing() {
             self.unit.overflow(None);

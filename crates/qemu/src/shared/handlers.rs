@@ -3,8 +3,8 @@
 //! A block that starts where a handler does may have been called. It is an entry if the registers point at a signal
 //! frame as the kernel (and QEMU) builds it, for a signal that has this handler, with its restorer as return address.
 
-use crate::cpu::Registers;
-use crate::memory;
+use crate::interface::cpu::Registers;
+use crate::interface::memory;
 
 /// A handler that was installed at some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 
 use rtit_unit::{Range, RangeKind};
 
-use crate::space::Mapped;
+use crate::shared::maps::Mapped;
 
 /// A record of a truth file.
 const RANGE: u32 = 6;

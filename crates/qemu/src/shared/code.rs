@@ -2,25 +2,28 @@
 
 use std::sync::atomic::{fence, Ordering};
 
-use crate::block::{Block, HANDLER};
-use crate::link::{Kind, Message};
-use crate::process::{current, ids, Process, Shared};
-use crate::space::{Change, Mapped};
-use crate::thread::SWITCH;
+use crate::shared::link::{Kind, Message};
+use crate::shared::maps::Mapped;
+use crate::shared::space::Change;
+use crate::shared::state::{ids, Locked, Shared};
+use crate::shared::threads::current;
+use crate::thread::block::{Block, HANDLER};
+use crate::thread::state::SWITCH;
 
 /// How far another thread may come between a look at its clock and its next block.
 const AHEAD: u64 = 4096;
-impl Process {
+
+impl Shared {
     /// A block was translated: it is told to the recorder as far as needed, and kept.
     pub(crate) fn translated(&self, block: Block) -> &'static Block {
-        self.with(|shared| {
-            let changes = shared.space.translated(block.start, &block.code);
+        self.with(|locked| {
+            let changes = locked.space.translated(block.start, &block.code);
             if !changes.is_empty() {
-                self.tell(shared, changes);
+                self.tell(locked, changes);
             }
             let same = |known: &&&Block| known.code == block.code && known.count == block.count;
-            let handler = shared.handlers.start_at(block.start);
-            let known = shared.blocks.entry(block.start).or_default();
+            let handler = locked.handlers.start_at(block.start);
+            let known = locked.blocks.entry(block.start).or_default();
             if let Some(known) = known.iter().find(same) {
                 return *known;
             }
@@ -28,17 +31,17 @@ impl Process {
             if handler {
                 block.marks.fetch_or(HANDLER, Ordering::Relaxed);
             }
-            shared.points.mark(block);
+            locked.points.mark(block);
             known.push(block);
             block
         })
     }
 
-    fn tell(&self, shared: &mut Shared, changes: Vec<Change>) {
+    fn tell(&self, locked: &mut Locked, changes: Vec<Change>) {
         // Whatever a thread executes before its next switch is older than the change; what comes after is not.
         let me = current();
         let mut time = self.clock.latest();
-        for &thread in &shared.live {
+        for &thread in &locked.live {
             // SAFETY: threads are never freed, and these two fields are atomic.
             let (attention, clock) = unsafe { (&(*thread).attention, &(*thread).clock) };
             attention.fetch_or(SWITCH, Ordering::AcqRel);
@@ -57,8 +60,8 @@ impl Process {
         for change in changes {
             match change {
                 Change::Mapped(mapped) => {
-                    shared.ranges.mapped(&self.config.filters, &mapped);
-                    shared.points.mapped(&self.config.window, &mapped);
+                    locked.ranges.mapped(&self.config.filters, &mapped);
+                    locked.points.mapped(&self.config.window, &mapped);
                     self.tell_mapped(tid, time, &mapped);
                 }
                 Change::Code(address, bytes) => {
@@ -90,14 +93,14 @@ impl Process {
 
     /// Mappings from `start` on are gone or others.
     pub(crate) fn unmapped(&self, start: u64, size: u64) {
-        self.with(|shared| shared.space.forget(start, size));
+        self.with(|locked| locked.space.forget(start, size));
     }
 
     /// rt_sigaction is about to install the action at `action`.
     pub(crate) fn install_handler(&self, signal: u64, action: u64) {
-        self.with(|shared| {
-            if let Some(handler) = shared.handlers.install(signal, action) {
-                for block in shared.blocks.get(&handler.address).into_iter().flatten() {
+        self.with(|locked| {
+            if let Some(handler) = locked.handlers.install(signal, action) {
+                for block in locked.blocks.get(&handler.address).into_iter().flatten() {
                     block.marks.fetch_or(HANDLER, Ordering::Relaxed);
                 }
             }

@@ -2,25 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::api::PluginId;
-use crate::block::Exit;
-use crate::defaults;
-use crate::follow;
-use crate::link::{Kind, Message};
-use crate::memory;
-use crate::process::{process, thread_of, Process};
-use crate::stack;
-use crate::thread::{Thread, KERNEL};
-
-/// What the return of a system call needs of its beginning.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Call {
-    arguments: [u64; 4],
-    /// Our socket was among the files that it closed.
-    cut_off: bool,
-    /// The stack limit that was in force, if ours is.
-    pub(crate) stack: Option<u64>,
-}
+use crate::failure::die;
+use crate::interface::api::PluginId;
+use crate::interface::{defaults, memory};
+use crate::process::ending::{leave_kernel, stop_others};
+use crate::process::exec::{follow, plan, stack};
+use crate::process::threads;
+use crate::shared::link::{Kind, Message};
+use crate::shared::state::{shared, Shared};
+use crate::shared::threads::thread_of;
+use crate::thread::block::Exit;
+use crate::thread::state::{Call, Thread, KERNEL};
 
 const PR_SET_NAME: u64 = 15;
 const ALL: u64 = u64::MAX;
@@ -39,7 +31,7 @@ pub(crate) extern "C" fn entered(
     _a7: u64,
     _a8: u64,
 ) {
-    let process = process();
+    let shared = shared();
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;
@@ -50,54 +42,54 @@ pub(crate) extern "C" fn entered(
             .prove(number, [a1, a2, a3, a4, a5, a6], thread.block.next);
     }
     thread.enter_kernel();
-    process.clock.publish(thread.now());
-    thread.count(process);
+    shared.clock.publish(thread.now());
+    thread.count(shared);
     thread.call = Call {
         arguments: [a1, a2, a3, a4],
         cut_off: closed_files(number, a1, a2, a3)
-            .is_some_and(|(first, last)| process.link.make_way(first, last)),
+            .is_some_and(|(first, last)| shared.link.make_way(first, last)),
         stack: None,
     };
     match number {
         libc::SYS_exit => {
             thread.end(wait_status(a1));
-            return process.forget_thread(vcpu, thread);
+            return threads::forget(vcpu, thread);
         }
         libc::SYS_exit_group => {
-            process.stop_others(wait_status(a1));
+            stop_others(wait_status(a1));
             thread.end(wait_status(a1));
             // QEMU would wait for the threads that have been stopped, in vain.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };
         }
-        libc::SYS_execve => follow::exec(process, thread, memory::string(a1, 4096), a2, a3),
+        libc::SYS_execve => follow::exec(shared, thread, memory::string(a1, 4096), a2, a3),
         libc::SYS_execveat => {
-            let path = memory::string(a2, 4096).and_then(|path| follow::path_at(a1, path, a5));
-            follow::exec(process, thread, path, a3, a4);
+            let path = memory::string(a2, 4096).and_then(|path| plan::path_at(a1, path, a5));
+            follow::exec(shared, thread, path, a3, a4);
         }
-        libc::SYS_clone | libc::SYS_clone3 => process.expect_thread(thread.tid),
-        libc::SYS_rt_sigaction if a2 != 0 => process.install_handler(a1, a2),
+        libc::SYS_clone | libc::SYS_clone3 => threads::expect(thread.tid),
+        libc::SYS_rt_sigaction if a2 != 0 => shared.install_handler(a1, a2),
         _ => {}
     }
-    thread.flush_in_kernel(process);
+    thread.flush_in_kernel(shared);
     thread.mode.store(KERNEL, Ordering::Release);
 }
 
 pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result: i64) {
-    let process = process();
+    let shared = shared();
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;
     };
-    process.leave_kernel(thread);
+    leave_kernel(thread);
     let call = std::mem::take(&mut thread.call);
-    stack::widen(&call);
+    stack::widen(call.stack);
     let Call {
         arguments, cut_off, ..
     } = call;
     if cut_off {
-        if let Err(error) = process.link.reconnect() {
-            crate::die(&format!("the recorder is gone: {error}"));
+        if let Err(error) = shared.link.reconnect() {
+            die(&format!("the recorder is gone: {error}"));
         }
     }
     let failed = (-4095..0).contains(&result);
@@ -106,16 +98,16 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
     }
     let [a1, a2, a3, _] = arguments;
     match number {
-        libc::SYS_mmap => process.unmapped(result as u64, a2),
-        libc::SYS_munmap => process.unmapped(a1, a2),
+        libc::SYS_mmap => shared.unmapped(result as u64, a2),
+        libc::SYS_munmap => shared.unmapped(a1, a2),
         libc::SYS_mremap => {
-            process.unmapped(a1, a2);
-            process.unmapped(result as u64, a3);
+            shared.unmapped(a1, a2);
+            shared.unmapped(result as u64, a3);
         }
         // How long these are, they do not say: look at everything anew.
-        libc::SYS_shmat | libc::SYS_shmdt => process.unmapped(0, ALL),
+        libc::SYS_shmat | libc::SYS_shmdt => shared.unmapped(0, ALL),
         libc::SYS_rt_sigaction if a2 != 0 => defaults::catch(a1 as i32),
-        libc::SYS_prctl if a1 == PR_SET_NAME => renamed(process, thread, a2),
+        libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
         _ => {}
     }
 }
@@ -136,11 +128,11 @@ fn closed_files(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u64)> {
     }
 }
 
-fn renamed(process: &Process, thread: &Thread, name: u64) {
+fn renamed(shared: &Shared, thread: &Thread, name: u64) {
     if let Some(name) = memory::string(name, 4096) {
         let mut message = Message::new(Kind::Comm, thread.tid, thread.now());
-        message.ip = process.pid().into();
-        process.send(message, &name[..name.len().min(15)]);
+        message.ip = shared.pid().into();
+        shared.send(message, &name[..name.len().min(15)]);
     }
 }
 

@@ -1,17 +1,14 @@
-//! What the recorder told us, and the guest's environment.
+//! The guest's environment, and what the recorder has put into it.
 //!
 //! QEMU is started with an environment that is good for QEMU: variables that would steer its own loading and libraries
 //! carry a prefix. Before `main` copies the environment for the guest, names are put back and ours taken out.
 
 use std::ffi::{c_char, CStr};
-use std::fs;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
-use rtit_unit::Settings;
-
-use crate::ranges::Filter;
-use crate::window::Window;
+use crate::thread::state::Legacy;
 
 /// Folder of the recording: socket, clock, settings, plugin.
 const FOLDER: &[u8] = b"RTIT_QEMU_FOLDER";
@@ -38,57 +35,32 @@ const STEERING: [&[u8]; 8] = [
     b"LOCPATH",
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Truth {
-    None,
-    /// From the blocks, as the packets.
-    Blocks,
-    /// From a callback of its own at each instruction.
-    Instructions,
-}
-
-/// What a thread that exec left over brings with it.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Legacy {
-    /// Instructions and hash of its path.
-    pub(crate) chain: (u64, u64),
-    /// A TraceStop ended its trace.
-    pub(crate) stopped: bool,
-}
-
-impl Legacy {
-    /// No other is longer as text.
-    pub(crate) const LONGEST: Legacy = Legacy {
-        chain: (u64::MAX, u64::MAX),
-        stopped: true,
-    };
-}
-
-#[derive(Debug)]
-pub(crate) struct Config {
-    pub(crate) folder: PathBuf,
-    pub(crate) program: Vec<u8>,
-    pub(crate) comm: Vec<u8>,
-    pub(crate) legacy: Legacy,
-    pub(crate) settings: Settings,
-    pub(crate) truth: Truth,
-    pub(crate) filters: Vec<Filter>,
-    /// The recorder keeps the last packets alone.
-    pub(crate) snapshot: bool,
-    /// Instructions that the truth joins into one run, at least.
-    pub(crate) joined: u32,
-    pub(crate) window: Window,
-}
-
 #[derive(Default, Debug)]
-struct Given {
-    folder: Vec<u8>,
-    program: Vec<u8>,
-    comm: Vec<u8>,
+pub(super) struct Given {
+    pub(super) folder: Vec<u8>,
+    pub(super) program: Vec<u8>,
+    pub(super) comm: Vec<u8>,
     chain: Vec<u8>,
 }
 
 static GIVEN: OnceLock<Given> = OnceLock::new();
+
+/// No other is longer as text.
+pub(crate) const LONGEST: Legacy = Legacy {
+    chain: (u64::MAX, u64::MAX),
+    stopped: true,
+};
+
+/// What `take_environment` found; None in a process that no recorder started.
+pub(super) fn given() -> Option<&'static Given> {
+    GIVEN.get()
+}
+
+impl Given {
+    pub(super) fn legacy(&self) -> Legacy {
+        parse_legacy(&self.chain)
+    }
+}
 
 /// Takes our variables out of the environment and gives the guest's their names back. Nothing happens in a process
 /// that no recorder started.
@@ -153,17 +125,16 @@ unsafe fn is_recorded(mut entry: *mut *mut c_char) -> bool {
 
 /// The environment of a QEMU that is to run a program with `guest`, a list of `name=value`.
 pub(crate) fn environment(
-    config: &Config,
+    folder: &Path,
     guest: &[Vec<u8>],
     program: &[u8],
     comm: &[u8],
     legacy: Legacy,
 ) -> Vec<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
     let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide(entry)).collect();
     let pair = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
-    let plugin = config.folder.join("plugin.so");
-    all.push(pair(FOLDER, config.folder.as_os_str().as_bytes()));
+    let plugin = folder.join("plugin.so");
+    all.push(pair(FOLDER, folder.as_os_str().as_bytes()));
     all.push(pair(PROGRAM, program));
     all.push(pair(COMM, comm));
     let (count, hash) = legacy.chain;
@@ -178,79 +149,6 @@ fn hide(entry: &[u8]) -> Vec<u8> {
         [HIDDEN, entry].concat()
     } else {
         entry.to_vec()
-    }
-}
-
-impl Config {
-    /// What the recorder left in its folder; a sentence if it cannot be used.
-    pub(crate) fn load() -> Result<Config, String> {
-        use std::os::unix::ffi::OsStrExt;
-        let given = GIVEN
-            .get()
-            .ok_or("this plugin is for `rtit record`, which starts QEMU with it")?;
-        let folder = PathBuf::from(std::ffi::OsStr::from_bytes(&given.folder));
-        let path = folder.join("settings");
-        let text =
-            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut config = Config {
-            folder,
-            program: given.program.clone(),
-            comm: given.comm.clone(),
-            legacy: parse_legacy(&given.chain),
-            settings: Settings::default(),
-            truth: Truth::None,
-            filters: Vec::new(),
-            snapshot: false,
-            joined: 1,
-            window: Window::default(),
-        };
-        for line in text.lines() {
-            let (name, value) = line
-                .split_once('=')
-                .ok_or_else(|| format!("settings: no value: {line}"))?;
-            config.apply(name, value)?;
-        }
-        config.settings.check().map_err(|error| error.to_string())?;
-        Ok(config)
-    }
-
-    /// See `SharedClock::tick`.
-    pub(crate) fn tick(&self) -> u64 {
-        let time = &self.settings.time;
-        let per_instruction = u64::from(time.max_non_turbo_ratio) * u64::from(time.cpi);
-        u64::from(time.core_ratio).div_ceil(per_instruction)
-    }
-
-    fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
-        if name == "truth" {
-            self.truth = match value {
-                "none" => Truth::None,
-                "blocks" => Truth::Blocks,
-                "instructions" => Truth::Instructions,
-                _ => {
-                    return Err(format!(
-                        "truth is none, blocks or instructions, not {value}"
-                    ))
-                }
-            };
-            return Ok(());
-        }
-        match name {
-            "joined" => {
-                self.joined = value
-                    .parse()
-                    .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
-            }
-            "snapshot" => self.snapshot = value == "1",
-            "filter" => self.filters.push(Filter::parse(value)?),
-            "start" => self.window.set(false, value)?,
-            "stop" => self.window.set(true, value)?,
-            _ => self
-                .settings
-                .set(name, value)
-                .map_err(|error| error.to_string())?,
-        }
-        Ok(())
     }
 }
 

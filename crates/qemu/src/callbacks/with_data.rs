@@ -2,14 +2,14 @@
 
 use std::ffi::c_void;
 
-use crate::api::Translated;
-use crate::{engine, syscalls};
+use crate::callbacks::{syscalls, translation};
+use crate::interface::api::Translated;
 
 /// Nobody looks at the id.
 const ID: u64 = 0;
 
 pub(crate) extern "C" fn translated(tb: *mut Translated, _data: *mut c_void) {
-    engine::translated(ID, tb);
+    translation::translated(ID, tb);
 }
 
 #[allow(clippy::too_many_arguments)] // QEMU's signature

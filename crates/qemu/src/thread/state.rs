@@ -1,24 +1,15 @@
 //! One recorded thread: its trace unit, its clock, and where it is.
 
-mod blocks;
-mod leaving;
-mod quiet;
-mod sending;
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rtit_unit::Unit;
 
-use crate::block::{Block, Exit, OUT};
-use crate::config::{Legacy, Truth};
-use crate::cpu::{Cpu, State};
-use crate::process::{process, Process};
-use crate::ranges::Ranges;
-use crate::syscalls::Call;
-use crate::truth::{Path, Steps};
-use crate::window::Watch;
-
-use blocks::LOOK;
+use crate::failure::die;
+use crate::interface::cpu::Cpu;
+use crate::thread::block::{Block, Exit, Step, OUT};
+use crate::thread::path::{Path, Truth};
+use crate::thread::steps::Steps;
+use crate::thread::watch::Watch;
 
 /// `Thread::attention`: switch tracing off and on before the next instruction: code has changed.
 pub(crate) const SWITCH: u32 = 1;
@@ -35,6 +26,43 @@ pub(crate) const CLAIMED: u32 = 2;
 /// Stopped for good.
 pub(crate) const PARKED: u32 = 3;
 
+/// Instructions from one look to the next.
+pub(crate) const LOOK: u64 = 8192;
+
+/// What the recording wants of each thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) truth: Truth,
+    /// Instructions that the truth joins into one run, at least.
+    pub(crate) joined: u32,
+    /// The recorder keeps the last packets alone.
+    pub(crate) snapshot: bool,
+    pub(crate) look: Look,
+}
+
+/// Called when the first so many instructions of the block that runs have retired and the clock with them reaches
+/// `next_look`; moves both on. How many of them it has put into the path.
+pub(crate) type Look = fn(&mut Thread, u32) -> u32;
+
+/// What a thread that exec left over brings with it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Legacy {
+    /// Instructions and hash of its path.
+    pub(crate) chain: (u64, u64),
+    /// A TraceStop ended its trace.
+    pub(crate) stopped: bool,
+}
+
+/// What the return of a system call needs of its beginning.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Call {
+    pub(crate) arguments: [u64; 4],
+    /// Our socket was among the files that it closed.
+    pub(crate) cut_off: bool,
+    /// The stack limit that was in force, if ours is.
+    pub(crate) stack: Option<u64>,
+}
+
 /// The fields that each block needs come first, in one line of the cache.
 #[repr(C, align(64))]
 pub(crate) struct Thread {
@@ -44,11 +72,11 @@ pub(crate) struct Thread {
     pub(crate) clock: AtomicU64,
     pub(crate) attention: AtomicU32,
     /// `follow_quietly` may be tried below this clock. It holds while user code runs.
-    quiet_until: u64,
+    pub(super) quiet_until: u64,
     pub(crate) truth: Truth,
     pub(crate) next_look: u64,
     /// Conditional and indirect branches, returns and far transfers.
-    branches: u64,
+    pub(crate) branches: u64,
     pub(crate) path: Path,
     pub(crate) unit: Unit,
     pub(crate) mode: AtomicU32,
@@ -57,37 +85,39 @@ pub(crate) struct Thread {
     pub(crate) call: Call,
     /// What the clock owes to other threads.
     raised: u64,
-    steps: Steps,
+    pub(crate) steps: Steps,
     /// Of a snapshot the path is cut where a decoder can start: PSBs that it has been cut at.
-    psbs: u64,
-    snapshot: bool,
+    pub(super) psbs: u64,
+    pub(crate) snapshot: bool,
     /// `SharedClock::asked` when this was last answered.
-    asked: u64,
+    pub(crate) asked: u64,
     pub(crate) watch: Watch,
+    pub(super) look: Look,
 }
 
 impl Thread {
-    pub(crate) fn new(process: &Process, unit: Unit, state: *const State, tid: u32) -> Thread {
+    pub(crate) fn new(wanted: Wanted, watch: Watch, unit: Unit, cpu: Cpu, tid: u32) -> Thread {
         Thread {
             block: &OUT,
             clock: AtomicU64::new(0),
             attention: AtomicU32::new(0),
             mode: AtomicU32::new(USER),
             unit,
-            cpu: Cpu::new(state),
+            cpu,
             tid,
             call: Call::default(),
             raised: 0,
             quiet_until: 0,
             next_look: LOOK,
-            truth: process.config.truth,
-            path: Path::new(process.config.joined),
+            truth: wanted.truth,
+            path: Path::new(wanted.joined),
             steps: Steps::default(),
             branches: 0,
             psbs: 0,
-            snapshot: process.config.snapshot,
-            asked: process.clock.asked(),
-            watch: Watch::new(&process.config.window),
+            snapshot: wanted.snapshot,
+            asked: 0,
+            watch,
+            look: wanted.look,
         }
     }
 
@@ -97,7 +127,7 @@ impl Thread {
         self.watch.stopped = legacy.stopped;
     }
 
-    fn legacy(&mut self) -> Legacy {
+    pub(crate) fn legacy(&mut self) -> Legacy {
         Legacy {
             chain: self.path.chain(),
             stopped: self.watch.stopped || self.unit.stopped(),
@@ -126,7 +156,7 @@ impl Thread {
 
     /// A direct branch makes packets only where address ranges can begin or end.
     #[inline(always)]
-    fn catch_up_unless_plain(&mut self) {
+    pub(super) fn catch_up_unless_plain(&mut self) {
         if !self.unit.plain() {
             self.catch_up();
         }
@@ -139,57 +169,6 @@ impl Thread {
         }
     }
 
-    /// User code goes on, or begins.
-    fn resume(&mut self, start: u64) {
-        let process = process();
-        self.raise(process.clock.latest());
-        if self.attention.load(Ordering::Acquire) & SWITCH != 0 {
-            self.attention.fetch_and(!SWITCH, Ordering::AcqRel);
-            self.take_ranges();
-            if self.watch.tracing() {
-                self.unit.switch(None);
-            }
-        }
-        self.follow_in_kernel();
-        self.path.enter();
-        if self.watch.tracing() {
-            self.unit.run(start);
-        } else {
-            self.unit.resume(start);
-        }
-    }
-
-    fn take_ranges(&mut self) {
-        let process = process();
-        if !process.config.filters.is_empty() {
-            process.with(|shared| self.aim(&shared.ranges));
-        }
-    }
-
-    /// The address ranges that count from the next enable on.
-    pub(crate) fn aim(&mut self, ranges: &Ranges) {
-        if ranges.as_slice().is_empty() {
-            return;
-        }
-        if let Err(error) = self.unit.set_ranges(ranges.as_slice()) {
-            crate::die(&error.to_string());
-        }
-        if self.truth != Truth::None {
-            self.path.note(&ranges.records(self.tid), self.tid);
-        }
-    }
-
-    /// Before the instruction at `ip`, in user code.
-    pub(crate) fn switch(&mut self, ip: u64) {
-        self.raise(process().clock.latest());
-        self.steps.interrupt(ip, false, &mut self.path);
-        self.take_ranges();
-        if self.watch.tracing() {
-            self.unit.switch(Some(ip));
-        }
-        self.path.enter();
-    }
-
     pub(crate) fn is_out(&self) -> bool {
         self.block.exit == Exit::Out
     }
@@ -199,15 +178,24 @@ impl Thread {
     }
 
     /// The callback at each instruction.
-    pub(crate) fn step(&mut self, step: &'static crate::block::Step) {
+    pub(crate) fn step(&mut self, step: &'static Step) {
         self.steps.step(step, &mut self.path);
         // The instruction before this one is on the path now.
         self.cut_path();
+    }
+
+    /// What follows on the path comes after the last PSB.
+    #[inline(always)]
+    pub(crate) fn cut_path(&mut self) {
+        if self.snapshot && self.psbs != self.unit.psbs() {
+            self.psbs = self.unit.psbs();
+            self.path.cut();
+        }
     }
 }
 
 #[cold]
 #[inline(never)]
 fn clock_left_its_range() -> ! {
-    crate::die("the clock of a thread left its range");
+    die("the clock of a thread left its range");
 }

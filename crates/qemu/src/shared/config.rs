@@ -1,0 +1,100 @@
+//! What the recorder asked for: the settings in its folder, and what it left in the environment.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rtit_unit::Settings;
+
+use crate::shared::environment;
+use crate::shared::ranges::Filter;
+use crate::shared::window::Window;
+use crate::thread::path::Truth;
+use crate::thread::state::Legacy;
+
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) folder: PathBuf,
+    pub(crate) program: Vec<u8>,
+    pub(crate) comm: Vec<u8>,
+    pub(crate) legacy: Legacy,
+    pub(crate) settings: Settings,
+    /// As in `thread::state::Wanted`.
+    pub(crate) truth: Truth,
+    pub(crate) snapshot: bool,
+    pub(crate) joined: u32,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) window: Window,
+}
+
+impl Config {
+    /// What the recorder left in its folder; a sentence if it cannot be used.
+    pub(crate) fn load() -> Result<Config, String> {
+        let given = environment::given()
+            .ok_or("this plugin is for `rtit record`, which starts QEMU with it")?;
+        let folder = PathBuf::from(OsStr::from_bytes(&given.folder));
+        let path = folder.join("settings");
+        let text =
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut config = Config {
+            folder,
+            program: given.program.clone(),
+            comm: given.comm.clone(),
+            legacy: given.legacy(),
+            settings: Settings::default(),
+            truth: Truth::None,
+            filters: Vec::new(),
+            snapshot: false,
+            joined: 1,
+            window: Window::default(),
+        };
+        for line in text.lines() {
+            let (name, value) = line
+                .split_once('=')
+                .ok_or_else(|| format!("settings: no value: {line}"))?;
+            config.apply(name, value)?;
+        }
+        config.settings.check().map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    /// See `SharedClock::tick`.
+    pub(crate) fn tick(&self) -> u64 {
+        let time = &self.settings.time;
+        let per_instruction = u64::from(time.max_non_turbo_ratio) * u64::from(time.cpi);
+        u64::from(time.core_ratio).div_ceil(per_instruction)
+    }
+
+    fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "truth" {
+            self.truth = match value {
+                "none" => Truth::None,
+                "blocks" => Truth::Blocks,
+                "instructions" => Truth::Instructions,
+                _ => {
+                    return Err(format!(
+                        "truth is none, blocks or instructions, not {value}"
+                    ))
+                }
+            };
+            return Ok(());
+        }
+        match name {
+            "joined" => {
+                self.joined = value
+                    .parse()
+                    .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
+            }
+            "snapshot" => self.snapshot = value == "1",
+            "filter" => self.filters.push(Filter::parse(value)?),
+            "start" => self.window.set(false, value)?,
+            "stop" => self.window.set(true, value)?,
+            _ => self
+                .settings
+                .set(name, value)
+                .map_err(|error| error.to_string())?,
+        }
+        Ok(())
+    }
+}
