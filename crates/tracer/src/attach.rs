@@ -18,8 +18,8 @@ use libc::{c_int, pid_t};
 
 use crate::child::{block_signals, pipe};
 use crate::event::{Kind, Record};
+use crate::shared::Shared;
 use crate::stream::Batch;
-use crate::tracer::Shared;
 use crate::truth::Truth;
 use crate::wire::Frame;
 use crate::{engine, Error};

@@ -5,8 +5,8 @@
 //!
 //! [`Tracer::attach`] does the same to programs that run already, and lets go of them.
 //!
-//! Where to start reading: [`event`] says what comes out, `engine` how it is found out, `task` what is known about a
-//! thread between two of its stops.
+//! Where to start reading: [`event`] says what comes out, `engine` how it is found out (`engine::run` is the loop), `task`
+//! what is known about a thread between two of its stops, `shared` what the tracing thread and the [`Tracer`] share.
 //!
 //! # What a traced program can see
 //!
@@ -38,6 +38,7 @@ mod memory;
 mod options;
 mod procfs;
 mod refusal;
+mod shared;
 mod space;
 mod stream;
 mod sys;

@@ -9,35 +9,21 @@ use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
+use crate::engine::breakpoint;
+use crate::engine::calls::call_at;
+use crate::engine::restart::{mend_interrupted, RESTARTS};
+use crate::engine::state::Engine;
 use crate::event::Resume;
+use crate::shared::Shared;
 use crate::space::Space;
-use crate::sys::{self, Registers, Status, Waited};
+use crate::sys::{self, Status, Waited};
 use crate::task::{Position, Task};
-use crate::tracer::Shared;
 use crate::truth::Truth;
 use crate::{procfs, refusal, Error};
-
-use super::calls::{call_at, RESTARTS};
-use super::Engine;
 
 /// A thread that the kernel keeps from stopping joins when it can; the others go on after this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_micros(200);
-
-/// Calls that fail with EINTR when a thread is stopped in them, even if no signal came: epoll_wait, epoll_pwait,
-/// epoll_pwait2, semop, semtimedop, rt_sigtimedwait, io_getevents, io_uring_enter.
-const NEVER_RESTARTED: [i64; 8] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_io_getevents,
-    libc::SYS_io_uring_enter,
-];
-/// Makes the kernel start the call anew, or fail with EINTR if a handler runs.
-const RESTART_WITHOUT_HANDLER: i64 = -514;
 
 /// The life of a process that attaches to others. It lets go of them when `bell`, its child, ends. Reports to `started`.
 pub(crate) fn main(
@@ -49,7 +35,12 @@ pub(crate) fn main(
 ) {
     let mut engine = Engine {
         bell: Some(bell),
-        ..Engine::new(shared, truth, pids.first().copied().unwrap_or(0))
+        ..Engine::new(
+            shared,
+            truth,
+            pids.first().copied().unwrap_or(0),
+            breakpoint::work(),
+        )
     };
     match engine.attach(pids) {
         Ok(()) => started(Ok(())),
@@ -167,16 +158,6 @@ impl Engine<'_> {
         };
         Ok(())
     }
-}
-
-/// A call that only our stop has interrupted is made again.
-pub(super) fn mend_interrupted(tid: pid_t, registers: &mut Registers) -> io::Result<()> {
-    let failed = registers.rax as i64 == -i64::from(libc::EINTR);
-    if !failed || !NEVER_RESTARTED.contains(&(registers.orig_rax as i64)) {
-        return Ok(());
-    }
-    registers.rax = RESTART_WITHOUT_HANDLER as u64;
-    sys::set_registers(tid, registers)
 }
 
 fn ended_meanwhile(pid: pid_t) -> Error {

@@ -4,10 +4,9 @@ use std::io;
 
 use libc::pid_t;
 
+use crate::engine::state::Engine;
 use crate::sys::{self, Go, Status};
 use crate::task::{Next, Task};
-
-use super::Engine;
 
 /// One iteration is one step. Setting and clearing the registers costs a quarter of a second one.
 const WORTHWHILE: u64 = 2;

@@ -2,20 +2,16 @@
 
 use std::io;
 
+use crate::engine::processes::starts_thread;
+use crate::engine::restart::{mend_interrupted, RESTARTS};
+use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume};
 use crate::sys::{self, Registers};
 use crate::task::{Call, Next, Position, Task};
 use crate::{memory, procfs};
 
-use super::attach::mend_interrupted;
-use super::processes::starts_thread;
-use super::Engine;
-
 /// Set in the number of a call by the x32 ABI.
 const X32: u64 = 0x4000_0000;
-
-/// Results that only a tracer sees: the call was interrupted and will be made again unless a handler runs.
-pub(super) const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 
 impl Engine<'_> {
     /// The thread is at the entry or the exit of a system call.

@@ -3,11 +3,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::engine::state::Engine;
 use crate::event::DETACHED;
 use crate::sys::{self, Go, Waited};
 use crate::task::{Position, Task};
-
-use super::Engine;
 
 /// A thread that the kernel keeps from stopping (it waits for the child of a vfork, for a disk) is left after this time.
 const PATIENCE: Duration = Duration::from_secs(2);

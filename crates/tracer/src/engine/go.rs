@@ -4,10 +4,9 @@ use std::io;
 
 use rtit_x86::Class;
 
+use crate::engine::state::Engine;
 use crate::sys::{self, Go};
 use crate::task::{Next, Position, Task};
-
-use super::Engine;
 
 impl Engine<'_> {
     /// Lets the thread go on and hands it `signal` unless 0.

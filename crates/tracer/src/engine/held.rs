@@ -6,10 +6,9 @@
 
 use std::io;
 
+use crate::engine::state::Engine;
 use crate::sys;
 use crate::task::{Held, Position, Task};
-
-use super::Engine;
 
 impl Engine<'_> {
     /// Takes the signal that stopped the thread, if it has to wait.

@@ -1,10 +1,9 @@
 //! Writing events. Everything that goes into the stream passes here.
 
+use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume, IN_CONTEXT};
 use crate::space::Change;
 use crate::task::{Next, Position, Task};
-
-use super::Engine;
 
 impl Engine<'_> {
     pub(super) fn emit(&mut self, record: Record) {

@@ -8,13 +8,12 @@ use std::rc::Rc;
 
 use libc::pid_t;
 
+use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume, SHARES_MEMORY, WAITS};
 use crate::space::Space;
 use crate::sys::{self, Go};
 use crate::task::{Call, Position, Task};
 use crate::{memory, procfs};
-
-use super::Engine;
 
 impl Engine<'_> {
     pub(super) fn announce(

@@ -4,13 +4,13 @@ use std::io;
 
 use rtit_x86::{Class, Mode};
 
+use crate::engine::conditional;
+use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume, TAKEN};
 use crate::maps::VSYSCALL;
 use crate::memory;
 use crate::sys::{self, Registers, TRAP_FLAG};
 use crate::task::{Next, Position, Task};
-
-use super::{conditional, Engine};
 
 /// Of the instructions in a shadow only the first is certain to run without a stop; more than this never do.
 const LONGEST_SHADOW: u32 = 2;

@@ -4,12 +4,11 @@ use std::io;
 
 use rtit_x86::Class;
 
+use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume};
 use crate::memory;
 use crate::sys::{self, trap, Registers};
 use crate::task::{Injected, Position, Task};
-
-use super::Engine;
 
 impl Engine<'_> {
     /// A SIGTRAP: mostly our own step.
