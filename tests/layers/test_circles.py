@@ -12,9 +12,6 @@ from layers.graph import Graph, circles, edges_within, folder_circles
 ROOT = Path(__file__).resolve().parent.parent.parent
 CRATES = sorted(path.name for path in (ROOT / "crates").iterdir())
 
-KNOWN = {"qemu", "tracer"}
-"""Crates with circles that are still to be cut."""
-
 BY_TOPIC = {"rtit.unit"}
 """Packages whose folders are topics of the chapter, not layers: only files have a direction."""
 
@@ -39,7 +36,4 @@ def test_no_circles_in_a_crate(crate: str) -> None:
     graph = rust_modules.dependencies(ROOT / "crates" / crate / "src")
     assert len(graph) > 2
     found = described(graph, "::")
-    if crate in KNOWN:
-        assert found, f"{crate} has no circle any more: take it out of KNOWN"
-    else:
-        assert not found, found
+    assert not found, found
