@@ -9,6 +9,7 @@ RtitError
  |    +-- ScenarioError     a scenario file that cannot be read, or that tells what cannot happen
  +-- UsageError             an option or argument is wrong; lists what is valid
  |    +-- IllegalEvent      an event that cannot happen on the modelled processor
+ +-- ClosedError            a trace is asked for what is in its file after it was closed
  +-- RecordError            a program cannot be recorded; carries the exit code
  +-- UnsupportedError       a legal thing that this version does not do
 
@@ -91,6 +92,10 @@ class IllegalEvent(UsageError, ValueError):  # noqa: N818 - it is what its name 
 
     The message is one sentence that says what is missing or wrong.
     """
+
+
+class ClosedError(RtitError, ValueError):
+    """A trace, or a stream of it, is asked for what is in its file after the trace was closed."""
 
 
 class RecordError(RtitError):

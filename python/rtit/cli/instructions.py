@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from rtit.cli.inputs import add_file, add_symfs
+from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
 from rtit.trace import Stream, Trace
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_file(parser)
     add_streams(parser)
-    add_symfs(parser)
+    add_images(parser)
     parser.add_argument(
         "--fields",
         default=_DEFAULT,
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; 3 if something could not be decoded."""
     fields = parse_fields(arguments.fields)
     gaps = False
-    with Trace(arguments.file, symfs=arguments.symfs) as trace:
+    with opened(arguments) as trace:
         for stream in selection(arguments).streams(trace.streams):
             lines = Lines(trace, stream, fields)
             for line in lines:

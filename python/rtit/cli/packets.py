@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from rtit.cli.inputs import add_file
+from rtit.cli.inputs import add_file, named, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.packets import BadBytes, Packet, describe, scan, to_json
-from rtit.trace import Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,13 +25,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the packets; 3 if some bytes are no packet."""
     gaps = False
     if arguments.raw:
-        data = Path(arguments.file).read_bytes()
+        data = _bare(arguments)
         gaps = _show(None, len(data), scan(data), as_json=arguments.json)
         return 3 if gaps else 0
-    with Trace(arguments.file) as trace:
+    with opened(arguments) as trace:
         for stream in selection(arguments).streams(trace.streams):
             gaps |= _show(stream.title, stream.size, stream.packets(), as_json=arguments.json)
     return 3 if gaps else 0
+
+
+def _bare(arguments: argparse.Namespace) -> bytes:
+    source = named(arguments)
+    return Path(source).read_bytes() if isinstance(source, str) else source.read()
 
 
 def _show(

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import PurePath
 
-from rtit.cli.inputs import add_file, add_symfs
+from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.trace import Trace
 from rtit.views.statistics import Statistics, statistics
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_file(parser)
     add_streams(parser)
-    add_symfs(parser)
+    add_images(parser)
     parser.add_argument(
         "--top", type=int, default=15, metavar="N", help="how many functions (default 15)"
     )
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
-    with Trace(arguments.file, symfs=arguments.symfs) as trace:
+    with opened(arguments) as trace:
         found = statistics(trace, selection(arguments).streams(trace.streams))
         if arguments.json:
             _print_json(trace, found)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from rtit.capture.filters import FILTER_EN, parse_kernel_form
-from rtit.cli.inputs import add_file, add_symfs
+from rtit.cli.inputs import add_file, add_images, opened
 from rtit.trace import Trace
 from rtit.views.verify import Ranges, verify
 
@@ -17,12 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truth", required=True, metavar="TRUTH", help="what `rtit record --truth` wrote"
     )
-    add_symfs(parser)
+    add_images(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line a thread and the sum; 1 if anything differs, or if nothing was compared."""
-    with Trace(arguments.file, symfs=arguments.symfs) as trace:
+    with opened(arguments) as trace:
         verdicts = verify(trace, arguments.truth, filter_ranges(trace))
         for problem in trace.image_problems:
             print(f"image: {problem}")

@@ -15,6 +15,9 @@ from rtit.errors import PerfDataError, UnsupportedError
 from .attr import SMALLEST
 
 MAGIC = b"PERFILE2"
+VERSION_1 = b"PERFFILE"
+MAGICS = (MAGIC, MAGIC[::-1], VERSION_1)
+"""How files begin of which this version can say what they are; it reads those of the first."""
 FILE = struct.Struct("<8sQQ QQ QQ QQ 4Q")
 PIPE = struct.Struct("<8sQ")
 SECTION = struct.Struct("<QQ")
@@ -56,7 +59,7 @@ class Header:
         magic = bytes(file[: len(MAGIC)])
         if magic == MAGIC[::-1]:
             raise UnsupportedError(f"{source}: perf.data of a big-endian machine is not read")
-        if magic == b"PERFFILE":
+        if magic == VERSION_1:
             raise UnsupportedError(f"{source}: version 1 of perf.data is not read")
         if magic != MAGIC:
             raise PerfDataError("no perf.data file", source=source, offset=0, value=repr(magic))

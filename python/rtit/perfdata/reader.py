@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from rtit.errors import PerfDataError, UnsupportedError
 
@@ -22,6 +21,7 @@ from .cursor import Cursor
 from .decode import Decoder
 from .features import Event, Feature, parse_facts, unpack_events, unpack_pmus, unpack_strings
 from .header import SECTION, Header
+from .opening import open_map
 from .records import HEADER, Record
 from .sample import SampleLayouts
 from .scan import Behind, Place, Scan
@@ -33,8 +33,9 @@ _U64 = struct.Struct("<Q")
 class PerfData:
     """A perf.data file, mapped and not read in: its memory does not grow with the file.
 
-    Both forms are read: with a header and from a pipe. Opening walks over the records once, by
-    their sizes. Every offset and size is checked against the file.
+    Both forms are read: with a header and from a pipe. `path` may be a file that is open, or a
+    pipe, see `opening`. Opening walks over the records once, by their sizes. Every offset and size
+    is checked against the file. `modified` is when the file was, in seconds since 1970.
 
     `events` are the attrs with their ids and names, `info` is what AUXTRACE_INFO says (None without
     AUX data). Of a file that was cut, or whose recorder was killed, the whole records are read;
@@ -45,9 +46,10 @@ class PerfData:
     iterating, compressed records.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        self._file, self._map = _open(self.path)
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+        self.path, self._map, self.modified = open_map(path)
+        self._file = memoryview(self._map)
+        self.closed = False
         try:
             self.header = Header.decode(self._file, self.path)
             self._scan = Scan(self._file, self.header, self.path, self.behind)
@@ -80,22 +82,18 @@ class PerfData:
 
     def close(self) -> None:
         """Let go of the file. Views handed out stay good and keep it mapped until they are gone."""
-        try:
+        self.closed = True
+        with suppress(BufferError):
             self._file.release()
-            if self._map is not None:
-                self._map.close()
-        except BufferError:
-            pass
+            self._map.close()
 
     def behind(self) -> Behind:
         """For one who reads the file from its start on: takes what is behind out of memory."""
         return Behind(self._let_go)
 
     def _let_go(self, start: int, end: int) -> None:
-        if self._map is not None:
-            page = mmap.PAGESIZE
-            start -= start % page
-            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+        start -= start % mmap.PAGESIZE
+        self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     # Records
 
@@ -307,22 +305,6 @@ class PerfData:
     def _string(self, number: Feature) -> str | None:
         at = self._feature_cursor(number)
         return at.string() if at else None
-
-
-def _open(path: str) -> tuple[memoryview, mmap.mmap | None]:
-    try:
-        with Path(path).open("rb") as file:
-            mode = os.fstat(file.fileno())
-            if not stat.S_ISREG(mode.st_mode):
-                raise UnsupportedError(f"{path}: not a regular file; save the data in one first")
-            if not mode.st_size:
-                raise PerfDataError("the file is empty", source=path, offset=0)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except IsADirectoryError:
-        raise UnsupportedError(f"{path}: a perf.data directory is not read") from None
-    except OSError as error:
-        raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
-    return memoryview(mapped), mapped
 
 
 def _words(data: memoryview) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Protocol
 
+from rtit.errors import ClosedError
 from rtit.perfdata import PerfData, Piece
 
 _PART = 1 << 20
@@ -27,6 +28,7 @@ class AuxBytes:
     padding, or what snapshots share.
 
     What is behind a part that was taken is let go of, so that memory does not grow with the file.
+    `parts` raises ClosedError once the file is closed.
     """
 
     def __init__(self, data: PerfData, pieces: list[Piece], *, snapshot: bool) -> None:
@@ -41,9 +43,10 @@ class AuxBytes:
 
     def parts(self) -> Iterator[memoryview]:
         """All bytes, in parts of a megabyte at most."""
-        behind = self._data.behind()
+        behind = open_data(self._data).behind()
         for piece, own in self._own():
             for start in range(0, own, _PART):
+                open_data(self._data)
                 behind.at(piece.file_offset + start)
                 yield piece.data[start : min(start + _PART, own)]
 
@@ -55,3 +58,13 @@ class AuxBytes:
             if following is not None and (following.aux_offset > piece.aux_offset or self.snapshot):
                 own = min(own, max(0, following.aux_offset - piece.aux_offset))
             yield piece, own
+
+
+def open_data(data: PerfData) -> PerfData:
+    """Raises ClosedError if it is closed."""
+    if data.closed:
+        raise ClosedError(
+            f"{data.path} is closed: read what you need before the Trace is closed, which the end "
+            "of its `with` does"
+        )
+    return data

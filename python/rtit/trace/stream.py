@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import RtitError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ROWS = 1 << 16
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stream:
     """The PT of one logical processor: a thread's (`cpu` -1), or a CPU's. Snapshots of it that
     leave something out between them are several streams: `part` counts them from 1, 0 is all.
@@ -41,7 +41,10 @@ class Stream:
     pid: int = -1
     name: str | None = None
     part: int = 0
-    _flow: _core.Flow | None = field(default=None, repr=False)
+    _flow: _core.Flow | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.title}, {self.size:,} bytes of PT>"
 
     @property
     def title(self) -> str:
@@ -79,7 +82,7 @@ class Stream:
         if isinstance(settings, RtitError):
             raise settings.with_traceback(None)
         self._flow = _core.Flow(
-            self.parts(),
+            self._decodable(),
             self.space,
             mtc_freq=settings.mtc_freq,
             tsc_ctc=settings.tsc_ctc,
@@ -125,7 +128,9 @@ class Stream:
             ips = ips[len(times) :]
 
     def ledger(self) -> list[Span]:
-        """The account of every byte; decodes the stream if that has not been done."""
+        """The account of every byte, as far as the last `flow` has come; decodes the whole stream
+        if none has been used.
+        """
         rows = self._decoded().ledger()
         return [
             Span(start, end, trust, text or "")
@@ -133,7 +138,7 @@ class Stream:
         ]
 
     def counts(self) -> dict[str, Any]:
-        """What `_core.Flow.counts` tells; decodes the stream if that has not been done."""
+        """What `_core.Flow.counts` tells, of the same bytes as `ledger`."""
         return dict(self._decoded().counts())
 
     def forget(self) -> None:
@@ -141,7 +146,16 @@ class Stream:
         self._flow = None
 
     def _decoded(self) -> _core.Flow:
-        if self._flow is None:
-            self.flow().count()
-        assert self._flow is not None
-        return self._flow
+        flow = self._flow
+        if flow is None or not flow.counts():
+            flow = self.flow()
+            flow.count()
+        return flow
+
+    def _decodable(self) -> Iterator[memoryview]:
+        """The parts; what was decoded before one could not be had is not worth keeping."""
+        try:
+            yield from self.parts()
+        except Exception:
+            self._flow = None
+            raise

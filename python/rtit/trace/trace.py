@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from pathlib import Path
+from textwrap import shorten
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
-from rtit.errors import PerfDataError
+from rtit.errors import PerfDataError, RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Threads, follow
 from rtit.trace.settings import Settings, of_perf
 from rtit.trace.snapshots import connected
-from rtit.trace.source import AuxBytes
+from rtit.trace.source import AuxBytes, open_data
 from rtit.trace.stream import Stream
 
 
 class Trace:
     """A recording (perf.data), opened for reading. A context manager.
 
-    `symfs` is a folder that holds the recorded files under their recorded paths; `path_map` gives
-    single files or folders other places. Raises PerfDataError, UnsupportedError.
+    `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
+    file without a name first. `symfs` is a folder that holds the recorded files under their
+    recorded paths; `path_map` gives single files or folders other places. Raises PerfDataError,
+    UnsupportedError; and ClosedError for what is in the file, here and in its streams, once it is
+    closed.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | BinaryIO,
         *,
         symfs: str | os.PathLike[str] | None = None,
         path_map: dict[str, str] | None = None,
     ) -> None:
-        self.path = os.fspath(path)
-        self.data = PerfData(path)
+        self._data = PerfData(path)
+        self.path = self._data.path
         self._symfs = symfs
         self._path_map = path_map
 
@@ -48,9 +51,27 @@ class Trace:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        if self._data.closed:
+            return f"<Trace {self.path!r}, closed>"
+        try:
+            buffers = self._data.auxtrace_buffers()
+            command = " ".join(self._data.command_line)
+        except RtitError as error:
+            return f"<Trace {self.path!r}: {error}>"
+        size = sum(piece.size for pieces in buffers.values() for piece in pieces)
+        what = f": {shorten(command, 60, placeholder=' ...')}" if command else ""
+        count = f"{len(buffers)} buffer" + "s" * (len(buffers) != 1)
+        return f"<Trace {self.path!r}{what}; {count}, {size:,} bytes of PT>"
+
     def close(self) -> None:
-        """Let go of the file."""
-        self.data.close()
+        """Let go of the file. What was asked for before stays known."""
+        self._data.close()
+
+    @property
+    def data(self) -> PerfData:
+        """The file itself."""
+        return open_data(self._data)
 
     @property
     def incomplete(self) -> str | None:
@@ -88,7 +109,7 @@ class Trace:
             symfs=self._symfs,
             path_map=self._path_map,
             build_ids=self.data.build_ids,
-            recorded=Path(self.path).stat().st_mtime,
+            recorded=self.data.modified,
         )
         return images, follow(self.data, images)
 

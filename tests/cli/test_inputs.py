@@ -1,0 +1,131 @@
+"""Which file a reading verb opens, and where it looks for the files that were recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rtit.cli.main import main
+from rtit.perfdata import Writer
+
+RECORDED = "/home/joerg/git/angr/hase/tests/bin/control_flow/control_flow"
+RTIT = [sys.executable, "-m", "rtit"]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A recording of one packet."""
+    with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        out.auxtrace(7, 7, bytes([0x02, 0x82] * 8), None, 1)
+    return tmp_path / "perf.data"
+
+
+SHOWN = "# thread 7, 16 bytes\n00000000  PSB\n"
+
+
+def piped(words: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*RTIT, *words], input=data, capture_output=True, check=False, timeout=60)
+
+
+def test_the_file_is_named_in_two_ways_or_not_at_all(
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small.parent)
+    for words in (["packets"], ["packets", "perf.data"], ["packets", "-i", str(small)],
+                  ["packets", "--input", "perf.data"]):  # fmt: skip
+        assert main(words) == 0
+        assert capsys.readouterr().out == SHOWN
+    assert main(["packets", "perf.data", "-i", "perf.data"]) == 2
+    assert "two files given: perf.data and -i perf.data" in capsys.readouterr().err
+    assert main(["packets", ""]) == 1
+
+
+def test_a_pipe_is_read(small: Path) -> None:
+    for verb, code in (("packets", 0), ("report", 0), ("instructions", 0)):
+        named = subprocess.run([*RTIT, verb, small], capture_output=True, check=False)
+        read = piped([verb, "-"], small.read_bytes())
+        assert (named.returncode, read.returncode) == (code, code)
+        assert read.stdout == named.stdout.replace(os.fsencode(small), b"<stdin>")
+    assert piped(["packets", "-i", "-"], small.read_bytes()).stdout.decode() == SHOWN
+
+
+def test_a_file_as_standard_input(small: Path) -> None:
+    with small.open("rb") as file:
+        shown = subprocess.run([*RTIT, "packets", "-"], stdin=file, capture_output=True, check=True)
+    assert shown.stdout.decode() == SHOWN
+    raw = piped(["packets", "--raw", "-"], bytes([0x02, 0x82] * 8))
+    assert raw.stdout == b"00000000  PSB\n"
+
+
+def test_a_fifo_is_read_as_a_pipe(small: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen([*RTIT, "packets", fifo], stdout=subprocess.PIPE) as reader:
+        fifo.write_bytes(small.read_bytes())
+        out, _ = reader.communicate(timeout=60)
+    assert out.decode() == SHOWN
+
+
+def test_an_endless_pipe_of_something_else_is_refused() -> None:
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        ended = subprocess.run(
+            [*RTIT, "report", "-"], stdin=endless.stdout, capture_output=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        endless.kill()
+    assert ended.returncode == 1
+    assert b"no perf.data file" in ended.stderr
+    with Path("/dev/zero").open("rb") as zero:
+        ended = subprocess.run(
+            [*RTIT, "report", "-"], stdin=zero, capture_output=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert b"neither a regular file nor a pipe" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "says"), [(b"", b"empty"), (b"PERF", b"no perf.data"), (b"PERFILE2", b"header")]
+)
+def test_what_ends_too_soon(data: bytes, says: bytes) -> None:
+    ended = piped(["report", "-"], data)
+    assert ended.returncode == 1
+    assert ended.stderr.count(b"\n") == 1
+    assert says in ended.stderr
+
+
+def test_no_standard_input() -> None:
+    ended = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *RTIT, "report", "-"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert ended.stderr == b"rtit report: standard input is closed\n"
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("pipe", [False, True])
+def test_recorded_files_are_elsewhere(
+    traces: Path, tmp_path: Path, folder: bool, pipe: bool
+) -> None:
+    """A trace of hardware, listed as libipt and perf list it, with its program where it is not."""
+    elf = traces / "hase" / "control_flow.elf"
+    data = traces / "hase" / "control_flow-skylake.perf.data"
+    known = (traces / "hase" / "control_flow-skylake.ips.txt").read_text().split()
+    (tmp_path / "control_flow").write_bytes(elf.read_bytes())
+    place = f"{Path(RECORDED).parent}={tmp_path}" if folder else f"{RECORDED}={elf}"
+    words = ["instructions", "--fields", "ip", "--map", "/no/where=/at/all", "--map", place]
+    ended = piped([*words, "-" if pipe else str(data)], data.read_bytes() if pipe else b"")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout.decode().split() == known
+
+
+@pytest.mark.parametrize("text", ["", "a", "=b", "a="])
+def test_a_place_has_two_halves(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--map", text, "perf.data"]) == 2
+    assert "--map takes RECORDED=FILE" in capsys.readouterr().err

@@ -1,0 +1,110 @@
+"""A trace says what it is, and that it is closed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtit.errors import ClosedError, PerfDataError
+from rtit.perfdata import Writer
+from rtit.trace import Trace
+
+PSB = bytes([0x02, 0x82] * 8)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with Writer(
+        tmp_path / "perf.data",
+        config=0x2601,
+        cpuid="GenuineIntel,6,94,3",
+        cmdline=["rtit", "record", *["a" * 20] * 8],
+    ) as out:
+        out.comm(7, 7, 1, "name")
+        out.auxtrace(7, 7, PSB, None, 1)
+        out.auxtrace(8, 7, PSB * 100, None, 1)
+    return tmp_path / "perf.data"
+
+
+def test_short_and_telling(data: Path) -> None:
+    with Trace(data) as trace:
+        shown = repr(trace)
+        streams = repr(trace.streams)
+    assert shown.startswith(f"<Trace '{data}': rtit record aaaa")
+    assert shown.endswith("...; 2 buffers, 1,616 bytes of PT>")
+    assert len(shown) < len(str(data)) + 120
+    assert streams == (
+        "[<Stream thread 7 (name), 16 bytes of PT>, <Stream thread 8, 1,600 bytes of PT>]"
+    )
+    assert repr(trace) == f"<Trace '{data}', closed>"
+
+
+def test_closed(data: Path) -> None:
+    """Also what was taken from it before; never a crash, never a file that is half read."""
+    with Trace(data) as trace:
+        stream = trace.streams[1]
+        begun = stream.parts()
+        next(begun)
+        counted = trace.streams[0]
+        assert counted.counts()["packets"] == {"PSB": 1}
+        stream.flow()
+    trace.close()
+    questions: list[Callable[[], object]] = [
+        lambda: trace.data,
+        lambda: trace.incomplete,
+        lambda: trace.clock,
+        lambda: trace.filter,
+        stream.read,
+        lambda: list(stream.packets()),
+        lambda: list(stream.rows()),
+        stream.counts,
+        stream.ledger,
+    ]
+    for ask in questions:
+        with pytest.raises(ClosedError, match=f"{data} is closed"):
+            ask()
+    # It is a ValueError, as of any closed file of Python.
+    with pytest.raises(ValueError, match="is closed"):
+        stream.flow()
+    # What is known stays known.
+    assert counted.counts()["packets"] == {"PSB": 1}
+    assert stream.title == "thread 8"
+    assert stream.size == 1600
+
+
+def test_a_closed_one_that_was_never_asked(data: Path) -> None:
+    trace = Trace(data)
+    trace.close()
+    for ask in (lambda: trace.streams, lambda: trace.images, lambda: trace.comms):
+        with pytest.raises(ClosedError):
+            ask()
+
+
+def test_closed_while_it_is_read(tmp_path: Path) -> None:
+    with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        out.auxtrace(7, 7, PSB * (1 << 18), None, 1)
+    trace = Trace(tmp_path / "perf.data")
+    parts = trace.streams[0].parts()
+    first = next(parts)
+    trace.close()
+    assert bytes(first[:16]) == PSB
+    with pytest.raises(ClosedError):
+        next(parts)
+
+
+def test_files_that_are_open(data: Path) -> None:
+    with data.open("rb") as file, Trace(file) as trace:
+        assert trace.path == str(data)
+        assert [each.size for each in trace.streams] == [16, 1600]
+    # From where it stands on; one without a number is copied.
+    for start in (0, 5):
+        source = io.BytesIO(b"12345" + data.read_bytes() if start else data.read_bytes())
+        source.seek(start)
+        with Trace(source) as trace:
+            assert [each.size for each in trace.streams] == [16, 1600]
+            assert trace.path == "a pipe"
+    with pytest.raises(PerfDataError, match="empty"):
+        Trace(io.BytesIO())
