@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance mutants qemu clean
+.PHONY: demo test lint bench conformance mutants package qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -31,6 +31,10 @@ conformance: $(BUILT)
 mutants: $(BUILT)
 	$(BIN)/python tests/mutants/run.py
 
+# Source distribution and wheel, left in dist/, installed and tried.
+package: $(READY)
+	$(BIN)/python tests/packaging/run.py
+
 # pip is asked for nothing but wheels that PyPI has for Python 3.11 to 3.14.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -49,4 +53,4 @@ qemu:
 	  echo "QEMU is not installed and cannot be here: recording by single steps"
 
 clean:
-	rm -rf $(VENV) target build
+	rm -rf $(VENV) target build dist

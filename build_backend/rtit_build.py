@@ -45,9 +45,8 @@ def build_plugin() -> Path | None:
     """Build the plugin into the package; its path, or None where it is of no use."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
-    subprocess.run(
-        ["cargo", "build", "--release", "--quiet", "--package", "rtit-qemu"], cwd=ROOT, check=True
-    )
+    cargo = ["cargo", "rustc", "--release", "--quiet", "--package", "rtit-qemu", "--lib"]
+    subprocess.run([*cargo, "--", "-C", "strip=symbols"], cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     place = ROOT / "python" / "rtit" / "_plugin" / PLUGIN
     place.parent.mkdir(exist_ok=True)

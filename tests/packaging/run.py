@@ -1,0 +1,178 @@
+"""What a user installs: source distribution, wheel from it, bare environment, README's commands.
+
+    python tests/packaging/run.py [FOLDER]
+
+Run with a Python that has maturin. The two packages are left in FOLDER (`dist`). Nothing but wheels
+is taken from the package index; where it has none of what is needed, this says so and ends with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email import message_from_bytes
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from readme import programs, run_all  # noqa: E402
+
+LIBRARIES = ("rtit/_core.abi3.so", "rtit/_plugin/librtit_qemu.so")
+PORTABLE, PLAIN = "pypi", "linux"
+"""Whether the wheel is to be for other machines of this kind as well (a manylinux tag)."""
+OUTSIDE = Path("/")
+NOTHING: Mapping[str, str] = {}
+
+
+class NothingToInstallError(Exception):
+    """The package index has no wheel."""
+
+
+def run(*command: str | Path, cwd: Path = OUTSIDE, env: Mapping[str, str] = NOTHING) -> str:
+    """What a command prints; RuntimeError with all of it if it fails. `env` is set besides."""
+    ended = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": "", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if ended.returncode and "No matching distribution found" in ended.stdout:
+        raise NothingToInstallError(ended.stdout.strip().splitlines()[-1])
+    if ended.returncode:
+        raise RuntimeError(f"{command}: exit code {ended.returncode}\n{ended.stdout}")
+    return ended.stdout
+
+
+def source_distribution(folder: Path) -> Path:
+    """Build it with the project's own back end."""
+    build = "import rtit_build, sys; rtit_build.build_sdist(sys.argv[1])"
+    here = {
+        "PYTHONPATH": str(ROOT / "build_backend"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # maturin
+    }
+    run(sys.executable, "-c", build, folder, cwd=ROOT, env=here)
+    (path,) = folder.glob("*.tar.gz")
+    return path
+
+
+def check_source(path: Path) -> None:
+    """It is the tree: all that is under version control, and nothing that is built or left over."""
+    with tarfile.open(path) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    if not (ROOT / ".git").exists():
+        return
+    tracked = {name for name in git_files() if (ROOT / name).exists()}
+    new = git_files("--others", "--exclude-standard")
+    assert not tracked - found, f"missing: {sorted(tracked - found)}"
+    assert not found - tracked - new - {"PKG-INFO"}, sorted(found - tracked - new)
+
+
+def git_files(*options: str) -> set[str]:
+    """Paths that git lists."""
+    listed = subprocess.run(
+        ["git", "ls-files", *options], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return set(listed.stdout.splitlines())
+
+
+def wheel(python: Path, source: Path, folder: Path) -> Path:
+    """Build it from the source distribution alone, in an environment that pip makes for it."""
+    for tag in (PORTABLE, PLAIN):
+        environment = {
+            "MATURIN_PEP517_ARGS": f"--compatibility {tag}",
+            # Dependencies that are compiled already are not compiled again.
+            "CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target")),
+        }
+        try:
+            run(python, "-m", "pip", "wheel", "--no-deps", "-w", folder, source, env=environment)
+        except RuntimeError as problem:
+            if tag == PLAIN:
+                raise
+            print(f"no portable wheel can be built here:\n{problem}")
+        else:
+            break
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def check_wheel(path: Path) -> None:
+    """Both libraries are in it, stripped, and run where the tag says; it says whose it is."""
+    with zipfile.ZipFile(path) as archive:
+        libraries = {name: archive.read(name) for name in LIBRARIES}
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        fields = message_from_bytes(archive.read(metadata))
+    assert fields["Author"] == "rtit developers"
+    assert any(url.startswith("Changelog, ") for url in fields.get_all("Project-URL", []))
+    tag = re.search(r"manylinux_2_(\d+)", path.name)
+    if tag is None:
+        print(f"{path.name}: for machines like this one alone")
+    for name, data in libraries.items():
+        assert not section_names(data) & {".debug_info", ".symtab"}, name
+        needed = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", data))
+        assert tag is None or needed <= int(tag[1]), f"{name} needs glibc 2.{needed}: {path.name}"
+        print(f"{name}: {len(data):,} bytes, glibc 2.{needed}")
+
+
+def section_names(data: bytes) -> set[str]:
+    """The sections of a 64-bit ELF file."""
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, strings = struct.unpack_from("<HHH", data, 0x3A)
+    headers = [struct.unpack_from("<IIQQQ", data, table + size * at) for at in range(count)]
+    names = headers[strings][4]
+    return {data[names + at[0] :].split(b"\0", 1)[0].decode() for at in headers}
+
+
+@contextmanager
+def bare_environment() -> Iterator[Path]:
+    """The Python of an environment with nothing but pip, which is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        yield Path(folder) / "bin" / "python"
+
+
+def check_installed(python: Path) -> None:
+    """The commands and the program of the README run with what is installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_all(Path(folder), python.parent)
+        for number, program in enumerate(programs()):
+            path = Path(folder) / f"{number}.py"
+            path.write_text(program)
+            subprocess.run([str(python), "-I", str(path)], cwd=folder, check=True)
+
+
+def main() -> int:
+    """Build, install, use."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    source = source_distribution(folder)
+    check_source(source)
+    print(f"{source.name}: {source.stat().st_size:,} bytes")
+    try:
+        with bare_environment() as python:
+            built = wheel(python, source, folder)
+            print(f"{built.name}: {built.stat().st_size:,} bytes")
+            check_wheel(built)
+            run(python, "-m", "pip", "install", "--only-binary", ":all:", built)
+            check_installed(python)
+    except NothingToInstallError as problem:
+        print(f"skipped: {problem}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
