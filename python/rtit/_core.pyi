@@ -87,6 +87,7 @@ class FlowCounts(TypedDict):
     packets: dict[str, int]
     errors: dict[str, int]
     bytes: dict[str, int]
+    errata: dict[str, int]
     instructions: int
     conditional: int
     indirect: int
@@ -111,6 +112,8 @@ class Flow:
         start_time: int = 0,
         no_tnt: bool = False,
         no_retcomp: bool = False,
+        cpu: tuple[int, int, int] | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> None: ...
     def next(self, max_rows: int) -> RowColumns | None: ...
     def runs(self, max_runs: int) -> tuple[bytes, bytes, bytes] | None: ...

@@ -1,5 +1,6 @@
 //! What is counted along the way.
 
+use crate::errata::Erratum;
 use rtit_packet::table::ROWS;
 use rtit_packet::Kind;
 
@@ -21,6 +22,8 @@ pub struct Counts {
     pub asynchronous: u64,
     /// Core cycles that CYC packets report.
     pub cycles: u64,
+    /// How often a stream was read as an erratum of its processor asks, by `Erratum`.
+    pub errata: [u64; Erratum::ALL.len()],
 }
 
 impl Default for Counts {
@@ -34,6 +37,7 @@ impl Default for Counts {
             compressed_returns: 0,
             asynchronous: 0,
             cycles: 0,
+            errata: [0; Erratum::ALL.len()],
         }
     }
 }
@@ -42,6 +46,12 @@ impl Counts {
     /// Packets of one kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.packets.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn erratum(&mut self, erratum: Erratum) {
+        if let Some(count) = self.errata.get_mut(erratum as usize) {
+            *count += 1;
+        }
     }
 
     #[inline]

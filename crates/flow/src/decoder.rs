@@ -12,6 +12,7 @@
 //! After an error decoding goes on at an IP that needs nothing of what went before: TIP.PGE, the FUP after OVF, or
 //! that of a PSB+. A TIP is not enough: compressed returns after it may go to calls that were lost.
 
+mod corrupt;
 mod dispatch;
 mod flow;
 mod group;

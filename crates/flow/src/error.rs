@@ -56,6 +56,10 @@ pub enum Cause {
     /// The stream ends within a packet.
     CutPacket,
     Overflow,
+    /// The packet breaks off where a PSB begins.
+    BrokenOff {
+        psb: u64,
+    },
     /// Nothing is mapped at the address (or only a part of the instruction).
     Unmapped {
         ip: u64,
@@ -100,12 +104,20 @@ pub enum Cause {
     Seam {
         ip: u64,
     },
+    /// PSB+ names another mode than the one that was followed; `ip` is that of its FUP.
+    OtherMode {
+        ip: u64,
+    },
     /// A PSB+ says that tracing is on (`ip`) while it was off.
     OnUnannounced {
         ip: u64,
     },
     /// A PSB+ says that tracing is off while it was on.
     OffUnannounced,
+    /// An event struck at a VM entry and turned tracing off, or, by erratum SKD022, the VM entry ran and did.
+    VmEntryOrEvent {
+        ip: u64,
+    },
     /// The packet has no business here.
     UnexpectedPacket {
         name: &'static str,
@@ -119,11 +131,11 @@ pub enum Cause {
 impl Cause {
     pub const fn class(&self) -> ErrorClass {
         match self {
-            Cause::Packet(_) => ErrorClass::BadBytes,
+            Cause::Packet(_) | Cause::BrokenOff { .. } => ErrorClass::BadBytes,
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
-            Cause::NoResults { .. } => ErrorClass::Unsupported,
+            Cause::NoResults { .. } | Cause::VmEntryOrEvent { .. } => ErrorClass::Unsupported,
             _ => ErrorClass::Disagreement,
         }
     }
@@ -141,8 +153,11 @@ impl Cause {
             | Cause::NoResults { ip }
             | Cause::NotReached { ip }
             | Cause::OnUnannounced { ip }
+            | Cause::OtherMode { ip }
+            | Cause::VmEntryOrEvent { ip }
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
+            Cause::BrokenOff { psb } => psb,
             _ => 0,
         }
     }
@@ -155,6 +170,9 @@ impl fmt::Display for Cause {
             Cause::BeforePsb => out.write_str("before the first PSB"),
             Cause::CutPacket => out.write_str("the stream ends within a packet"),
             Cause::Overflow => out.write_str("the processor dropped packets (OVF)"),
+            Cause::BrokenOff { psb } => {
+                write!(out, "a packet breaks off at the PSB at {psb:#x}")
+            }
             Cause::Unmapped { ip } => write!(out, "no code is known at {ip:#x}"),
             Cause::Undecodable { ip } => write!(out, "the bytes at {ip:#x} are no instruction"),
             Cause::EndlessLoop { ip } => {
@@ -192,6 +210,18 @@ impl fmt::Display for Cause {
             }
             Cause::NotReached { ip } => write!(out, "{ip:#x} is not on the way"),
             Cause::Seam { ip } => write!(out, "PSB+ gives {ip:#x}, which is not on the way"),
+            Cause::OtherMode { ip } => {
+                write!(
+                    out,
+                    "PSB+ at {ip:#x} names a mode that no MODE.Exec announced"
+                )
+            }
+            Cause::VmEntryOrEvent { ip } => {
+                write!(
+                    out,
+                    "whether the VM entry at {ip:#x} ran depends on the processor (SKD022)"
+                )
+            }
             Cause::OnUnannounced { ip } => {
                 write!(
                     out,

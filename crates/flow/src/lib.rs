@@ -10,6 +10,7 @@
 mod code;
 mod counts;
 mod decoder;
+mod errata;
 mod error;
 mod event;
 mod hash;
@@ -25,12 +26,13 @@ mod window;
 
 pub use counts::Counts;
 pub use decoder::Decoder;
+pub use errata::{Cpu, Errata, Erratum};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
 pub use hash::{mix, of_sequence, K};
 pub use ledger::{Ledger, Span, Trust};
 pub use rows::{Columns, PlacedEvent, Rows, Run};
-pub use settings::Settings;
+pub use settings::{FilterRanges, Settings, MAX_RANGES};
 pub use sink::{Counting, End, HashedRun, HashedRuns, Instructions, Sequence, Sink};
 pub use stream::{Flow, RunIter};
 pub use time::TimeSettings;

@@ -1,6 +1,37 @@
 //! How a stream is to be read.
 
+use crate::errata::Cpu;
 use crate::time::TimeSettings;
+
+/// IP filter ranges that a processor can have (ADDRn_CFG = 1, section 33.2.5.2).
+pub const MAX_RANGES: usize = 4;
+
+/// The address ranges outside of which nothing was traced; none: there was no filter, or it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FilterRanges {
+    /// First and last address of each.
+    ranges: [(u64, u64); MAX_RANGES],
+    count: usize,
+}
+
+impl FilterRanges {
+    /// `None` if there are more than `MAX_RANGES`.
+    pub fn new(ranges: &[(u64, u64)]) -> Option<FilterRanges> {
+        let mut found = FilterRanges::default();
+        found
+            .ranges
+            .get_mut(..ranges.len())?
+            .copy_from_slice(ranges);
+        found.count = ranges.len();
+        Some(found)
+    }
+
+    /// Whether code at `ip` is certainly not traced.
+    pub(crate) fn excludes(&self, ip: u64) -> bool {
+        let ranges = self.ranges.get(..self.count).unwrap_or(&[]);
+        !ranges.is_empty() && ranges.iter().all(|&(first, last)| ip < first || ip > last)
+    }
+}
 
 /// What the packets alone do not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +43,9 @@ pub struct Settings {
     pub no_retcomp: bool,
     /// The code cache is emptied when it holds more than about this many instructions.
     pub cache_limit: usize,
+    /// The processor that wrote the stream, if it is known: it decides which errata to reckon with.
+    pub cpu: Option<Cpu>,
+    pub ranges: FilterRanges,
 }
 
 impl Default for Settings {
@@ -21,6 +55,8 @@ impl Default for Settings {
             no_tnt: false,
             no_retcomp: false,
             cache_limit: 1 << 26,
+            cpu: None,
+            ranges: FilterRanges::default(),
         }
     }
 }

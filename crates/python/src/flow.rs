@@ -6,8 +6,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Columns, Counting, Counts, End, ErrorClass, EventKind, HashedRuns, Instructions, Ledger,
-    Settings, Sink, Span, TimeSettings, Trust,
+    Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
+    Instructions, Ledger, Settings, Sink, Span, TimeSettings, Trust,
 };
 use rtit_packet::table::ROWS;
 
@@ -36,7 +36,10 @@ enum Way {
 /// read from its first PSB on. `space`: the code, over time. Time settings come from the machine
 /// that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H (EBX, EAX); `max_nonturbo_ratio`
 /// MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time. `start_time`: any TSC value near the
-/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC. RuntimeError: another thread is
+/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC.
+/// `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
+/// reckon with; None: not known. `ranges`: the IP filter ranges, each as first and last address, at most 4; empty: no
+/// filter, or not known. RuntimeError: another thread is
 /// decoding with this object at the moment.
 ///
 /// Results are taken by one of `next`, `runs`, `ips` and `count`, not by several. Errors of the stream are no
@@ -50,7 +53,7 @@ pub struct Flow {
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false, no_retcomp = false))]
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new()))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -61,12 +64,17 @@ impl Flow {
         start_time: u64,
         no_tnt: bool,
         no_retcomp: bool,
+        cpu: Option<(u16, u16, u8)>,
+        ranges: Vec<(u64, u64)>,
     ) -> PyResult<Flow> {
         if mtc_freq > 15 {
             return Err(PyValueError::new_err(format!(
                 "mtc_freq is {mtc_freq}, not 0 to 15"
             )));
         }
+        let ranges = FilterRanges::new(&ranges).ok_or_else(|| {
+            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.len()))
+        })?;
         let settings = Settings {
             time: TimeSettings {
                 mtc_freq,
@@ -76,6 +84,12 @@ impl Flow {
             },
             no_tnt,
             no_retcomp,
+            cpu: cpu.map(|(family, model, stepping)| Cpu {
+                family,
+                model,
+                stepping,
+            }),
+            ranges,
             ..Settings::default()
         };
         let parts = (Stream::new(stream)?, space.inner().view(), settings);
@@ -211,7 +225,8 @@ impl Flow {
         Ok(rows.unwrap_or_default())
     }
 
-    /// Totals so far: packets by name, errors by class, bytes by trust, and instructions, conditional, indirect,
+    /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream
+    /// was read as one asks), and instructions, conditional, indirect,
     /// returns, compressed_returns, asynchronous, cycles.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.with(|counts, ledger| counts_dict(py, counts, ledger))?
@@ -365,7 +380,15 @@ fn counts_dict<'py>(
     for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
         bytes.set_item(trust.name(), ledger.bytes(trust))?;
     }
+    let errata = PyDict::new(py);
+    for erratum in Erratum::ALL {
+        let count = counts.errata[erratum as usize];
+        if count != 0 {
+            errata.set_item(erratum.name(), count)?;
+        }
+    }
     let dict = PyDict::new(py);
+    dict.set_item("errata", errata)?;
     dict.set_item("packets", packets)?;
     dict.set_item("errors", errors)?;
     dict.set_item("bytes", bytes)?;

@@ -182,6 +182,15 @@ impl Code {
         })
     }
 
+    /// How many pieces of a node run until a direct jump or call goes to where `leaves` holds.
+    pub fn find_leaving(&self, node: &Node, leaves: impl Fn(u64) -> bool) -> Option<usize> {
+        let pieces = self.pieces(node);
+        pieces.iter().enumerate().find_map(|(index, piece)| {
+            let to = pieces.get(index + 1).map_or(node.next, |next| next.start);
+            (piece.end != End::Cut && leaves(to)).then_some(index + 1)
+        })
+    }
+
     /// Drops what `changed` says. True if indices are no longer valid.
     pub fn forget(&mut self, changed: &Changed) -> bool {
         match changed {

@@ -6,6 +6,7 @@ use rtit_x86::Mode;
 use super::mode::mode_of;
 use super::state::{Bound, BoundTo, Decoder, State};
 use crate::code::Stop;
+use crate::errata::Erratum;
 use crate::error::Cause;
 use crate::event::{Event, EventKind};
 use crate::ledger::Trust;
@@ -21,8 +22,16 @@ impl Decoder {
     ) -> Result<(), Cause> {
         self.settle(sink);
         match self.state {
-            State::On => self.walker.tnt(sink, &mut self.counts, results, stamp),
-            State::Lost | State::Overflow => Ok(()),
+            State::On => {
+                self.after_branch = true;
+                self.walker.tnt(sink, &mut self.counts, results, stamp)
+            }
+            State::Lost { .. } => Ok(()),
+            State::Overflow if self.errata.has(Erratum::Skd010) => {
+                self.counts.erratum(Erratum::Skd010);
+                self.state = State::Lost { resume: true };
+                Ok(())
+            }
             _ => Err(Cause::UnexpectedPacket { name: "TNT" }),
         }
     }
@@ -35,15 +44,34 @@ impl Decoder {
     ) -> Result<(), Cause> {
         self.settle(sink);
         let mode = self.new_mode.take().unwrap_or(self.walker.mode);
-        match self.state {
-            State::Lost | State::Overflow => return Ok(()),
-            State::On | State::Async { .. } => {}
+        let go_on = match self.state {
+            State::On | State::Async { .. } => false,
+            State::Lost { resume } => {
+                self.walker.mode = mode;
+                if !resume || ip.is_none() {
+                    return Ok(());
+                }
+                true
+            }
+            State::Overflow if self.errata.has(Erratum::Skd010) => {
+                self.counts.erratum(Erratum::Skd010);
+                true
+            }
             _ => return Err(Cause::UnexpectedPacket { name: "TIP" }),
-        }
+        };
         let target = ip.ok_or(Cause::NoIp { name: "TIP" })?;
+        self.after_branch = true;
+        if go_on {
+            self.resume(target, mode, sink, stamp);
+            return Ok(());
+        }
         if let State::Async { ip } = self.state {
             self.event(EventKind::Async, ip, target, sink, stamp);
             self.counts.asynchronous += 1;
+            if self.ledger.trust() == Trust::Lost {
+                self.resume(target, mode, sink, stamp);
+                return Ok(());
+            }
             self.walker.go_to(target, stamp.time);
             self.walker.mode = mode;
             self.state = State::On;
@@ -58,12 +86,20 @@ impl Decoder {
         sink: &mut S,
         stamp: Stamp,
     ) -> Result<(), Cause> {
-        if self.state == State::On {
+        if self.state == State::On && !self.outside_after_overflow() {
             self.fail(
                 stamp.offset,
                 Cause::UnexpectedPacket { name: "TIP.PGE" },
                 sink,
             );
+        }
+        if matches!(
+            self.state,
+            State::PsbOn {
+                unannounced: Some(_)
+            }
+        ) {
+            self.counts.erratum(Erratum::Bdm70);
         }
         let mode = self.new_mode.take().unwrap_or(self.walker.mode);
         let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
@@ -75,8 +111,26 @@ impl Decoder {
         Ok(())
     }
 
+    /// Erratum APL12: nothing has run since a FUP that came after OVF though tracing was outside the filter ranges.
+    fn outside_after_overflow(&mut self) -> bool {
+        let outside = self.errata.has(Erratum::Apl12)
+            && self.after_overflow == Some(self.counts.instructions);
+        if outside {
+            self.counts.erratum(Erratum::Apl12);
+        }
+        outside
+    }
+
+    /// Goes on after a loss.
+    pub(super) fn resume<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S, stamp: Stamp) {
+        self.ledger.go_on(stamp.offset, Trust::Resumed);
+        self.start(ip, mode, EventKind::Resumed, sink, stamp);
+    }
+
     /// The program is known to be at `ip`, whatever went before.
     fn start<S: Sink>(&mut self, ip: u64, mode: Mode, kind: EventKind, sink: &mut S, stamp: Stamp) {
+        self.after_branch = false;
+        self.after_overflow = None;
         self.walker.reset();
         self.walker.advance(stamp.time);
         self.walker.go_to(ip, stamp.time);
@@ -107,11 +161,19 @@ impl Decoder {
                 self.event(EventKind::Disabled, last, target, sink, stamp);
             }
             State::Async { ip: at } => {
+                if self.entered_vm(at, ip, sink, stamp) {
+                    self.state = State::Off;
+                    return Ok(());
+                }
                 self.counts.asynchronous += 1;
                 self.event(EventKind::AsyncDisabled, at, ip.unwrap_or(0), sink, stamp);
             }
-            State::Lost => return Ok(()),
-            State::Overflow => {}
+            State::Lost { resume } => {
+                if resume {
+                    self.event(EventKind::Disabled, 0, ip.unwrap_or(0), sink, stamp);
+                }
+            }
+            State::Overflow => self.counts.erratum(Erratum::Apl11),
             _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
         }
         self.state = State::Off;
@@ -131,13 +193,21 @@ impl Decoder {
         self.settle(sink);
         match self.state {
             State::On => {
-                self.walker.expect_none_waiting()?;
-                self.walker.walk_to(sink, &mut self.counts, ip, stamp)?;
+                let abort = to == BoundTo::Tsx { abort: true };
+                if let Err(cause) = self.come_to(ip, abort, sink, stamp) {
+                    self.fail(stamp.offset, cause, sink);
+                    if self.state == (State::Lost { resume: true }) {
+                        self.resume(ip, self.walker.mode, sink, stamp);
+                    }
+                }
+            }
+            State::Lost { resume: true } => {
+                self.resume(ip, self.walker.mode, sink, stamp);
             }
             State::Overflow if matches!(to, BoundTo::Tsx { .. }) => {
                 // MODE.TSX has a FUP only while PacketEn is 1 (erratum SKD010 drops the one after OVF)
-                self.ledger.go_on(stamp.offset, Trust::Resumed);
-                self.start(ip, self.walker.mode, EventKind::Resumed, sink, stamp);
+                self.counts.erratum(Erratum::Skd010);
+                self.resume(ip, self.walker.mode, sink, stamp);
             }
             _ => {
                 sink.event(&event);
@@ -145,6 +215,9 @@ impl Decoder {
             }
         }
         sink.event(&event);
+        if self.state != State::On {
+            return Ok(());
+        }
         match to {
             BoundTo::Tsx { abort: true } => {
                 sink.close(End::Event, stamp.offset);
@@ -164,21 +237,76 @@ impl Decoder {
         self.settle(sink);
         match self.state {
             State::On => {
-                self.walker.expect_none_waiting()?;
-                self.walker.walk_to(sink, &mut self.counts, ip, stamp)?;
+                if let Err(cause) = self.come_to(ip, false, sink, stamp) {
+                    self.fail(stamp.offset, cause, sink);
+                    if self.state != (State::Lost { resume: true }) {
+                        return Ok(());
+                    }
+                }
                 sink.close(End::Event, stamp.offset);
                 self.state = State::Async { ip };
                 Ok(())
             }
             State::Overflow => {
-                self.ledger.go_on(stamp.offset, Trust::Resumed);
-                let mode = self.new_mode.take().unwrap_or(self.walker.mode);
-                self.start(ip, mode, EventKind::Resumed, sink, stamp);
+                self.resume(ip, self.walker.mode, sink, stamp);
+                self.after_overflow = Some(self.counts.instructions);
                 Ok(())
             }
-            State::Lost => Ok(()),
+            State::Lost { resume: true } => {
+                self.state = State::Async { ip };
+                Ok(())
+            }
+            State::Lost { resume: false } => Ok(()),
             _ => Err(Cause::UnexpectedPacket { name: "FUP" }),
         }
+    }
+
+    /// Runs on to the place that a FUP names.
+    fn come_to<S: Sink>(
+        &mut self,
+        ip: u64,
+        abort: bool,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
+        self.walker.expect_none_waiting()?;
+        // the transfer before an abort may have a wrong target: nothing from there on has run
+        if abort
+            && self.after_branch
+            && self.errata.has(Erratum::Bdm64)
+            && !self.walker.leads_to(ip)
+        {
+            self.counts.erratum(Erratum::Bdm64);
+            self.walker.go_to(ip, stamp.time);
+            return Ok(());
+        }
+        self.walker.walk_to(sink, &mut self.counts, ip, stamp)
+    }
+
+    /// Erratum SKD022: the FUP of an event, and the VM entry there has run.
+    fn entered_vm<S: Sink>(
+        &mut self,
+        at: u64,
+        target: Option<u64>,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> bool {
+        let asked = self.errata.has(Erratum::Skd022) || !self.errata.is_known();
+        if !asked || self.ledger.trust() == Trust::Lost || self.walker.here() != at {
+            return false;
+        }
+        let Some(entry) = self.walker.vm_entry_here() else {
+            return false;
+        };
+        if !self.errata.is_known() {
+            self.fail(stamp.offset, Cause::VmEntryOrEvent { ip: at }, sink);
+            return false;
+        }
+        self.walker
+            .run_vm_entry(entry, sink, &mut self.counts, stamp);
+        self.counts.erratum(Erratum::Skd022);
+        self.event(EventKind::Disabled, at, target.unwrap_or(0), sink, stamp);
+        true
     }
 
     pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
@@ -191,9 +319,7 @@ impl Decoder {
     pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
         sink.close(End::Off, stamp.offset);
         self.event(EventKind::Stopped, 0, 0, sink, stamp);
-        if self.state != State::Lost {
-            self.state = State::Off;
-        }
+        self.state = State::Off;
     }
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
@@ -209,6 +335,10 @@ impl Decoder {
         use EventKind as E;
         let mut waits = None;
         let mut ip = 0;
+        // only timing packets come between OVF and its FUP (MODE.TSX: see `fup`)
+        if self.state == State::Overflow && !matches!(packet.kind, PacketKind::ModeTsx { .. }) {
+            self.state = State::Off;
+        }
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
                 self.paging = Some(cr3 | u64::from(nr));

@@ -79,6 +79,14 @@ impl Decoder {
             ..stamp
         };
         self.settle(sink);
+        let followed = self.state == State::On && self.ledger.trust() == Trust::Exact;
+        if let (true, Some(ip), Some(mode)) = (followed, group.ip, group.mode) {
+            if mode != self.walker.mode {
+                self.fail(group.offset, Cause::OtherMode { ip }, sink);
+                self.state = State::Lost { resume: false };
+                return;
+            }
+        }
         match (self.state, group.ip) {
             (State::On, Some(ip)) => {
                 if self

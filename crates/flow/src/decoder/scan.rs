@@ -31,11 +31,13 @@ impl Decoder {
         let offset = offset.min(stream.limit());
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
         scanner.set_block(self.block);
-        while !sink.is_full() && scanner.position() < offset {
+        while !sink.is_full() && scanner.position() < offset && !self.searching {
             if self.state == State::On && self.bound.is_none() && self.group.is_none() {
                 self.short_tnts(stream, offset, &mut scanner, sink);
             }
             match scanner.next() {
+                Some(Ok(packet))
+                    if packet.length > 1 && self.corrupt(&packet, stream, &mut scanner, sink) => {}
                 Some(Ok(packet)) => {
                     self.take(&packet, sink);
                     if let PacketKind::Unknown { opcode, .. } = packet.kind {
@@ -54,12 +56,7 @@ impl Decoder {
                     if cut {
                         scanner.seek(stream.end());
                     } else {
-                        self.position = error.offset() + 1;
-                        self.block = None;
-                        if !self.search(stream) {
-                            return true;
-                        }
-                        scanner.seek(self.position);
+                        self.seek_psb(error.offset() + 1, stream, &mut scanner);
                     }
                 }
                 None => {
@@ -84,6 +81,19 @@ impl Decoder {
             _ => stream.end(),
         };
         !self.searching
+    }
+
+    /// Goes on at the next PSB from `offset` on.
+    pub(super) fn seek_psb(
+        &mut self,
+        offset: usize,
+        stream: Window<'_>,
+        scanner: &mut Scanner<'_>,
+    ) {
+        self.position = offset;
+        self.search(stream);
+        scanner.set_block(None);
+        scanner.seek(self.position);
     }
 
     fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
@@ -129,6 +139,7 @@ impl Decoder {
             if let Some(count) = self.counts.packets.get_mut(Kind::Tnt as usize) {
                 *count += (at - start) as u64;
             }
+            self.after_branch = true;
             self.walker.keep_within_limit();
             scanner.seek(at);
         }
@@ -146,6 +157,13 @@ impl Decoder {
         let result = self.dispatch(packet, sink, stamp);
         if let Err(cause) = result {
             self.fail(offset, cause, sink);
+            let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
+            // it did not fit what went before, and says where the program is now
+            if moves && self.state == (State::Lost { resume: true }) {
+                if let Err(cause) = self.dispatch(packet, sink, stamp) {
+                    self.fail(offset, cause, sink);
+                }
+            }
         }
     }
 }

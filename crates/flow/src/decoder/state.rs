@@ -5,7 +5,8 @@ use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
 use crate::counts::Counts;
-use crate::error::{Cause, FlowError};
+use crate::errata::Errata;
+use crate::error::{Cause, ErrorClass, FlowError};
 use crate::event::{Event, EventKind};
 use crate::ledger::{Ledger, Span, Trust};
 use crate::settings::Settings;
@@ -16,7 +17,10 @@ use crate::window::Window;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    Lost,
+    /// `resume`: tracing is on and the packets are whole, so that the next IP says where the program is.
+    Lost {
+        resume: bool,
+    },
     Overflow,
     Off,
     /// `unannounced`: offset of the PSB if tracing was off before.
@@ -62,6 +66,11 @@ pub struct Decoder {
     pub(super) ledger: Ledger,
     pub(super) counts: Counts,
     pub(super) state: State,
+    pub(super) errata: Errata,
+    /// The last packet that moved the program was one of a branch.
+    pub(super) after_branch: bool,
+    /// Instructions listed when a FUP after OVF said where the program is.
+    pub(super) after_overflow: Option<u64>,
     pub(super) last_ip: u64,
     pub(super) group: Option<Group>,
     pub(super) bound: Option<Bound>,
@@ -110,7 +119,10 @@ impl Decoder {
             clock: Clock::new(settings.time),
             ledger,
             counts: Counts::default(),
-            state: State::Lost,
+            state: State::Lost { resume: false },
+            errata: Errata::of(settings.cpu),
+            after_branch: false,
+            after_overflow: None,
             last_ip: 0,
             group: None,
             bound: None,
@@ -169,6 +181,10 @@ impl Decoder {
                 bound.event.ip = ip;
             }
             sink.event(&bound.event);
+            // only timing packets come between OVF and its FUP
+            if self.state == State::Overflow {
+                self.state = State::Off;
+            }
         }
     }
 
@@ -178,7 +194,13 @@ impl Decoder {
         self.ledger.fail(offset, FlowError { offset, cause });
         let (ip, value) = (cause.value(), cause.class() as u64);
         self.event(EventKind::Error, ip, value, sink, Stamp { offset, time: 0 });
-        self.state = State::Lost;
+        let class = cause.class();
+        let readable = matches!(class, ErrorClass::CodeNotFound | ErrorClass::Disagreement);
+        let resume = readable
+            && self.state == State::On
+            && self.group.is_none()
+            && !self.walker.has_deferred();
+        self.state = State::Lost { resume };
         self.group = None;
         self.new_mode = None;
         self.walker.reset();

@@ -7,7 +7,7 @@ use super::stamp::Stamp;
 use crate::code::{Code, Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::error::Cause;
-use crate::settings::Settings;
+use crate::settings::{FilterRanges, Settings};
 use crate::sink::{End, Sink};
 use crate::stack::{Entry, ReturnStack, NO_SITE};
 
@@ -29,8 +29,11 @@ pub(crate) struct Walker {
     pub(super) waiting: u8,
     /// The stream was made without TNT.
     pub no_results: bool,
+    /// Results have come before the target of a branch before them (section 33.4.2.3).
+    pub(super) deferred: bool,
     /// Nor of RETs that may have been compressed (section 33.3.9).
     lost_returns: bool,
+    pub(super) ranges: FilterRanges,
 }
 
 impl Walker {
@@ -46,6 +49,8 @@ impl Walker {
             results: 0,
             waiting: 0,
             no_results: settings.no_tnt,
+            deferred: false,
+            ranges: settings.ranges,
             lost_returns: settings.no_tnt && !settings.no_retcomp,
         }
     }
@@ -91,6 +96,11 @@ impl Walker {
             self.code.clear();
             self.stack.forget_sites();
         }
+    }
+
+    /// Whether the stream defers TIPs: then results before a TIP may be of branches after it.
+    pub fn has_deferred(&self) -> bool {
+        self.deferred
     }
 
     /// An error if branch results are left over.
@@ -156,9 +166,12 @@ impl Walker {
                     self.compressed_return(index, taken, sink, counts, stamp)?;
                 }
                 // their TIP may have been deferred until after this TNT
-                Stop::IndirectJump | Stop::IndirectCall => return Ok(()),
+                Stop::IndirectJump | Stop::IndirectCall => {
+                    self.deferred = true;
+                    return Ok(());
+                }
                 stop if stop.passes() => {
-                    let way = self.reach(|_| false)?;
+                    let way = self.reach(sink, counts, stamp, |_| false)?;
                     self.run_through(&way, sink, counts, stamp);
                     self.node = way.last;
                 }
@@ -223,7 +236,7 @@ impl Walker {
         mode: Mode,
         stamp: Stamp,
     ) -> Result<(), Cause> {
-        let way = self.reach(|stop| stop == Stop::VmEntry)?;
+        let way = self.reach(sink, counts, stamp, |stop| stop == Stop::VmEntry)?;
         let stop = self.code.node(way.last).stop;
         match stop {
             Stop::IndirectJump

@@ -4,6 +4,7 @@ use super::stamp::Stamp;
 use super::walker::Walker;
 use crate::code::{Place, Stop, NO_NODE};
 use crate::counts::Counts;
+use crate::errata::Erratum;
 use crate::error::Cause;
 use crate::sink::Sink;
 
@@ -40,10 +41,18 @@ impl Walker {
                 break None;
             }
             let (from, last) = (chain.node, self.last_ip(chain.node));
-            let next = self.follow(from).map_err(|cause| match cause {
-                Cause::Unmapped { .. } => cause,
-                _ => Cause::NotReached { ip },
-            })?;
+            let next = match self.follow(from) {
+                Ok(next) => next,
+                Err(Cause::Unmapped { ip: hole }) => {
+                    let way = Way {
+                        nodes: chain.steps,
+                        last: chain.node,
+                    };
+                    self.run_to_hole(&way, sink, counts, stamp);
+                    return Err(Cause::Unmapped { ip: hole });
+                }
+                Err(_) => return Err(Cause::NotReached { ip }),
+            };
             chain
                 .step(next, last)
                 .map_err(|_| Cause::NotReached { ip })?;
@@ -73,7 +82,13 @@ impl Walker {
         counts: &mut Counts,
         stamp: Stamp,
     ) -> Result<(u64, u64), Cause> {
-        let way = self.reach(|stop| matches!(stop, Stop::VmEntry | Stop::MovCr3))?;
+        if let Some((way, pieces)) = self.first_outside() {
+            counts.erratum(Erratum::Skl014);
+            return Ok(self.leave_by(&way, pieces, sink, counts, stamp));
+        }
+        let way = self.reach(sink, counts, stamp, |stop| {
+            matches!(stop, Stop::VmEntry | Stop::MovCr3)
+        })?;
         let (stop, target) = {
             let node = self.code.node(way.last);
             (
@@ -114,7 +129,8 @@ impl Walker {
                     last: chain.node,
                 };
                 let stop = node.stop;
-                let elsewhere = stop == Stop::Conditional && node.target != ip;
+                // a taken one that leaves gives no IP, and yet some processors do; one that falls through may
+                let elsewhere = stop == Stop::Conditional && ip != node.target && ip != node.next;
                 if elsewhere || stop == Stop::SoftwareInterrupt {
                     return Err(Cause::NotReached { ip });
                 }
@@ -122,34 +138,114 @@ impl Walker {
                 return Ok(self.last_ip(way.last));
             }
             let (from, last) = (chain.node, self.last_ip(chain.node));
-            let next = self.follow(from)?;
+            let next = match self.follow(from) {
+                Ok(next) => next,
+                Err(cause) => {
+                    let way = Way {
+                        nodes: chain.steps,
+                        last: chain.node,
+                    };
+                    if let Cause::Unmapped { .. } = cause {
+                        self.run_to_hole(&way, sink, counts, stamp);
+                    }
+                    return Err(cause);
+                }
+            };
             chain.step(next, last)?;
         };
-        self.run_through(
-            &Way {
-                nodes: chain.steps,
-                last: chain.node,
-            },
-            sink,
-            counts,
-            stamp,
-        );
-        let last = self
-            .code
-            .pieces(self.code.node(chain.node))
-            .get(pieces - 1)
-            .map_or(0, |piece| piece.last);
-        self.emit_part(
-            chain.node,
-            Place {
-                pieces,
-                instructions: 0,
-            },
-            sink,
-            counts,
-            stamp,
-        );
-        Ok(last)
+        let way = Way {
+            nodes: chain.steps,
+            last: chain.node,
+        };
+        Ok(self.leave_by(&way, pieces, sink, counts, stamp).0)
+    }
+
+    /// Tracing ends with the direct transfer after `pieces` pieces of the last node: its address and target.
+    fn leave_by<S: Sink>(
+        &mut self,
+        way: &Way,
+        pieces: usize,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> (u64, u64) {
+        self.run_through(way, sink, counts, stamp);
+        let node = self.code.node(way.last);
+        let own = self.code.pieces(node);
+        let last = own.get(pieces - 1).map_or(0, |piece| piece.last);
+        let target = own.get(pieces).map_or(node.next, |piece| piece.start);
+        let place = Place {
+            pieces,
+            instructions: 0,
+        };
+        self.emit_part(way.last, place, sink, counts, stamp);
+        (last, target)
+    }
+
+    /// The first direct transfer on the way that leads out of the filter ranges: nothing after it was traced.
+    fn first_outside(&mut self) -> Option<(Way, usize)> {
+        let ranges = self.ranges;
+        let mut chain = Chain::new(self.resolve().ok()?);
+        loop {
+            let node = self.code.node(chain.node);
+            if let Some(pieces) = self.code.find_leaving(node, |ip| ranges.excludes(ip)) {
+                let way = Way {
+                    nodes: chain.steps,
+                    last: chain.node,
+                };
+                return Some((way, pieces));
+            }
+            if !node.stop.passes() || matches!(node.stop, Stop::VmEntry | Stop::MovCr3) {
+                return None;
+            }
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from).ok()?;
+            chain.step(next, last).ok()?;
+        }
+    }
+
+    /// Whether the program comes to `ip` from here without a packet.
+    pub fn leads_to(&mut self, ip: u64) -> bool {
+        let Ok(start) = self.resolve() else {
+            return false;
+        };
+        let mut chain = Chain::new(start);
+        loop {
+            let node = self.code.node(chain.node);
+            if node.start == ip || self.code.find(node, ip).is_some() {
+                return true;
+            }
+            if !node.stop.passes() {
+                return false;
+            }
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from);
+            let Ok(()) = next.and_then(|next| chain.step(next, last)) else {
+                return false;
+            };
+        }
+    }
+
+    /// The node of the instruction that is next, if that is a VM entry.
+    pub fn vm_entry_here(&mut self) -> Option<u32> {
+        let index = self.resolve().ok()?;
+        let node = self.code.node(index);
+        (node.stop == Stop::VmEntry && node.instructions == 1).then_some(index)
+    }
+
+    /// Runs the VM entry that `vm_entry_here` found.
+    pub fn run_vm_entry<S: Sink>(
+        &mut self,
+        entry: u32,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let way = Way {
+            nodes: 0,
+            last: entry,
+        };
+        self.finish(&way, Stop::VmEntry, sink, counts, stamp);
     }
 
     fn finish<S: Sink>(
@@ -178,7 +274,9 @@ impl Walker {
         stamp: Stamp,
     ) -> Option<u64> {
         let way = self
-            .reach(|stop| stop == wanted || (stop == Stop::VmEntry && wanted == Stop::MovCr3))
+            .reach(sink, counts, stamp, |stop| {
+                stop == wanted || (stop == Stop::VmEntry && wanted == Stop::MovCr3)
+            })
             .ok()?;
         if self.code.node(way.last).stop != wanted {
             return None;
@@ -189,21 +287,48 @@ impl Walker {
         Some(self.last_ip(way.last))
     }
 
-    /// The node at which a packet takes effect: the first that does not let the flow pass, or that `binds`.
-    pub(super) fn reach(&mut self, binds: impl Fn(Stop) -> bool) -> Result<Way, Cause> {
-        let mut chain = Chain::new(self.resolve()?);
+    /// The node at which a packet takes effect: the first that does not let the flow pass, or that `binds`. Whatever
+    /// runs before code that is not mapped has run: the packet is of an instruction from there on.
+    pub(super) fn reach<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+        binds: impl Fn(Stop) -> bool,
+    ) -> Result<Way, Cause> {
+        let way = self.find_stop(binds);
+        way.map_err(|(cause, way)| {
+            if let (Cause::Unmapped { .. }, Some(way)) = (cause, way) {
+                self.run_to_hole(&way, sink, counts, stamp);
+            }
+            cause
+        })
+    }
+
+    fn find_stop(&mut self, binds: impl Fn(Stop) -> bool) -> Result<Way, (Cause, Option<Way>)> {
+        let mut chain = Chain::new(self.resolve().map_err(|cause| (cause, None))?);
         loop {
+            let way = Way {
+                nodes: chain.steps,
+                last: chain.node,
+            };
             let stop = self.code.node(chain.node).stop;
             if !stop.passes() || binds(stop) {
-                return Ok(Way {
-                    nodes: chain.steps,
-                    last: chain.node,
-                });
+                return Ok(way);
             }
             let (from, last) = (chain.node, self.last_ip(chain.node));
-            let next = self.follow(from)?;
-            chain.step(next, last)?;
+            match self.follow(from) {
+                Ok(next) => chain.step(next, last).map_err(|cause| (cause, None))?,
+                Err(cause) => return Err((cause, Some(way))),
+            }
         }
+    }
+
+    /// Runs on to where nothing is mapped.
+    fn run_to_hole<S: Sink>(&mut self, way: &Way, sink: &mut S, counts: &mut Counts, stamp: Stamp) {
+        self.run_through(way, sink, counts, stamp);
+        self.emit(way.last, sink, counts, stamp);
+        self.go_to(self.code.node(way.last).next, self.time);
     }
 
     /// Runs through the nodes before the last of a way.

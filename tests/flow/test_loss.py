@@ -1,0 +1,271 @@
+"""After a loss: nothing that did not run is listed, and decoding goes on where it can.
+
+Section numbers are those of the chapter; the cuts are what libipt finds again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from rtit.packets import encode, encode_tnt
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+SKYLAKE = (6, 0x5E, 3)
+BROADWELL = (6, 0x3D, 4)
+LATER = (6, 0x96, 1)
+
+# 1000 jz 1010; 1002 nop; 1003 jmp rax; 1010 nop; 1011 nop; 1012 jmp rax; 1014 jmp 1800 (not mapped)
+# 1016 nop; 1017 nop; 1018 ptwrite eax; 101c jmp rax
+CODE = bytes.fromhex(
+    "740e 90 ffe0" + "90" * 11 + "9090 ffe0" + "eb 00" + "9090 f30faee0 ffe0".replace(" ", "")
+)
+HOLE = 0x1800
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def psb(ip: int | None) -> bytes:
+    fup = b"" if ip is None else full("FUP", ip)
+    return encode("PSB") + b"\x99\x01" + fup + encode("PSBEND")
+
+
+def tnt(results: str) -> bytes:
+    return encode_tnt(len(results), int(results.replace("T", "1").replace("N", "0"), 2), long=False)
+
+
+def space() -> Any:
+    code = bytearray(CODE)
+    code[0x14:0x19] = b"\xe9" + (HOLE - 0x1019).to_bytes(4, "little")
+    made = core.Space()
+    made.map(0, 0x1000, bytes(code))
+    made.map(0, 0x1100, bytes.fromhex("9090 f30faee0 ffe0"))
+    return made
+
+
+def decode(stream: bytes, **settings: Any) -> tuple[list[int], list[str | None], Any]:
+    """The addresses, and of each span the trust or the class of its error."""
+    flow = core.Flow(stream, space(), **settings)
+    ips = array("Q")
+    while (part := flow.ips(3)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), [row[3] or row[2] for row in flow.ledger()], flow
+
+
+OVF = psb(0x1000) + encode("OVF")
+ASYNC = full("FUP", 0x1011) + full("TIP", 0x1100) + full("FUP", 0x1101)
+
+
+@pytest.mark.spec("OVF-011")
+def test_only_the_first_fup_after_an_overflow_is_its_own() -> None:
+    """Section 33.3.8: only timing packets come between OVF and its FUP."""
+    stream = OVF + full("TIP", 0x1010) + ASYNC
+    ips, spans, flow = decode(stream)
+    assert ips == []
+    assert spans == ["exact", "loss reported by hardware", "trace and code disagree"]
+    assert flow.ledger()[-1][5:] == (len(OVF), 0)
+    # not even the next TIP: but a PSB
+    ips, spans, _ = decode(stream + psb(0x1010) + full("FUP", 0x1011))
+    assert (ips, spans[-1]) == ([0x1010], "exact")
+
+
+@pytest.mark.spec("OVF-011")
+@pytest.mark.parametrize(
+    "between",
+    [
+        tnt("T"),
+        encode("PIP", nr=0, cr3=0x5000),
+        encode("EXSTOP", ip=0),
+        encode("PTW", ip=0, payload_bytes=0, payload=1),
+        encode("MODE.TSX", in_tx=0, tx_abort=0) + encode("EXSTOP", ip=0),
+        b"\x99\x01" + encode("EXSTOP", ip=0),
+    ],
+)
+def test_a_fup_is_not_of_the_overflow_after_other_packets(between: bytes) -> None:
+    ips, _, _ = decode(OVF + between + full("FUP", 0x1010) + full("TIP", 0x1100) + ASYNC[:9])
+    assert ips == []
+
+
+def test_a_tip_after_an_overflow_with_the_erratum() -> None:
+    stream = OVF + full("TIP", 0x1010) + ASYNC
+    assert decode(stream, cpu=SKYLAKE)[0] == [0x1010, 0x1100]
+    # a result belongs to what was lost
+    assert decode(OVF + tnt("TT") + stream[len(OVF) :], cpu=SKYLAKE)[0] == [0x1010, 0x1100]
+    assert decode(stream, cpu=BROADWELL)[0] == []
+
+
+def test_an_overflow_within_a_cyc() -> None:
+    """Erratum SKD007: the OVF stands in the place of all bytes of the CYC but the first."""
+    cyc = encode("CYC", cycles=0x1234)
+    cut = cyc[:1] + encode("OVF") + full("FUP", 0x1010)
+    ips, spans, flow = decode(psb(0x1000) + cut + full("FUP", 0x1011))
+    assert ips == [0x1010]
+    assert spans == ["exact", "loss reported by hardware", "resumed"]
+    assert flow.counts()["packets"]["OVF"] == 1
+    # without the erratum these are two CYCs, and the FUP is not on the way
+    ips, spans, _ = decode(psb(0x1000) + cut, cpu=BROADWELL)
+    assert (ips, spans[:2]) == ([], ["exact", "trace and code disagree"])
+
+
+CUTS = [
+    full("TIP", 0x1010)[:size]
+    for size in range(1, 9)
+] + [
+    encode("TIP", ip_bytes=1, payload=0x1010)[:2],
+    encode("TSC", tsc=0x1234)[:3],
+    encode("TMA", ctc=1, fast_counter=1)[:2],
+    encode("CBR", ratio=9)[:3],
+    encode("CYC", cycles=1 << 40)[:3],
+    encode("PIP", nr=0, cr3=0x5000)[:4],
+    encode_tnt(47, 0, long=True)[:4],
+    encode("EVD", type=0, payload=1)[:6],
+    b"\x02",
+]  # fmt: skip
+
+
+@pytest.mark.spec("PSB-020")
+@pytest.mark.parametrize("cut", CUTS, ids=bytes.hex)
+def test_a_packet_cut_off_by_a_psb_does_not_take_it_along(cut: bytes) -> None:
+    head = psb(0x1000) + tnt("N")
+    ips, spans, flow = decode(head + cut + psb(0x1010) + full("FUP", 0x1011))
+    assert ips == [0x1000, 0x1010]
+    assert spans == ["exact", "bad bytes", "exact"]
+    assert flow.ledger()[1][:2] == (len(head), len(head) + len(cut))
+
+
+def test_a_payload_like_the_beginning_of_a_psb_is_no_cut() -> None:
+    tsc = encode("TSC", tsc=0x82028202820200)
+    ips, spans, _ = decode(psb(0x1000) + tnt("N") + tsc + psb(0x1002) + full("FUP", 0x1003))
+    assert (ips, spans) == ([0x1000, 0x1002], ["exact"])
+
+
+@pytest.mark.spec("PGD-008")
+def test_a_branch_that_is_not_taken_may_leave() -> None:
+    """Section 33.4.2.5: the IP is that of where tracing ended, here the next instruction."""
+    ips, spans, _ = decode(psb(0x1000) + full("TIP.PGD", 0x1002))
+    assert (ips, spans) == ([0x1000], ["exact"])
+    ips, spans, _ = decode(psb(0x1000) + full("TIP.PGD", 0x1010))
+    assert (ips, spans) == ([0x1000], ["exact"])
+    ips, spans, _ = decode(psb(0x1000) + full("TIP.PGD", 0x1003))
+    assert (ips, spans) == ([], ["exact", "trace and code disagree"])
+
+
+GAP = psb(0x1010) + full("TIP", 0x1014)
+
+
+@pytest.mark.parametrize(
+    ("packets", "more"),
+    [
+        (full("TIP", 0x1100) + full("FUP", 0x1101), [0x1100]),
+        (tnt("TT") + full("TIP", 0x1100) + full("FUP", 0x1101), [0x1100]),
+        (full("FUP", 0x1900) + full("TIP", 0x1100) + full("FUP", 0x1101), [0x1100]),
+        (
+            encode("PTW", ip=1, payload_bytes=0, payload=1)
+            + full("FUP", 0x1102)
+            + full("TIP", 0x1010),
+            [0x1102, 0x1106],
+        ),
+        (full("TIP.PGD", 0x1100) + full("FUP", 0x1100) + full("TIP", 0x1010) + ASYNC, []),
+    ],
+)
+def test_at_a_gap_in_the_code(packets: bytes, more: list[int]) -> None:
+    """What ran before it is listed, and decoding goes on at the first IP."""
+    ips, spans, flow = decode(GAP + packets)
+    assert ips == [0x1010, 0x1011, 0x1012, 0x1014, *more]
+    assert spans[:2] == ["exact", "code not found"]
+    assert spans[2:] == (["resumed"] if more else ["trace and code disagree"])
+    assert flow.ledger()[1][6] == HOLE
+
+
+def test_the_ledger_tells_the_bytes_of_a_gap() -> None:
+    stream = GAP + tnt("T") + full("TIP", 0x1100) + full("FUP", 0x1101)
+    rows = [row[:3] for row in decode(stream)[2].ledger()]
+    here = len(GAP)
+    end = len(stream)
+    assert rows == [(0, here, "exact"), (here, here + 1, "lost"), (here + 1, end, "resumed")]
+
+
+def test_compressed_returns_after_a_gap_have_no_calls() -> None:
+    made = space()
+    made.map(0, 0x1200, bytes.fromhex("e802000000 90 cc c3 c3"))  # call 1207; nop; int3; ret; ret
+    stream = GAP + full("TIP", 0x1200) + tnt("T") + full("FUP", 0x1206)
+    flow = core.Flow(stream, made)
+    ips = array("Q", flow.ips(100)[0])
+    assert list(ips)[4:] == [0x1200, 0x1207, 0x1205]
+    flow = core.Flow(GAP + full("TIP", 0x1207) + tnt("T"), made)
+    assert len(flow.ips(100)[0]) == 4 * 8
+    assert flow.count is not None
+    assert flow.ledger()[-1][4].startswith("a compressed RET at 0x1207 without a matching call")
+
+
+def test_where_tips_are_deferred_one_is_no_place_to_go_on() -> None:
+    """Section 33.4.2.3: a result before the TIP may be that of a branch after it."""
+    deferred = psb(0x1012) + tnt("N") + full("TIP", 0x1000)
+    hole = full("TIP", 0x1014)
+    ips, _, _ = decode(deferred + hole + tnt("N") + full("TIP", 0x1000) + full("TIP", 0x1100))
+    assert ips == [0x1012, 0x1000, 0x1002, 0x1003, 0x1014]
+
+
+def test_bad_bytes_are_no_gap_in_the_code() -> None:
+    """The next IP may be compressed against one that was lost."""
+    ips, _, _ = decode(psb(0x1010) + b"\x02\x00" + full("TIP", 0x1100) + full("FUP", 0x1101))
+    assert ips == []
+
+
+@pytest.mark.spec("PSB-011")
+def test_a_psb_of_another_mode_is_not_followed() -> None:
+    other = encode("PSB") + b"\x99\x02" + full("FUP", 0x1010) + encode("PSBEND")
+    ips, spans, _ = decode(psb(0x1010) + other + full("FUP", 0x1011))
+    assert (ips, spans) == ([], ["exact", "trace and code disagree"])
+
+
+def test_an_abort_after_a_branch_with_a_wrong_target() -> None:
+    """Erratum BDM64: the target is wrong, and the abort says where the program was."""
+    abort = encode("MODE.TSX", in_tx=0, tx_abort=1) + full("FUP", 0x1100) + full("TIP", 0x1016)
+    stream = psb(0x1010) + full("TIP", 0x1000) + abort
+    ips, spans, flow = decode(stream, cpu=BROADWELL)
+    assert (ips, spans) == ([0x1010, 0x1011, 0x1012], ["exact"])
+    assert flow.counts()["errata"] == {"BDM64": 1}
+    # with the right target the code runs on to the abort
+    right = psb(0x1010) + full("TIP", 0x1100) + abort.replace(b"\x00\x11", b"\x01\x11")
+    ips, spans, _ = decode(right, cpu=BROADWELL)
+    assert (ips, spans) == ([0x1010, 0x1011, 0x1012, 0x1100], ["exact"])
+    for other in (None, SKYLAKE):
+        ips, spans, _ = decode(stream, cpu=other)
+        assert ips == [0x1010, 0x1011, 0x1012]
+        assert spans[:2] == ["exact", "trace and code disagree"]
+
+
+def test_tma_with_reserved_bits() -> None:
+    """Erratum SKZ84: its values are wrong, and a byte follows that is none of a packet."""
+    tma = bytearray(encode("TMA", ctc=1, fast_counter=1))
+    tma[6] |= 2
+    stream = psb(0x1000) + bytes(tma)
+    # the byte looks like three results
+    stray = stream + b"\x0e" + tnt("N") + full("FUP", 0x1002)
+    ips, spans, flow = decode(stray, cpu=(6, 0x55, 4))
+    assert (ips, spans) == ([0x1000], ["exact"])
+    assert flow.counts()["errata"] == {"SKZ84": 1}
+    # reserved bits of another processor say nothing (33.4.2), those of an unknown one may
+    ips, spans, _ = decode(stream + tnt("N") + full("FUP", 0x1002), cpu=LATER)
+    assert (ips, spans) == ([0x1000], ["exact"])
+    ips, spans, _ = decode(stray)
+    assert (ips, spans) == ([], ["exact", "bad bytes"])
+
+
+def test_a_branch_out_of_the_ranges_needs_no_ip() -> None:
+    """Erratum SKL014; with the ranges known nothing outside of them is ever listed."""
+    made = core.Space()
+    made.map(0, 0x1000, bytes.fromhex("90 eb3d") + b"\x90" * 0x3D + bytes.fromhex("90ffe0"))
+    off = encode("TIP.PGD", ip_bytes=0, payload=None)
+    flow = core.Flow(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F)])
+    assert list(array("Q", flow.ips(10)[0])) == [0x1000, 0x1001]
+    flow = core.Flow(psb(0x1000) + off, made, ranges=[(0x1000, 0x103F), (0x1040, 0x1050)])
+    assert list(array("Q", flow.ips(10)[0])) == [0x1000, 0x1001, 0x1040, 0x1041]
+    with pytest.raises(ValueError, match="5 filter ranges"):
+        core.Flow(b"", made, ranges=[(0, 1)] * 5)
