@@ -99,7 +99,7 @@ fn a_loop_longer_than_a_node_ends_too() {
         stream.extend(packets);
         let (ips, spans) = ips(&stream, view_of(&code));
         assert_eq!(ips, []);
-        assert_eq!(spans.last().map(|span| span.trust), Some(Trust::Lost));
+        assert_eq!(spans.get(1).map(|span| span.trust), Some(Trust::Lost));
     }
     // an event strikes within it
     let mut stream = psb(Some(0x1000));
@@ -176,7 +176,7 @@ fn errors_say_where_and_what() {
         (0x1000, &[0x1c, 0x06], 2, Cause::ResultsLeft { count: 1 }),
         (
             0x1005,
-            &[0x2d, 0, 0x10],
+            &[0x2d, 0x0d, 0x10],
             0,
             Cause::UnexpectedTarget { ip: 0x1005 },
         ),

@@ -17,7 +17,10 @@ class Settings:
     `mtc_freq`: IA32_RTIT_CTL.MTCFreq, 0..15; `tsc_ctc`: CPUID.15H (EBX, EAX), TSC ticks per crystal
     tick as a fraction of 32-bit numbers; `max_nonturbo_ratio`: MSR_PLATFORM_INFO[15:8], 0..255;
     `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets;
-    `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC.
+    `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC; `cpu`: DisplayFamily, DisplayModel and
+    stepping of the Intel processor, None if not known (errata go by it); `ranges`: the IP filter
+    ranges, each as first and last address, at most 4, empty if there was no filter or they are not
+    known.
     """
 
     mtc_freq: int = 0
@@ -26,6 +29,8 @@ class Settings:
     start_time: int = 0
     no_tnt: bool = False
     no_retcomp: bool = False
+    cpu: tuple[int, int, int] | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 def of_perf(data: PerfData, start_time: int) -> Settings:
@@ -50,4 +55,18 @@ def of_perf(data: PerfData, start_time: int) -> Settings:
         start_time=start_time,
         no_tnt=bool(config_value(config, "notnt")),
         no_retcomp=bool(config_value(config, "noretcomp")),
+        cpu=processor(data.cpuid),
     )
+
+
+def processor(cpuid: str | None) -> tuple[int, int, int] | None:
+    """Family, model and stepping of an Intel processor as perf writes them (GenuineIntel,6,94,3,
+    perhaps with more behind); None for anything else.
+    """
+    vendor, *numbers = (cpuid or "").split(",")
+    if vendor != "GenuineIntel" or len(numbers) < 3:
+        return None
+    if not all(number.isdecimal() and int(number) < 1 << 8 for number in numbers[:3]):
+        return None
+    family, model, stepping = map(int, numbers[:3])
+    return family, model, stepping

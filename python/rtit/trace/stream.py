@@ -90,6 +90,8 @@ class Stream:
             start_time=settings.start_time,
             no_tnt=settings.no_tnt,
             no_retcomp=settings.no_retcomp,
+            cpu=settings.cpu,
+            ranges=settings.ranges,
         )
         return self._flow
 

@@ -93,12 +93,7 @@ impl Decoder {
                 sink,
             );
         }
-        if matches!(
-            self.state,
-            State::PsbOn {
-                unannounced: Some(_)
-            }
-        ) {
+        if let State::PsbOn { .. } = self.state {
             self.counts.erratum(Erratum::Bdm70);
         }
         let mode = self.new_mode.take().unwrap_or(self.walker.mode);
