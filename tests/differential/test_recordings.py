@@ -88,3 +88,14 @@ def test_libipt(
                 pytest.skip(str(error))
             assert [each for each in theirs.errors if each[0] != "eos"] == []
             assert theirs.ips == wanted[stream.tid]
+
+
+def test_perf_lists_the_same_lines(record: Recorder, capfd: pytest.CaptureFixture[str]) -> None:
+    live = record(["/bin/echo", "hello"])
+    try:
+        theirs = perf.script(live.data, ["--itrace=i0ns", "-F", "tid,ip"])
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    assert main(["instructions", "--fields", "tid,ip", str(live.data)]) == 0
+    ours = [line.split() for line in capfd.readouterr().out.splitlines()]
+    assert ours == [line.split() for line in theirs.splitlines()]

@@ -37,9 +37,10 @@ CRATES = {
     "truth": set(),
     "unit": {"packet"},
     "flow": {"packet", "x86", "image"},
+    "listing": {"x86", "image", "flow"},
     "tracer": {"x86", "truth"},
     "qemu": {"x86", "truth", "unit"},
-    "python": {"packet", "x86", "image", "truth", "flow", "tracer", "unit"},
+    "python": {"packet", "x86", "image", "truth", "flow", "listing", "tracer", "unit"},
 }
 
 

@@ -23,8 +23,8 @@ pub fn of_sequence(start: u64, lengths: &[u8]) -> (u64, u64) {
 }
 
 /// For keys that are one address: a multiplication and a shift.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AddressHasher(u64);
+#[derive(Clone, Copy, Default, Debug)]
+pub struct AddressHasher(u64);
 
 impl Hasher for AddressHasher {
     fn finish(&self) -> u64 {
@@ -42,5 +42,5 @@ impl Hasher for AddressHasher {
     }
 }
 
-pub(crate) type AddressMap<V> =
-    std::collections::HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
+/// Anything by an address.
+pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AddressHasher>>;

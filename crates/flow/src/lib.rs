@@ -29,7 +29,7 @@ pub use decoder::Decoder;
 pub use errata::{Cpu, Errata, Erratum};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
-pub use hash::{mix, of_sequence, K};
+pub use hash::{mix, of_sequence, AddressMap, K};
 pub use ledger::{Ledger, Span, Trust};
 pub use rows::{Columns, PlacedEvent, Rows, Run};
 pub use settings::{FilterRanges, Settings, MAX_RANGES};

@@ -1,6 +1,8 @@
 //! What becomes of the flow. A sink is a type parameter: each gets a loop of its own with nothing in it that it does
 //! not need.
 
+use rtit_x86::Mode;
+
 use crate::event::Event;
 
 /// Why a run ended: what its last instruction did, or what came between.
@@ -82,6 +84,8 @@ pub struct Sequence<'a> {
     pub hash: u64,
     /// `hash::K` to the power of the number of instructions.
     pub factor: u64,
+    /// How the instructions were decoded.
+    pub mode: Mode,
 }
 
 /// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
@@ -91,6 +95,8 @@ pub trait Sink {
     /// The open run, if any, ends; `offset` is that of the packet that showed it.
     fn close(&mut self, end: End, offset: u64);
     fn event(&mut self, event: &Event);
+    /// From here on the code is that of `time`. A sink that reads code itself moves its own view on.
+    fn advance(&mut self, _time: u64) {}
     /// True when enough is waiting to be taken: decoding pauses at the next packet.
     fn is_full(&self) -> bool {
         false

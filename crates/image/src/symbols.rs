@@ -46,9 +46,18 @@ where
             symbols.extend(stubs);
         }
     }
+    Ok(sorted(symbols))
+}
+
+/// The symbols of two files of one program, such as a stripped one and its debug file, in the order of one.
+pub fn joined(some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
+    sorted(some.into_iter().chain(more).collect())
+}
+
+fn sorted(symbols: HashSet<Symbol>) -> Vec<Symbol> {
     let mut symbols: Vec<Symbol> = symbols.into_iter().collect();
     symbols.sort_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
-    Ok(symbols)
+    symbols
 }
 
 /// Order: by value; then sized ones, global before weak before local, without leading underscores.

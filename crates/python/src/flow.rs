@@ -9,9 +9,12 @@ use rtit_flow::{
     Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
     Instructions, Ledger, Settings, Sink, Span, TimeSettings, Trust,
 };
+use rtit_listing::Lines;
 use rtit_packet::table::ROWS;
 
+use crate::as_bytes::{halves, octets, words};
 use crate::image::Space;
+use crate::listing::Listing;
 use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,6 +30,7 @@ enum Way {
     Rows(Box<rtit_flow::Flow<Stream, Columns>>),
     Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
     Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
+    Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Count(Box<rtit_flow::Flow<Stream, Counting>>),
 }
 
@@ -42,7 +46,7 @@ enum Way {
 /// filter, or not known. RuntimeError: another thread is
 /// decoding with this object at the moment.
 ///
-/// Results are taken by one of `next`, `runs`, `ips` and `count`, not by several. Errors of the stream are no
+/// Results are taken by one of `next`, `runs`, `ips`, `lines` and `count`, not by several. Errors of the stream are no
 /// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
@@ -190,6 +194,55 @@ impl Flow {
         )))
     }
 
+    /// The lines of the stream are to be taken, looking so.
+    fn list(&self, listing: &Listing) -> PyResult<()> {
+        let mut way = self.lock()?;
+        let Way::Open(parts) = &mut *way else {
+            return Err(taken());
+        };
+        if let Some((stream, view, settings)) = parts.take() {
+            let flow = rtit_flow::Flow::with_sink(stream, view, &settings, listing.sink());
+            *way = Way::Lines(Box::new(flow));
+        }
+        Ok(())
+    }
+
+    /// More lines after `list`: their text, and how many. About `max_bytes` bytes, at most `max_lines` lines, none
+    /// later than `until` (TSC); None at the end.
+    #[pyo3(signature = (max_bytes, max_lines = u64::MAX, until = u64::MAX))]
+    fn lines<'py>(
+        &self,
+        py: Python<'py>,
+        max_bytes: usize,
+        max_lines: u64,
+        until: u64,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let mut way = self.lock()?;
+        let Way::Lines(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().set_limits(max_bytes, max_lines);
+        advance(py, flow)?;
+        let part = py.allow_threads(|| flow.sink_mut().take(max_bytes, max_lines, until));
+        if part.lines == 0 && flow.sink_mut().next_time().is_none() {
+            return Ok(None);
+        }
+        Ok(Some((PyBytes::new(py, &part.text), part.lines)))
+    }
+
+    /// The TSC estimate of the next line after `list`; None at the end.
+    fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let mut way = self.lock()?;
+        let Way::Lines(flow) = &mut *way else {
+            return Err(taken());
+        };
+        if flow.sink_mut().next_time().is_none() {
+            flow.sink_mut().set_limits(1, 1);
+            advance(py, flow)?;
+        }
+        Ok(flow.sink_mut().next_time())
+    }
+
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
@@ -302,6 +355,7 @@ impl Flow {
             Way::Rows(flow) => take(&flow.counts(), flow.ledger()),
             Way::Runs(flow) => take(&flow.counts(), flow.ledger()),
             Way::Instructions(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Lines(flow) => take(&flow.counts(), flow.ledger()),
             Way::Count(flow) => take(&flow.counts(), flow.ledger()),
         }))
     }
@@ -321,44 +375,6 @@ fn advance<S: Sink + Send>(py: Python<'_>, flow: &mut rtit_flow::Flow<Stream, S>
         py.check_signals()?;
     }
     Ok(())
-}
-
-/// A column of `N` bytes a row.
-fn column<'py, T, const N: usize>(
-    py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> [u8; N],
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, rows.len() * N, |bytes| {
-        for (to, row) in bytes.chunks_exact_mut(N).zip(rows) {
-            to.copy_from_slice(&value(row));
-        }
-        Ok(())
-    })
-}
-
-fn words<'py, T>(
-    py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u64,
-) -> PyResult<Bound<'py, PyBytes>> {
-    column(py, rows, |row| value(row).to_le_bytes())
-}
-
-fn halves<'py, T>(
-    py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u32,
-) -> PyResult<Bound<'py, PyBytes>> {
-    column(py, rows, |row| value(row).to_le_bytes())
-}
-
-fn octets<'py, T>(
-    py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u8,
-) -> PyResult<Bound<'py, PyBytes>> {
-    column(py, rows, |row| [value(row)])
 }
 
 fn counts_dict<'py>(

@@ -206,15 +206,22 @@ fn identity(metadata: &Metadata) -> Identity {
     )
 }
 
-enum Failure {
-    Io(std::io::Error),
+#[derive(Clone)]
+pub enum Failure {
+    Io(String),
     NotRegular,
     Changed,
     Elf(ElfError),
 }
 
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::Io(error.to_string())
+    }
+}
+
 impl Failure {
-    fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
+    pub fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
         let (message, offset, value) = match self {
             Failure::Io(error) => (format!("cannot be read: {error}"), None, None),
             Failure::NotRegular => ("not a regular file".to_owned(), None, None),
@@ -242,11 +249,11 @@ fn image_error(
 
 fn open(path: &Path) -> Result<(elf::ReadCache<File>, Identity), Failure> {
     // Looked at before it is opened: opening a pipe would wait for a writer.
-    if !path.metadata().map_err(Failure::Io)?.is_file() {
+    if !path.metadata()?.is_file() {
         return Err(Failure::NotRegular);
     }
-    let file = File::open(path).map_err(Failure::Io)?;
-    let metadata = file.metadata().map_err(Failure::Io)?;
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
     Ok((elf::ReadCache::new(file), identity(&metadata)))
 }
 
@@ -322,19 +329,47 @@ impl ElfFile {
     /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
     /// file anew at each call; ImageError if it changed since it was opened.
     fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
-        let read = py.allow_threads(|| {
-            let (file, identity) = open(&self.path)?;
-            if identity != self.identity {
-                return Err(Failure::Changed);
-            }
-            elf::symbols(&file).map_err(Failure::Elf)
-        });
+        let read = py.allow_threads(|| self.handle().symbols());
         let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
         Ok(columns(py, symbols))
     }
 
     fn __repr__(&self) -> String {
         format!("ElfFile({:?})", self.path)
+    }
+}
+
+impl ElfFile {
+    pub fn handle(&self) -> Handle {
+        Handle {
+            path: self.path.clone(),
+            identity: self.identity,
+        }
+    }
+
+    pub fn loadable(&self) -> &[elf::Segment] {
+        &self.elf.segments
+    }
+}
+
+/// A file that was opened before, to be read again if it is still the same.
+pub struct Handle {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Handle {
+    /// Its code symbols; an error in words if it changed or is malformed.
+    pub fn symbols(&self) -> Result<Vec<Symbol>, Failure> {
+        let (file, identity) = open(&self.path)?;
+        if identity != self.identity {
+            return Err(Failure::Changed);
+        }
+        elf::symbols(&file).map_err(Failure::Elf)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 

@@ -1,8 +1,11 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
+mod as_bytes;
 mod column;
 mod flow;
 mod image;
+mod listing;
+mod names;
 mod packet;
 mod packet_columns;
 mod stream;
@@ -19,6 +22,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     flow::register(module)?;
     image::register(module)?;
+    listing::register(module)?;
+    names::register(module)?;
     packet::register(module)?;
     packet_columns::register(module)?;
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

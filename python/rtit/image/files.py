@@ -114,7 +114,7 @@ class Files:
             file = self._file(path, build_id)
             if file.symbols is None and file.elf is not None:
                 symbols = FileSymbols(file.elf)
-                _ = symbols.functions  # read now, so that a broken table shows here
+                symbols.address(0)  # read now, so that a broken table shows here
                 file.symbols = symbols
         except (Unusable, ImageError):
             return None

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from rtit import _core
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -67,6 +69,7 @@ class Symbols:
         self.table: list[tuple[str, str]] = [("", "")]
         self._numbers: dict[tuple[str, str], int] = {("", ""): 0}
         self._spans: dict[int, tuple[Any, _Spans]] = {}
+        self._names: dict[int, _core.Names] = {}
         self._owners: dict[tuple[str, bytes | None], Any] = {}
 
     def lookup(self, tid: int, time: int, ip: int) -> Location:
@@ -111,6 +114,22 @@ class Symbols:
         inverse = np.empty(len(order), dtype=np.intp)
         inverse[order] = np.cumsum(first) - 1
         return numbers[inverse], offsets[inverse]
+
+    def names(self, tid: int) -> _core.Names:
+        """The names of the thread's process over its life, for native code."""
+        from rtit._core import Names
+
+        pid = self._images.pid(tid)
+        if pid not in self._names:
+            rows = []
+            for each in self._images.mappings(tid):
+                symbols = self._file(each)
+                module = os.path.basename(each.path)  # noqa: PTH119 - a name, not a file
+                native = symbols.native if symbols is not None else None
+                offset = each.offset & FOREVER
+                rows.append((each.start, each.end, each.since, each.until, offset, module, native))
+            self._names[pid] = Names(rows)
+        return self._names[pid]
 
     def _name_span(self, mappings: list[Mapping], ips: Any, numbers: Any, offsets: Any) -> None:
         """Name sorted addresses at one time; numbers and offsets are filled in place."""

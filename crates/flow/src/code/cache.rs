@@ -87,18 +87,19 @@ impl Code {
     }
 
     #[inline]
-    pub fn sequence(&self, piece: &Piece) -> Sequence<'_> {
+    pub fn sequence(&self, piece: &Piece, mode: Mode) -> Sequence<'_> {
         Sequence {
             start: piece.start,
             last: piece.last,
             lengths: self.lengths(piece),
             hash: piece.hash,
             factor: piece.factor,
+            mode,
         }
     }
 
     /// The first `count` instructions of a piece; `count` is at least 1 and at most all.
-    pub fn prefix(&self, piece: &Piece, count: usize) -> Sequence<'_> {
+    pub fn prefix(&self, piece: &Piece, count: usize, mode: Mode) -> Sequence<'_> {
         let lengths = self.lengths(piece);
         let lengths = &lengths[..count.min(lengths.len())];
         let (hash, factor) = hash::of_sequence(piece.start, lengths);
@@ -112,6 +113,7 @@ impl Code {
             lengths,
             hash,
             factor,
+            mode,
         }
     }
 

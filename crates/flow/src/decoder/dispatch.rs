@@ -78,7 +78,7 @@ impl Decoder {
                 self.clock.tsc(tsc);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {
-                    self.walker.advance(self.clock.now());
+                    self.walker.advance(self.clock.now(), sink);
                 }
             }
             PacketKind::Cbr { ratio } => {

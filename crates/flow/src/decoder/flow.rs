@@ -127,7 +127,7 @@ impl Decoder {
         self.after_branch = false;
         self.after_overflow = None;
         self.walker.reset();
-        self.walker.advance(stamp.time);
+        self.walker.advance(stamp.time, sink);
         self.walker.go_to(ip, stamp.time);
         self.walker.mode = mode;
         self.state = State::On;

@@ -124,7 +124,7 @@ impl Decoder {
         self.ledger.go_on(from, Trust::Exact);
         self.event(EventKind::Psb, group.ip.unwrap_or(0), 0, sink, at_psb);
         self.walker.reset();
-        self.walker.advance(self.clock.now());
+        self.walker.advance(self.clock.now(), sink);
         if let Some(mode) = group.mode {
             self.set_mode(mode);
         }

@@ -78,7 +78,8 @@ impl Walker {
     }
 
     /// Moves the image on to `time` and forgets what changed.
-    pub fn advance(&mut self, time: u64) {
+    pub fn advance<S: Sink>(&mut self, time: u64, sink: &mut S) {
+        sink.advance(time);
         let changed = self.view.advance(time);
         let here = self.here();
         if self.code.forget(&changed) {
@@ -338,7 +339,7 @@ impl Walker {
     ) {
         let node = self.code.node(index);
         for piece in self.code.pieces(node) {
-            sink.append(&self.code.sequence(piece), self.time);
+            sink.append(&self.code.sequence(piece, node.mode), self.time);
             if piece.end != End::Cut {
                 sink.close(piece.end, stamp.offset);
             }
@@ -365,12 +366,15 @@ impl Walker {
         let node = self.code.node(index);
         let pieces = self.code.pieces(node);
         for piece in pieces.iter().take(place.pieces) {
-            sink.append(&self.code.sequence(piece), self.time);
+            sink.append(&self.code.sequence(piece, node.mode), self.time);
             sink.close(piece.end, stamp.offset);
             counts.instructions += u64::from(piece.count);
         }
         if let (Some(piece), true) = (pieces.get(place.pieces), place.instructions > 0) {
-            sink.append(&self.code.prefix(piece, place.instructions), self.time);
+            sink.append(
+                &self.code.prefix(piece, place.instructions, node.mode),
+                self.time,
+            );
             counts.instructions += place.instructions as u64;
         }
         for call in self.code.calls(node).1 {

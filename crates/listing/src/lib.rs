@@ -1,0 +1,14 @@
+//! What ran, for people to look at: the lines of a listing.
+//!
+//! Where to start: [`Lines`] is the sink that gathers steps (a stretch of code, how many of its instructions ran, when)
+//! and gives them out as text in parts of bounded size. `stretch` makes the text of a stretch once, from a [`Layout`];
+//! [`Names`] knows what each address is called, as of a time. Nothing here opens a file or knows Python.
+
+mod layout;
+mod lines;
+mod names;
+mod stretch;
+
+pub use layout::{Field, Layout, Place, TimeScale, Wanted};
+pub use lines::{Lines, Part};
+pub use names::{escaped, Cursor, Names, Region, Source};

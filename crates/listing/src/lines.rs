@@ -1,0 +1,241 @@
+//! The sink that makes lines.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rtit_flow::{AddressMap, End, Event, Sequence, Sink};
+use rtit_image::{Changed, View};
+
+use crate::layout::{Field, Layout};
+use crate::names::{Cursor, Readable};
+use crate::stretch::Stretch;
+
+/// Ready text is let go when it takes more memory than this.
+const MOST_HELD: usize = 1 << 26;
+
+/// A stretch of which the first instructions ran.
+struct Step {
+    stretch: Arc<Stretch>,
+    count: u32,
+    /// TSC estimate at the start of its run.
+    time: u64,
+    lines: u64,
+}
+
+struct Ready {
+    stretch: Arc<Stretch>,
+    /// As of which state of the code it is known to be right.
+    epoch: u64,
+}
+
+/// Takes the flow and gives it out as lines, in parts. What waits is steps, not text: also a packet that stands for
+/// millions of instructions takes little memory.
+pub struct Lines {
+    layout: Layout,
+    view: View,
+    names: Cursor,
+    readable: Readable,
+    /// By address, for each mode.
+    ready: [AddressMap<Ready>; 3],
+    held: usize,
+    epoch: u64,
+    /// When the places that are wanted change.
+    border: u64,
+    steps: VecDeque<Step>,
+    /// Lines of the first step that are not to be given out any more.
+    skip: u64,
+    bytes: usize,
+    lines: u64,
+    limits: (usize, u64),
+    /// TSC estimate at the start of the run that goes on.
+    run: Option<u64>,
+    /// Nothing that is wanted can come any more.
+    done: bool,
+}
+
+/// Some text, and how many lines it is.
+pub struct Part {
+    pub text: Vec<u8>,
+    pub lines: u64,
+}
+
+impl Lines {
+    /// `view` is one of the space that the flow is decoded with.
+    pub fn new(layout: Layout, view: View, names: Cursor) -> Lines {
+        Lines {
+            view,
+            names,
+            readable: Readable::default(),
+            ready: Default::default(),
+            held: 0,
+            epoch: 0,
+            border: layout.wanted.next_border(0),
+            steps: VecDeque::new(),
+            skip: 0,
+            bytes: 0,
+            lines: 0,
+            limits: (1, 1),
+            run: None,
+            done: false,
+            layout,
+        }
+    }
+
+    /// Decoding pauses when so many bytes or lines of text wait. The last lines (`Wanted::tail`) wait for the end.
+    pub fn set_limits(&mut self, bytes: usize, lines: u64) {
+        self.limits = (bytes.max(1), lines.max(1));
+    }
+
+    /// True when all that is wanted has been seen, though the stream may go on.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The TSC estimate of the next line that waits.
+    pub fn next_time(&self) -> Option<u64> {
+        self.steps.front().map(|step| step.time)
+    }
+
+    /// The text that waits: about `bytes`, at most `lines`, and nothing later than `until`.
+    pub fn take(&mut self, bytes: usize, lines: u64, until: u64) -> Part {
+        let shows_time = self.layout.has(Field::Time);
+        let scale = self.layout.scale;
+        let mut part = Part {
+            text: Vec::with_capacity(self.bytes.min(bytes) + (1 << 12)),
+            lines: 0,
+        };
+        while part.text.len() < bytes && part.lines < lines {
+            let Some(step) = self.steps.front().filter(|step| step.time <= until) else {
+                break;
+            };
+            let time = scale.map_or(step.time, |scale| scale.nanoseconds(step.time));
+            let (count, most) = (step.count as usize, lines - part.lines);
+            let time = shows_time.then_some(time);
+            let written = step
+                .stretch
+                .write(&mut part.text, count, self.skip, most, time);
+            part.lines += written;
+            self.lines -= written;
+            self.skip += written;
+            if self.skip >= step.lines {
+                self.forget_first();
+            }
+        }
+        part
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(step) = self.steps.pop_front() {
+            self.bytes -= step.stretch.extent(step.count as usize).0;
+            self.skip = 0;
+        }
+    }
+
+    /// Lets go of what is before the last lines that are wanted.
+    fn keep_last(&mut self, most: u64) {
+        while let Some(first) = self.steps.front() {
+            let rest = first.lines - self.skip;
+            if self.lines - rest < most {
+                break;
+            }
+            self.lines -= rest;
+            self.forget_first();
+        }
+        let excess = self.lines.saturating_sub(most);
+        self.skip += excess;
+        self.lines -= excess;
+    }
+
+    fn stretch(&mut self, sequence: &Sequence<'_>) -> Arc<Stretch> {
+        let ready = &mut self.ready[sequence.mode as usize];
+        if let Some(found) = ready.get_mut(&sequence.start) {
+            let right = if found.epoch == self.epoch {
+                sequence.lengths.len() <= found.stretch.len()
+            } else {
+                found.stretch.holds(sequence, &self.view)
+            };
+            if right {
+                found.epoch = self.epoch;
+                return Arc::clone(&found.stretch);
+            }
+        }
+        self.make(sequence)
+    }
+
+    #[cold]
+    fn make(&mut self, sequence: &Sequence<'_>) -> Arc<Stretch> {
+        let stretch = Arc::new(Stretch::new(
+            sequence,
+            &self.layout,
+            &self.view,
+            &self.names,
+            &mut self.readable,
+        ));
+        if self.held > MOST_HELD {
+            self.forget();
+        }
+        self.held += stretch.cost();
+        let ready = Ready {
+            stretch: Arc::clone(&stretch),
+            epoch: self.epoch,
+        };
+        let before = self.ready[sequence.mode as usize].insert(sequence.start, ready);
+        self.held -= before.map_or(0, |before| before.stretch.cost());
+        stretch
+    }
+
+    fn forget(&mut self) {
+        self.ready = Default::default();
+        self.held = 0;
+    }
+}
+
+impl Sink for Lines {
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        let time = *self.run.get_or_insert(time);
+        let (first, last) = self.layout.wanted.times;
+        self.done |= time > last;
+        if self.done || time < first {
+            return;
+        }
+        let stretch = self.stretch(sequence);
+        let (bytes, lines) = stretch.extent(sequence.lengths.len());
+        if lines == 0 {
+            return;
+        }
+        self.bytes += bytes;
+        self.lines += lines;
+        self.steps.push_back(Step {
+            stretch,
+            count: sequence.lengths.len() as u32,
+            time,
+            lines,
+        });
+        if let Some(most) = self.layout.wanted.tail {
+            self.keep_last(most);
+        }
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {
+        self.run = None;
+    }
+
+    fn event(&mut self, _event: &Event) {}
+
+    fn advance(&mut self, time: u64) {
+        let moved = time >= self.border;
+        if self.names.advance(time) || moved {
+            self.border = self.layout.wanted.next_border(time);
+            self.forget();
+        }
+        if self.view.advance(time) != Changed::None {
+            self.epoch += 1;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let (bytes, lines) = self.limits;
+        let enough = self.bytes >= bytes || self.lines >= lines;
+        self.done || enough && self.layout.wanted.tail.is_none()
+    }
+}

@@ -1,0 +1,42 @@
+//! Columns of numbers, little-endian, as bytes objects.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// A column of `N` bytes a row.
+fn column<'py, T, const N: usize>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, rows.len() * N, |bytes| {
+        for (to, row) in bytes.chunks_exact_mut(N).zip(rows) {
+            to.copy_from_slice(&value(row));
+        }
+        Ok(())
+    })
+}
+
+pub fn words<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u64,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| value(row).to_le_bytes())
+}
+
+pub fn halves<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| value(row).to_le_bytes())
+}
+
+pub fn octets<'py, T>(
+    py: Python<'py>,
+    rows: &[T],
+    value: impl Fn(&T) -> u8,
+) -> PyResult<Bound<'py, PyBytes>> {
+    column(py, rows, |row| [value(row)])
+}

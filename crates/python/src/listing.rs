@@ -1,0 +1,91 @@
+//! `Listing`: how the lines of a `Flow` are to look, for Python.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
+
+use crate::image::Space;
+use crate::names::Names;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Listing>()
+}
+
+/// How the lines of a stream look, and which it has.
+///
+/// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names.
+/// `clock` is (shift, mult, zero) to make nanoseconds of TSC values, else times are TSC values. Instructions have a line
+/// if they are in any of `places` (start, end, since, until: addresses and TSC values, half-open; None: all) and their
+/// run began within `times` (TSC, the first and the last); `tail` leaves out all but the last lines.
+/// ValueError: no such field, or none.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Listing {
+    layout: Layout,
+    space: Py<Space>,
+    names: Py<Names>,
+}
+
+#[pymethods]
+impl Listing {
+    #[new]
+    #[pyo3(signature = (fields, space, names, *, tid, clock = None, places = None, times = (0, u64::MAX),
+        tail = None))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
+    fn new(
+        fields: Vec<String>,
+        space: Py<Space>,
+        names: Py<Names>,
+        tid: i64,
+        clock: Option<(u16, u32, u64)>,
+        places: Option<Vec<(u64, u64, u64, u64)>>,
+        times: (u64, u64),
+        tail: Option<u64>,
+    ) -> PyResult<Listing> {
+        let field = |name: &String| {
+            let found = Field::ALL.into_iter().find(|field| field.name() == name);
+            found.ok_or_else(|| PyValueError::new_err(format!("no field {name:?}")))
+        };
+        let fields: Vec<Field> = fields.iter().map(field).collect::<PyResult<_>>()?;
+        if fields.is_empty() {
+            return Err(PyValueError::new_err("no field given"));
+        }
+        let layout = Layout {
+            fields,
+            tid,
+            scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
+            wanted: Wanted {
+                places: places.map(|places| places.into_iter().map(place).collect()),
+                times,
+                tail,
+            },
+        };
+        Ok(Listing {
+            layout,
+            space,
+            names,
+        })
+    }
+
+    /// The fields that there are.
+    #[classattr]
+    #[pyo3(name = "FIELDS")]
+    fn fields() -> Vec<&'static str> {
+        Field::ALL.into_iter().map(Field::name).collect()
+    }
+}
+
+impl Listing {
+    pub fn sink(&self) -> Lines {
+        let view = self.space.get().inner().view();
+        Lines::new(self.layout.clone(), view, self.names.get().cursor())
+    }
+}
+
+fn place((start, end, since, until): (u64, u64, u64, u64)) -> Place {
+    Place {
+        start,
+        end,
+        since,
+        until,
+    }
+}

@@ -1,0 +1,172 @@
+//! `Functions` and `Names`: what addresses are called, for Python.
+
+use std::sync::{Arc, OnceLock};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rtit_image::{elf, joined, Function, Owned};
+use rtit_listing::{Region, Source};
+
+use crate::as_bytes::{octets, words};
+use crate::image::{ElfFile, Failure, Handle};
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Functions>()?;
+    module.add_class::<Names>()
+}
+
+/// The functions of an ELF file by file offset, read when they are first asked for.
+///
+/// `debug` is another file with symbols of the same program. rtit.errors.ImageError, at the first question: the file
+/// is malformed or changed since it was opened.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Functions {
+    file: Arc<Lazy>,
+}
+
+struct Lazy {
+    elf: Handle,
+    segments: Vec<elf::Segment>,
+    debug: Option<Handle>,
+    read: OnceLock<Result<rtit_image::Functions, Failure>>,
+}
+
+impl Lazy {
+    fn get(&self) -> Result<&rtit_image::Functions, &Failure> {
+        let read = || {
+            let mut symbols = self.elf.symbols()?;
+            // what cannot be read there costs names, not the file
+            let more = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
+            if let Some(more) = more {
+                symbols = joined(symbols, more);
+            }
+            Ok(rtit_image::Functions::new(&self.segments, symbols))
+        };
+        self.read.get_or_init(read).as_ref()
+    }
+}
+
+impl Source for Lazy {
+    fn functions(&self) -> Option<&rtit_image::Functions> {
+        self.get().ok()
+    }
+}
+
+type All<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Vec<&'py str>,
+    Bound<'py, PyBytes>,
+);
+type Ranges<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+);
+
+#[pymethods]
+impl Functions {
+    #[new]
+    #[pyo3(signature = (elf, debug = None))]
+    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
+        Functions {
+            file: Arc::new(Lazy {
+                elf: elf.handle(),
+                segments: elf.loadable().to_vec(),
+                debug: debug.map(ElfFile::handle),
+                read: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// All of them as columns (offsets, sizes, addresses, names, bindings), in order of offset, the best name first
+    /// where several share one: little-endian 64-bit numbers in bytes objects, a list of names, and a byte a
+    /// binding as in `ElfFile.symbols`.
+    fn columns<'py>(slf: &'py Bound<'py, Self>) -> PyResult<All<'py>> {
+        let py = slf.py();
+        let all = slf.get().read(py)?.all();
+        Ok((
+            words(py, all, |each: &Function| each.offset)?,
+            words(py, all, |each: &Function| each.size)?,
+            words(py, all, |each: &Function| each.address)?,
+            all.iter().map(|each| each.name.as_str()).collect(),
+            octets(py, all, |each: &Function| each.binding as u8)?,
+        ))
+    }
+
+    /// Disjoint ranges of file offsets with the function that owns each, sorted: columns (starts, ends, indices) of
+    /// 64-bit numbers.
+    fn owned<'py>(&self, py: Python<'py>) -> PyResult<Ranges<'py>> {
+        let owned = self.read(py)?.owned();
+        Ok((
+            words(py, owned, |each: &Owned| each.start)?,
+            words(py, owned, |each: &Owned| each.end)?,
+            words(py, owned, |each: &Owned| each.owner.into())?,
+        ))
+    }
+
+    /// The index of the function that owns a file offset.
+    fn at(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u32>> {
+        Ok(self.read(py)?.at(offset).map(|(index, _)| index))
+    }
+
+    /// The address that the file gives to a file offset; the offset itself if it gives none.
+    fn address(&self, py: Python<'_>, offset: u64) -> PyResult<u64> {
+        Ok(self.read(py)?.address(offset))
+    }
+}
+
+impl Functions {
+    fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
+        let read = py.allow_threads(|| self.file.get());
+        read.map_err(|failure| failure.clone().raise(py, self.file.elf.path()))
+    }
+}
+
+/// What was mapped in a process over its life, with names: rows (start, end, since, until, offset, module, functions)
+/// of addresses, times (TSC), the file offset of `start`, what the memory is called, and the functions of its file.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Names {
+    names: Arc<rtit_listing::Names>,
+}
+
+type Row<'py> = (
+    u64,
+    u64,
+    u64,
+    u64,
+    u64,
+    String,
+    Option<PyRef<'py, Functions>>,
+);
+
+#[pymethods]
+impl Names {
+    #[new]
+    fn new(regions: Vec<Row<'_>>) -> Names {
+        let regions = regions
+            .into_iter()
+            .map(
+                |(start, end, since, until, offset, module, functions)| Region {
+                    start,
+                    end,
+                    since,
+                    until,
+                    offset,
+                    module: rtit_listing::escaped(&module).into(),
+                    source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+                },
+            )
+            .collect();
+        Names {
+            names: Arc::new(rtit_listing::Names::new(regions)),
+        }
+    }
+}
+
+impl Names {
+    pub fn cursor(&self) -> rtit_listing::Cursor {
+        rtit_listing::Cursor::new(Arc::clone(&self.names))
+    }
+}

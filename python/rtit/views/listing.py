@@ -1,0 +1,119 @@
+"""What ran as text: a line an instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING
+
+from rtit.trace.places import Places
+from rtit.trace.selection import LATEST, Selection
+
+if TYPE_CHECKING:
+    from rtit import _core
+    from rtit.trace import Stream, Trace
+
+FIELDS = ("ip", "tid", "time", "sym", "asm")
+_PART = 1 << 20
+_Part = tuple[bytes, int]
+
+
+def listing(
+    trace: Trace,
+    streams: list[Stream],
+    fields: list[str],
+    selection: Selection | None = None,
+    *,
+    merge: bool = False,
+) -> Iterator[bytes]:
+    """The lines of the streams, one stream after the other, or with `merge` in order of time: whole
+    lines of UTF-8, in parts of about a megabyte.
+
+    `fields` are of FIELDS; `selection` says which instructions of these streams have a line.
+    Raises UsageError for a function that is nowhere.
+    """
+    selection = selection or Selection()
+    where = Places(selection, trace.images)
+    where.check(stream.pid for stream in streams)
+    if merge:
+        flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
+        yield from _ends(_merged(flows), selection)
+        return
+    for stream in streams:
+        yield from _ends(
+            _lines(_flow(trace, stream, fields, selection, where), selection), selection
+        )
+
+
+def _flow(
+    trace: Trace, stream: Stream, fields: list[str], selection: Selection, where: Places
+) -> _core.Flow:
+    from rtit._core import Listing
+
+    clock = trace.data.time_conversion
+    flow = stream.flow()
+    flow.list(
+        Listing(
+            fields,
+            stream.space,
+            trace.symbols.names(stream.tid),
+            tid=stream.tid,
+            clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
+            places=where.of(stream.pid),
+            times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
+            tail=selection.tail,
+        )
+    )
+    return flow
+
+
+def _lines(flow: _core.Flow, selection: Selection) -> Iterator[_Part]:
+    most = LATEST if selection.head is None else selection.head
+    while (part := flow.lines(_PART, most)) is not None:
+        yield part
+
+
+def _merged(flows: list[_core.Flow]) -> Iterator[_Part]:
+    """What is earliest first; at one time the stream that comes first in the file."""
+    waiting = [
+        (time, number)
+        for number, flow in enumerate(flows)
+        if (time := flow.next_time()) is not None
+    ]
+    heapify(waiting)
+    while waiting:
+        _, number = waiting[0]
+        until, other = min(waiting[1:3], default=(LATEST, len(flows)))
+        # at the very time of another stream that comes earlier in the file, that one goes first
+        part = flows[number].lines(_PART, until=until - (number > other))
+        if part is not None:
+            yield part
+        time = flows[number].next_time()
+        if time is None:
+            heappop(waiting)
+        else:
+            heapreplace(waiting, (time, number))
+
+
+def _ends(parts: Iterator[_Part], selection: Selection) -> Iterator[bytes]:
+    """The first or the last lines, if only these are wanted."""
+    if selection.head is not None:
+        return _first(parts, selection.head)
+    if selection.tail is not None:
+        return _last(list(parts), selection.tail)
+    return (text for text, _ in parts)
+
+
+def _first(parts: Iterator[_Part], left: int) -> Iterator[bytes]:
+    while left > 0 and (part := next(parts, None)) is not None:
+        text, lines = part
+        yield text if lines <= left else b"".join(text.splitlines(keepends=True)[:left])
+        left -= lines
+
+
+def _last(parts: list[_Part], most: int) -> Iterator[bytes]:
+    skip = sum(lines for _, lines in parts) - most
+    for text, lines in parts:
+        if skip < lines:
+            yield b"".join(text.splitlines(keepends=True)[max(0, skip) :])
+        skip -= lines
