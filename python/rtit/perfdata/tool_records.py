@@ -1,0 +1,119 @@
+"""The records that perf itself writes: types from 64 up."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .record import Misc, Record, Tail, row
+
+
+@row(64, "HEADER_ATTR", "", Tail.BYTES)
+@dataclass(slots=True)
+class HeaderAttr(Record):
+    """Pipe mode: an attr (its own size field gives its length) and the ids of its event."""
+
+    body: bytes
+
+
+@row(66, "HEADER_TRACING_DATA", "I", Tail.BYTES)
+@dataclass(slots=True)
+class TracingData(Record):
+    """Pipe mode: `length` bytes follow the record, rounded up to 8; not counted in its size."""
+
+    length: int
+    rest: bytes
+
+
+@row(67, "HEADER_BUILD_ID", "i24s", Tail.STRING)
+@dataclass(slots=True)
+class BuildId(Record):
+    """The build id of a file. Before Linux 5.11 the size is not given and 20 is meant."""
+
+    pid: int
+    data: bytes
+    path: str
+
+    @property
+    def build_id(self) -> bytes:
+        """0..20 bytes."""
+        return self.data[: min(self.data[20], 20) if self.misc & Misc.BUILD_ID_SIZE else 20]
+
+
+@row(68, "FINISHED_ROUND", "")
+@dataclass(slots=True)
+class FinishedRound(Record):
+    """No record after this has a time before the last round's latest."""
+
+
+@row(69, "ID_INDEX", "Q", Tail.BYTES)
+@dataclass(slots=True)
+class IdIndex(Record):
+    """Which CPU and thread each event id belongs to."""
+
+    count: int
+    data: bytes
+
+    _ENTRY: ClassVar[struct.Struct] = struct.Struct("<QQqq")
+
+    @property
+    def entries(self) -> list[tuple[int, int, int, int]]:
+        """(id, index, cpu, tid) each."""
+        return list(self._ENTRY.iter_unpack(self.data[: self.count * self._ENTRY.size]))
+
+    def problem(self) -> str | None:
+        """All entries must lie in the record."""
+        if self.count * self._ENTRY.size > len(self.data):
+            return "ID_INDEX says it has more entries than its record"
+        return None
+
+
+@row(70, "AUXTRACE_INFO", "II", Tail.BYTES)
+@dataclass(slots=True)
+class AuxtraceInfo(Record):
+    """How the AUX data was made: for `kind` 1, Intel PT, `auxtrace.IntelPtInfo` reads `data`."""
+
+    kind: int
+    reserved: int
+    data: bytes
+
+
+@row(71, "AUXTRACE", "QQQIiiI")
+@dataclass(slots=True)
+class Auxtrace(Record):
+    """`length` bytes of AUX data follow the record, not counted in its size.
+
+    `aux_offset` is their place in the stream of that buffer, `reference` the TSC when they were
+    written.
+    """
+
+    length: int
+    aux_offset: int
+    reference: int
+    idx: int
+    tid: int
+    cpu: int
+    reserved: int
+
+
+@row(79, "TIME_CONV", "QQQ", Tail.BYTES)
+@dataclass(slots=True)
+class TimeConv(Record):
+    """The conversion between TSC and perf clock; newer perf adds `rest` (cycles, mask, two
+    capabilities).
+    """
+
+    time_shift: int
+    time_mult: int
+    time_zero: int
+    rest: bytes
+
+
+@row(80, "HEADER_FEATURE", "Q", Tail.BYTES)
+@dataclass(slots=True)
+class HeaderFeature(Record):
+    """A header feature in the stream of records, as pipe mode has it; `data` is padded."""
+
+    feature: int
+    data: bytes
