@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rtit.capture import Recording, record
     from rtit.trace import Trace
 
+__version__: str = "0.1.0"
+
 __all__ = ["Recording", "Trace", "__version__", "record", "scenario"]
 
 _HOMES = {"Recording": "rtit.capture", "record": "rtit.capture", "Trace": "rtit.trace"}
@@ -24,10 +26,6 @@ def __getattr__(name: str) -> object:
         return getattr(import_module(_HOMES[name]), name)
     if name == "scenario":
         return import_module("rtit.scenario")
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("rtit")
     raise AttributeError(f"module 'rtit' has no attribute {name!r}")
 
 

@@ -81,7 +81,7 @@ def test_instructions_take_their_time(
                 passed += int(count)
         assert passed == instructions
         if backend == "ptrace":
-            assert stream.counts()["cycles"] == instructions * cpi
+            assert stream.counts().cycles == instructions * cpi
 
 
 def test_a_tick_lasts_until_the_tsc_has_gone_on() -> None:

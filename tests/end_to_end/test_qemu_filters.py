@@ -183,7 +183,7 @@ def test_a_program_in_the_place_of_another(
     assert part > 100
     with Trace(tmp_path / "data") as trace:
         [stream] = trace.streams
-        assert stream.counts()["instructions"] == part
+        assert stream.counts().instructions == part
 
 
 def test_nothing_selected(qemu: Found, program: ProgramBuilder, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def test_public_names() -> None:
     assert dir(rtit) == ["Recording", "Trace", "__version__", "record", "scenario"]
     for name in dir(rtit):
         assert getattr(rtit, name) is not None
+
+
+def test_the_version_is_that_of_the_native_module() -> None:
+    """A constant, so that asking costs nothing; the one of the build is in Cargo.toml."""
+    from rtit import _core
+
+    assert rtit.__version__ == _core.__version__
+    manifest = Path(__file__).parents[2] / "Cargo.toml"
+    workspace = tomllib.loads(manifest.read_text())["workspace"]
+    assert rtit.__version__ == workspace["package"]["version"]
 
 
 @pytest.mark.parametrize("package", ["capture", "image", "perfdata", "sideband", "trace", "unit"])

@@ -49,7 +49,7 @@ def test_closed(data: Path) -> None:
         begun = stream.parts()
         next(begun)
         counted = trace.streams[0]
-        assert counted.counts()["packets"] == {"PSB": 1}
+        assert counted.counts().packets == {"PSB": 1}
         stream.flow()
     trace.close()
     questions: list[Callable[[], object]] = [
@@ -70,7 +70,7 @@ def test_closed(data: Path) -> None:
     with pytest.raises(ValueError, match="is closed"):
         stream.flow()
     # What is known stays known.
-    assert counted.counts()["packets"] == {"PSB": 1}
+    assert counted.counts().packets == {"PSB": 1}
     assert stream.title == "thread 8"
     assert stream.size == 1600
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
+    from rtit.trace.categories import End, ErrorClass, EventKind
+    from rtit.trace.counts import Counts
     from rtit.trace.places import Place, Places
-    from rtit.trace.rows import Rows, Span
+    from rtit.trace.rows import Event, Events, Rows, Span
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings
     from rtit.trace.source import AuxBytes, Source
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuxBytes",
+    "Counts",
+    "End",
+    "ErrorClass",
+    "Event",
+    "EventKind",
+    "Events",
     "Place",
     "Places",
     "Rows",
@@ -37,8 +45,10 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
+        "categories": "End ErrorClass EventKind",
+        "counts": "Counts",
         "places": "Place Places",
-        "rows": "Rows Span",
+        "rows": "Event Events Rows Span",
         "selection": "Selection Times",
         "settings": "Settings",
         "source": "AuxBytes Source",

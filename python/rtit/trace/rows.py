@@ -1,22 +1,70 @@
-"""What decoding gives: rows of columns, and the account of the bytes."""
+"""What decoding gives: rows as columns, the events between them, and the account of the bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rtit.trace.categories import EventKind
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rtit._core import RowColumns
+
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """One event. `row` rows of the stream had begun before it by what its packets had told until
+    then: it came during the last of them, or between it and the next. What `ip` and `value` are
+    depends on `kind` (see `EventKind`); `time` is the TSC estimate, a lower bound; `offset` the
+    packet's place in the stream.
+    """
+
+    row: int
+    kind: EventKind
+    ip: int
+    value: int
+    time: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Events:
+    """Events as columns of one length, in the order of the stream; iterated they are `Event`s.
+
+    The columns are those of `Event`; the numbers of `kind` are those of `EventKind`.
+    """
+
+    row: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    ip: NDArray[np.uint64]
+    value: NDArray[np.uint64]
+    time: NDArray[np.uint64]
+    offset: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __iter__(self) -> Iterator[Event]:
+        columns = (self.row, self.kind, self.ip, self.value, self.time, self.offset)
+        for row, kind, *rest in zip(*(column.tolist() for column in columns), strict=True):
+            yield Event(row, EventKind(kind), *rest)
+
+    def __repr__(self) -> str:
+        return f"<Events: {len(self)}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Rows:
     """Runs of instructions that followed each other in memory, as columns of one length.
 
     `start`: IP of the first instruction; `instructions`: how many; `last`: IP of the last; `end`:
-    why the run ended (`_core.Flow.ENDS` names it); `time`: TSC estimate at its start, a lower
-    bound; `offset`: place in the stream of the packet that ended it.
+    why the run ended, a number of `End`; `time`: TSC estimate at its start, a lower bound;
+    `offset`: place in the stream of the packet that ended it. `events` is what came between, and
+    `first` how many rows the stream has before these: `events.row - first` is a place among these.
     """
 
     start: NDArray[np.uint64]
@@ -25,9 +73,44 @@ class Rows:
     end: NDArray[np.uint8]
     time: NDArray[np.uint64]
     offset: NDArray[np.uint64]
+    events: Events
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def __repr__(self) -> str:
+        instructions = int(self.instructions.sum())
+        return (
+            f"<Rows {self.first:,} to {self.first + len(self):,}: "
+            f"{instructions:,} instructions, {len(self.events):,} events>"
+        )
+
+    @classmethod
+    def of(cls, columns: RowColumns, first: int) -> Rows:
+        """From what the native decoder gives; nothing is copied."""
+        import numpy as np
+
+        def wide(data: bytes) -> NDArray[np.uint64]:
+            return np.frombuffer(data, np.dtype("<u8"))
+
+        return cls(
+            start=wide(columns["start"]),
+            instructions=np.frombuffer(columns["instructions"], np.dtype("<u4")),
+            last=wide(columns["last"]),
+            end=np.frombuffer(columns["end"], np.uint8),
+            time=wide(columns["time"]),
+            offset=wide(columns["offset"]),
+            events=Events(
+                row=wide(columns["event_row"]),
+                kind=np.frombuffer(columns["event_kind"], np.uint8),
+                ip=wide(columns["event_ip"]),
+                value=wide(columns["event_value"]),
+                time=wide(columns["event_time"]),
+                offset=wide(columns["event_offset"]),
+            ),
+            first=first,
+        )
 
 
 @dataclass(frozen=True, slots=True)

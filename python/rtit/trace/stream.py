@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
 from rtit.packets import BadBytes, Packet, scan_parts
+from rtit.trace.counts import Counts
 from rtit.trace.packets import PacketColumns, packet_columns
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
@@ -97,18 +98,12 @@ class Stream:
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        import numpy as np
-
         flow = self.flow()
+        first = 0
         while (columns := flow.next(_ROWS)) is not None:
-            yield Rows(
-                np.frombuffer(columns["start"], np.uint64),
-                np.frombuffer(columns["instructions"], np.uint32),
-                np.frombuffer(columns["last"], np.uint64),
-                np.frombuffer(columns["end"], np.uint8),
-                np.frombuffer(columns["time"], np.uint64),
-                np.frombuffer(columns["offset"], np.uint64),
-            )
+            rows = Rows.of(columns, first)
+            yield rows
+            first += len(rows)
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
@@ -139,9 +134,9 @@ class Stream:
             for start, end, trust, _class, text, _at, _value in rows
         ]
 
-    def counts(self) -> dict[str, Any]:
-        """What `_core.Flow.counts` tells, of the same bytes as `ledger`."""
-        return dict(self._decoded().counts())
+    def counts(self) -> Counts:
+        """Totals, of the same bytes as `ledger`."""
+        return Counts.of(self._decoded().counts())
 
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""

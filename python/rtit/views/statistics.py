@@ -71,9 +71,8 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     ledger = stream.ledger()
     return StreamStatistics(
         title=stream.title,
-        instructions=counts["instructions"],
-        # Far transfers are among the indirect ones.
-        branches=sum(counts[kind] for kind in ("conditional", "indirect", "returns")),
+        instructions=counts.instructions,
+        branches=counts.branches,
         pt_bytes=stream.size,
         losses=tuple(span for span in ledger if span.kind != "exact"),
         exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),

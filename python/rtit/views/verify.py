@@ -77,7 +77,7 @@ def verify(
         verdicts.append(_verdict(tid, pid, outcome, stream))
         stream.forget()
     for tid, stream in streams.items():
-        if stream.flow().count()["instructions"]:
+        if stream.counts().instructions:
             reason = "the truth knows no such thread"
             verdicts.append(Verdict(tid, stream.pid, False, 0, 0, reason))
     return verdicts
@@ -103,7 +103,7 @@ def verify_snapshots(
         if not streams and instructions and not (cut or dropped or filters or stops):
             verdicts.append(Verdict(tid, pid, False, 0, 0, "the recording has no trace of it"))
         for number, stream in enumerate(streams, 1):
-            decoded = stream.flow().count()["instructions"]
+            decoded = stream.counts().instructions
             outcome = None
             if number == len(streams) and ended and not cut:
                 whole = truth.instructions(tid, filters=filters, stops=stops)
