@@ -44,7 +44,7 @@ SPARE = 20
 SECONDS = 900
 """A run takes longer only where the machine is far too slow: processor time is limited before."""
 FOLDERS = ("scenario", "packets", "registers", "unit", "processor", "capture", "cli")
-USES = re.compile(rf"\brtit\.({'|'.join(PARTS)}|scenario|options)\b|\bworld\b")
+USES = re.compile(rf"\brtit\.({'|'.join(PARTS)}|scenario|options)\b|\bunit\.(?:world|execution)\b")
 PASSED, FAILED, NOT_COLLECTED = 0, 1, 2
 
 

@@ -52,9 +52,9 @@ def test_refused(wrong: dict[str, Any]) -> None:
 
 def test_every_value_of_every_parameter_is_shown_by_a_test() -> None:
     """A file of scenarios or tests of the unit names each value besides the default."""
-    here = Path(__file__).parents[1]
-    files = [*shipped(), *here.rglob("test_*.py")]
-    words = [set(re.findall(r"\w+", path.read_text())) for path in files if path != Path(__file__)]
+    here = Path(__file__).parent
+    files = [path for path in here.parent.rglob("test_*.py") if path.parent != here]
+    words = [set(re.findall(r"\w+", path.read_text())) for path in [*shipped(), *files]]
     hints = get_type_hints(Parameters)
     for field in fields(Parameters):
         choices = get_args(hints[field.name]) if get_origin(hints[field.name]) is Literal else ()

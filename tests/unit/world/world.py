@@ -7,84 +7,35 @@ binding rules of section 33.4.2 and shares nothing with the unit but the packet 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, VmxControls
+from rtit.unit import Memory, VmxControls
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.packets import overflow
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
-
-USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
-GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
-LENGTH = 20
-BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
-TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
-
-OWN = {
-    USER: ("far", "syscall", "eenter", "ptwrite", "xbegin", "xend"),
-    ENCLAVE: ("eexit", "ptwrite"),
-    KERNEL: ("far", "resume", "cr3", "vm_entry", "mwait", "ptwrite", "cli"),
-    GUEST: ("far", "resume", "cr3", "ptwrite", "xbegin", "xend", "cli"),
-    GUEST_USER: ("far", "syscall", "ptwrite"),
-}
-NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
-STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend", "cli"))
-TIPS = frozenset(("indirect_jump", "indirect_call", "far", "ret", "syscall", "resume", "vm_entry"))
-WITH_FUP = frozenset(("eenter", "eexit"))
-"""Branches that have a FUP with their own IP. An event before one would look the same, so there is
-none but an abort, which MODE.TSX tells of.
-"""
-
-Program = dict[int, tuple[str, int]]
-
-
-def area(ip: int) -> int:
-    """Whose code it is; ValueError for nobody's."""
-    for base in OWN:
-        if base <= ip <= base + 4 * LENGTH:
-            return base
-    raise ValueError(f"{ip:#x} is nobody's code")
-
-
-def make_program(random: Random) -> Program:
-    """Instructions of 4 bytes. Direct branches go forward only, so that no loop runs without a
-    packet.
-    """
-    program: Program = {}
-    for base, own in OWN.items():
-        for index in range(LENGTH):
-            kinds = ("other", "conditional", "call", "call", "ret", "ret")
-            kind = random.choice((*kinds, *NEAR, *own, *own))
-            target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
-            if kind == "conditional":
-                target = base + 4 * random.randrange(LENGTH)
-            program[base + 4 * index] = kind, target
-        program[base + 4 * LENGTH] = "indirect_jump", 0
-    return program
-
-
-@dataclass
-class Plan:
-    """What a run is made of; `overflows`: how often one begins or ends, per instruction; `opt_in`:
-    how many of the enclaves are traced.
-    """
-
-    ctl: dict[str, int]
-    parameters: Parameters
-    seed: int
-    steps: int = 300
-    conceal: dict[str, bool] = field(default_factory=dict)
-    overflows: float = 0.0
-    opt_in: float = 0.7
-    regions: tuple[int, ...] = ()
+from unit.world.program import (
+    BUFFER,
+    ENCLAVE,
+    GUEST,
+    GUEST_USER,
+    KERNEL,
+    LENGTH,
+    NEAR,
+    OWN,
+    SIZE,
+    STRAIGHT,
+    TABLE,
+    USER,
+    WITH_FUP,
+    Plan,
+    area,
+    make_program,
+)
 
 
 class World:
@@ -365,160 +316,3 @@ class World:
         else:
             self.ip = self.anywhere(GUEST)
             cpu.vm_entry(ip, self.ip, controls=self.controls, cr3=0x7000)
-
-
-class Reader:
-    """From packets and program to IPs. `marks` has len(path) at each PSB, `told` every whole IP."""
-
-    def __init__(self, program: Program, *, after_overflow: bool = False) -> None:
-        self.program = program
-        self.ip: int | None = None
-        # The first IP after an overflow comes from nothing before it.
-        self.last_ip = 0x1234_5678_9ABC_DEF0 if after_overflow else 0
-        self.resumes = after_overflow
-        self.path: list[int] = []
-        self.marks: list[int] = []
-        self.told: list[int] = []
-        self.calls: deque[int] = deque(maxlen=64)
-        # TIPs can be deferred: results of later branches come before them.
-        self.bits: deque[bool] = deque()
-        self.tips: deque[int | None] = deque()
-        self.in_psb = self.event = self.alone = self.aborts = False
-
-    def feed(self, stream: list[Packet]) -> None:
-        for packet in stream:
-            if packet.name not in TIMING:
-                self.take(packet)
-                self.resumes = False
-        self.settle()
-
-    def take(self, packet: Packet) -> None:
-        fields: dict[str, Any] = dict(packet.fields)
-        name = packet.name
-        ip = self.address(fields) if "ip_bytes" in fields else None
-        if name.startswith("TNT"):
-            if self.tips:
-                self.settle()
-            self.bits.extend(bit == "T" for bit in fields["bits"])
-            return
-        if name == "TIP" and not self.event:
-            self.tips.append(ip)
-            self.alone = False
-            return
-        self.settle()
-        if name == "PSB":
-            self.in_psb, self.last_ip = True, 0
-            self.calls.clear()
-        elif name == "PSBEND":
-            self.in_psb = False
-            self.marks.append(len(self.path))
-        elif name == "FUP":
-            assert ip is not None
-            self.fup(ip)
-        elif name in ("TIP", "TIP.PGD"):
-            self.arrive(name, ip)
-        elif name == "TIP.PGE":
-            assert self.ip is None
-            self.ip, self.alone = ip, False
-            self.calls.clear()
-        elif name == "PIP":
-            self.paging()
-        elif name == "MODE.Exec" and not self.in_psb:
-            # Before a TIP, or with a FUP of its own.
-            self.alone = not self.event
-        elif name == "MODE.TSX" and not self.in_psb:
-            self.aborts = bool(fields["tx_abort"])
-            self.alone = not self.aborts
-        elif name in ("PTW", "EXSTOP", "BEP", "CFE"):
-            self.alone = bool(fields["ip"])
-
-    def address(self, fields: dict[str, Any]) -> int | None:
-        code, payload = fields["ip_bytes"], fields["payload"]
-        if code == 0:
-            return None
-        if code == 3:
-            self.last_ip = payload | (0xFFFF << 48 if payload >> 47 else 0)
-        else:
-            kept = {1: 16, 2: 32, 4: 48, 6: 64}[code]
-            self.last_ip = self.last_ip >> kept << kept | payload
-        self.told.append(self.last_ip)
-        return self.last_ip
-
-    def fup(self, ip: int) -> None:
-        if self.ip is None:
-            assert self.in_psb or self.resumes
-            self.ip = ip
-        self.walk(lambda at, kind: at == ip)
-        self.event = not (self.in_psb or self.alone or self.resumes)
-        self.alone = False
-
-    def walk(self, here: Callable[[int, str], bool]) -> None:
-        """Execute what needs no packet until `here` is true of the instruction that comes next."""
-        assert self.ip is not None
-        while not here(self.ip, self.program[self.ip][0]):
-            kind, target = self.program[self.ip]
-            assert kind in STRAIGHT or kind in ("jump", "call"), f"{kind} at {self.ip:#x}"
-            if kind == "call" and target != self.ip + 4:
-                self.calls.append(self.ip + 4)
-            self.path.append(self.ip)
-            self.ip = self.ip + 4 if kind in STRAIGHT else target
-
-    def paging(self) -> None:
-        """PIP tells of MOV CR3, unless an event or a VM entry is under way."""
-        if self.in_psb or self.ip is None or self.event:
-            return
-        self.walk(lambda at, kind: kind in ("cr3", "vm_entry"))
-        if self.program[self.ip][0] == "cr3":
-            self.path.append(self.ip)
-            self.ip += 4
-
-    def settle(self) -> None:
-        """Use up the results and TIPs that have come."""
-        while self.bits or self.tips:
-            self.walk(lambda at, kind: kind == "conditional" or kind in TIPS)
-            assert self.ip is not None
-            kind, target = self.program[self.ip]
-            if kind == "conditional" or (kind == "ret" and self.bits):
-                taken = self.bits.popleft()
-                if kind == "ret":
-                    assert taken
-                    target = self.calls.pop()
-                self.path.append(self.ip)
-                self.ip = target if taken else self.ip + 4
-            else:
-                self.branch()
-                self.ip = self.tips.popleft()
-
-    def branch(self) -> None:
-        """The branch at `ip` has its TIP, or TIP.PGD in its place."""
-        assert self.ip is not None
-        kind, _ = self.program[self.ip]
-        if kind == "ret" and self.calls:
-            self.calls.pop()
-        self.path.append(self.ip)
-        if kind == "indirect_call":
-            self.calls.append(self.ip + 4)
-
-    def arrive(self, name: str, ip: int | None) -> None:
-        assert self.ip is not None
-        if not self.event:
-            self.walk(lambda at, kind: kind in TIPS)
-            self.branch()
-        elif self.program[self.ip][0] in WITH_FUP and not self.aborts:
-            self.path.append(self.ip)
-        self.aborts = self.alone = False
-        self.ip, self.event = ip, False
-        if name == "TIP.PGD":
-            self.ip = None
-            self.calls.clear()
-
-
-def split(out: bytes) -> list[list[Packet]]:
-    """The packets between overflows."""
-    parts: list[list[Packet]] = [[]]
-    for packet in packets(out):
-        if packet.name == "OVF":
-            parts.append([])
-        else:
-            parts[-1].append(packet)
-    return parts

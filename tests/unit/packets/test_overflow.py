@@ -18,13 +18,9 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters
 from rtit.unit.packets import overflow
-from unit.test_execution import (
-    Decoder,
-    Run,
-    Settings,
-    all_settings,
-    traced,
-)
+from unit.execution.decoder import Decoder
+from unit.execution.program import Settings, all_settings
+from unit.execution.run import Run, traced
 
 TIMING = ("CYC", "MTC", "TSC", "TMA", "CBR")
 

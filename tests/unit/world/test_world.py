@@ -13,7 +13,9 @@ from rtit.packets import Packet, packets
 from rtit.registers import STATUS, Msr
 from rtit.unit import Parameters
 from rtit.unit.parameters.table import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER
-from unit.world import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, Reader, World, area, split
+from unit.world.program import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, area
+from unit.world.reader import Reader, split
+from unit.world.world import World
 
 FLAGS = ("OS", "User", "TSCEn", "MTCEn", "CYCEn", "PTWEn", "FUPonPTW", "PwrEvtEn", "EventEn")
 

@@ -1,0 +1,182 @@
+"""Random programs on a random processor: whatever the settings, the trace says what ran.
+
+A program is laid out in memory once; a run takes random turns in it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtit.processor import Processor
+from rtit.registers import STATUS, Msr
+from rtit.unit import Memory
+from unit.execution.decoder import Decoder
+from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
+from unit.execution.run import Run, traced
+
+
+@settings(max_examples=80, deadline=None)
+@given(all_settings())
+def test_the_path_is_in_the_packets(chosen: Settings) -> None:
+    run, stream, _ = traced(chosen)
+    decoder = Decoder(run.program)
+    decoder.feed(stream)
+    assert decoder.path == run.truth
+
+
+@pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_every_psb_is_a_beginning(chosen: Settings) -> None:
+    run, stream, _ = traced(chosen)
+    whole = Decoder(run.program)
+    whole.feed(stream)
+    places = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
+    for index, mark in zip(places, whole.marks, strict=True):
+        part = Decoder(run.program)
+        part.feed(stream[index:])
+        assert part.path == whole.path[mark:]
+
+
+@pytest.mark.spec("EN-011", "FCPL-002")
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
+    run, stream, _ = traced(chosen)
+    decoder = Decoder(run.program)
+    for packet in stream:
+        if packet.name == "PSB":
+            decoder.last_ip = 0
+        if "ip_bytes" in packet.fields:
+            ip = decoder.address(dict(packet.fields))
+            if ip is not None:
+                assert chosen.ctl["OS" if ip >= KERNEL else "User"]
+
+
+@pytest.mark.spec("CYC-001", "CYC-006", "CYC-007", "CYC-013", "CYC-014")
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
+    run, stream, _ = traced(chosen)
+    cycles = [int(str(p.fields["cycles"])) for p in stream if p.name == "CYC"]
+    total = sum(cycles)
+    # A second CYC in the same cycle would say 0; the first of a trace may.
+    assert cycles.count(0) <= len(run.active)
+    if not chosen.ctl["CYCEn"]:
+        assert total == 0
+    elif chosen.ctl["CycThresh"] == 0:
+        assert total == sum(run.active)
+    else:
+        assert 0 <= sum(run.active) - total < chosen.gap * max(1, len(run.active))
+
+
+@pytest.mark.spec("MSRSTS-016", "MSRSTS-017", "PSB-015")
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_packet_byte_count(chosen: Settings) -> None:
+    run, stream, out = traced(chosen)
+    count = STATUS.decode(run.cpu.rdmsr(Msr.STATUS)).PacketByteCnt
+    assert count % 2048 == len(out) % 2048
+    # At least one PSB for each period that was passed before the last event, whatever the delay.
+    psbs = sum(packet.name == "PSB" for packet in stream)
+    assert psbs >= len(out) // (2048 + chosen.parameters.psb_delay + 200)
+    # While TraceEn is 0 it stands still, whatever the program does.
+    for _ in range(20):
+        run.clock += 100
+        run.cpu.at(run.clock)
+        run.execute(*run.program[run.ip])
+    assert STATUS.decode(run.cpu.rdmsr(Msr.STATUS)).PacketByteCnt == count
+
+
+@pytest.mark.spec("TRCEN-003")
+@settings(max_examples=20, deadline=None)
+@given(all_settings())
+def test_memory_holds_the_stream(chosen: Settings) -> None:
+    run, _, out = traced(chosen)
+    assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
+    assert run.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
+
+
+@pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
+@settings(max_examples=20, deadline=None)
+@given(all_settings(), st.lists(st.sampled_from((4096, 8192)), min_size=1, max_size=3))
+def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
+    chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
+    chosen.steps *= 3
+    run, _, out = traced(chosen, tuple(sizes))
+    image = [bytearray(size) for size in sizes]
+    number = offset = 0
+    for byte in out:
+        image[number][offset] = byte
+        offset += 1
+        if offset == sizes[number]:
+            number, offset = (number + 1) % len(sizes), 0
+    memory = run.cpu.unit.output.memory
+    assert [memory.read(place(n), size) for n, size in enumerate(sizes)] == image
+    assert run.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
+
+
+@pytest.mark.spec("FUP-003")
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_a_fup_is_never_alone(chosen: Settings) -> None:
+    _, stream, _ = traced(chosen)
+    in_psb = pending = False
+    for packet in stream:
+        if packet.name in ("PSB", "PSBEND"):
+            in_psb = packet.name == "PSB"
+            assert not pending
+        elif packet.name == "FUP" and not in_psb:
+            pending = True
+        elif packet.name in ("TIP", "TIP.PGD"):
+            pending = False
+        elif packet.name not in ("CYC", "MTC", "PIP", "MODE.Exec"):
+            assert not pending
+    assert not pending
+
+
+@settings(max_examples=40, deadline=None)
+@given(all_settings(), st.integers(0, 500))
+def test_a_restored_unit_goes_on_alike(chosen: Settings, steps: int) -> None:
+    out = bytearray()
+    run = Run(chosen, out.extend)
+    run.enable()
+    run.go(steps)
+    unit = run.cpu.unit
+    before = unit.snapshot()
+    assert unit.snapshot() == before
+    kept = vars(run) | {"calls": {level: own[:] for level, own in run.calls.items()}}
+    kept |= {"truth": run.truth[:], "active": run.active[:]}
+    dice = run.random.getstate()
+    del out[:]
+    run.go(200)
+    first, after = bytes(out), unit.snapshot()
+    assert before.state.diff(before.state.copy()) == {}
+
+    vars(run).update(kept)
+    run.random.setstate(dice)
+    other = Processor(
+        memory=Memory(observer=lambda _, data: out.extend(data)), parameters=chosen.parameters
+    )
+    other.unit.restore(before)
+    run.cpu = other
+    del out[:]
+    run.go(200)
+    assert bytes(out) == first
+    assert other.unit.snapshot() == after
+
+
+@settings(max_examples=40, deadline=None)
+@given(all_settings())
+def test_ranges_that_hold_everything_change_nothing(chosen: Settings) -> None:
+    """The fast path of near branches against the whole rule, which ranges in use demand."""
+    for number in range(4):
+        chosen.ctl.pop(f"ADDR{number}_CFG", None)
+    chosen.ranges = []
+    _, _, plain = traced(chosen)
+    chosen.ctl |= {"ADDR0_CFG": 1, "ADDR1_CFG": 1}
+    chosen.ranges = [(1, 0, (1 << 47) - 1), (1, 0x1FFFF << 47, (1 << 64) - 1)]
+    _, _, filtered = traced(chosen)
+    assert filtered == plain

@@ -1,0 +1,72 @@
+"""The programs of the world, and what a run of them is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from rtit.unit import Parameters
+
+USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
+GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
+LENGTH = 20
+BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
+TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
+
+OWN = {
+    USER: ("far", "syscall", "eenter", "ptwrite", "xbegin", "xend"),
+    ENCLAVE: ("eexit", "ptwrite"),
+    KERNEL: ("far", "resume", "cr3", "vm_entry", "mwait", "ptwrite", "cli"),
+    GUEST: ("far", "resume", "cr3", "ptwrite", "xbegin", "xend", "cli"),
+    GUEST_USER: ("far", "syscall", "ptwrite"),
+}
+NEAR = ("conditional", "jump", "call", "indirect_jump", "indirect_call", "ret")
+STRAIGHT = frozenset(("other", "ptwrite", "mwait", "xbegin", "xend", "cli"))
+TIPS = frozenset(("indirect_jump", "indirect_call", "far", "ret", "syscall", "resume", "vm_entry"))
+WITH_FUP = frozenset(("eenter", "eexit"))
+"""Branches that have a FUP with their own IP. An event before one would look the same, so there is
+none but an abort, which MODE.TSX tells of.
+"""
+
+Program = dict[int, tuple[str, int]]
+
+
+def area(ip: int) -> int:
+    """Whose code it is; ValueError for nobody's."""
+    for base in OWN:
+        if base <= ip <= base + 4 * LENGTH:
+            return base
+    raise ValueError(f"{ip:#x} is nobody's code")
+
+
+def make_program(random: Random) -> Program:
+    """Instructions of 4 bytes. Direct branches go forward only, so that no loop runs without a
+    packet.
+    """
+    program: Program = {}
+    for base, own in OWN.items():
+        for index in range(LENGTH):
+            kinds = ("other", "conditional", "call", "call", "ret", "ret")
+            kind = random.choice((*kinds, *NEAR, *own, *own))
+            target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
+            if kind == "conditional":
+                target = base + 4 * random.randrange(LENGTH)
+            program[base + 4 * index] = kind, target
+        program[base + 4 * LENGTH] = "indirect_jump", 0
+    return program
+
+
+@dataclass
+class Plan:
+    """What a run is made of; `overflows`: how often one begins or ends, per instruction; `opt_in`:
+    how many of the enclaves are traced.
+    """
+
+    ctl: dict[str, int]
+    parameters: Parameters
+    seed: int
+    steps: int = 300
+    conceal: dict[str, bool] = field(default_factory=dict)
+    overflows: float = 0.0
+    opt_in: float = 0.7
+    regions: tuple[int, ...] = ()
