@@ -7,7 +7,7 @@ from rtit.unit.core import Unit
 
 
 def publish(unit: Unit) -> None:
-    """Bring the registers that the unit writes up to date."""
+    """Bring the registers that the unit writes up to date: before somebody reads them."""
     state, registers = unit.state, unit.registers
     count = state.packet_byte_count & 0x1FFFF if unit.profile.psb_cyc else 0
     registers.status = STATUS.encode(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rtit.registers import CTL
 from rtit.unit.core import Unit
-from rtit.unit.enables import conditions, status, steering
+from rtit.unit.enables import conditions, steering
 from rtit.unit.enables.configuration import configuration_of
 from rtit.unit.events.event_trace import Reports, announce
 from rtit.unit.output import writing
@@ -139,7 +139,6 @@ def output_off(unit: Unit) -> None:
 
 def clear(unit: Unit, ip: int, reports: Reports = ()) -> None:
     """TraceEn, if set, is cleared by the processor: FUP(`ip`) and TIP.PGD() where due."""
-    status.publish(unit)
     if unit.registers.trace_en:
         unit.registers.ctl &= ~TRACE_EN
         disable(unit, steering.address(unit, ip), reports)
@@ -147,7 +146,6 @@ def clear(unit: Unit, ip: int, reports: Reports = ()) -> None:
 
 def set_again(unit: Unit, reports: Reports = ()) -> None:
     """TraceEn is set again by the processor, with the registers as they stand."""
-    status.publish(unit)
     if not unit.registers.trace_en:
         unit.registers.ctl |= TRACE_EN
         enable(unit, reports)

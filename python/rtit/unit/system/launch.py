@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtit.unit.core import Unit
-from rtit.unit.enables import conditions, status, steering, trace_en
+from rtit.unit.enables import conditions, steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
 from rtit.unit.output import writing
 from rtit.unit.packets import generator, stream, timing
@@ -34,7 +34,6 @@ def acm_begin(unit: Unit, ip: int) -> None:
     """
     state = unit.state
     require(state.acm_trace_en is None, "an authenticated code module starts in another")
-    status.publish(unit)
     state.acm_trace_en = unit.registers.trace_en
     state.ip = steering.address(unit, ip)
     if unit.registers.trace_en:
@@ -56,13 +55,11 @@ def acm_end(unit: Unit, target: int) -> None:
     state.acm_trace_en = None
     state.ip = steering.address(unit, target)
     if trace_en:
-        status.publish(unit)
         unit.registers.ctl |= TRACE_EN
         _on(unit)
 
 
 def _lose(unit: Unit, ip: int) -> None:
-    status.publish(unit)
     if not unit.registers.trace_en:
         return
     if unit.parameters.senter_drop == "keep":

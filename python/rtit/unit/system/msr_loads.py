@@ -26,7 +26,6 @@ def load_silently(unit: Unit, loads: Loads) -> None:
 
 def rehearse(unit: Unit, loads: Loads) -> tuple[int, bool]:
     """How many of `loads` succeed, and whether they end what is being traced; no effect."""
-    status.publish(unit)
     registers = unit.registers.copy()
     ends = False
     for number, (msr, value) in enumerate(loads):

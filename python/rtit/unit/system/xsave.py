@@ -10,7 +10,7 @@ import struct
 from rtit.errors import GeneralProtection
 from rtit.registers import Msr, check_rdmsr, check_wrmsr
 from rtit.unit.core import Unit
-from rtit.unit.enables import pt_msrs, status, steering, trace_en
+from rtit.unit.enables import pt_msrs, steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
 
 IA32_XSS = 0xDA0
@@ -95,7 +95,6 @@ def xrstors(
     if not rfbm & unit.state.xss & PT_STATE:
         unit.state.ip = steering.address(unit, next_ip)
         return
-    status.publish(unit)
     if unit.registers.trace_en:
         raise GeneralProtection("XRSTORS of PT state with TraceEn=1")
     content = bytes(COMPONENT_SIZE) if component is None else component
