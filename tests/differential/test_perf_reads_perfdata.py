@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.perfdata import PerfData, TimeConversion, Writer
+from rtit.perfdata import Ending, Fault, PerfData, TimeConversion, Writer
 
 PERF = shutil.which("perf")
 GCC = shutil.which("gcc")
@@ -132,6 +132,22 @@ def test_the_path(tmp_path: Path, recording: Writer, perf: Perf) -> None:
     assert re.findall(r"(\w+) => +(\w+)", branches) == [
         *(("0", "401000"), ("401007", "401005"), ("401007", "401005")),
         *(("401009", "401017"), ("401017", "40100e"), ("401015", "0")),
+    ]
+
+
+def test_how_a_thread_ended_is_passed_over(tmp_path: Path, recording: Writer, perf: Perf) -> None:
+    """It lies in the EXIT record, whose time perf finds behind it."""
+    ending = Ending(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
+    recording.exit(PID, PID, PID + 1, PID, TSC + 6000)
+    recording.exit(PID, PID, PID, PID, TSC + 7000, ending)
+    recording.close()
+    path = tmp_path / "perf.data"
+    assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH
+    shown = perf(path, "--show-task-events", "--itrace=e", "--ns", "-F", "tid,time,event")
+    found = re.findall(r"(\d+\.\d+):.*PERF_RECORD_EXIT\((\d+):(\d+)\)", shown)
+    assert found == [
+        ("1.000006000", str(PID), str(PID + 1)),
+        ("1.000007000", str(PID), str(PID)),
     ]
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import (
+    Ending,
+    Fault,
     PerfData,
     Queue,
     TimeConversion,
@@ -33,6 +35,14 @@ PID = st.integers(-1, (1 << 31) - 1)
 NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 CODE = st.binary(min_size=1, max_size=100)
 
+ENDINGS = st.builds(
+    Ending,
+    st.integers(0, 0xFFFF),
+    st.booleans(),
+    st.booleans(),
+    st.none() | st.builds(Fault, U64, st.integers(-(2**31), 2**31 - 1), U64),
+)
+
 Step = tuple[str, tuple[Any, ...]]
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
@@ -45,7 +55,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
         ),
     ),
     st.tuples(st.just("fork"), st.tuples(PID, PID, PID, PID, U64)),
-    st.tuples(st.just("exit"), st.tuples(PID, PID, PID, PID, U64)),
+    st.tuples(st.just("exit"), st.tuples(PID, PID, PID, PID, U64, st.none() | ENDINGS)),
     st.tuples(st.just("itrace_start"), st.tuples(PID, PID, U64)),
     st.tuples(st.just("aux"), st.tuples(PID, PID, U64, U64, U64, U64)),
     st.tuples(
@@ -69,9 +79,12 @@ def said(record: records.Record) -> Step | None:
             inode = record.inode or (None,) * 4
             rest = (*place, *inode, record.path, record.build_id)
             return "mmap2", (record.pid, record.tid, record.time, *rest)
-        case records.Fork() | records.Exit():
+        case records.Fork():
             thread = (record.pid, record.ppid, record.tid, record.ptid, record.clock)
-            return record.name.lower(), thread
+            return "fork", thread
+        case records.Exit():
+            thread = (record.pid, record.ppid, record.tid, record.ptid, record.clock)
+            return "exit", (*thread, record.ending)
         case records.ItraceStart():
             return "itrace_start", (record.pid, record.tid, record.time)
         case records.Aux():

@@ -56,8 +56,10 @@ PROGRAMS = {
     "branch_next": Program("branch_next.c", "done\n", instructions=100),
     "crash": Program("crash.c", "crashing\n", -SIGSEGV),
     "crash_late": Program("crash_late.c", "running\nvalue 65533\n", -SIGSEGV, instructions=20_000),
+    "crash_thread": Program("crash_thread.c", "", -SIGSEGV, flags=C_LIBRARY, instructions=50_000),
     "crash_ud2": Program("crash_ud2.c", "crashing\n", -SIGILL),
     "endless": Program("endless.c", "running\n", ends=False),
+    "endings": Program("endings.c", "ending\n", 3, instructions=50),
     "exceptions": Program(
         "exceptions.cpp",
         "numbers 7 texts 1 alive 0\n",

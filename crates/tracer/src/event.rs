@@ -17,7 +17,8 @@ pub enum Kind {
     Syscall = 8,
     /// A signal before the instruction at `ip`; `extra` is its number.
     Interrupt = 9,
-    /// The instruction at `ip` did not retire; `extra` is the signal number.
+    /// The instruction at `ip` did not retire; `extra` is the signal number and, from bit 32 on, its si_code; `target`
+    /// is its si_addr.
     Fault = 10,
     /// INT3, INT1 or INT n at `ip`; `extra` is the vector. Not counted as retired.
     SoftInt = 11,
@@ -28,7 +29,7 @@ pub enum Kind {
     /// A new thread: `ip` is its process, `target` the parent's tid, `extra` the parent's process; flags [`SHARES_MEMORY`],
     /// [`WAITS`].
     Thread = 14,
-    /// A thread ended; `ip` is its wait status; flags [`DETACHED`].
+    /// A thread ended; `ip` is its wait status; flags [`DETACHED`], [`TOOK_SIGNAL`].
     Exit = 15,
     /// A new program in process `ip`; the blob is its path.
     Exec = 16,
@@ -60,6 +61,8 @@ pub const WAITS: u8 = 2;
 pub const BY_EXEC: u8 = 1;
 /// [`Kind::Exit`]: the thread lives on, but is not traced any more.
 pub const DETACHED: u8 = 1;
+/// [`Kind::Exit`]: the signal that ended the process was this thread's.
+pub const TOOK_SIGNAL: u8 = 2;
 /// [`Kind::End`]: the tracer killed the program.
 pub const KILLED: u8 = 1;
 

@@ -42,7 +42,8 @@ class Kind(IntEnum):
     INTERRUPT = 9
     """ip is the next instruction, not yet executed; extra: the signal number."""
     FAULT = 10
-    """The instruction at ip did not retire; extra: the signal number."""
+    """The instruction at ip did not retire; extra: the signal number, from bit 32 on its si_code;
+    target: its si_addr."""
     SOFT_INT = 11
     """INT3, INT1, INT n at ip; extra: the vector."""
     RESUME = 12
@@ -54,7 +55,8 @@ class Kind(IntEnum):
     """A new thread. ip: its process; target, extra: the parent's tid and process; flags bit 0: it
     shares the parent's memory."""
     EXIT = 15
-    """ip: the wait status; flags bit 0: the thread lives on, but is not traced any more."""
+    """ip: the wait status; flags bit 0: the thread lives on, but is not traced any more; bit 1: the
+    signal that ended the process was this thread's; bit 2 (QEMU): the whole process ended so."""
     EXEC = 16
     """Process ip runs a new program, the blob's; its mappings are gone."""
     COMM = 17

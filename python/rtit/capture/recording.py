@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rtit.perfdata import Ending
 from rtit.unit import Parameters
 
 RECORDED = Parameters(compress_after_psb=False)
@@ -35,6 +36,7 @@ class Recording:
     """What `record` made.
 
     `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to;
+    `ending` says how it ended: the signal, the faulting instruction and address where one is known;
     `instructions` and `pt_bytes` are those that were traced; `stopped` says where the recording
     stopped before the program did.
     """
@@ -47,6 +49,7 @@ class Recording:
     warnings: tuple[str, ...]
     branches: int = 0
     stopped: str | None = None
+    ending: Ending | None = None
 
 
 def exit_code_of(status: int) -> int:

@@ -64,6 +64,7 @@ class Session(ABC):
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
+            ending=self._keeper.ending,
             stopped=self._keeper.facts.get("stopped"),
             warnings=(*totals.warnings, *plan.window.missed(totals.edges)),
         )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .attr import Attr, format_config, parse_config
     from .auxtrace import IntelPtInfo, Piece, Queue
     from .clock import TimeConversion
+    from .ending import Ending, Fault
     from .features import Event, Feature
     from .output import rotate
     from .reader import PerfData
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attr",
+    "Ending",
     "Event",
+    "Fault",
     "Feature",
     "IntelPtInfo",
     "PerfData",
@@ -36,6 +39,7 @@ __getattr__ = exports(
         "attr": "Attr format_config parse_config",
         "auxtrace": "IntelPtInfo Piece Queue",
         "clock": "TimeConversion",
+        "ending": "Ending Fault",
         "features": "Event Feature",
         "output": "rotate",
         "reader": "PerfData",

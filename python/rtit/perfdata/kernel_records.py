@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .ending import Ending, unpack_ending
 from .record import Misc, Record, Tail, row
 
 
@@ -46,16 +47,22 @@ class Comm(Record):
         return bool(self.misc & Misc.COMM_EXEC)
 
 
-@row(4, "EXIT", "iiii Q")
+@row(4, "EXIT", "iiii Q", Tail.BYTES)
 @dataclass(slots=True)
 class Exit(Record):
-    """A thread ended."""
+    """A thread ended. `rest` is empty in perf's own files."""
 
     pid: int
     ppid: int
     tid: int
     ptid: int
     clock: int
+    rest: bytes
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended, where rtit wrote that."""
+        return unpack_ending(self.rest)
 
 
 @row(7, "FORK", "iiii Q")

@@ -20,6 +20,7 @@ from . import features, records
 from .attr import Attr, AttrFlag, SampleType, config_mask, format_config
 from .auxtrace import INTEL_PT, IntelPtInfo
 from .clock import TimeConversion
+from .ending import Ending, pack_ending
 from .features import Event, Feature
 from .header import DATA_SIZE_OFFSET, FILE, FLAGS_OFFSET, MAGIC, SECTION
 from .output import OutputFile
@@ -187,9 +188,19 @@ class Writer:
         """Thread `tid` of process `pid` began; `ptid` of `ppid` made it."""
         self._sideband(records.Fork, ppid, ptid, time, pid, ppid, tid, ptid, time)
 
-    def exit(self, pid: int, ppid: int, tid: int, ptid: int, time: int) -> None:
-        """Thread `tid` of process `pid` ended."""
-        self._sideband(records.Exit, pid, tid, time, pid, ppid, tid, ptid, time)
+    def exit(
+        self,
+        pid: int,
+        ppid: int,
+        tid: int,
+        ptid: int,
+        time: int,
+        ending: Ending | None = None,
+    ) -> None:
+        """Thread `tid` of process `pid` ended, and how, if that is known."""
+        values = (pid, ppid, tid, ptid, time)
+        tail = pack_ending(ending) if ending is not None else b""
+        self._sideband(records.Exit, pid, tid, time, *values, tail=tail)
 
     def itrace_start(self, pid: int, tid: int, time: int) -> None:
         """Tracing of the thread began."""

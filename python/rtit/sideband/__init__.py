@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
+    from rtit.sideband.endings import Ended
     from rtit.sideband.follow import follow
     from rtit.sideband.threads import Threads
 
-__all__ = ["Threads", "follow"]
+__all__ = ["Ended", "Threads", "follow"]
 
-__getattr__ = exports(__name__, {"follow": "follow", "threads": "Threads"})
+__getattr__ = exports(__name__, {"endings": "Ended", "follow": "follow", "threads": "Threads"})

@@ -15,4 +15,5 @@ def follow(data: PerfData, images: Images) -> Threads:
     for time, record in in_order(data):
         spaces.apply(images, time, record)
         threads.apply(record)
+        threads.endings.apply(time, record)
     return threads

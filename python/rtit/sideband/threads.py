@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from rtit.perfdata import records as perf
+from rtit.sideband.endings import Endings
 
 
 class Threads:
     """The threads of a recording.
 
     `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
-    the one that made it.
+    the one that made it. `endings` tells how processes ended.
     """
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
+        self.endings = Endings()
         self._first_on: dict[int, tuple[int, int]] = {}
 
     def first_on(self, cpu: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 from rtit.errors import PerfDataError, RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
-from rtit.sideband import Threads, follow
+from rtit.sideband import Ended, Threads, follow
 from rtit.trace.settings import Settings, of_perf
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, open_data
@@ -102,6 +102,11 @@ class Trace:
     def comms(self) -> dict[int, str]:
         """The name of every thread that has one, by tid."""
         return self._sideband[1].names
+
+    @property
+    def endings(self) -> list[Ended]:
+        """How each process ended, where the file says it: recordings of rtit do."""
+        return self._sideband[1].endings.processes
 
     @cached_property
     def _sideband(self) -> tuple[Images, Threads]:

@@ -8,7 +8,7 @@ use crate::interface::{defaults, memory};
 use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
 use crate::process::threads;
-use crate::shared::link::{Kind, Message};
+use crate::shared::link::{Kind, Message, OF_PROCESS};
 use crate::shared::state::{shared, Shared};
 use crate::shared::threads::thread_of;
 use crate::thread::block::Exit;
@@ -52,12 +52,12 @@ pub(crate) extern "C" fn entered(
     };
     match number {
         libc::SYS_exit => {
-            thread.end(wait_status(a1));
+            thread.end(wait_status(a1), 0);
             return threads::forget(vcpu, thread);
         }
         libc::SYS_exit_group => {
             stop_others(wait_status(a1));
-            thread.end(wait_status(a1));
+            thread.end(wait_status(a1), OF_PROCESS);
             // QEMU would wait for the threads that have been stopped, in vain.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };

@@ -10,8 +10,8 @@ use crate::thread::state::Thread;
 const HELD_IN_KERNEL: usize = 4096;
 
 impl Thread {
-    /// The thread, which is not in user code, ends.
-    pub(crate) fn end(&mut self, status: u32) {
+    /// The thread, which is not in user code, ends; `flags` are those of an exit.
+    pub(crate) fn end(&mut self, status: u32, flags: u8) {
         let shared = shared();
         self.unit.disable();
         self.flush(shared);
@@ -21,6 +21,7 @@ impl Thread {
         }
         let mut message = self.message(Kind::Exit);
         message.ip = status.into();
+        message.flags = flags;
         shared.send(message, &[]);
         shared.clock.publish(self.now());
         if self.tid == shared.pid() {

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::process::faults;
 use crate::shared::handlers::is_fault;
-use crate::shared::link::{Kind, Message};
+use crate::shared::link::{Kind, Message, OF_PROCESS, TOOK_SIGNAL};
 use crate::shared::state::shared;
 use crate::shared::threads::current;
 use crate::thread::state::{Legacy, Thread, CLAIMED, KERNEL, PARKED, STOP, USER};
@@ -26,7 +27,7 @@ pub(super) fn wait_if_ending() {
 
 /// All threads but the calling one end where they are.
 pub(crate) fn stop_others(status: u32) {
-    stop_each(false, |thread| thread.end(status));
+    stop_each(false, |thread| thread.end(status, OF_PROCESS));
 }
 
 /// The process is about to run another program, in its first thread. What that one leaves.
@@ -37,21 +38,32 @@ pub(crate) fn leave_for_exec(thread: &mut Thread) -> Legacy {
         if other.tid == pid {
             legacy = other.leave_for_exec();
         } else {
-            other.end(0);
+            other.end(0, 0);
         }
     });
     if thread.tid == pid {
         return thread.leave_for_exec();
     }
-    thread.end(0);
+    thread.end(0, 0);
     legacy
 }
 
 /// The process dies of a signal, in this thread.
 pub(crate) fn killed(thread: &mut Thread, signal: i32) {
+    if let (false, Some(ip)) = (thread.is_out(), thread.cpu.rip()) {
+        if let Some(cause) = faults::cause(thread, signal, ip) {
+            let mut message = Message::new(Kind::Fault, thread.tid, thread.now());
+            message.ip = ip;
+            message.target = cause.address;
+            message.extra = u64::from(signal as u32) | u64::from(cause.code as u32) << 32;
+            shared().send(message, &[]);
+        }
+    }
     thread.interrupt_where_it_is(is_fault(signal));
-    stop_each(dumps_core(signal), |other| other.end(signal as u32));
-    thread.end(signal as u32);
+    stop_each(dumps_core(signal), |other| {
+        other.end(signal as u32, OF_PROCESS);
+    });
+    thread.end(signal as u32, OF_PROCESS | TOOK_SIGNAL);
 }
 
 /// Every other thread stops, and `work` is done with each. `excluded`: QEMU has stopped them already, between two

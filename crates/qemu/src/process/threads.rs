@@ -7,6 +7,7 @@ use crate::failure::die;
 use crate::interface::cpu::{Cpu, State};
 use crate::interface::defaults;
 use crate::process::ending::wait_if_ending;
+use crate::process::faults;
 use crate::shared::link::Kind;
 use crate::shared::state::{ids, shared, Shared};
 use crate::shared::threads::set;
@@ -46,6 +47,7 @@ pub(crate) fn begin(vcpu: u32, state: *const State) -> *mut Thread {
     let parent = shared.with(|locked| locked.creator);
     if parent == 0 {
         defaults::catch_all();
+        faults::watch();
         thread.inherit(shared.config.legacy);
     }
     announce(shared, &thread, parent, pid);

@@ -15,6 +15,9 @@ use crate::failure::die;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// The instruction at `ip` ends the process; `extra` is the signal and, from bit 32 on, its si_code; `target` its
+    /// si_addr.
+    Fault = 10,
     Thread = 14,
     Exit = 15,
     Exec = 16,
@@ -34,6 +37,11 @@ pub(crate) enum Kind {
 pub(crate) const MORE: u8 = 1;
 /// Of a warning: the process, whose pid `ip` is, is about to run a program without us.
 pub(crate) const LEAVES: u8 = 2;
+
+/// Of an exit: the signal that ends the process is this thread's.
+pub(crate) const TOOK_SIGNAL: u8 = 2;
+/// Of an exit: the whole process ends.
+pub(crate) const OF_PROCESS: u8 = 4;
 
 /// What a message can carry; sockets take twice that by default.
 const LARGEST: usize = 96 * 1024;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use libc::pid_t;
 
 use crate::engine::state::Engine;
-use crate::event::{Kind, Record, Resume, SHARES_MEMORY, WAITS};
+use crate::event::{Kind, Record, Resume, SHARES_MEMORY, TOOK_SIGNAL, WAITS};
 use crate::space::Space;
 use crate::sys::{self, Go};
 use crate::task::{Call, Position, Task};
@@ -212,7 +212,10 @@ impl Engine<'_> {
         if task.tid == task.pid {
             self.shared.remove(task.pid);
         }
-        self.end(&mut task, raw);
+        let took = task
+            .injected
+            .is_some_and(|injected| raw & 0x7f == injected.signal);
+        self.end_with(&mut task, raw, if took { TOOK_SIGNAL } else { 0 });
         // A thread that is killed while it starts another one never says so.
         if task.starting && !self.tasks.values().any(|other| other.starting) {
             let orphans: Vec<pid_t> = self.early.keys().copied().collect();

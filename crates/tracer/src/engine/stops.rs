@@ -130,7 +130,8 @@ impl Engine<'_> {
     /// Another signal than SIGTRAP is about to be delivered.
     pub(super) fn signalled(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
         let registers = sys::registers(task.tid)?;
-        let code = sys::signal_code(task.tid)?;
+        let info = sys::signal_info(task.tid)?;
+        let code = info.si_code;
         let injected = task.injected.take();
         match task.position.clone() {
             Position::User(next) => {
@@ -148,7 +149,7 @@ impl Engine<'_> {
                 if let (true, Some(injected)) = (no_frame, injected) {
                     self.leave(task, injected.signal);
                 } else if is_fault(signal, code) && !(by_kernel && task.returned) {
-                    self.faulted(task, signal);
+                    self.faulted(task, &info);
                 }
             }
             Position::Restart(call) if call.next.ip == registers.rip => {
@@ -168,7 +169,7 @@ impl Engine<'_> {
     }
 
     /// The instruction at the thread's position did not retire.
-    fn faulted(&mut self, task: &mut Task, signal: i32) {
+    fn faulted(&mut self, task: &mut Task, info: &libc::siginfo_t) {
         let Position::User(next) = task.position.clone() else {
             return;
         };
@@ -177,7 +178,9 @@ impl Engine<'_> {
         self.emit(Record {
             length: next.instruction.map_or(0, |i| u16::from(i.length)),
             ip: next.ip,
-            extra: signal as u64,
+            // SAFETY: the kernel's own signals for an instruction have the address.
+            target: unsafe { info.si_addr() } as u64,
+            extra: u64::from(info.si_signo as u32) | u64::from(info.si_code as u32) << 32,
             ..Record::new(Kind::Fault, task.id())
         });
         task.outside = Some(Resume::Other);

@@ -19,7 +19,7 @@ from rtit.capture.recording import RECORDED
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.output import OutputSetup
-from rtit.perfdata import Writer
+from rtit.perfdata import Ending, Fault, Writer
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit import Memory, Parameters, TimeModel
@@ -39,6 +39,9 @@ _TRACE_EN = 1 << 0
 _TURNS_ON = 2
 _TURNS_OFF = 4
 _WAITS = 2
+# Flags of Kind.EXIT.
+_LIVES_ON = 1
+_TOOK_SIGNAL = 2
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ class _Thread:
     enabled: bool = False
     on: bool = True
     """Not before the start or after the stop of what is to be traced."""
+    fault: Fault | None = None
+    """What took it out of user code, if it has not come back."""
 
 
 @dataclass(slots=True)
@@ -117,6 +122,8 @@ class Recorder(Keeper):
                     cpu.far(ip, target)
             elif kind <= Kind.SWITCH:
                 self._transfer(threads[tid], kind, flags, ip, target, clock + self._ahead)
+                if kind == Kind.FAULT:
+                    threads[tid].fault = Fault(ip, extra >> 32, target)
             else:
                 blob = blobs[extra] if kind in _WITH_BLOB else b""
                 if kind in _OF_CODE and clock > self._last_change:
@@ -163,6 +170,7 @@ class Recorder(Keeper):
         elif kind == Kind.RESUME:
             if not thread.enabled:
                 self._enable(thread)
+            thread.fault = None
             cpu.resume(target)
         elif kind == Kind.INTERRUPT:
             cpu.interrupt(ip, _INTERRUPT_ENTRY)
@@ -221,7 +229,7 @@ class Recorder(Keeper):
             self._start_thread(tid, ip, target, extra, clock)
             self._threads[tid].on = not flags & _WAITS
         elif kind == Kind.EXIT:
-            self._end_thread(tid, clock, lives_on=bool(flags & 1))
+            self._end_thread(tid, clock, flags, ip)
         elif kind == Kind.EXEC:
             if ip in self._processes and self._threads[tid].enabled:
                 self._warn_untimed("a program replaced itself (exec)")
@@ -280,6 +288,7 @@ class Recorder(Keeper):
         cpu.at(clock)
         self._output.install(cpu, memory)
         pending.clear()  # the ToPA table is no trace
+        self._begun(pid)
         if parent_tid and not self.full:
             self._writer.fork(pid, parent_pid, tid, parent_tid, now)
         if not self.full:
@@ -287,7 +296,7 @@ class Recorder(Keeper):
         self._threads[tid] = _Thread(tid, pid, cpu, pending)
         self.totals.threads += 1
 
-    def _end_thread(self, tid: int, clock: int, *, lives_on: bool = False) -> None:
+    def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
         thread = self._threads.pop(tid, None)
         if thread is None:
             return
@@ -295,9 +304,15 @@ class Recorder(Keeper):
         thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
         self._store.end(tid)
-        if not (lives_on or self.full):
-            now = self._time.tsc(clock)
-            self._writer.exit(thread.pid, thread.pid, tid, tid, now)
+        if flags & _LIVES_ON:
+            return
+        took = bool(flags & _TOOK_SIGNAL)
+        ending = None
+        if status is not None and (took or tid == thread.pid):
+            # The kernel gives the status of the process as that of its first thread.
+            fault = thread.fault if took else None
+            ending = Ending(status, of_process=True, took_signal=took, fault=fault)
+        self._write_exit(thread.pid, tid, self._time.tsc(clock), ending)
 
     def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes) -> None:
         thread = self._threads[tid]

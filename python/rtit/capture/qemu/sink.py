@@ -12,7 +12,7 @@ from rtit.capture.events import RECORD, Kind, parse_mmap
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.errors import RecordError
-from rtit.perfdata import Writer
+from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
@@ -21,6 +21,9 @@ _MORE = 1
 _OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
 _LEAVES = 2
 """Of a warning: the process is about to run a program that is not recorded."""
+_TOOK_SIGNAL = 2
+_OF_PROCESS = 4
+"""Of an exit: the whole process ends so."""
 
 
 class Message(IntEnum):
@@ -38,6 +41,7 @@ class _Thread:
     retired: int = 0
     """By the program that runs now."""
     branches: int = 0
+    fault: Fault | None = None
 
 
 class Sink(Keeper):
@@ -96,9 +100,15 @@ class Sink(Keeper):
             writer.comm(ip, tid, now, name, by_exec=bool(flags & 1))
         elif kind == Kind.THREAD:
             self._begin(tid, ip, target, extra, now)
+        elif kind == Kind.FAULT:
+            if tid in self._threads:
+                self._threads[tid].fault = Fault(ip, extra >> 32, target)
         elif kind == Kind.EXIT:
             self._retired(tid, target, extra)
-            self._end(tid, now)
+            took = bool(flags & _TOOK_SIGNAL)
+            fault = self._threads[tid].fault if took and tid in self._threads else None
+            of_process = bool(flags & _OF_PROCESS)
+            self._end(tid, now, Ending(ip, of_process, took, fault))
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
@@ -161,6 +171,7 @@ class Sink(Keeper):
             old.retired = old.branches = 0
             return
         self._threads[tid] = _Thread(pid, bytearray())
+        self._begun(pid)
         self.totals.threads += 1
         if self.full:
             return
@@ -168,14 +179,17 @@ class Sink(Keeper):
             self._writer.fork(pid, parent_pid, tid, parent, now)
         self._writer.itrace_start(pid, tid, now)
 
-    def _end(self, tid: int, now: int) -> None:
+    def _end(self, tid: int, now: int, ending: Ending | None = None) -> None:
         thread = self._threads.pop(tid, None)
         if thread is not None and thread.pending:
             # Of a message that did not come to its end.
             self._put(tid, thread.pid, memoryview(thread.pending), now)
         self._store.end(tid)
-        if thread is not None and not self.full:
-            self._writer.exit(thread.pid, thread.pid, tid, tid, now)
+        if thread is not None:
+            if ending is None and tid == self._root and self.totals.status is not None:
+                # Killed without a word: its parent, which we are, is told how.
+                ending = Ending(self.totals.status, of_process=True)
+            self._write_exit(thread.pid, tid, now, ending)
 
     def _put_truth(self, data: bytes | memoryview) -> None:
         if self._truth is not None:

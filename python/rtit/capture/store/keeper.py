@@ -5,7 +5,7 @@ from __future__ import annotations
 from rtit.capture.recording import Totals
 from rtit.capture.store.build_ids import BuildIds
 from rtit.capture.store.extent import Extent
-from rtit.perfdata import Writer
+from rtit.perfdata import Ending, Writer
 
 
 class Keeper:
@@ -16,6 +16,10 @@ class Keeper:
         self._writer = writer
         self._store = (extent or Extent()).store(writer)
         self._build_ids = BuildIds()
+        self._root = 0
+        self._late: list[tuple[int, int, int, Ending]] = []
+        self.ending: Ending | None = None
+        """How the first process ended, as far as that is known."""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -31,6 +35,20 @@ class Keeper:
         """End every thread that is still there, and the file. Again is harmless."""
         raise NotImplementedError
 
+    def _begun(self, pid: int) -> None:
+        """A thread of process `pid` has begun."""
+        self._root = self._root or pid
+
+    def _write_exit(self, pid: int, tid: int, time: int, ending: Ending | None) -> None:
+        """A thread has ended, at `time` ns, and how, if that is known."""
+        if ending is not None and pid == self._root:
+            if self.ending is None or ending.took_signal:
+                self.ending = ending
+            if self.full:
+                self._late.append((pid, tid, time, ending))
+        if not self.full:
+            self._writer.exit(pid, pid, tid, tid, time, ending)
+
     def _put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         self._store.put(tid, pid, data, tsc)
         self.totals.pt_bytes += len(data)
@@ -43,4 +61,8 @@ class Keeper:
 
     def _close(self, tsc: int) -> None:
         self._store.dump(tsc)
+        # How the program ended is told even by a file that has reached its size.
+        for pid, tid, time, ending in self._late:
+            self._writer.exit(pid, pid, tid, tid, time, ending)
+        self._late.clear()
         self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())

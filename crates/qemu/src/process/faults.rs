@@ -1,0 +1,182 @@
+//! What made an instruction fail: the address that a deadly signal is about.
+//!
+//! QEMU learns of most memory faults of the program as the kernel's signals to itself. Its handlers for them are wrapped:
+//! what the kernel says is noted, and they are called. No more than a note is made, since QEMU's own faults come here, too.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, siginfo_t};
+
+use crate::interface::memory;
+use crate::shared::threads::current;
+use crate::thread::block::Block;
+use crate::thread::state::Thread;
+
+const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+
+// si_code, as in the kernel's siginfo.h
+const MAPERR: i32 = 1;
+const ACCERR: i32 = 2;
+const ILLOPN: i32 = 2;
+const INTDIV: i32 = 1;
+const SI_KERNEL: i32 = 0x80;
+
+/// Why the kernel, or QEMU in its place, sent a signal for an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cause {
+    /// si_code
+    pub(crate) code: i32,
+    /// si_addr
+    pub(crate) address: u64,
+}
+
+/// The last such signal of this thread, and where the thread was.
+#[derive(Clone, Copy)]
+struct Note {
+    signal: c_int,
+    cause: Cause,
+    block: *const Block,
+    retired: u64,
+}
+
+thread_local! {
+    static LAST: Cell<Option<Note>> = const { Cell::new(None) };
+}
+
+/// QEMU's handlers, in the order of `SIGNALS`.
+static OF_QEMU: [AtomicUsize; SIGNALS.len()] = [const { AtomicUsize::new(0) }; SIGNALS.len()];
+
+/// Wraps QEMU's handlers, once it has set them up.
+pub(crate) fn watch() {
+    let ours = noted as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
+    for (&signal, of_qemu) in SIGNALS.iter().zip(&OF_QEMU) {
+        // SAFETY: actions are read into and from a value that lives long enough.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action);
+            let handler = action.sa_sigaction;
+            let handles = !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) && handler != ours;
+            if handles && action.sa_flags & libc::SA_SIGINFO != 0 {
+                of_qemu.store(handler, Ordering::Relaxed);
+                action.sa_sigaction = ours;
+                libc::sigaction(signal, &action, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
+extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let thread = current();
+    // SAFETY: the kernel's siginfo, and the thread's own state, which nobody else changes while it runs.
+    unsafe {
+        if let (Some(thread), Some(info)) = (thread.as_ref(), info.as_ref()) {
+            LAST.set(Some(Note {
+                signal,
+                cause: Cause {
+                    code: info.si_code,
+                    address: info.si_addr() as u64,
+                },
+                block: thread.block,
+                retired: thread.retired(),
+            }));
+        }
+        let index = SIGNALS.iter().position(|&each| each == signal);
+        let of_qemu = index.map_or(0, |index| OF_QEMU[index].load(Ordering::Relaxed));
+        if of_qemu != 0 {
+            let of_qemu: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
+                std::mem::transmute(of_qemu);
+            of_qemu(signal, info, context);
+        }
+    }
+}
+
+/// Why the instruction at `ip` ends the thread by `signal`; None if the signal was sent.
+pub(crate) fn cause(thread: &Thread, signal: c_int, ip: u64) -> Option<Cause> {
+    let here = |note: &Note| {
+        note.signal == signal
+            && std::ptr::eq(note.block, thread.block)
+            && note.retired == thread.retired()
+    };
+    let told = LAST.get().filter(here).map(|note| note.cause);
+    let started = thread.block.index_of(ip).is_some();
+    explain(signal, ip, told, started, || {
+        memory::read(ip, &mut [0u8]) == 1
+    })
+}
+
+/// `told` is the kernel's word to QEMU, `started` whether the instruction was fetched, `readable` whether it could be.
+fn explain(
+    signal: c_int,
+    ip: u64,
+    told: Option<Cause>,
+    started: bool,
+    readable: impl FnOnce() -> bool,
+) -> Option<Cause> {
+    match (signal, told) {
+        (_, Some(told)) if told.code <= 0 => None,
+        (libc::SIGSEGV | libc::SIGBUS, Some(told)) if started => Some(told),
+        // QEMU finds out by itself what cannot be fetched.
+        (libc::SIGSEGV, _) if !started => Some(Cause {
+            code: if readable() { ACCERR } else { MAPERR },
+            address: ip,
+        }),
+        // A general protection fault has no address.
+        (libc::SIGSEGV, _) => Some(Cause {
+            code: SI_KERNEL,
+            address: 0,
+        }),
+        (libc::SIGILL, _) => Some(Cause {
+            code: ILLOPN,
+            address: ip,
+        }),
+        (libc::SIGFPE, _) => Some(Cause {
+            code: INTDIV,
+            address: ip,
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IP: u64 = 0x40_1000;
+
+    #[test]
+    fn what_the_kernel_tells_of_an_access_counts() {
+        let told = Cause {
+            code: MAPERR,
+            address: 0x10,
+        };
+        let found = explain(libc::SIGSEGV, IP, Some(told), true, || true);
+        assert_eq!(found, Some(told));
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_is_at_the_instruction() {
+        for (readable, code) in [(false, MAPERR), (true, ACCERR)] {
+            let found = explain(libc::SIGSEGV, IP, None, false, || readable);
+            assert_eq!(found, Some(Cause { code, address: IP }));
+        }
+    }
+
+    #[test]
+    fn a_protection_fault_has_no_address() {
+        let found = explain(libc::SIGSEGV, IP, None, true, || true).unwrap();
+        assert_eq!((found.code, found.address), (SI_KERNEL, 0));
+    }
+
+    #[test]
+    fn a_signal_that_was_sent_has_no_cause() {
+        let sent = Cause {
+            code: libc::SI_USER,
+            address: 0x1234,
+        };
+        for signal in SIGNALS {
+            assert_eq!(explain(signal, IP, Some(sent), true, || true), None);
+        }
+        assert_eq!(explain(libc::SIGTERM, IP, None, true, || true), None);
+    }
+}

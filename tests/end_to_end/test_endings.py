@@ -1,0 +1,138 @@
+"""How a program ended, as its recording tells it: the same under both back ends.
+
+Expected are the signals and the siginfo that the kernel gives for what the program does
+(sigaction(2)), at labels that the program has there.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from live import to_the_end
+from rtit.capture import Extent, Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.capture.recording import Recording
+from rtit.image.file_symbols import FileSymbols
+from rtit.perfdata import Fault
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+THERE = 0xDEAD0010
+SI_KERNEL, SEGV_MAPERR, FPE_INTDIV = 0x80, 1, 1
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    return str(request.param)
+
+
+def recorded(argv: list[str], backend: str, folder: Path) -> Recording:
+    return to_the_end(start(Request(argv, backend=backend, output=folder / "data")))
+
+
+@dataclass(frozen=True)
+class Case:
+    """The argument, the signal, the label at which it comes, its si_code and si_addr (None: that
+    label).
+    """
+
+    argument: str
+    number: int
+    label: str | None = None
+    code: int = 0
+    address: int | None = None
+
+
+CASES = [
+    Case("write", signal.SIGSEGV, "write_there", SEGV_MAPERR, THERE),
+    Case("stop", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
+    Case("far", signal.SIGSEGV, "far_there", SI_KERNEL, 0),
+    Case("divide", signal.SIGFPE, "divide_there", FPE_INTDIV),
+    Case("kill", signal.SIGSEGV),
+    Case("term", signal.SIGTERM),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.argument))
+def test_signals(case: Case, backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    exe = program("endings")
+    recording = recorded([str(exe), case.argument], backend, tmp_path)
+    assert recording.exit_code == 128 + case.number
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+        [stream] = trace.streams
+        assert (ended.pid, ended.tid) == (stream.pid, stream.tid)
+        assert ended.time >= 1_000_000_000 + recording.instructions
+    assert (ended.ending.signal, ended.ending.exit_code) == (case.number, None)
+    assert ended.ending.took_signal
+    assert recording.ending == ended.ending
+    if case.label is None:
+        assert ended.ending.fault is None
+        return
+    symbols = FileSymbols(exe)
+    [label] = symbols.named(case.label)
+    place = symbols.address(label.offset)
+    address = place if case.address is None else case.address
+    assert ended.ending.fault == Fault(place, case.code, address)
+
+
+def test_a_jump_to_nowhere(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    recorded([str(program("endings")), "jump"], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+    assert ended.ending.fault == Fault(0xDEAD0020, SEGV_MAPERR, 0xDEAD0020)
+
+
+def test_an_exit_code(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    recording = recorded([str(program("endings"))], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+    assert (recording.exit_code, ended.ending.exit_code, ended.ending.signal) == (3, 3, None)
+    assert recording.ending == ended.ending
+
+
+def test_a_child_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    recording = recorded([str(program("endings")), "child"], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        child, parent = trace.endings
+    assert recording.exit_code == 7
+    assert (parent.ending.exit_code, recording.ending) == (7, parent.ending)
+    assert child.pid != parent.pid
+    assert child.ending.signal == signal.SIGSEGV
+    assert child.ending.fault is not None
+    assert child.ending.fault.address == THERE
+
+
+def test_the_thread_that_crashes(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    recorded([str(program("crash_thread"))], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+        titles = {stream.tid: stream.pid for stream in trace.streams}
+    assert ended.tid != ended.pid
+    assert titles == {ended.pid: ended.pid, ended.tid: ended.pid}
+    assert ended.ending.fault is not None
+    assert ended.ending.fault.address == THERE
+
+
+def test_a_file_that_is_full_says_it_too(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    request = Request(
+        [str(program("crash_late"))],
+        backend=backend,
+        output=tmp_path / "data",
+        event="intel_pt/cyc,noretcomp/u",
+        extent=Extent(max_size=1 << 14),
+    )
+    recording = to_the_end(start(request))
+    assert recording.stopped is not None
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+    assert ended.ending.signal == signal.SIGSEGV

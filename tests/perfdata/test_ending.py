@@ -1,0 +1,68 @@
+"""How a thread ended, as its EXIT record tells it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.perfdata import Ending, Fault, PerfData, Writer, records
+from rtit.perfdata.ending import pack_ending, unpack_ending
+
+U64 = st.integers(0, 2**64 - 1)
+FAULTS = st.builds(Fault, U64, st.integers(-(2**31), 2**31 - 1), U64)
+ENDINGS = st.builds(
+    Ending, st.integers(0, 0xFFFF), st.booleans(), st.booleans(), st.none() | FAULTS
+)
+
+
+@given(ENDINGS, st.binary(max_size=8))
+def test_what_is_packed_is_unpacked(ending: Ending, behind: bytes) -> None:
+    assert unpack_ending(pack_ending(ending) + behind) == ending
+
+
+@given(st.binary(max_size=64))
+def test_anything_else_is_none(data: bytes) -> None:
+    assert unpack_ending(data) is None
+    assert unpack_ending(pack_ending(Ending(0))[: len(data) % 48]) is None
+
+
+@pytest.mark.parametrize("status", [0x0300, 0, 0xFF00, signal.SIGSEGV, signal.SIGABRT | 0x80])
+def test_the_status_is_what_wait_gives(status: int) -> None:
+    ending = Ending(status)
+    code = os.waitstatus_to_exitcode(status)
+    assert ending.exit_code == (code if code >= 0 else None)
+    assert ending.signal == (-code if code < 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (Ending(0x0300), "exit code 3"),
+        (Ending(signal.SIGTERM), "SIGTERM"),
+        (Ending(signal.SIGRTMIN + 2), "SIGRTMIN+2"),
+        (Ending(33), "signal 33"),
+        (
+            Ending(signal.SIGSEGV, fault=Fault(0x401000, 1, 0x10)),
+            "SIGSEGV at address 0x10, instruction 0x401000",
+        ),
+    ],
+    ids=str,
+)
+def test_in_words(ending: Ending, text: str) -> None:
+    assert str(ending) == text
+
+
+def test_a_file_has_it_where_it_was_given(tmp_path: Path) -> None:
+    ending = Ending(signal.SIGBUS, True, True, Fault(0x401000, 2, 0x7FFF_0000))
+    with Writer(tmp_path / "perf.data", config=1, cpuid="") as out:
+        out.exit(7, 7, 8, 8, 1000)
+        out.exit(7, 7, 7, 7, 2000, ending)
+    with PerfData(tmp_path / "perf.data") as data:
+        ends = [each for each in data.records() if isinstance(each, records.Exit)]
+    assert [(each.pid, each.tid, each.time) for each in ends] == [(7, 8, 1000), (7, 7, 2000)]
+    assert [each.ending for each in ends] == [None, ending]

@@ -1,0 +1,36 @@
+// Ends in the way that its argument says, without one with exit code 3. What fails is at a label of its own.
+#include "start.h"
+
+void write_there(void), stop_there(void), divide_there(void), far_there(void), jump_there(void);
+__asm__(".type write_there, @function\n.type stop_there, @function\n.type divide_there, @function\n.type far_there, @function\n"
+        "do_write: mov $0xdead0010, %eax\n.globl write_there\nwrite_there: movl $1, (%rax)\nret\n"
+        "do_stop: nop\n.globl stop_there\nstop_there: hlt\nret\n"
+        "do_divide: xor %edx, %edx\nxor %ecx, %ecx\nmov $5, %eax\n.globl divide_there\ndivide_there: div %ecx\nret\n"
+        "do_far: mov $1, %eax\nshl $63, %rax\n.globl far_there\nfar_there: movl $1, (%rax)\nret\n"
+        "do_jump: mov $0xdead0020, %eax\n.globl jump_there\njump_there: jmp *%rax\n");
+void do_write(void), do_stop(void), do_divide(void), do_far(void), do_jump(void);
+
+static void send(int number) {
+    CALL(kill, CALL(getpid, 0, 0, 0, 0), number, 0, 0);
+}
+
+int main(int argc, char **argv, char **envp) {
+    (void)envp;
+    say("ending\n");
+    switch (argc > 1 ? *argv[1] : 0) {
+    case 'w': do_write(); break;
+    case 's': do_stop(); break;
+    case 'd': do_divide(); break;
+    case 'f': do_far(); break;
+    case 'j': do_jump(); break;
+    case 'k': send(SIGSEGV); break;
+    case 't': send(SIGTERM); break;
+    case 'c': {
+        long child = CALL(fork, 0, 0, 0, 0);
+        if (child == 0) do_write();
+        CALL(wait4, child, 0, 0, 0);
+        return 7;
+    }
+    }
+    return 3;
+}
