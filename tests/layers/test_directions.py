@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from layers import rust_modules
 from layers.python_modules import dependencies
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -41,6 +42,28 @@ CRATES = {
     "tracer": {"x86", "truth"},
     "qemu": {"x86", "truth", "unit"},
     "python": {"packet", "x86", "image", "truth", "flow", "listing", "tracer", "unit"},
+}
+
+# the files and folders of a part from above to below, for each may use those below it alone; those
+# on one line do not know each other
+LAYERS = {
+    "python/rtit/capture": (
+        "backends",
+        "ptrace qemu",
+        "file session",
+        "request",
+        "store window",
+        "clocks events filters options program recording",
+    ),
+    "crates/qemu/src": (
+        "callbacks",
+        "process",
+        "events",
+        "shared",
+        "thread",
+        "interface",
+        "failure",
+    ),
 }
 
 
@@ -93,3 +116,32 @@ def test_only_the_border_knows_python() -> None:
     for crate in CRATES:
         manifest = tomllib.loads((ROOT / "crates" / crate / "Cargo.toml").read_text())
         assert ("pyo3" in manifest["dependencies"]) == (crate == "python"), crate
+
+
+@pytest.mark.parametrize("folder", LAYERS)
+def test_layers_within(folder: str) -> None:
+    if folder.startswith("crates"):
+        graph, face, separator = rust_modules.dependencies(ROOT / folder), "crate", "::"
+    else:
+        graph, separator = dependencies(PACKAGE), "."
+        face = folder.removeprefix("python/").replace("/", ".")
+    height = {
+        f"{face}{separator}{name}": -at
+        for at, names in enumerate(LAYERS[folder])
+        for name in names.split()
+    }
+    begin = len(face) + len(separator)
+
+    def side(name: str) -> str:
+        return name[:begin] + name[begin:].split(separator, maxsplit=1)[0]
+
+    inside = [name for name in graph if name.startswith(face + separator)]
+    assert {side(name) for name in inside} == set(height)
+    wrong = [
+        f"{name} -> {other}"
+        for name in inside
+        for other in graph[name]
+        if other in inside and side(other) != side(name)
+        if height[side(other)] >= height[side(name)]
+    ]
+    assert wrong == []
