@@ -114,6 +114,15 @@ class RowColumns(TypedDict):
     event_time: bytes
     event_offset: bytes
 
+class TotalColumns(TypedDict):
+    run_start: bytes
+    run_instructions: bytes
+    run_count: bytes
+    edge_from: bytes
+    edge_to: bytes
+    edge_kind: bytes
+    edge_count: bytes
+
 class FlowCounts(TypedDict):
     packets: dict[str, int]
     errors: dict[str, int]
@@ -145,6 +154,7 @@ class Flow:
         no_retcomp: bool = False,
         cpu: tuple[int, int, int] | None = None,
         ranges: Sequence[tuple[int, int]] = (),
+        walk: bool = False,
     ) -> None: ...
     def next(self, max_rows: int) -> RowColumns | None: ...
     def runs(self, max_runs: int) -> tuple[bytes, bytes, bytes] | None: ...
@@ -155,6 +165,7 @@ class Flow:
     ) -> tuple[bytes, int] | None: ...
     def next_time(self) -> int | None: ...
     def count(self) -> FlowCounts: ...
+    def totals(self) -> TotalColumns: ...
     def counts(self) -> FlowCounts: ...
     def ledger(
         self,

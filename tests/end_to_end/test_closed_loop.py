@@ -14,6 +14,7 @@ from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
 from rtit.capture.store.output import OutputSetup
 from rtit.cli.main import main
+from walked import same_as_walked
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -27,6 +28,7 @@ def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int
     assert code == 0, printed
     last = printed.splitlines()[-1]
     assert last.startswith("identical: ")
+    same_as_walked(data)
     return int(last.split()[1].replace(",", ""))
 
 

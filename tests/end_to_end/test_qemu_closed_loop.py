@@ -20,6 +20,7 @@ from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
+from walked import same_as_walked
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -60,6 +61,7 @@ class Recorder:
         code = main(["verify", str(self.data), "--truth", str(self.truth)])
         printed = self.capsys.readouterr().out
         assert code == 0, printed
+        same_as_walked(self.data)
         return int(printed.splitlines()[-1].split()[1].replace(",", ""))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from plain import HEAD, Bytes, stream
 from rtit._core import Space
 from rtit.errors import PerfDataError
 from rtit.packets import BadBytes, encode
-from rtit.trace import Stream
+from rtit.trace import End, Settings, Stream
 
 CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
@@ -54,3 +56,27 @@ def test_titles(cpu: int, tid: int, name: str | None, part: int, title: str) -> 
 def stream_of(cpu: int, tid: int, name: str | None, part: int) -> Stream:
     whole = stream(b"", {})
     return Stream(whole.source, whole.space, whole.settings, cpu, tid, tid, name, part)
+
+
+def test_totals() -> None:
+    # Twice jz taken and once not, three times the call at 1000.
+    call = encode("TIP", ip_bytes=6, payload=0x2000)
+    back = encode("TIP", ip_bytes=6, payload=0x1000)
+    packets = b"".join(call + encode("TNT", bits=bits) + back for bits in "TNT")
+    for walk in (False, True):
+        plain = stream(packets, CODE)
+        assert isinstance(plain.settings, Settings)
+        plain.settings = replace(plain.settings, walk=walk)
+        totals = plain.totals()
+        runs = zip(totals.runs.start, totals.runs.instructions, totals.runs.count, strict=True)
+        assert list(runs) == [(0x1000, 1, 3), (0x2000, 1, 3), (0x2002, 3, 1), (0x2004, 1, 2)]
+        edges = plain.edges()
+        names = [End(kind).label for kind in edges.kind]
+        assert list(zip(edges.source, edges.target, names, edges.count, strict=True)) == [
+            (0x1000, 0x2000, "indirect call", 3),
+            (0x2000, 0x2002, "cut", 1),
+            (0x2000, 0x2004, "conditional", 2),
+            (0x2004, 0x1000, "indirect jump", 3),
+        ]
+        assert plain.counts().instructions == 3 + 3 + 3 + 2
+        assert len(totals.runs) == len(totals.edges) == 4

@@ -6,6 +6,7 @@
 
 mod build;
 mod cache;
+mod link;
 mod node;
 
 pub(crate) use cache::Code;

@@ -54,6 +54,12 @@ impl Counts {
         }
     }
 
+    pub(crate) fn packets(&mut self, kind: Kind, more: u64) {
+        if let Some(count) = self.packets.get_mut(kind as usize) {
+            *count += more;
+        }
+    }
+
     #[inline]
     pub(crate) fn packet(&mut self, kind: Kind) {
         if let Some(count) = self.packets.get_mut(kind as usize) {

@@ -14,6 +14,7 @@
 
 mod corrupt;
 mod dispatch;
+mod fast;
 mod flow;
 mod group;
 mod mode;

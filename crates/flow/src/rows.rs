@@ -1,7 +1,7 @@
 //! Runs and events as rows.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, MAX_RUN};
+use crate::sink::{End, Sequence, Sink, Wants, MAX_RUN};
 
 /// A run: instructions that ran one after the other in memory order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,8 @@ impl Columns {
 }
 
 impl Sink for Columns {
+    const WANTS: Wants = Wants::Order;
+
     #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
         if self.open.instructions == 0 {
@@ -106,6 +108,10 @@ impl Sink for Columns {
             row: self.taken + self.rows.runs.len() as u64 + begun,
             event: *event,
         });
+    }
+
+    fn room(&self, rows: usize, _instructions: usize) -> usize {
+        self.limit.saturating_sub(self.rows.len()).div_ceil(rows)
     }
 
     fn is_full(&self) -> bool {

@@ -46,6 +46,37 @@ pub struct Settings {
     /// The processor that wrote the stream, if it is known: it decides which errata to reckon with.
     pub cpu: Option<Cpu>,
     pub ranges: FilterRanges,
+    pub steps: StepLimits,
+}
+
+/// How far the step table is used instead of the walker (module `steps`). Results are the same, whatever is set here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepLimits {
+    /// Entries of a table, at most; below 128: everything is walked.
+    pub entries: usize,
+    /// Bytes of a stream that are taken at once, at most.
+    pub stride: usize,
+    /// When more words than this are kept of steps, all are made anew.
+    pub words: usize,
+}
+
+impl StepLimits {
+    /// Everything is walked: the reference.
+    pub const NONE: StepLimits = StepLimits {
+        entries: 0,
+        stride: 0,
+        words: 0,
+    };
+}
+
+impl Default for StepLimits {
+    fn default() -> StepLimits {
+        StepLimits {
+            entries: 1 << 20,
+            stride: usize::MAX,
+            words: 1 << 24,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -57,6 +88,7 @@ impl Default for Settings {
             cache_limit: 1 << 26,
             cpu: None,
             ranges: FilterRanges::default(),
+            steps: StepLimits::default(),
         }
     }
 }

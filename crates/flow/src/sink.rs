@@ -88,15 +88,60 @@ pub struct Sequence<'a> {
     pub mode: Mode,
 }
 
+/// What steps (module `steps`) may leave out for a sink.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wants {
+    /// Nothing: there are no steps for this sink.
+    Walk,
+    /// All but the counts.
+    Counts,
+    /// The order: runs and edges are added up and come from `Decoder::take_totals`.
+    Totals,
+    /// Nothing of the flow, but that it comes as whole steps.
+    Order,
+}
+
+/// A step that was taken, for a sink that wants the order.
+pub trait Step {
+    /// What it does is known by this number as long as the epoch stays the same.
+    fn number(&self) -> u32;
+    fn epoch(&self) -> u32;
+    /// Stream offset of its packet.
+    fn offset(&self) -> u64;
+    /// The time up to its first branch, and from there on, as `Sink::append` has it.
+    fn times(&self) -> (u64, u64);
+    /// Tells a sink of it as the walker would, by `append` and `close`.
+    fn replay<S: Sink>(&self, sink: &mut S);
+}
+
 /// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
 pub trait Sink {
+    /// Whether `edge` is called.
+    const EDGES: bool = false;
+    const WANTS: Wants = Wants::Walk;
+
     /// `time`: TSC estimate (a lower bound) at the start of the sequence.
     fn append(&mut self, sequence: &Sequence<'_>, time: u64);
     /// The open run, if any, ends; `offset` is that of the packet that showed it.
     fn close(&mut self, end: End, offset: u64);
+    /// The instruction at `from` sent the program to `to`, as code or trace tell, whether it is followed there or not.
+    /// A conditional branch that was not taken is of kind `Cut`.
+    fn edge(&mut self, _from: u64, _to: u64, _kind: End) {}
     fn event(&mut self, event: &Event);
     /// From here on the code is that of `time`. A sink that reads code itself moves its own view on.
     fn advance(&mut self, _time: u64) {}
+    /// A step, if the sink wants the order: as if what it holds had come by `append` and `close`.
+    #[inline]
+    fn step(&mut self, step: &impl Step)
+    where
+        Self: Sized,
+    {
+        step.replay(self);
+    }
+    /// How many steps may come before the sink is full, each of so many rows and instructions at most.
+    fn room(&self, _rows: usize, _instructions: usize) -> usize {
+        usize::MAX
+    }
     /// True when enough is waiting to be taken: decoding pauses at the next packet.
     fn is_full(&self) -> bool {
         false
@@ -108,6 +153,8 @@ pub trait Sink {
 pub struct Counting;
 
 impl Sink for Counting {
+    const WANTS: Wants = Wants::Counts;
+
     #[inline]
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
     #[inline]
@@ -125,6 +172,8 @@ pub struct Instructions {
 }
 
 impl Sink for Instructions {
+    const WANTS: Wants = Wants::Order;
+
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let mut ip = sequence.start;
         for &length in sequence.lengths {
@@ -136,6 +185,12 @@ impl Sink for Instructions {
 
     fn close(&mut self, _end: End, _offset: u64) {}
     fn event(&mut self, _event: &Event) {}
+
+    fn room(&self, _rows: usize, instructions: usize) -> usize {
+        self.limit
+            .saturating_sub(self.ips.len())
+            .div_ceil(instructions)
+    }
 
     fn is_full(&self) -> bool {
         self.ips.len() >= self.limit
@@ -171,6 +226,8 @@ impl HashedRuns {
 }
 
 impl Sink for HashedRuns {
+    const WANTS: Wants = Wants::Order;
+
     #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         if self.open.instructions == 0 {
@@ -196,6 +253,10 @@ impl Sink for HashedRuns {
     }
 
     fn event(&mut self, _event: &Event) {}
+
+    fn room(&self, rows: usize, _instructions: usize) -> usize {
+        self.limit.saturating_sub(self.ready.len()).div_ceil(rows)
+    }
 
     fn is_full(&self) -> bool {
         self.ready.len() >= self.limit

@@ -1,41 +1,50 @@
 //! The return stack of RET compression (section 33.4.2.2): 64 entries, the oldest falls off.
 
+use crate::code::Code;
+
 const ENTRIES: usize = 64;
 
 /// What a near call leaves behind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// The address after the call.
-    pub ip: u64,
-    /// The call site in the code cache, which remembers the node at `ip`; `u32::MAX` if there is none.
-    pub site: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The call site in the code cache, which knows the address after the call.
+    Site(u32),
+    /// The address after the call: the code cache was emptied since.
+    Ip(u64),
 }
 
-pub(crate) const NO_SITE: u32 = u32::MAX;
+const NO_SITE: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReturnStack {
-    entries: [Entry; ENTRIES],
-    top: usize,
-    depth: usize,
+    /// Call sites; `NO_SITE`: the address is in `ips`.
+    sites: [u32; ENTRIES],
+    ips: [u64; ENTRIES],
+    /// Number of the entry that the next call takes, modulo 64.
+    top: u32,
+    depth: u32,
+    /// Entries without a call site may be among those in use.
+    has_ips: bool,
 }
 
 impl Default for ReturnStack {
     fn default() -> Self {
         ReturnStack {
-            entries: [Entry::default(); ENTRIES],
+            sites: [NO_SITE; ENTRIES],
+            ips: [0; ENTRIES],
             top: 0,
             depth: 0,
+            has_ips: false,
         }
     }
 }
 
 impl ReturnStack {
-    #[inline]
-    pub fn push(&mut self, entry: Entry) {
-        self.entries[self.top % ENTRIES] = entry;
-        self.top = (self.top + 1) % ENTRIES;
-        self.depth = (self.depth + 1).min(ENTRIES);
+    #[inline(always)]
+    pub fn push_site(&mut self, site: u32) {
+        self.sites[self.top as usize % ENTRIES] = site;
+        self.top = self.top.wrapping_add(1);
+        self.depth = (self.depth + 1).min(ENTRIES as u32);
     }
 
     #[inline]
@@ -43,9 +52,33 @@ impl ReturnStack {
         if self.depth == 0 {
             return None;
         }
-        self.depth -= 1;
-        self.top = (self.top + ENTRIES - 1) % ENTRIES;
-        Some(self.entries[self.top % ENTRIES])
+        self.drop_top();
+        let at = self.top as usize % ENTRIES;
+        Some(match self.sites[at] {
+            NO_SITE => Entry::Ip(self.ips[at]),
+            site => Entry::Site(site),
+        })
+    }
+
+    /// The call site on top, if every entry has one (`give_sites`).
+    #[inline(always)]
+    pub fn top_site(&self) -> Option<u32> {
+        let top = self.top.wrapping_sub(1) as usize % ENTRIES;
+        (self.depth != 0).then_some(self.sites[top])
+    }
+
+    /// Takes the top off, if there is one.
+    #[inline(always)]
+    pub fn drop_top(&mut self) {
+        let some = u32::from(self.depth != 0);
+        self.top = self.top.wrapping_sub(some);
+        self.depth -= some;
+    }
+
+    /// The oldest fall off until `room` entries are free, 64 at most.
+    #[inline(always)]
+    pub fn make_room(&mut self, room: u8) {
+        self.depth = self.depth.min((ENTRIES as u32).saturating_sub(room.into()));
     }
 
     #[inline]
@@ -55,12 +88,31 @@ impl ReturnStack {
 
     pub fn clear(&mut self) {
         self.depth = 0;
+        self.has_ips = false;
     }
 
-    /// The code cache was emptied: the addresses hold, the call sites are gone.
-    pub fn forget_sites(&mut self) {
-        for entry in &mut self.entries {
-            entry.site = NO_SITE;
+    /// The code cache is about to be emptied: the addresses hold, the call sites go.
+    pub fn forget_sites(&mut self, code: &Code) {
+        for (site, ip) in self.sites.iter_mut().zip(&mut self.ips) {
+            if let Some(call) = code.call(*site) {
+                *ip = call.return_ip;
+            }
+            *site = NO_SITE;
+        }
+        self.has_ips = self.depth > 0;
+    }
+
+    /// Gives every entry a call site.
+    pub fn give_sites(&mut self, code: &mut Code) {
+        if !self.has_ips {
+            return;
+        }
+        self.has_ips = false;
+        for back in 1..=self.depth {
+            let at = self.top.wrapping_sub(back) as usize % ENTRIES;
+            if self.sites[at] == NO_SITE {
+                self.sites[at] = code.add_site(self.ips[at]);
+            }
         }
     }
 }
@@ -69,18 +121,14 @@ impl ReturnStack {
 mod tests {
     use super::*;
 
-    fn entry(ip: u64) -> Entry {
-        Entry { ip, site: NO_SITE }
-    }
-
     #[test]
     fn the_65th_call_pushes_the_oldest_off() {
         let mut stack = ReturnStack::default();
-        for ip in 0..65 {
-            stack.push(entry(ip));
+        for site in 0..65 {
+            stack.push_site(site);
         }
-        for ip in (1..65).rev() {
-            assert_eq!(stack.pop(), Some(entry(ip)));
+        for site in (1..65).rev() {
+            assert_eq!(stack.pop(), Some(Entry::Site(site)));
         }
         assert_eq!(stack.pop(), None);
     }
@@ -88,10 +136,43 @@ mod tests {
     #[test]
     fn clear_leaves_nothing() {
         let mut stack = ReturnStack::default();
-        stack.push(entry(1));
+        stack.push_site(1);
         stack.clear();
         assert_eq!(stack.pop(), None);
-        stack.push(entry(2));
-        assert_eq!(stack.pop(), Some(entry(2)));
+        stack.push_site(2);
+        assert_eq!(stack.pop(), Some(Entry::Site(2)));
+    }
+
+    #[test]
+    fn calls_that_come_and_go_take_the_oldest_with_them() {
+        let mut one_by_one = ReturnStack::default();
+        let mut at_once = ReturnStack::default();
+        for site in 0..63 {
+            one_by_one.push_site(site);
+            at_once.push_site(site);
+        }
+        for site in 100..103 {
+            one_by_one.push_site(site);
+        }
+        one_by_one.drop_top();
+        one_by_one.drop_top();
+        at_once.make_room(3);
+        at_once.push_site(100);
+        loop {
+            let entry = one_by_one.pop();
+            assert_eq!(at_once.pop(), entry);
+            if entry.is_none() {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_falls_off_an_empty_stack() {
+        let mut stack = ReturnStack::default();
+        stack.drop_top();
+        assert_eq!(stack.top_site(), None);
+        stack.push_site(3);
+        assert_eq!(stack.top_site(), Some(3));
     }
 }

@@ -8,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::rows::{Columns, Rows};
 use crate::settings::Settings;
 use crate::sink::{HashedRun, HashedRuns, Instructions, Sink};
+use crate::totals::Totals;
 use crate::window::Source;
 
 /// One stream of packets (`B`: anything that holds its bytes or a window of them), followed into a sink.
@@ -84,6 +85,19 @@ impl<B: Source> Flow<B, Columns> {
         self.advance();
         let rows = self.sink.take();
         (!rows.is_empty() || !self.decoder.is_finished()).then_some(rows)
+    }
+}
+
+impl<B: Source> Flow<B, Totals> {
+    /// Runs and edges added up.
+    pub fn adding_up(stream: B, view: View, settings: &Settings) -> Self {
+        Flow::with_sink(stream, view, settings, Totals::default())
+    }
+
+    /// What was added up so far.
+    pub fn totals(&mut self) -> &Totals {
+        self.decoder.take_totals(&mut self.sink);
+        &self.sink
     }
 }
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
     Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
-    Instructions, Ledger, Settings, Sink, Span, TimeSettings, Trust,
+    Instructions, Ledger, Settings, Sink, Span, StepLimits, TimeSettings, Totals, Trust,
 };
 use rtit_listing::Lines;
 use rtit_packet::table::ROWS;
@@ -26,12 +26,13 @@ const SLICE: usize = 1 << 22;
 
 /// What the stream is decoded into: the first call that takes results decides.
 enum Way {
-    Open(Option<(Stream, rtit_image::View, Settings)>),
+    Open(Option<Box<(Stream, rtit_image::View, Settings)>>),
     Rows(Box<rtit_flow::Flow<Stream, Columns>>),
     Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
     Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Count(Box<rtit_flow::Flow<Stream, Counting>>),
+    Totals(Box<rtit_flow::Flow<Stream, Totals>>),
 }
 
 /// Follows the PT packets of one logical processor through the code of a space.
@@ -43,10 +44,10 @@ enum Way {
 /// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC.
 /// `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
 /// reckon with; None: not known. `ranges`: the IP filter ranges, each as first and last address, at most 4; empty: no
-/// filter, or not known. RuntimeError: another thread is
-/// decoding with this object at the moment.
+/// filter, or not known. `walk`: take every packet by itself, which is the reference for the table of whole steps that is
+/// used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the moment.
 ///
-/// Results are taken by one of `next`, `runs`, `ips`, `lines` and `count`, not by several. Errors of the stream are no
+/// Results are taken by one of `next`, `runs`, `ips`, `lines`, `count` and `totals`, not by several. Errors of the stream are no
 /// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
@@ -57,7 +58,7 @@ pub struct Flow {
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new()))]
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -70,6 +71,7 @@ impl Flow {
         no_retcomp: bool,
         cpu: Option<(u16, u16, u8)>,
         ranges: Vec<(u64, u64)>,
+        walk: bool,
     ) -> PyResult<Flow> {
         if mtc_freq > 15 {
             return Err(PyValueError::new_err(format!(
@@ -94,11 +96,15 @@ impl Flow {
                 stepping,
             }),
             ranges,
+            steps: match walk {
+                true => StepLimits::NONE,
+                false => StepLimits::default(),
+            },
             ..Settings::default()
         };
         let parts = (Stream::new(stream)?, space.inner().view(), settings);
         Ok(Flow {
-            way: Mutex::new(Way::Open(Some(parts))),
+            way: Mutex::new(Way::Open(Some(Box::new(parts)))),
         })
     }
 
@@ -110,7 +116,7 @@ impl Flow {
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take() {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
                 *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, view, &settings)));
             }
         }
@@ -146,7 +152,7 @@ impl Flow {
     fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take() {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
                 *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, view, &settings)));
             }
         }
@@ -170,7 +176,7 @@ impl Flow {
     fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take() {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
                 let flow = rtit_flow::Flow::instructions(stream, view, &settings);
                 *way = Way::Instructions(Box::new(flow));
             }
@@ -200,7 +206,7 @@ impl Flow {
         let Way::Open(parts) = &mut *way else {
             return Err(taken());
         };
-        if let Some((stream, view, settings)) = parts.take() {
+        if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
             let flow = rtit_flow::Flow::with_sink(stream, view, &settings, listing.sink());
             *way = Way::Lines(Box::new(flow));
         }
@@ -247,7 +253,7 @@ impl Flow {
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take() {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
                 let flow = rtit_flow::Flow::with_sink(stream, view, &settings, Counting);
                 *way = Way::Count(Box::new(flow));
             }
@@ -257,6 +263,40 @@ impl Flow {
         };
         advance(py, flow)?;
         counts_dict(py, &flow.counts(), flow.ledger())
+    }
+
+    /// Decodes to the end and adds up what ran, whatever the order. Columns are little-endian bytes, sorted.
+    ///
+    /// Runs, instructions one after the other in memory: run_start (u64), run_instructions (u32), run_count (u64). Runs
+    /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
+    /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
+    /// edge_count (u64).
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
+                let flow = rtit_flow::Flow::adding_up(stream, view, &settings);
+                *way = Way::Totals(Box::new(flow));
+            }
+        }
+        let Way::Totals(flow) = &mut *way else {
+            return Err(taken());
+        };
+        advance(py, flow)?;
+        let (runs, edges) = py.allow_threads(|| {
+            let totals = flow.totals();
+            (totals.runs(), totals.edges())
+        });
+        let columns = PyDict::new(py);
+        columns.set_item("run_start", words(py, &runs, |run| run.start)?)?;
+        let instructions = halves(py, &runs, |run| run.instructions)?;
+        columns.set_item("run_instructions", instructions)?;
+        columns.set_item("run_count", words(py, &runs, |run| run.count)?)?;
+        columns.set_item("edge_from", words(py, &edges, |edge| edge.from)?)?;
+        columns.set_item("edge_to", words(py, &edges, |edge| edge.to)?)?;
+        columns.set_item("edge_kind", octets(py, &edges, |edge| edge.kind)?)?;
+        columns.set_item("edge_count", words(py, &edges, |edge| edge.count)?)?;
+        Ok(columns)
     }
 
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
@@ -357,6 +397,7 @@ impl Flow {
             Way::Instructions(flow) => take(&flow.counts(), flow.ledger()),
             Way::Lines(flow) => take(&flow.counts(), flow.ledger()),
             Way::Count(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Totals(flow) => take(&flow.counts(), flow.ledger()),
         }))
     }
 }

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from rtit.trace.settings import Settings
     from rtit.trace.source import AuxBytes, Source
     from rtit.trace.stream import Stream
+    from rtit.trace.totals import EdgeTotals, RunTotals, Totals
     from rtit.trace.trace import Trace
 
 __all__ = [
     "AuxBytes",
     "Counts",
+    "EdgeTotals",
     "End",
     "ErrorClass",
     "Event",
@@ -33,12 +35,14 @@ __all__ = [
     "Place",
     "Places",
     "Rows",
+    "RunTotals",
     "Selection",
     "Settings",
     "Source",
     "Span",
     "Stream",
     "Times",
+    "Totals",
     "Trace",
 ]
 
@@ -53,6 +57,7 @@ __getattr__ = exports(
         "settings": "Settings",
         "source": "AuxBytes Source",
         "stream": "Stream",
+        "totals": "EdgeTotals RunTotals Totals",
         "trace": "Trace",
     },
 )

@@ -20,7 +20,7 @@ class Settings:
     `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC; `cpu`: DisplayFamily, DisplayModel and
     stepping of the Intel processor, None if not known (errata go by it); `ranges`: the IP filter
     ranges, each as first and last address, at most 4, empty if there was no filter or they are not
-    known.
+    known; `walk`: decode each packet by itself, which takes longer and gives the same.
     """
 
     mtc_freq: int = 0
@@ -31,6 +31,7 @@ class Settings:
     no_retcomp: bool = False
     cpu: tuple[int, int, int] | None = None
     ranges: tuple[tuple[int, int], ...] = ()
+    walk: bool = False
 
 
 def of_perf(data: PerfData, start_time: int) -> Settings:

@@ -13,6 +13,7 @@ from rtit.trace.packets import PacketColumns, packet_columns
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
 from rtit.trace.source import Source
+from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,6 +94,7 @@ class Stream:
             no_retcomp=settings.no_retcomp,
             cpu=settings.cpu,
             ranges=settings.ranges,
+            walk=settings.walk,
         )
         return self._flow
 
@@ -123,6 +125,30 @@ class Stream:
                 ips = np.concatenate([ips, np.frombuffer(columns[0], np.uint64)])
             yield ips[: len(times)], times
             ips = ips[len(times) :]
+
+    def totals(self) -> Totals:
+        """How often each run of instructions and each edge was taken: without the order, a tenth of
+        the time that rows take.
+        """
+        import numpy as np
+
+        columns = self.flow().totals()
+        runs = RunTotals(
+            np.frombuffer(columns["run_start"], np.uint64),
+            np.frombuffer(columns["run_instructions"], np.uint32),
+            np.frombuffer(columns["run_count"], np.uint64),
+        )
+        edges = EdgeTotals(
+            np.frombuffer(columns["edge_from"], np.uint64),
+            np.frombuffer(columns["edge_to"], np.uint64),
+            np.frombuffer(columns["edge_kind"], np.uint8),
+            np.frombuffer(columns["edge_count"], np.uint64),
+        )
+        return Totals(runs, edges)
+
+    def edges(self) -> EdgeTotals:
+        """The edges of `totals`."""
+        return self.totals().edges
 
     def ledger(self) -> list[Span]:
         """The account of every byte, as far as the last `flow` has come; decodes the whole stream

@@ -49,6 +49,7 @@ impl Code {
             pieces: (self.pieces.len() - draft.first_piece) as u16,
             calls: (self.calls.len() - draft.first_call) as u16,
             stop,
+            end: stop.end(),
             mode,
         });
         self.by_start[mode as usize].insert(ip, index);

@@ -18,6 +18,8 @@ pub(crate) struct Code {
     pub(super) pieces: Vec<Piece>,
     pub(super) lengths: Vec<u8>,
     pub(super) calls: Vec<Call>,
+    /// Nodes that died since `take_dead`.
+    dead: Vec<u32>,
     pub(super) by_start: [AddressMap<u32>; 3],
     /// Nodes by the 4 KiB pages that they touch.
     pub(super) by_page: HashMap<u64, Vec<u32>>,
@@ -35,6 +37,7 @@ impl Code {
             pieces: Vec::new(),
             lengths: Vec::new(),
             calls: Vec::new(),
+            dead: Vec::new(),
             by_start: Default::default(),
             by_page: HashMap::new(),
             targets: Vec::new(),
@@ -68,6 +71,20 @@ impl Code {
         &self.pieces[first..first + usize::from(node.pieces)]
     }
 
+    /// Where the flow goes from a piece of a node that ends in a direct jump or call.
+    pub fn after_piece(&self, node: &Node, index: usize) -> u64 {
+        self.pieces(node)
+            .get(index + 1)
+            .map_or(node.next, |next| next.start)
+    }
+
+    /// Address of the last instruction of a node.
+    pub fn last_ip(&self, node: &Node) -> u64 {
+        self.pieces(node)
+            .last()
+            .map_or(node.start, |piece| piece.last)
+    }
+
     #[inline]
     pub fn calls(&self, node: &Node) -> (u32, &[Call]) {
         let first = node.first_call as usize;
@@ -80,6 +97,16 @@ impl Code {
     #[inline]
     pub fn call(&self, site: u32) -> Option<&Call> {
         self.calls.get(site as usize)
+    }
+
+    /// A call site that no node has, for an address after a call.
+    pub fn add_site(&mut self, return_ip: u64) -> u32 {
+        self.calls.push(Call {
+            return_ip,
+            node: NO_NODE,
+            piece: 0,
+        });
+        self.calls.len() as u32 - 1
     }
 
     pub fn call_mut(&mut self, site: u32) -> Option<&mut Call> {
@@ -193,19 +220,20 @@ impl Code {
         })
     }
 
-    /// Drops what `changed` says. True if indices are no longer valid.
-    pub fn forget(&mut self, changed: &Changed) -> bool {
+    /// The nodes that died since this was last asked.
+    pub fn take_dead(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.dead)
+    }
+
+    /// Drops what `changed` says; if that is all, indices are no longer valid.
+    pub fn forget(&mut self, changed: &Changed) {
         match changed {
-            Changed::None => false,
-            Changed::All => {
-                self.clear();
-                true
-            }
+            Changed::None => {}
+            Changed::All => self.clear(),
             Changed::Ranges(ranges) => {
                 for &(start, end) in ranges {
                     self.kill(start, end);
                 }
-                false
             }
         }
     }
@@ -241,6 +269,7 @@ impl Code {
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].stop = Stop::Dead;
+                    self.dead.push(index);
                     self.by_start[mode as usize].remove(&at);
                 }
                 !hit

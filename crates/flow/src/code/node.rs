@@ -73,6 +73,8 @@ pub(crate) struct Node {
     pub(super) pieces: u16,
     pub(super) calls: u16,
     pub stop: Stop,
+    /// What the last instruction does, also when the node is dead.
+    pub end: End,
     pub mode: Mode,
 }
 

@@ -33,7 +33,10 @@ impl Decoder {
         scanner.set_block(self.block);
         while !sink.is_full() && scanner.position() < offset && !self.searching {
             if self.state == State::On && self.bound.is_none() && self.group.is_none() {
-                self.short_tnts(stream, offset, &mut scanner, sink);
+                self.steps(stream, offset, &mut scanner, sink);
+                if self.state == State::On {
+                    self.short_tnts(stream, offset, &mut scanner, sink);
+                }
             }
             match scanner.next() {
                 Some(Ok(packet))

@@ -12,6 +12,7 @@ use crate::ledger::{Ledger, Span, Trust};
 use crate::settings::Settings;
 use crate::sink::{End, Sink};
 use crate::time::Clock;
+use crate::totals::Totals;
 use crate::walk::{Stamp, Walker};
 use crate::window::Window;
 
@@ -141,10 +142,18 @@ impl Decoder {
     }
 
     pub fn counts(&self) -> Counts {
-        Counts {
+        let mut counts = Counts {
             cycles: self.clock.total_cycles(),
             ..self.counts.clone()
-        }
+        };
+        self.walker.steps.add_counts(&mut counts);
+        counts
+    }
+
+    /// Adds to `totals`, the sink of this stream so far, what steps have counted for it.
+    pub fn take_totals(&mut self, totals: &mut Totals) {
+        let walker = &mut self.walker;
+        walker.steps.take_totals(&walker.code, totals);
     }
 
     /// Stream offset of the next packet.

@@ -1,6 +1,6 @@
 //! Where the program is, and what TNT and TIP do to it.
 
-use rtit_image::View;
+use rtit_image::{Changed, View};
 use rtit_x86::Mode;
 
 use super::stamp::Stamp;
@@ -9,7 +9,8 @@ use crate::counts::Counts;
 use crate::error::Cause;
 use crate::settings::{FilterRanges, Settings};
 use crate::sink::{End, Sink};
-use crate::stack::{Entry, ReturnStack, NO_SITE};
+use crate::stack::{Entry, ReturnStack};
+use crate::steps::Steps;
 
 /// Results waiting for a deferred TIP never exceed those of one long TNT.
 const MAX_RESULTS: u8 = 64;
@@ -18,6 +19,8 @@ pub(crate) struct Walker {
     pub code: Code,
     pub view: View,
     pub stack: ReturnStack,
+    /// What stands in for this walker; kept here because it knows the code by number.
+    pub steps: Steps,
     pub mode: Mode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
     pub(super) node: u32,
@@ -34,6 +37,8 @@ pub(crate) struct Walker {
     /// Nor of RETs that may have been compressed (section 33.3.9).
     lost_returns: bool,
     pub(super) ranges: FilterRanges,
+    /// RETs may be compressed: calls are remembered.
+    returns: bool,
 }
 
 impl Walker {
@@ -42,6 +47,7 @@ impl Walker {
             code: Code::new(settings.cache_limit),
             view,
             stack: ReturnStack::default(),
+            steps: Steps::new(settings.steps, !settings.no_retcomp),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,
@@ -52,6 +58,7 @@ impl Walker {
             deferred: false,
             ranges: settings.ranges,
             lost_returns: settings.no_tnt && !settings.no_retcomp,
+            returns: !settings.no_retcomp,
         }
     }
 
@@ -81,27 +88,57 @@ impl Walker {
     pub fn advance<S: Sink>(&mut self, time: u64, sink: &mut S) {
         sink.advance(time);
         let changed = self.view.advance(time);
-        let here = self.here();
-        if self.code.forget(&changed) {
-            self.node = NO_NODE;
-            self.ip = here;
-            self.stack.forget_sites();
+        if changed == Changed::All {
+            self.forget_code();
         }
+        self.code.forget(&changed);
+        let dead = self.code.take_dead();
+        self.steps.forget(&dead);
+    }
+
+    /// Numbers of nodes and call sites are about to become invalid.
+    fn forget_code(&mut self) {
+        self.ip = self.here();
+        self.node = NO_NODE;
+        self.stack.forget_sites(&self.code);
+        self.steps.forget_all(&self.code);
     }
 
     /// Empties a cache that has outgrown its limit.
     pub fn keep_within_limit(&mut self) {
         if self.code.is_over_limit() {
-            self.ip = self.here();
-            self.node = NO_NODE;
+            self.forget_code();
             self.code.clear();
-            self.stack.forget_sites();
         }
     }
 
     /// Whether the stream defers TIPs: then results before a TIP may be of branches after it.
     pub fn has_deferred(&self) -> bool {
         self.deferred
+    }
+
+    /// Whether the next packet could be a step: nothing waits, and the stream has results.
+    pub fn may_step(&self) -> bool {
+        self.waiting == 0 && !self.no_results
+    }
+
+    /// Steps brought the program to a node.
+    pub fn go_on_at(&mut self, node: u32) {
+        self.node = node;
+    }
+
+    /// The time that the next instructions have.
+    pub fn time(&self) -> u64 {
+        self.time
+    }
+
+    pub fn set_time(&mut self, time: u64) {
+        self.time = time;
+    }
+
+    /// Gives every entry of the return stack a call site.
+    pub fn give_sites(&mut self) {
+        self.stack.give_sites(&mut self.code);
     }
 
     /// An error if branch results are left over.
@@ -155,6 +192,10 @@ impl Walker {
                     if taken {
                         sink.close(End::Conditional, stamp.offset);
                     }
+                    if S::EDGES {
+                        let kind = if taken { End::Conditional } else { End::Cut };
+                        sink.edge(self.last_ip(index), ip, kind);
+                    }
                     counts.conditional += 1;
                     self.waiting -= 1;
                     self.time = stamp.time;
@@ -201,7 +242,7 @@ impl Walker {
             });
         }
         let node = self.code.node(index);
-        if self.stack.is_empty() && self.code.calls(node).1.is_empty() {
+        if !self.returns || self.stack.is_empty() && self.code.calls(node).1.is_empty() {
             return Err(Cause::EmptyStack {
                 ip: self.last_ip(index),
             });
@@ -212,18 +253,27 @@ impl Walker {
         counts.compressed_returns += 1;
         self.waiting -= 1;
         self.time = stamp.time;
-        let entry = self.stack.pop().unwrap_or_default();
-        self.node = self.code.call(entry.site).map_or(NO_NODE, |call| call.node);
+        let (site, ip) = match self.stack.pop() {
+            Some(Entry::Site(site)) => {
+                (site, self.code.call(site).map_or(0, |call| call.return_ip))
+            }
+            Some(Entry::Ip(ip)) => (NO_NODE, ip),
+            None => (NO_NODE, 0),
+        };
+        self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);
         // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
         if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
-            self.ip = self.mode.truncate(entry.ip);
+            self.ip = self.mode.truncate(ip);
             self.node = self
                 .code
                 .lookup(&self.view, self.ip, self.mode)
                 .unwrap_or(NO_NODE);
-            if let Some(call) = self.code.call_mut(entry.site) {
+            if let Some(call) = self.code.call_mut(site) {
                 call.node = self.node;
             }
+        }
+        if S::EDGES {
+            sink.edge(self.last_ip(index), self.here(), End::Return);
         }
         Ok(())
     }
@@ -266,6 +316,9 @@ impl Walker {
         self.run_through(&way, sink, counts, stamp);
         self.emit(way.last, sink, counts, stamp);
         sink.close(stop.end(), stamp.offset);
+        if S::EDGES {
+            sink.edge(self.last_ip(way.last), ip, stop.end());
+        }
         self.after_transfer(stop, counts);
         self.time = stamp.time;
         self.mode = mode;
@@ -291,7 +344,7 @@ impl Walker {
 
     /// The node that runs next, looked up if it is not known or dead.
     #[inline]
-    pub(super) fn resolve(&mut self) -> Result<u32, Cause> {
+    pub fn resolve(&mut self) -> Result<u32, Cause> {
         if self.node != NO_NODE {
             let node = self.code.node(self.node);
             if node.stop != Stop::Dead {
@@ -321,11 +374,7 @@ impl Walker {
     }
 
     pub(super) fn last_ip(&self, index: u32) -> u64 {
-        let node = self.code.node(index);
-        self.code
-            .pieces(node)
-            .last()
-            .map_or(node.start, |piece| piece.last)
+        self.code.last_ip(self.code.node(index))
     }
 
     /// Hands a whole node to the sink.
@@ -338,19 +387,21 @@ impl Walker {
         stamp: Stamp,
     ) {
         let node = self.code.node(index);
-        for piece in self.code.pieces(node) {
+        for (at, piece) in self.code.pieces(node).iter().enumerate() {
             sink.append(&self.code.sequence(piece, node.mode), self.time);
             if piece.end != End::Cut {
                 sink.close(piece.end, stamp.offset);
+                if S::EDGES {
+                    sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
+                }
             }
         }
         counts.instructions += u64::from(node.instructions);
-        let (first, calls) = self.code.calls(node);
-        for (call, site) in calls.iter().zip(first..) {
-            self.stack.push(Entry {
-                ip: call.return_ip,
-                site,
-            });
+        if self.returns {
+            let (first, calls) = self.code.calls(node);
+            (first..)
+                .take(calls.len())
+                .for_each(|site| self.stack.push_site(site));
         }
     }
 
@@ -365,9 +416,12 @@ impl Walker {
     ) {
         let node = self.code.node(index);
         let pieces = self.code.pieces(node);
-        for piece in pieces.iter().take(place.pieces) {
+        for (at, piece) in pieces.iter().take(place.pieces).enumerate() {
             sink.append(&self.code.sequence(piece, node.mode), self.time);
             sink.close(piece.end, stamp.offset);
+            if S::EDGES {
+                sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
+            }
             counts.instructions += u64::from(piece.count);
         }
         if let (Some(piece), true) = (pieces.get(place.pieces), place.instructions > 0) {
@@ -377,12 +431,10 @@ impl Walker {
             );
             counts.instructions += place.instructions as u64;
         }
-        for call in self.code.calls(node).1 {
-            if usize::from(call.piece) < place.pieces {
-                self.stack.push(Entry {
-                    ip: call.return_ip,
-                    site: NO_SITE,
-                });
+        let (first, calls) = self.code.calls(node);
+        for (call, site) in calls.iter().zip(first..) {
+            if self.returns && usize::from(call.piece) < place.pieces {
+                self.stack.push_site(site);
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::code::{Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::errata::Erratum;
 use crate::error::Cause;
-use crate::sink::Sink;
+use crate::sink::{End, Sink};
 
 /// Nodes to run through before the one at which a packet takes effect.
 pub(super) struct Way {
@@ -105,7 +105,7 @@ impl Walker {
                 ip: self.last_ip(way.last),
             });
         }
-        self.finish(&way, stop, sink, counts, stamp);
+        self.finish(&way, stop, None, sink, counts, stamp);
         Ok((self.last_ip(way.last), target))
     }
 
@@ -134,7 +134,7 @@ impl Walker {
                 if elsewhere || stop == Stop::SoftwareInterrupt {
                     return Err(Cause::NotReached { ip });
                 }
-                self.finish(&way, stop, sink, counts, stamp);
+                self.finish(&way, stop, Some(ip), sink, counts, stamp);
                 return Ok(self.last_ip(way.last));
             }
             let (from, last) = (chain.node, self.last_ip(chain.node));
@@ -245,13 +245,15 @@ impl Walker {
             nodes: 0,
             last: entry,
         };
-        self.finish(&way, Stop::VmEntry, sink, counts, stamp);
+        self.finish(&way, Stop::VmEntry, None, sink, counts, stamp);
     }
 
+    /// `target`: where the last instruction went, if known.
     fn finish<S: Sink>(
         &mut self,
         way: &Way,
         stop: Stop,
+        target: Option<u64>,
         sink: &mut S,
         counts: &mut Counts,
         stamp: Stamp,
@@ -260,6 +262,12 @@ impl Walker {
         self.emit(way.last, sink, counts, stamp);
         sink.close(stop.end(), stamp.offset);
         if stop != Stop::MovCr3 {
+            if let (true, Some(target)) = (S::EDGES, target) {
+                let node = self.code.node(way.last);
+                let falls = stop == Stop::Conditional && target != node.target;
+                let kind = if falls { End::Cut } else { stop.end() };
+                sink.edge(self.last_ip(way.last), target, kind);
+            }
             self.after_transfer(stop, counts);
         }
     }

@@ -1,0 +1,168 @@
+//! Packets by steps (module `steps`): the walker's state goes into a kernel and comes back at a packet boundary.
+
+use rtit_packet::{Kind, Scanner};
+
+use super::state::{Decoder, State};
+use crate::sink::{Sink, Wants};
+use crate::steps::{base_of, node_of, results, Exit, Lane, Mark, Taken, AHEAD};
+use crate::walk::Stamp;
+use crate::window::Window;
+
+/// Entries of the log, at most.
+const LOG: usize = 1 << 14;
+
+impl Decoder {
+    /// Whether the next packet could be a step: the program is followed, nothing is bound to the packet, and nobody asks
+    /// whether something has run since an overflow (steps do not count at once).
+    fn may_step(&self) -> bool {
+        self.state == State::On
+            && self.bound.is_none()
+            && self.group.is_none()
+            && self.new_mode.is_none()
+            && self.after_overflow != Some(self.counts.instructions)
+            && self.walker.may_step()
+    }
+
+    /// Takes packets as long as they have steps. What comes then is the scanner's; this may be at once.
+    pub(super) fn steps<S: Sink>(
+        &mut self,
+        stream: Window<'_>,
+        until: usize,
+        scanner: &mut Scanner<'_>,
+        sink: &mut S,
+    ) {
+        let position = Scanner::position(scanner);
+        let bytes = position.checked_sub(stream.base);
+        let Some(bytes) = bytes.and_then(|at| stream.bytes.get(at..)) else {
+            return;
+        };
+        if scanner.block().is_some() || !self.may_step() || !self.walker.steps.begin(S::WANTS) {
+            return;
+        }
+        let end = bytes
+            .len()
+            .saturating_sub(AHEAD)
+            .min(until.saturating_sub(position))
+            .min(self.walker.steps.stride());
+        if end == 0 || !Lane::takes(bytes[0]) {
+            return;
+        }
+        let Ok(node) = self.walker.resolve() else {
+            return;
+        };
+        self.walker.give_sites();
+        let mut lane = Lane::new(base_of(node), self.last_ip);
+        let waiting = self.run_kernel::<S>(&bytes[..end + AHEAD], end, &mut lane, sink);
+        if lane.at == 0 {
+            return;
+        }
+        self.last_ip = lane.last_ip;
+        for (kind, count) in [
+            (Kind::Tnt, lane.at as u64 - lane.other_bytes),
+            (Kind::Tip, lane.tips),
+            (Kind::Cyc, lane.cycs),
+            (Kind::Mtc, lane.mtcs),
+        ] {
+            self.counts.packets(kind, count);
+        }
+        self.after_branch |= (lane.at as u64 - lane.other_bytes) + lane.tips != 0;
+        self.walker.go_on_at(node_of(lane.base));
+        self.deliver(position, &lane, sink);
+        scanner.seek(position + lane.at);
+        if let Some(results) = waiting {
+            let stamp = Stamp {
+                offset: (position + lane.at - 1) as u64,
+                time: self.clock.now(),
+            };
+            if let Err(cause) = self.walker.tnt(sink, &mut self.counts, results, stamp) {
+                self.fail(stamp.offset, cause, sink);
+            }
+        }
+        self.walker.steps.keep_within_limit(lane.at);
+        self.walker.keep_within_limit();
+    }
+
+    /// Runs the kernel until it meets what has no step; gives the results that the walker must take of a TNT that was
+    /// taken in part, and `lane.at` is then behind that TNT.
+    fn run_kernel<S: Sink>(
+        &mut self,
+        bytes: &[u8],
+        end: usize,
+        lane: &mut Lane,
+        sink: &S,
+    ) -> Option<(u64, u8)> {
+        let walker = &mut self.walker;
+        let (code, view) = (&mut walker.code, &walker.view);
+        let steps = &mut walker.steps;
+        loop {
+            let room = match S::WANTS {
+                Wants::Order => {
+                    let visits = steps.visits();
+                    let room = sink.room(visits.most_rows(), visits.most_instructions());
+                    room.min(LOG)
+                }
+                _ => LOG,
+            };
+            let exit = steps.run(&mut walker.stack, bytes, end, room, lane);
+            let went_on = match exit {
+                Exit::Leave => return None,
+                Exit::Tnt(tnt) => steps.fill_tnt(code, view, lane.base, tnt),
+                Exit::Tip(ip) => steps.fill_tip(code, view, lane.base, ip),
+                Exit::NoCall => false,
+                Exit::Return(site) => {
+                    let next = steps.fill_return(code, view, lane.base, site, lane.at);
+                    if let Some(next) = next {
+                        walker.stack.drop_top();
+                        lane.base = next;
+                        lane.at += usize::from(lane.rest == 0);
+                    }
+                    next.is_some()
+                }
+            };
+            if went_on && !code.is_over_limit() {
+                continue;
+            }
+            let (bits, count) = results(lane.rest);
+            let results = match exit {
+                Exit::Return(_) | Exit::NoCall if !went_on => (bits | 1 << count, count + 1),
+                _ if count == 0 => return None,
+                _ => (bits, count),
+            };
+            lane.at += 1;
+            return Some(results);
+        }
+    }
+
+    /// Hands the log to the clock and to a sink that wants the order.
+    fn deliver<S: Sink>(&mut self, base: usize, lane: &Lane, sink: &mut S) {
+        let walker = &mut self.walker;
+        let steps = &walker.steps;
+        let mut before = walker.time();
+        for &(entry, at) in &steps.log {
+            if entry & Mark::CYC != 0 {
+                self.clock.cyc(u64::from(entry & !Mark::CYC));
+            } else if entry & Mark::MTC != 0 {
+                self.clock.mtc(entry as u8);
+            } else {
+                let time = self.clock.now();
+                let branches = steps.count(entry, &mut self.counts);
+                sink.step(&Taken {
+                    number: entry,
+                    epoch: steps.epoch(),
+                    offset: base as u64 + u64::from(at),
+                    times: (before, time),
+                    code: &walker.code,
+                    visits: steps.visits(),
+                });
+                if branches {
+                    before = time;
+                }
+            }
+        }
+        if lane.cycles != 0 {
+            self.clock.cyc(lane.cycles);
+        }
+        walker.steps.log.clear();
+        walker.set_time(before);
+    }
+}

@@ -1,0 +1,407 @@
+//! All steps of a stream: made, looked up, added up, forgotten.
+
+use std::collections::HashMap;
+
+use rtit_image::View;
+
+use super::act::{Acts, Deed};
+use super::kernel::{run, Exit, Lane, Tables};
+use super::nodes::NodeTotals;
+use super::path::Path;
+use super::table::{base_of, node_of, tnt_slot, Entry, Key, Left, Table};
+use super::visit::Visits;
+use crate::code::{Code, Stop};
+use crate::counts::Counts;
+use crate::settings::StepLimits;
+use crate::sink::Wants;
+use crate::stack::ReturnStack;
+use crate::totals::Totals;
+
+/// First sizes of the tables: a short stream should not pay for large ones.
+const FIRST_TNT: usize = 1 << 10;
+const FIRST_OTHER: usize = 1 << 8;
+
+/// No table has fewer entries (`table`).
+const LEAST: usize = 128;
+
+/// Hits have 32 bits: after so many bytes, with a hit each at most twice, they are added up.
+const MAX_BYTES: usize = 1 << 30;
+
+/// A step, as it is looked up.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    Tnt(u32, u8),
+    Tip(u32, u64),
+    Return(u32, u32),
+}
+
+pub(crate) struct Steps {
+    limits: StepLimits,
+    /// RETs may be compressed.
+    returns: bool,
+    /// What the sink wants: the tables are filled for this.
+    wants: Wants,
+    tnt: Table<()>,
+    tip: Table<u64>,
+    ret: Table<u32>,
+    acts: Acts,
+    visits: Visits,
+    /// Counts another set of step numbers whenever they begin again.
+    epoch: u32,
+    /// The steps that visit a node; kept from the first change of code on.
+    by_node: Option<HashMap<u32, Vec<Name>>>,
+    /// Hits that were added up.
+    counted: Counts,
+    nodes: NodeTotals,
+    addresses: Totals,
+    /// Bytes taken since hits were added up.
+    bytes: usize,
+    /// What the kernel wrote: step numbers or marks, with places in the window.
+    pub log: Vec<(u32, u32)>,
+    path: Path,
+    left: Vec<Left>,
+}
+
+impl Steps {
+    pub fn new(limits: StepLimits, returns: bool) -> Steps {
+        Steps {
+            limits,
+            returns,
+            wants: Wants::Walk,
+            tnt: Table::new(0, 0),
+            tip: Table::new(0, 0),
+            ret: Table::new(0, 0),
+            acts: Acts::default(),
+            visits: Visits::default(),
+            epoch: 0,
+            by_node: None,
+            counted: Counts::default(),
+            nodes: NodeTotals::default(),
+            addresses: Totals::default(),
+            bytes: 0,
+            log: Vec::new(),
+            path: Path::new(returns),
+            left: Vec::new(),
+        }
+    }
+
+    /// Makes ready for a sink. False: everything is to be walked.
+    pub fn begin(&mut self, wants: Wants) -> bool {
+        if self.limits.entries < LEAST || wants == Wants::Walk {
+            return false;
+        }
+        if self.wants != wants {
+            // hits of another meaning
+            self.recycle();
+            self.wants = wants;
+            let limit = 1 << self.limits.entries.ilog2();
+            self.tnt = Table::new(FIRST_TNT, limit);
+            self.tip = Table::new(FIRST_OTHER, limit);
+            self.ret = Table::new(FIRST_OTHER, limit);
+        }
+        true
+    }
+
+    /// The most bytes that the kernel may take at once: places in the log have 32 bits.
+    pub fn stride(&self) -> usize {
+        self.limits.stride.clamp(1, MAX_BYTES)
+    }
+
+    pub fn visits(&self) -> &Visits {
+        &self.visits
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log.
+    pub fn run(
+        &mut self,
+        stack: &mut ReturnStack,
+        bytes: &[u8],
+        end: usize,
+        room: usize,
+        lane: &mut Lane,
+    ) -> Exit {
+        let tables = Tables {
+            tnt: &mut self.tnt.entries,
+            tip: &mut self.tip.entries,
+            ret: &mut self.ret.entries,
+            acts: &self.acts,
+            log: &mut self.log,
+        };
+        match (self.returns, self.wants == Wants::Order) {
+            (false, false) => run::<false, false>(tables, stack, bytes, end, room, lane),
+            (true, false) => run::<true, false>(tables, stack, bytes, end, room, lane),
+            (false, true) => run::<false, true>(tables, stack, bytes, end, room, lane),
+            (true, true) => run::<true, true>(tables, stack, bytes, end, room, lane),
+        }
+    }
+
+    /// Makes the step of a short TNT. False: the walker must take the packet.
+    pub fn fill_tnt(&mut self, code: &mut Code, view: &View, base: u32, tnt: u8) -> bool {
+        let start = node_of(base);
+        if code.node(start).stop == Stop::Dead || self.path.of_tnt(code, view, start, tnt).is_none()
+        {
+            return false;
+        }
+        let (number, act) = self.keep(code);
+        self.name(number, Name::Tnt(base, tnt >> 1));
+        let slot = tnt_slot(base, tnt >> 1, self.tnt.mask());
+        let entry = self.entry(base, number, act, ());
+        self.tnt.put(slot, entry, number, &mut self.left);
+        self.add_up_left();
+        true
+    }
+
+    /// Makes the step of a TIP to `ip`. False: the walker must take the packet.
+    pub fn fill_tip(&mut self, code: &mut Code, view: &View, base: u32, ip: u64) -> bool {
+        let start = node_of(base);
+        if code.node(start).stop == Stop::Dead || self.path.of_tip(code, view, start, ip).is_none()
+        {
+            return false;
+        }
+        let (number, act) = self.keep(code);
+        self.name(number, Name::Tip(base, ip));
+        let slot = ip.slot(base, 0, self.tip.mask());
+        let entry = self.entry(base, number, act, ip);
+        self.tip.put(slot, entry, number, &mut self.left);
+        self.add_up_left();
+        true
+    }
+
+    /// Makes the step of the RET at the end of a node to a call site, takes it, and gives the base that comes next; `at`
+    /// is the place of the packet. None: the walker must take it.
+    pub fn fill_return(
+        &mut self,
+        code: &mut Code,
+        view: &View,
+        base: u32,
+        site: u32,
+        at: usize,
+    ) -> Option<u32> {
+        let node = node_of(base);
+        if code.node(node).stop == Stop::Dead {
+            return None;
+        }
+        self.path.of_return(code, view, node, site)?;
+        let (number, _) = self.keep(code);
+        self.name(number, Name::Return(base, site));
+        let slot = site.slot(base, 0, self.ret.mask());
+        let mut entry = self.entry(base, number, 0, site);
+        if self.wants == Wants::Order {
+            self.log.push((number, at as u32));
+        } else {
+            entry.hits = 1;
+        }
+        let next = entry.next;
+        self.ret.put(slot, entry, number, &mut self.left);
+        self.add_up_left();
+        Some(next)
+    }
+
+    /// Gives the path that was just followed a number, and its deed 32 bits.
+    fn keep(&mut self, code: &Code) -> (u32, u32) {
+        let number = self.visits.add(code, &self.path.visits);
+        let deed = Deed {
+            peak: self.path.peak as u8,
+            pops: self.path.rest.is_some(),
+            rest: self.path.rest.unwrap_or(0),
+        };
+        let act = match self.returns {
+            true => self.acts.encode(deed, &self.path.pushes),
+            false => 0,
+        };
+        (number, act)
+    }
+
+    fn entry<K>(&self, base: u32, number: u32, act: u32, key: K) -> Entry<K> {
+        Entry {
+            base,
+            next: base_of(self.path.next),
+            hits: if self.wants == Wants::Order {
+                number
+            } else {
+                0
+            },
+            act,
+            key,
+        }
+    }
+
+    fn name(&mut self, number: u32, name: Name) {
+        if let Some(by_node) = &mut self.by_node {
+            for (node, _) in self.visits.of(number) {
+                by_node.entry(node).or_default().push(name);
+            }
+        }
+    }
+
+    fn add_up_left(&mut self) {
+        while let Some(left) = self.left.pop() {
+            self.add_up(left.number, left.hits);
+        }
+    }
+
+    fn add_up(&mut self, number: u32, hits: u32) {
+        if hits == 0 || self.wants == Wants::Order {
+            return;
+        }
+        let hits = u64::from(hits);
+        self.visits.weight(number).add_to(&mut self.counted, hits);
+        if self.wants == Wants::Totals {
+            for (node, how) in self.visits.of(number) {
+                self.nodes.add(node, how, hits);
+            }
+        }
+    }
+
+    /// Adds up all hits.
+    fn settle(&mut self) {
+        self.bytes = 0;
+        if self.wants == Wants::Order {
+            return;
+        }
+        let mut hits = Vec::new();
+        drain(&mut self.tnt, &mut hits);
+        drain(&mut self.tip, &mut hits);
+        drain(&mut self.ret, &mut hits);
+        for left in hits {
+            self.add_up(left.number, left.hits);
+        }
+    }
+
+    /// The kernel took `bytes` bytes: hits are added up when they might not fit any more, and all begins anew when
+    /// what is kept of steps long replaced takes too much room. Nothing may be in the log.
+    pub fn keep_within_limit(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.visits.size() + self.acts.len() > self.limits.words {
+            self.recycle();
+        } else if self.bytes > MAX_BYTES {
+            self.settle();
+        }
+    }
+
+    /// Forgets all steps; what they counted stays.
+    fn recycle(&mut self) {
+        self.settle();
+        self.tnt.clear();
+        self.tip.clear();
+        self.ret.clear();
+        self.acts.clear();
+        self.visits.clear();
+        self.by_node = None;
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// All numbers of nodes and call sites are about to become invalid.
+    pub fn forget_all(&mut self, code: &Code) {
+        if self.wants == Wants::Walk {
+            return;
+        }
+        self.recycle();
+        self.nodes.move_to(code, &mut self.addresses);
+    }
+
+    /// Forgets the steps that visit nodes which died.
+    pub fn forget(&mut self, dead: &[u32]) {
+        if dead.is_empty() || self.wants == Wants::Walk {
+            return;
+        }
+        if self.by_node.is_none() {
+            self.index();
+        }
+        for node in dead {
+            let names = self
+                .by_node
+                .as_mut()
+                .and_then(|by_node| by_node.remove(node));
+            for name in names.unwrap_or_default() {
+                self.remove(name);
+            }
+        }
+        self.add_up_left();
+    }
+
+    fn index(&mut self) {
+        self.by_node = Some(HashMap::new());
+        let mut names = Vec::new();
+        for (slot, entry) in self.tnt.live() {
+            let half = (slot as u32).wrapping_sub(entry.base) as usize & (LEAST - 1);
+            names.push((self.tnt.number(slot), Name::Tnt(entry.base, half as u8)));
+        }
+        for (slot, entry) in self.tip.live() {
+            names.push((self.tip.number(slot), Name::Tip(entry.base, entry.key)));
+        }
+        for (slot, entry) in self.ret.live() {
+            names.push((self.ret.number(slot), Name::Return(entry.base, entry.key)));
+        }
+        for (number, name) in names {
+            self.name(number, name);
+        }
+    }
+
+    /// Removes a step, if it is still there.
+    fn remove(&mut self, name: Name) {
+        match name {
+            Name::Tnt(base, half) => {
+                let slot = tnt_slot(base, half, self.tnt.mask());
+                self.tnt.remove_if(slot, base, (), &mut self.left);
+            }
+            Name::Tip(base, ip) => {
+                let slot = ip.slot(base, 0, self.tip.mask());
+                self.tip.remove_if(slot, base, ip, &mut self.left);
+            }
+            Name::Return(base, site) => {
+                let slot = site.slot(base, 0, self.ret.mask());
+                self.ret.remove_if(slot, base, site, &mut self.left);
+            }
+        }
+    }
+
+    /// Adds what the kernel counted.
+    pub fn add_counts(&self, counts: &mut Counts) {
+        let counted = &self.counted;
+        counts.instructions += counted.instructions;
+        counts.conditional += counted.conditional;
+        counts.indirect += counted.indirect;
+        counts.returns += counted.returns;
+        counts.compressed_returns += counted.compressed_returns;
+        if self.wants == Wants::Order {
+            return;
+        }
+        let hits = self
+            .tnt
+            .hits()
+            .chain(self.tip.hits())
+            .chain(self.ret.hits());
+        for (number, hits) in hits {
+            self.visits.weight(number).add_to(counts, hits.into());
+        }
+    }
+
+    /// Counts a step that the log tells. False: it has no branch, and only leads to a RET, which is a step of its own.
+    #[inline]
+    pub fn count(&self, number: u32, counts: &mut Counts) -> bool {
+        let weight = self.visits.weight(number);
+        weight.add_to(counts, 1);
+        weight.conditional | weight.indirect | weight.returns != 0
+    }
+
+    /// Takes what was added up by address.
+    pub fn take_totals(&mut self, code: &Code, to: &mut Totals) {
+        self.settle();
+        self.nodes.move_to(code, &mut self.addresses);
+        to.join(std::mem::take(&mut self.addresses));
+    }
+}
+
+fn drain<K: Key>(table: &mut Table<K>, hits: &mut Vec<Left>) {
+    table.drain_hits(|number, count| {
+        hits.push(Left {
+            number,
+            hits: count,
+        })
+    });
+}

@@ -1,0 +1,200 @@
+//! What a step runs through: the nodes, and how each ends.
+
+use crate::code::Code;
+use crate::counts::Counts;
+use crate::sink::{End, Sink, Step};
+
+/// How a node on a path ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// It lets the flow pass.
+    Pass,
+    NotTaken,
+    Taken,
+    /// A compressed RET, to the call site with this number.
+    Returned(u32),
+    /// A TIP gave the target; the RET among these is `TipReturn`.
+    Tip(u64),
+    TipReturn(u64),
+}
+
+const PASS: u32 = 0;
+const NOT_TAKEN: u32 = 1;
+const TAKEN: u32 = 2;
+const RETURNED: u32 = 3;
+const TIP: u32 = 4;
+const TIP_RETURN: u32 = 5;
+const BITS: u32 = 3;
+
+/// Nodes beyond this have no number in a list of visits.
+pub(super) const MAX_NODE: u32 = (1 << (32 - BITS)) - 1;
+
+/// What a step adds to the counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Weight {
+    pub instructions: u32,
+    pub conditional: u8,
+    pub indirect: u8,
+    pub returns: u8,
+    pub compressed_returns: u8,
+}
+
+impl Weight {
+    pub fn add_to(self, counts: &mut Counts, times: u64) {
+        counts.instructions += u64::from(self.instructions) * times;
+        counts.conditional += u64::from(self.conditional) * times;
+        counts.indirect += u64::from(self.indirect) * times;
+        counts.returns += u64::from(self.returns) * times;
+        counts.compressed_returns += u64::from(self.compressed_returns) * times;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    first: u32,
+    weight: Weight,
+}
+
+/// The visits of all steps, by the step's number.
+#[derive(Default)]
+pub(crate) struct Visits {
+    words: Vec<u32>,
+    steps: Vec<Entry>,
+    most_rows: usize,
+    most_instructions: usize,
+}
+
+impl Visits {
+    /// How much is kept, about in words.
+    pub fn size(&self) -> usize {
+        self.words.len() + 3 * self.steps.len()
+    }
+
+    /// The most rows that a step can make.
+    pub fn most_rows(&self) -> usize {
+        self.most_rows.max(1)
+    }
+
+    /// The most instructions of a step.
+    pub fn most_instructions(&self) -> usize {
+        self.most_instructions.max(1)
+    }
+
+    pub fn clear(&mut self) {
+        *self = Visits::default();
+    }
+
+    /// Keeps the visits of a step and gives its number.
+    pub fn add(&mut self, code: &Code, visits: &[(u32, How)]) -> u32 {
+        let mut weight = Weight::default();
+        let first = self.words.len() as u32;
+        let mut rows = 0;
+        for &(node, how) in visits {
+            weight.instructions += code.node(node).instructions;
+            rows += code.pieces(code.node(node)).len() + 1;
+            let (tag, more): (u32, &[u32]) = match how {
+                How::Pass => (PASS, &[]),
+                How::NotTaken => (NOT_TAKEN, &[]),
+                How::Taken => (TAKEN, &[]),
+                How::Returned(site) => (RETURNED, &[site]),
+                How::Tip(ip) => (TIP, &[ip as u32, (ip >> 32) as u32]),
+                How::TipReturn(ip) => (TIP_RETURN, &[ip as u32, (ip >> 32) as u32]),
+            };
+            match how {
+                How::Pass => {}
+                How::NotTaken | How::Taken => weight.conditional += 1,
+                How::Returned(_) => {
+                    weight.returns += 1;
+                    weight.compressed_returns += 1;
+                }
+                How::Tip(_) => weight.indirect += 1,
+                How::TipReturn(_) => weight.returns += 1,
+            }
+            self.words.push(node << BITS | tag);
+            self.words.extend(more);
+        }
+        self.most_rows = self.most_rows.max(rows);
+        self.most_instructions = self.most_instructions.max(weight.instructions as usize);
+        self.steps.push(Entry { first, weight });
+        self.steps.len() as u32 - 1
+    }
+
+    #[inline]
+    pub fn weight(&self, step: u32) -> Weight {
+        self.steps[step as usize].weight
+    }
+
+    /// The nodes of a step in order.
+    pub fn of(&self, step: u32) -> impl Iterator<Item = (u32, How)> + '_ {
+        let first = self.steps[step as usize].first as usize;
+        let next = self.steps.get(step as usize + 1);
+        let end = next.map_or(self.words.len(), |next| next.first as usize);
+        let mut words = self.words[first..end].iter().copied();
+        std::iter::from_fn(move || {
+            let word = words.next()?;
+            let mut wide = || {
+                let low = u64::from(words.next().unwrap_or(0));
+                low | u64::from(words.next().unwrap_or(0)) << 32
+            };
+            let how = match word & ((1 << BITS) - 1) {
+                PASS => How::Pass,
+                NOT_TAKEN => How::NotTaken,
+                TAKEN => How::Taken,
+                TIP => How::Tip(wide()),
+                TIP_RETURN => How::TipReturn(wide()),
+                _ => How::Returned(words.next().unwrap_or(0)),
+            };
+            Some((word >> BITS, how))
+        })
+    }
+}
+
+/// A step that was taken.
+pub(crate) struct Taken<'a> {
+    pub number: u32,
+    pub epoch: u32,
+    pub offset: u64,
+    pub times: (u64, u64),
+    pub code: &'a Code,
+    pub visits: &'a Visits,
+}
+
+impl Step for Taken<'_> {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn times(&self) -> (u64, u64) {
+        self.times
+    }
+
+    #[inline]
+    fn replay<S: Sink>(&self, sink: &mut S) {
+        let (mut time, after) = self.times;
+        for (index, how) in self.visits.of(self.number) {
+            let node = self.code.node(index);
+            for piece in self.code.pieces(node) {
+                sink.append(&self.code.sequence(piece, node.mode), time);
+                if piece.end != End::Cut {
+                    sink.close(piece.end, self.offset);
+                }
+            }
+            match how {
+                How::Pass => continue,
+                How::NotTaken => {}
+                How::Taken => sink.close(End::Conditional, self.offset),
+                How::Returned(_) | How::TipReturn(_) => sink.close(End::Return, self.offset),
+                How::Tip(_) => sink.close(node.end, self.offset),
+            }
+            time = after;
+        }
+    }
+}

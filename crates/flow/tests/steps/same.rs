@@ -1,0 +1,201 @@
+//! All results of a stream, with and without steps.
+
+use proptest::prelude::*;
+use rtit_flow::{
+    Columns, Counting, EdgeTotal, Flow, HashedRun, HashedRuns, Instructions, PlacedEvent, Run,
+    RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
+};
+use rtit_packet::find_psb;
+
+use super::program::Traced;
+
+/// A stream that comes in pieces of `size` bytes.
+struct Pieces<'a> {
+    whole: &'a [u8],
+    size: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Source for Pieces<'_> {
+    fn window(&self) -> Window<'_> {
+        Window {
+            bytes: &self.whole[self.from..self.to],
+            base: self.from,
+            last: self.to == self.whole.len(),
+        }
+    }
+}
+
+impl<'a> Pieces<'a> {
+    fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
+        // the head, in which the first PSB may not lie in part, is there at once
+        let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
+        Pieces {
+            whole,
+            size,
+            from: 0,
+            to: head.saturating_add(size).min(whole.len()),
+        }
+    }
+
+    fn go_on(&mut self, position: usize) {
+        self.from = position.min(self.to);
+        self.to = self.to.saturating_add(self.size).min(self.whole.len());
+    }
+}
+
+#[derive(Default)]
+struct Results {
+    counts: Vec<String>,
+    spans: Vec<Span>,
+    runs: Vec<Run>,
+    events: Vec<PlacedEvent>,
+    hashed: Vec<HashedRun>,
+    ips: Vec<u64>,
+    lengths: Vec<u8>,
+    run_totals: Vec<RunTotal>,
+    edge_totals: Vec<EdgeTotal>,
+}
+
+impl Results {
+    /// What is not the same, found and expected.
+    fn differs(&self, other: &Results) -> Option<String> {
+        first(&self.counts, &other.counts)
+            .or_else(|| first(&self.spans, &other.spans))
+            .or_else(|| first(&self.runs, &other.runs))
+            .or_else(|| first(&self.events, &other.events))
+            .or_else(|| first(&self.hashed, &other.hashed))
+            .or_else(|| first(&self.ips, &other.ips))
+            .or_else(|| first(&self.lengths, &other.lengths))
+            .or_else(|| first(&self.run_totals, &other.run_totals))
+            .or_else(|| first(&self.edge_totals, &other.edge_totals))
+    }
+}
+
+fn first<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T]) -> Option<String> {
+    let length = found.len().max(expected.len());
+    let at = (0..length).find(|&at| found.get(at) != expected.get(at))?;
+    let (found, expected) = (found.get(at), expected.get(at));
+    Some(format!("at {at}: {found:?}, not {expected:?}"))
+}
+
+fn follow<S: Sink>(
+    traced: &Traced,
+    settings: &Settings,
+    size: usize,
+    sink: S,
+    results: &mut Results,
+    mut take: impl FnMut(&mut Flow<Pieces<'_>, S>, &mut Results),
+) {
+    let pieces = Pieces::new(&traced.stream, size);
+    let mut flow = Flow::with_sink(pieces, traced.view(), settings, sink);
+    loop {
+        let more = flow.advance_by(size);
+        take(&mut flow, results);
+        if flow.is_starved() {
+            let position = flow.position();
+            flow.stream_mut().go_on(position);
+        }
+        if !more {
+            break;
+        }
+    }
+    results.counts.push(format!("{:?}", flow.counts()));
+    results.spans = flow.ledger().spans().to_vec();
+}
+
+/// `size`: of windows; `limit`: of what a sink takes at a time.
+fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
+    let mut results = Results::default();
+    let all = &mut results;
+    follow(traced, settings, size, Counting, all, |_, _| {});
+    follow(
+        traced,
+        settings,
+        size,
+        Totals::default(),
+        all,
+        |flow, all| {
+            all.run_totals = flow.totals().runs();
+            all.edge_totals = flow.totals().edges();
+        },
+    );
+    let mut columns = Columns::default();
+    columns.set_limit(limit);
+    follow(traced, settings, size, columns, all, |flow, all| {
+        let rows = flow.sink_mut().take();
+        all.runs.extend(rows.runs);
+        all.events.extend(rows.events);
+    });
+    let hashed = HashedRuns::new(limit);
+    follow(traced, settings, size, hashed, all, |flow, all| {
+        all.hashed.append(&mut flow.sink_mut().ready);
+    });
+    let instructions = Instructions {
+        limit,
+        ..Instructions::default()
+    };
+    follow(traced, settings, size, instructions, all, |flow, all| {
+        let sink = flow.sink_mut();
+        all.ips.append(&mut sink.ips);
+        all.lengths.append(&mut sink.lengths);
+    });
+    results
+}
+
+/// Compares, and gives the instructions.
+pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseError> {
+    let walked = Settings {
+        steps: StepLimits::NONE,
+        ..settings
+    };
+    let reference = results(traced, &walked, usize::MAX, usize::MAX);
+    let whole = StepLimits::default();
+    let cases = [
+        (usize::MAX, usize::MAX, settings.cache_limit, whole),
+        (100, 3, settings.cache_limit, whole),
+        // every step evicts; the kernel stops after each packet, or after a few; all is made anew often
+        (
+            usize::MAX,
+            50,
+            60,
+            StepLimits {
+                entries: 128,
+                ..whole
+            },
+        ),
+        (7, usize::MAX, 1 << 20, StepLimits { stride: 1, ..whole }),
+        (
+            usize::MAX,
+            1,
+            200,
+            StepLimits {
+                entries: 256,
+                stride: 5,
+                words: 40,
+            },
+        ),
+    ];
+    for (size, limit, cache_limit, steps) in cases {
+        let settings = Settings {
+            steps,
+            cache_limit,
+            ..settings
+        };
+        let found = results(traced, &settings, size, limit);
+        let differs = found.differs(&reference);
+        prop_assert!(
+            differs.is_none(),
+            "{:?}: {settings:?} {size} {limit}",
+            differs
+        );
+    }
+    let total: u64 = reference
+        .run_totals
+        .iter()
+        .map(|run| u64::from(run.instructions) * run.count)
+        .sum();
+    prop_assert_eq!(total, reference.ips.len() as u64);
+    Ok(reference.ips)
+}
