@@ -6,6 +6,7 @@ Expected are the signals and the siginfo that the kernel gives for what the prog
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from live import to_the_end
 from rtit.capture import Extent, Request, start
 from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
+from rtit.cli.main import main
+from rtit.cli.record import _EPILOG
 from rtit.image.file_symbols import FileSymbols
 from rtit.perfdata import Fault
 from rtit.trace import Trace
@@ -136,3 +139,68 @@ def test_a_file_that_is_full_says_it_too(
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
     assert ended.ending.signal == signal.SIGSEGV
+
+
+def test_record_and_report_say_it(
+    backend: str,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    exe, data = str(program("endings")), str(tmp_path / "data")
+    words = ["--backend", backend, "-o", data]
+    assert main(["record", *words, "--json", "-", "--", exe, "write"]) == 128 + signal.SIGSEGV
+    said = capfd.readouterr()
+    found = json.loads(said.out.removeprefix("ending\n"))
+    assert (found["exit_code"], found["signal"]) == (128 + signal.SIGSEGV, signal.SIGSEGV)
+    assert found["fault"]["address"] == THERE
+    assert f"; ended by SIGSEGV at address {THERE:#x}, instruction " in said.err
+    main(["report", data])
+    assert f"SIGSEGV at address {THERE:#x}, instruction " in capfd.readouterr().out
+    main(["report", data, "--json"])
+    [ended] = json.loads(capfd.readouterr().out)["endings"]
+    assert (ended["signal"], ended["fault"]["address"]) == (signal.SIGSEGV, THERE)
+    assert main(["record", *words, "-q", "--json", str(tmp_path / "said"), "--", exe]) == 3
+    assert capfd.readouterr() == ("ending\n", "")
+    assert json.loads((tmp_path / "said").read_text())["exit_code"] == 3
+
+
+def test_json_that_cannot_be_written_is_an_error_before_the_program_runs(
+    program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--backend", "ptrace", "-o", str(tmp_path / "data")]
+    code = main(["record", *words, "--json", str(tmp_path / "no" / "x"), str(program("endings"))])
+    said = capfd.readouterr()
+    assert (code, said.out) == (125, "")
+    assert "no/x" in said.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_executed_is_more_than_traced(
+    backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """The summary's numbers are those of everything that ran, and it says so."""
+    argv = [str(program("recursion"))]
+    whole = recorded(argv, backend, tmp_path)
+    request = Request(
+        argv, backend=backend, output=tmp_path / "data", filters=[f"filter main @ {argv[0]}"]
+    )
+    part = to_the_end(start(request))
+    assert (whole.partial, part.partial) == (False, True)
+    assert part.instructions == whole.instructions
+    assert part.pt_bytes < whole.pt_bytes
+
+
+@pytest.mark.parametrize(
+    ("backend", "phrase"), [("ptrace", "one clock for all threads"), ("qemu", "a clock a thread")]
+)
+def test_help_and_file_agree_on_the_clocks(
+    backend: str, phrase: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    if backend == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    recorded([str(program("endings"))], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        assert phrase in trace.data.facts["time"]
+    help_text = " ".join(_EPILOG.split())
+    assert phrase in help_text

@@ -16,8 +16,9 @@ before it where it is following the program."""
 
 @dataclass(slots=True)
 class Totals:
-    """What has been recorded so far. `clock` counts retired instructions of all threads; `branches`
-    conditional and indirect branches, returns and far transfers; `pt_bytes` what the units wrote.
+    """What has been recorded so far. `clock` counts retired instructions of all threads, traced or
+    not; `branches` conditional and indirect branches, returns and far transfers; `pt_bytes` what
+    the units wrote.
     """
 
     clock: int = 0
@@ -37,8 +38,9 @@ class Recording:
 
     `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to;
     `ending` says how it ended: the signal, the faulting instruction and address where one is known;
-    `instructions` and `pt_bytes` are those that were traced; `stopped` says where the recording
-    stopped before the program did.
+    `instructions` and `branches` are those that were executed, traced or not: they are all traced
+    unless `partial` says that filters, a window, a size or a snapshot left some out. `pt_bytes` is
+    what the trace units wrote; `stopped` says where the recording stopped before the program did.
     """
 
     path: Path
@@ -50,6 +52,7 @@ class Recording:
     branches: int = 0
     stopped: str | None = None
     ending: Ending | None = None
+    partial: bool = False
 
 
 def exit_code_of(status: int) -> int:

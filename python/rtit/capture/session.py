@@ -64,6 +64,9 @@ class Session(ABC):
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
+            partial=bool(
+                plan.filters or plan.window or plan.extent.snapshot is not None or self._keeper.full
+            ),
             ending=self._keeper.ending,
             stopped=self._keeper.facts.get("stopped"),
             warnings=(*totals.warnings, *plan.window.missed(totals.edges)),

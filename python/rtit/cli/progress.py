@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from rtit.cli.outcome import line
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -52,16 +54,16 @@ class Progress:
         self._next = now + (_EVERY_TERMINAL if self._terminal else _EVERY_FILE)
         totals = session.totals
         rate = totals.clock / (now - self._begin)
-        line = (
+        text = (
             f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
             f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s"
             f"{_HINTS[self._choice.backend]}"
         )
         if self._terminal:
-            self._stream.write(f"\r\x1b[K{line}")
+            self._stream.write(f"\r\x1b[K{text}")
             self._shown = True
         else:
-            self._stream.write(line + "\n")
+            self._stream.write(text + "\n")
         self._stream.flush()
 
     def summary(self, recording: Recording) -> None:
@@ -76,13 +78,7 @@ class Progress:
                 f"[ rtit record: stopped {recording.stopped}; the program ran on ]",
                 file=self._stream,
             )
-        print(
-            f"[ rtit record: {recording.instructions:,} instructions, "
-            f"{recording.branches:,} branches of {recording.threads} "
-            f"thread{'s' if recording.threads != 1 else ''} as {recording.pt_bytes:,} bytes of PT "
-            f"in {recording.path}; {self._choice.backend}: {self._choice.why} ]",
-            file=self._stream,
-        )
+        print(line(recording, self._choice), file=self._stream)
 
     def _clear(self) -> None:
         if self._shown:

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from rtit.cli import amount
+from rtit.cli import amount, outcome
 from rtit.cli.progress import Progress
 
 _EPILOG = """examples:
@@ -18,8 +18,14 @@ _EPILOG = """examples:
   rtit record --snapshot=8M -- ./program     (the last 8 MB of each thread: what led to the end)
   rtit record --start-at main --stop-at +1000000 -- ./program
 
-The time in a recording is modelled: one nanosecond a retired instruction, over all threads, unless
---cpi and --core-clock say something else.
+The time in a recording is modelled: one nanosecond a retired instruction, unless --cpi and
+--core-clock say something else. Single steps have one clock for all threads; QEMU has a clock a
+thread, raised to the latest of the others at each system call.
+
+--json gives one line with one object: file, command, backend, why (it was chosen), exit_code,
+ended (in words), signal (number or null), fault (ip, address, si_code, or null),
+executed_instructions and executed_branches (all that ran), partial (true: by --filter, a window,
+a size or a snapshot not all of them are traced), threads, pt_bytes, stopped, warnings.
 """
 
 
@@ -92,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     amount.add_arguments(parser)
     parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="also write what was recorded, and how the program ended, as JSON (see below); "
+        "-: to standard output, behind what the program wrote",
+    )
+    parser.add_argument(
         "-q", "--quiet", action="store_true", help="no progress and no summary on stderr"
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
@@ -133,6 +145,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     log = EventLog() if arguments.events else None
     choice = choose(request, log=log is not None)
+    if arguments.json not in (None, "-"):
+        # A path that cannot be written is an error before the program runs.
+        Path(arguments.json).write_text("")
     session = start(request, choice=choice, log=log)
     with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
         asked = 0
@@ -151,6 +166,12 @@ def run(arguments: argparse.Namespace) -> int:
         if log is not None:
             log.save(Path(arguments.events))
         progress.summary(recording)
+    if arguments.json is not None:
+        text = outcome.as_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
+        if arguments.json == "-":
+            sys.stdout.write(text)
+        else:
+            Path(arguments.json).write_text(text)
     return recording.exit_code
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import PurePath
 
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.trace import Trace
 from rtit.views.statistics import Statistics, statistics
+
+_ENDINGS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,10 @@ def _print_text(trace: Trace, found: Statistics, top: int) -> None:
     print(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.data.facts.items():
         print(f"  {name}: {value}")
+    for ended in trace.endings[:_ENDINGS]:
+        print(f"  {ended}")
+    if len(trace.endings) > _ENDINGS:
+        print(f"  ... and {len(trace.endings) - _ENDINGS} more processes")
     if trace.incomplete:
         print(f"  incomplete: {trace.incomplete}")
     print(f"\n{'instructions':>14} {'branches':>12} {'PT bytes':>12} {'B/1000':>8}  stream")
@@ -74,6 +81,17 @@ def _print_json(trace: Trace, found: Statistics) -> None:
         "command": trace.data.command_line,
         "facts": trace.data.facts,
         "incomplete": trace.incomplete,
+        "endings": [
+            {
+                "pid": each.pid,
+                "tid": each.tid,
+                "time": each.time,
+                "exit_code": each.ending.exit_code,
+                "signal": each.ending.signal,
+                "fault": each.ending.fault and asdict(each.ending.fault),
+            }
+            for each in trace.endings
+        ],
         "streams": [
             {
                 "title": each.title,

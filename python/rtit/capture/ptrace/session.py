@@ -139,7 +139,7 @@ def _recorder(
     plan: Plan, *, unit_output: OutputSetup | None = None, parameters: Parameters | None = None
 ) -> Recorder:
     return Recorder(
-        open_writer(plan, time=describe(plan.time)),
+        open_writer(plan, time=f"{describe(plan.time)}, one clock for all threads"),
         plan.options,
         plan.filters,
         profile=FULL,

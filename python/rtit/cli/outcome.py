@@ -1,0 +1,53 @@
+"""What `rtit record` says of a recording at its end: one line, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtit.capture.backends import Choice
+    from rtit.capture.recording import Recording
+
+
+def line(recording: Recording, choice: Choice) -> str:
+    """The summary. How the program ended is in it unless that is exit code 0."""
+    threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
+    counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
+    traced = f"{recording.pt_bytes:,} bytes of PT in {recording.path}"
+    parts = [
+        f"{counts} of {threads} executed, a part of them traced as {traced}"
+        if recording.partial
+        else f"{counts} of {threads} as {traced}"
+    ]
+    if recording.ending is not None and recording.ending.status:
+        parts.append(f"ended by {recording.ending}" if recording.ending.signal
+                     else f"ended with {recording.ending}")  # fmt: skip
+    parts.append(f"{choice.backend}: {choice.why}")
+    return f"[ rtit record: {'; '.join(parts)} ]"
+
+
+def as_json(recording: Recording, choice: Choice, command: list[str]) -> str:
+    """One line of JSON; what it has is documented in `rtit record --help`."""
+    ending = recording.ending
+    fault = ending.fault if ending is not None else None
+    found = {
+        "file": str(recording.path),
+        "command": command,
+        "backend": choice.backend,
+        "why": choice.why,
+        "exit_code": recording.exit_code,
+        "ended": None if ending is None else str(ending),
+        "signal": None if ending is None else ending.signal,
+        "fault": None
+        if fault is None
+        else {"ip": fault.ip, "address": fault.address, "si_code": fault.code},
+        "executed_instructions": recording.instructions,
+        "executed_branches": recording.branches,
+        "partial": recording.partial,
+        "threads": recording.threads,
+        "pt_bytes": recording.pt_bytes,
+        "stopped": recording.stopped,
+        "warnings": list(recording.warnings),
+    }
+    return json.dumps(found) + "\n"

@@ -1,0 +1,70 @@
+"""What `rtit record` says at its end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from signal import SIGSEGV
+
+import pytest
+
+from rtit.capture.backends import Choice
+from rtit.capture.recording import Recording
+from rtit.cli import outcome
+from rtit.perfdata import Ending, Fault
+
+CHOICE = Choice("ptrace", "as asked for")
+PLAIN = Recording(
+    path=Path("perf.data"),
+    exit_code=0,
+    instructions=1_076_247,
+    threads=1,
+    pt_bytes=5000,
+    warnings=(),
+    branches=200,
+    ending=Ending(0, of_process=True),
+)
+CRASHED = replace(
+    PLAIN,
+    exit_code=128 + SIGSEGV,
+    ending=Ending(SIGSEGV, True, True, Fault(0x401000, 1, 0x10)),
+)
+
+
+@pytest.mark.parametrize(
+    ("recording", "text"),
+    [
+        (
+            PLAIN,
+            "1,076,247 instructions, 200 branches of 1 thread as 5,000 bytes of PT in perf.data; ",
+        ),
+        (
+            replace(PLAIN, partial=True, threads=2),
+            "1,076,247 instructions, 200 branches of 2 threads executed, a part of them traced as "
+            "5,000 bytes of PT in perf.data; ",
+        ),
+        (CRASHED, "perf.data; ended by SIGSEGV at address 0x10, instruction 0x401000; "),
+        (replace(PLAIN, ending=Ending(0x300)), "perf.data; ended with exit code 3; "),
+        (replace(PLAIN, ending=None), "perf.data; "),
+    ],
+)
+def test_the_line(recording: Recording, text: str) -> None:
+    line = outcome.line(recording, CHOICE)
+    assert line.startswith("[ rtit record: 1,076,247 instructions, ")
+    assert line.endswith(f"{text}ptrace: as asked for ]")
+
+
+def test_json_is_one_line_with_the_documented_names() -> None:
+    from rtit.cli import record
+
+    text = outcome.as_json(CRASHED, CHOICE, ["./program", "a b"])
+    assert text.count("\n") == 1
+    found = json.loads(text)
+    told = record._EPILOG.split("object:")[1].split(".")[0].replace(",", " ").split()
+    assert set(found) <= set(told)
+    assert found["signal"] == SIGSEGV
+    assert found["fault"] == {"ip": 0x401000, "address": 0x10, "si_code": 1}
+    assert found["ended"] == str(CRASHED.ending)
+    assert found["command"] == ["./program", "a b"]
+    assert json.loads(outcome.as_json(PLAIN, CHOICE, []))["fault"] is None
