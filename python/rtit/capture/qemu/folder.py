@@ -9,6 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from rtit.errors import RecordError
+
 _PREFIX = "rtit-"
 _ALIVE = "alive"
 # A socket's path has 107 bytes, and the loader reads blanks and colons in a plugin's path as
@@ -22,18 +24,31 @@ class RecordingFolder:
     first.
 
     `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
-    QEMU watches it and ends when nobody holds it any more. Raises OSError where no folder can be
-    made.
+    QEMU watches it and ends when nobody holds it any more, or something is written. Raises
+    RecordError where no folder can be made.
     """
 
     def __init__(self) -> None:
+        self._alive = -1
         parent = _parent()
         remove_stale(parent)
-        self.name = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-        alive = Path(self.name) / _ALIVE
-        os.mkfifo(alive, 0o600)
-        self._alive = os.open(alive, os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(self._alive, fcntl.LOCK_EX)
+        try:
+            self.name = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        except OSError as error:
+            raise no_folder(error) from error
+        try:
+            alive = Path(self.name) / _ALIVE
+            os.mkfifo(alive, 0o600)
+            self._alive = os.open(alive, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            fcntl.flock(self._alive, fcntl.LOCK_EX)
+        except OSError as error:
+            shutil.rmtree(self.name, ignore_errors=True)
+            raise no_folder(error) from error
+
+    def kill(self) -> None:
+        """Kill every QEMU that watches."""
+        with contextlib.suppress(OSError):
+            os.write(self._alive, b"\0")
 
     def cleanup(self) -> None:
         """Remove the folder; again is harmless."""
@@ -42,6 +57,11 @@ class RecordingFolder:
         shutil.rmtree(self.name, ignore_errors=True)
         os.close(self._alive)
         self._alive = -1
+
+
+def no_folder(error: OSError) -> RecordError:
+    """What to raise where the folder cannot be made or filled."""
+    return RecordError(f"a temporary folder for the recording, in {_parent()}: {error.strerror}")
 
 
 def remove_stale(parent: str) -> None:

@@ -9,7 +9,6 @@ start and at each return of a system call to the latest that any thread has publ
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import socket
@@ -19,8 +18,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
-from rtit.capture.qemu.folder import RecordingFolder
+from rtit.capture.qemu.folder import RecordingFolder, no_folder
+from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
 from rtit.capture.qemu.sink import Message, Sink
 from rtit.capture.request import Plan
@@ -30,6 +31,9 @@ from rtit.errors import RecordError
 _MESSAGE = 1 << 18
 _START_SECONDS = 30.0
 _GATHER_SECONDS = 0.05
+_OF_PROCESSES = frozenset((Kind.THREAD, Kind.EXEC))
+_PID = 4
+"""Where such a message has its process's number."""
 
 
 class QemuSession(Session):
@@ -41,6 +45,7 @@ class QemuSession(Session):
         self._folder = RecordingFolder()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
+        self._processes = Processes(self._folder.name, self._selector)
         self._connections: list[socket.socket] = []
         self._buffer = memoryview(bytearray(_MESSAGE))
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,11 +83,13 @@ class QemuSession(Session):
                 self._accept()
             elif isinstance(key.fileobj, socket.socket):
                 self._receive(key.fileobj, 64)
+            else:
+                self._processes.ended(key.fd)
         if self._sink.full and not was_full:
             self._ask()
-        if self._connections or ready or self._process is None:
+        if self._connections or ready:
             return True
-        return self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     def snapshot(self) -> None:
         """Write the last packets of every thread, of a recording that keeps those alone.
@@ -109,13 +116,16 @@ class QemuSession(Session):
         """Kill the program and everything it started; `step` then comes to its end."""
         self._sink.totals.killed = True
         # Who has not connected yet cannot any more, and ends.
-        with contextlib.suppress(KeyError):
+        with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._listener)
         self._listener.close()
-        for pid in self._sink.pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
         self.signal(signal.SIGKILL)
+        self._processes.kill()
+        self._folder.kill()
+        # Who is left, because nothing proves that it is ours, ends when it has something to say.
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)
 
     def launch(
         self,
@@ -131,10 +141,13 @@ class QemuSession(Session):
         the plugin.
         """
         folder = Path(self._folder.name)
-        (folder / "plugin.so").symlink_to(found.plugin.resolve())
-        (folder / "settings").write_text(settings)
-        (folder / "clock").write_bytes(bytes(4096))
-        self._listener.bind(str(folder / "socket"))
+        try:
+            (folder / "plugin.so").symlink_to(found.plugin.resolve())
+            (folder / "settings").write_text(settings)
+            (folder / "clock").write_bytes(bytes(4096))
+            self._listener.bind(str(folder / "socket"))
+        except OSError as error:
+            raise no_folder(error) from error
         self._listener.listen(256)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -150,7 +163,7 @@ class QemuSession(Session):
         except OSError as error:
             raise RecordError(f"{found.qemu}: {error.strerror}") from error
         limit = time.monotonic() + _START_SECONDS
-        while not self._sink.pids:
+        while not self._sink.begun:
             if not self.step(0.05):
                 raise RecordError(f"{found.qemu} ended before the program began")
             if time.monotonic() > limit:
@@ -188,6 +201,8 @@ class QemuSession(Session):
                     connection.send(b"\1")
             else:
                 self._sink.feed(message)
+                if message[0] in _OF_PROCESSES:
+                    self._processes.saw(RECORD.unpack_from(message)[_PID])
 
     def _settle(self) -> None:
         totals = self.totals
@@ -198,6 +213,7 @@ class QemuSession(Session):
 
     def _close(self) -> None:
         self._sink.close()
+        self._processes.close()
         self._selector.close()
         for each in (self._listener, *self._connections):
             each.close()

@@ -55,7 +55,7 @@ class Sink(Keeper):
         model: TimeModel | None = None,
     ) -> None:
         super().__init__(writer, extent)
-        self.pids: set[int] = set()
+        self.begun = False
         self._model = model or TimeModel()
         self._threads: dict[int, _Thread] = {}
         self._leaving: set[int] = set()
@@ -72,7 +72,7 @@ class Sink(Keeper):
     @property
     def quiet(self) -> bool:
         """Everything that has begun has told its end."""
-        return bool(self.pids) and not self._threads
+        return self.begun and not self._threads
 
     def feed(self, message: bytes | memoryview) -> None:
         """Take one message; nothing of it is kept in place."""
@@ -115,7 +115,7 @@ class Sink(Keeper):
             if flags & _LEAVES:
                 self._leaving.add(ip)
         elif kind == Kind.EXEC:
-            self.pids.add(ip)
+            self.begun = True
 
     def close(self) -> None:
         """End what has not said that it ends, and the files. Again is harmless."""
@@ -165,7 +165,7 @@ class Sink(Keeper):
             thread.retired, thread.branches = count, branches
 
     def _begin(self, tid: int, pid: int, parent: int, parent_pid: int, now: int) -> None:
-        self.pids.add(pid)
+        self.begun = True
         old = self._threads.get(tid)
         if old is not None:  # it runs another program now
             old.retired = old.branches = 0

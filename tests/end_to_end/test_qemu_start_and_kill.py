@@ -1,0 +1,153 @@
+"""QEMU that cannot be started, and a kill, which reaches what is recorded and nobody else."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from live import RTIT, finished
+from rtit.capture.events import RECORD, Kind
+from rtit.capture.qemu import QemuSession, find_qemu, start_qemu
+from rtit.capture.request import Request
+
+PYTHON = sys.executable
+# Daemons close every file that they have. Of a process that is not dumpable /proc tells nothing.
+STUBBORN = r"""
+import ctypes, os, signal, sys, time
+for kind in sys.argv[1:]:
+    if os.fork() == 0:
+        os.setsid()
+        if "closes" in kind:
+            os.closerange(3, 4096)
+        if "hides" in kind:
+            ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+        os.write(1, b"%d\n" % os.getpid())
+        while True:
+            time.sleep(1000)
+os.write(1, b"%d\n" % os.getpid())
+time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_qemu() -> None:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def request(folder: Path, *argv: str) -> Request:
+    return Request(argv, backend="qemu", output=folder / "perf.data")
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
+    except OSError:
+        return False
+
+
+def say(session: QemuSession, kind: int, pid: int) -> None:
+    """What a plugin whose process has the number `pid` says first: another number, perhaps, than
+    we know it by.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as plugin:
+        plugin.connect(f"{session.folder}/socket")
+        plugin.send(RECORD.pack(kind, 0, 0, pid, pid, 0, 0, 0) + b"x")
+        while session.totals.threads < 2:
+            session.step(0.1)
+
+
+def test_a_number_does_not_make_a_process_ours(
+    tmp_path: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    with start_qemu(request(tmp_path, "sleep", "1000")) as session:
+        while session.totals.threads < 1:
+            session.step(0.1)
+        say(session, Kind.THREAD, bystander.pid)
+        session.kill()
+        session.kill()
+        finished(session)
+    assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("kinds", [["plain", "closes", "hides"], ["closes hides"]])
+def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) -> None:
+    command = [*RTIT, "record", "--backend", "qemu", "-q", "--", PYTHON, "-c", STUBBORN, *kinds]
+    pids: list[int] = []
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+    ) as recorder:
+        assert recorder.stdout is not None
+        try:
+            pids += [int(recorder.stdout.readline()) for _ in range(len(kinds) + 1)]
+            recorder.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            recorder.send_signal(signal.SIGTERM)
+            assert recorder.wait(60) == 128 + signal.SIGTERM
+            if kinds != ["closes hides"]:  # nothing proves that one ours: it is left alone
+                deadline = time.monotonic() + 60
+                while any(map(running, pids)):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+        finally:
+            recorder.kill()
+            for pid in filter(running, pids):
+                os.kill(pid, signal.SIGKILL)
+
+
+def refused(folder: Path, script: str, preexec: Callable[[], None] | None = None) -> str:
+    """What a recording by this code ends with, which cannot begin."""
+    text = f"from rtit.cli.main import main\n{script}\n"
+    ended = subprocess.run(
+        [PYTHON, "-c", text],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=preexec,
+    )
+    assert ended.returncode == 125, ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    return ended.stderr
+
+
+def test_arguments_that_qemu_has_no_room_for(tmp_path: Path) -> None:
+    def small_stack() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, resource.RLIM_INFINITY))
+
+    script = "exit(main(['record', '--backend', 'qemu', '--', '/bin/true', *['x' * 100_000] * 3]))"
+    assert "Argument list too long" in refused(tmp_path, script, small_stack)
+
+
+@pytest.mark.parametrize("what", ["mkdtemp", "mkfifo", "write_text", "write_bytes"])
+def test_a_temporary_folder_that_is_full(tmp_path: Path, what: str) -> None:
+    script = f"""
+import os, pathlib, tempfile
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+for holder in (os, pathlib.Path, tempfile):
+    if hasattr(holder, "{what}"):
+        setattr(holder, "{what}", full)
+exit(main(["record", "--backend", "qemu", "--", "/bin/true"]))
+"""
+    said = refused(tmp_path, script)
+    assert "No space left on device" in said
+    assert "temporary" in said
