@@ -19,9 +19,10 @@ PACKAGE = ROOT / "python" / "rtit"
 PYTHON = {
     "errors": set(),
     "lazy": set(),
-    "packets": set(),
+    "generated": set(),
+    "packets": {"generated"},
     "registers": set(),
-    "unit": {"packets", "registers"},
+    "unit": {"packets", "registers", "generated"},
     "processor": {"unit", "registers", "packets"},
     "scenario": {"processor", "unit", "registers", "packets"},
     "perfdata": set(),

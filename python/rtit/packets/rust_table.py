@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtit.generated import write
+
 from .table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
@@ -153,23 +155,8 @@ def _field_line(row: Declaration, index: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or, with `--check`, compare.
-
-    Returns the exit status: 0, 1 if the file differs, 2 for bad arguments.
-    """
-    text = render()
-    if list(arguments) == ["--check"]:
-        same = TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text
-        if not same:
-            print(
-                f"{TARGET} is out of date: run python -m rtit.packets.rust_table", file=sys.stderr
-            )
-        return 0 if same else 1
-    if arguments:
-        print("usage: python -m rtit.packets.rust_table [--check]", file=sys.stderr)
-        return 2
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
+    return write(arguments, TARGET, render(), "rtit.packets.rust_table")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
+from rtit.generated import write
 from rtit.unit.parameters.table import TABLE
 from rtit.unit.parameters.values import Row, shown
 
@@ -47,23 +48,8 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or, with `--check`, compare.
-
-    Returns the exit status: 0, 1 if the file differs, 2 for bad arguments.
-    """
-    text = render()
-    if list(arguments) == ["--check"]:
-        same = TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text
-        if not same:
-            print(
-                f"{TARGET} is out of date: run python -m rtit.unit.parameters.page", file=sys.stderr
-            )
-        return 0 if same else 1
-    if arguments:
-        print("usage: python -m rtit.unit.parameters.page [--check]", file=sys.stderr)
-        return 2
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    """Write or, with `--check`, compare. Returns the exit status: see `generated.write`."""
+    return write(arguments, TARGET, render(), "rtit.unit.parameters.page")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,24 @@
+"""Files of the source tree that are made from a table: written, or compared with what they hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def write(arguments: Sequence[str], target: Path, text: str, module: str) -> int:
+    """What `python -m module [--check]` does: write `text` to `target`, or only compare.
+
+    Returns the exit status: 0, 1 if the file differs, 2 for bad arguments.
+    """
+    if list(arguments) == ["--check"]:
+        same = target.is_file() and target.read_text(encoding="utf-8") == text
+        if not same:
+            print(f"{target} is out of date: run python -m {module}", file=sys.stderr)
+        return 0 if same else 1
+    if arguments:
+        print(f"usage: python -m {module} [--check]", file=sys.stderr)
+        return 2
+    target.write_text(text, encoding="utf-8")
+    return 0
