@@ -151,7 +151,7 @@ def check_installed(python: Path) -> None:
         for number, program in enumerate(programs()):
             path = Path(folder) / f"{number}.py"
             path.write_text(program)
-            subprocess.run([str(python), "-I", str(path)], cwd=folder, check=True)
+            run(python, "-I", path, cwd=Path(folder))
 
 
 def main() -> int:
