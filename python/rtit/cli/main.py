@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtit.cli import usage
 from rtit.errors import RtitError
 
 VERBS = {
@@ -40,6 +41,8 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
+    if wanted is not None and wanted not in VERBS:
+        usage.unknown_verb(top, wanted, VERBS)
     verbs = top.add_subparsers(dest="verb", metavar="VERB")
     for verb, text in VERBS.items():
         sub = verbs.add_parser(
@@ -51,7 +54,7 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         if verb == wanted:
             module = importlib.import_module(f"rtit.cli.{verb}")
             module.add_arguments(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, parser=sub)
     return top
 
 
@@ -62,7 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _hold_standard_files()
     words = sys.argv[1:] if argv is None else argv
     top = parser(words)
-    arguments = top.parse_args(words)
+    arguments, unknown = top.parse_known_args(words)
+    if unknown:
+        usage.unknown_words(getattr(arguments, "parser", top), unknown)
     if arguments.version:
         from rtit import __version__
 

@@ -1,0 +1,29 @@
+"""Wrong words on the command line: what was meant, perhaps, and the usage of the verb."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+
+def unknown_verb(top: ArgumentParser, verb: str, verbs: Iterable[str]) -> NoReturn:
+    """End with exit code 2."""
+    top.error(f"there is no verb {verb!r}{_meant(verb, verbs)}; rtit --help lists them")
+
+
+def unknown_words(parser: ArgumentParser, words: Sequence[str]) -> NoReturn:
+    """End with exit code 2 because of words that `parser`, a verb's, has no option or place for."""
+    options = [option for action in parser._actions for option in action.option_strings]
+    word = next((word for word in words if word.startswith("-")), words[0])
+    name = word.partition("=")[0]
+    if word.startswith("-"):
+        parser.error(f"there is no option {name}{_meant(name, options)}")
+    parser.error(f"unexpected argument {word!r}")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, [each for each in known if len(each) > 2], n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
