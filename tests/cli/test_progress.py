@@ -15,7 +15,7 @@ from rtit.cli.progress import Progress
 
 def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 20.0])
-    monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rtit.cli.status.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     progress = Progress(stream, Choice("qemu", "as asked for"))
     totals = Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000)

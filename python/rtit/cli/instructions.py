@@ -7,6 +7,7 @@ import sys
 
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
+from rtit.cli.watching import watched
 from rtit.errors import UsageError
 from rtit.views.listing import FIELDS, listing
 
@@ -42,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = selection(arguments)
         streams = wanted.streams(trace.streams)
         sys.stdout.flush()
-        for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
-            sys.stdout.buffer.write(text)
+        with watched("instructions", streams, prints=True):
+            for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
+                sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
         for stream in streams:
             for span in stream.ledger():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rtit.cli.inputs import add_file, named, opened
 from rtit.cli.selecting import add_streams, selection
+from rtit.cli.watching import watched
 from rtit.packets import BadBytes, Packet, describe, scan, to_json
 
 
@@ -29,8 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
         gaps = _show(None, len(data), scan(data), as_json=arguments.json)
         return 3 if gaps else 0
     with opened(arguments) as trace:
-        for stream in selection(arguments).streams(trace.streams):
-            gaps |= _show(stream.title, stream.size, stream.packets(), as_json=arguments.json)
+        streams = selection(arguments).streams(trace.streams)
+        with watched("packets", streams, prints=True):
+            for stream in streams:
+                gaps |= _show(stream.title, stream.size, stream.packets(), as_json=arguments.json)
     return 3 if gaps else 0
 
 

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
+from rtit.cli.watching import watched
 from rtit.trace import Trace
 from rtit.views.statistics import Statistics, statistics
 
@@ -29,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
     with opened(arguments) as trace:
-        found = statistics(trace, selection(arguments).streams(trace.streams))
+        streams = selection(arguments).streams(trace.streams)
+        with watched("report", streams, prints=False):
+            found = statistics(trace, streams)
         if arguments.json:
             _print_json(trace, found)
         else:

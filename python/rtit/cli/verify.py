@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from rtit.capture.filters import FILTER_EN, parse_kernel_form
 from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.watching import watched
 from rtit.trace import Trace
 from rtit.views.verify import Ranges, verify
 
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a line a thread and the sum; 1 if anything differs, or if nothing was compared."""
     with opened(arguments) as trace:
-        verdicts = verify(trace, arguments.truth, filter_ranges(trace))
+        with watched("verify", trace.streams, prints=False):
+            verdicts = verify(trace, arguments.truth, filter_ranges(trace))
         for problem in trace.image_problems:
             print(f"image: {problem}")
     total = 0
