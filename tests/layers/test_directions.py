@@ -55,6 +55,7 @@ LAYERS = {
         "request",
         "store window",
         "clocks events filters options program recording",
+        "private",
     ),
     "crates/qemu/src": (
         "callbacks",

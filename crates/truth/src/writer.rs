@@ -31,9 +31,13 @@ pub struct Writer<W: Write = File> {
 }
 
 impl Writer<File> {
-    /// Creates the file, or empties it.
+    /// Creates the file, for its owner alone, or empties it.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Writer::new(File::create(path)?)
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        Writer::new(options.open(path)?)
     }
 }
 

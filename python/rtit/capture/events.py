@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from io import BufferedWriter
 from pathlib import Path
 from typing import NamedTuple
 
+from rtit.capture.private import create
 from rtit.errors import InputError
 
 RECORD = struct.Struct("<BBHIQQQQ")
@@ -191,7 +193,7 @@ class EventLog:
 
     def save(self, path: Path | str) -> None:
         """Write the log to a file. Raises OSError."""
-        with Path(path).open("wb") as file:
+        with BufferedWriter(create(path)) as file:
             file.write(self._MAGIC)
             for records, blobs in self._batches:
                 sizes = (len(records), len(blobs), *map(len, blobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from rtit.capture.options import PtOptions
 from rtit.capture.program import arguments, find_program
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
-from rtit.errors import UsageError
+from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
 from rtit.unit import TimeModel
 
@@ -72,6 +73,7 @@ class Request:
             raise UsageError(
                 f"no truth form {self.truth_form!r}; there are {', '.join(TRUTH_FORMS)}"
             )
+        check_distinct({"the recording": self.output, "--truth": self.truth})
         options = PtOptions.parse(self.event, profile=FULL)
         if self.extent is not None:
             self.extent.check(options)
@@ -80,15 +82,21 @@ class Request:
         """Look up the names in `filters`, `start_at` and `stop_at`.
 
         Those without a file are of `program` (None: of `argv`). Raises UsageError for what is not
-        there or not unique, ImageError for a file that cannot be read.
+        there or not unique, RecordError (exit code 125) for a file that is no ELF file or cannot be
+        read.
         """
         if program is None and not self.pids:
             program = find_program(self.argv[0], self.env)
+        try:
+            filters = tuple(parse_filters(self.filters, program=program) if self.filters else ())
+            window = parse_window(self.start_at, self.stop_at, program=program)
+        except ImageError as error:
+            raise RecordError(str(error)) from error
         return Plan(
             request=self,
             options=PtOptions.parse(self.event, profile=FULL),
-            filters=tuple(parse_filters(self.filters, program=program) if self.filters else ()),
-            window=parse_window(self.start_at, self.stop_at, program=program),
+            filters=filters,
+            window=window,
             extent=self.extent or Extent(),
             time=self.time or TimeModel(),
         )
@@ -104,6 +112,19 @@ class Request:
             )
         if not self.aslr:
             raise UsageError("--no-aslr is for a program that is started, not for --pid")
+
+
+def check_distinct(files: Mapping[str, Path | str | None]) -> None:
+    """Raise UsageError if two of these names of files, each with what it is for, are one file."""
+    known: dict[str, str] = {}
+    for what, path in files.items():
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        # A device or a pipe may be several.
+        if real in known and (Path(real).is_file() or not Path(real).exists()):
+            raise UsageError(f"{known[real]} and {what} would be one file: {path}")
+        known[real] = what
 
 
 @dataclass(frozen=True, slots=True)

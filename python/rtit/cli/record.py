@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, start
     from rtit.capture.events import EventLog
-    from rtit.capture.request import Request
+    from rtit.capture.request import Request, check_distinct
     from rtit.errors import UsageError
 
     argv = list(arguments.program)
@@ -143,6 +143,13 @@ def run(arguments: argparse.Namespace) -> int:
         aslr=not arguments.no_aslr,
         blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
     )
+    written = {
+        "the recording": arguments.output,
+        "--truth": arguments.truth,
+        "--events": arguments.events,
+        "--json": None if arguments.json == "-" else arguments.json,
+    }
+    check_distinct(written)
     log = EventLog() if arguments.events else None
     choice = choose(request, log=log is not None)
     if arguments.json not in (None, "-"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.private import create
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.errors import RecordError
@@ -61,10 +62,10 @@ class Sink(Keeper):
         self._leaving: set[int] = set()
         self._latest = 0
         self._ended = 0
-        self._truth: BinaryIO | None = None
+        self._truth: FileIO | None = None
         if truth is not None:
             try:
-                self._truth = Path(truth).open("wb", buffering=0)  # noqa: SIM115 - open until the end
+                self._truth = create(truth)
             except OSError as error:
                 raise RecordError(f"{truth}: {error.strerror}") from error
             self._put_truth(_TRUTH_HEADER)

@@ -1,0 +1,69 @@
+"""The files that a recording writes: whose they are, and that each is one of its own."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+
+ProgramBuilder = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize("backend", ["qemu", "ptrace"])
+def test_only_the_owner_reads_what_was_executed(backend: str, program: ProgramBuilder) -> None:
+    if backend == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    files = ["-o", "data", "--truth", "truth"]
+    files += ["--events", "events"] if backend == "ptrace" else []
+    exe = str(program("endings"))
+    assert main(["record", "-q", "--backend", backend, *files, "--", exe]) == 3
+    modes = {name: stat.S_IMODE(Path(name).stat().st_mode) for name in files[1::2]}
+    assert modes == dict.fromkeys(files[1::2], 0o600)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["--truth", "perf.data"],
+        ["-o", "x", "--truth", "./x"],
+        ["--truth", "x", "--events", "x"],
+        ["-o", "x", "--json", "link"],
+    ],
+    ids=" ".join,
+)
+def test_two_files_are_not_one(files: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    Path("x").write_text("older")
+    Path("link").symlink_to("x")
+    assert main(["record", "-q", "--backend", "ptrace", *files, "--", "true"]) == 2
+    assert "would be one file" in capfd.readouterr().err
+    assert Path("x").read_text() == "older"
+
+
+def test_a_device_may_be_several(program: ProgramBuilder) -> None:
+    null = "/dev/null"
+    words = ["--backend", "ptrace", "--truth", null, "--events", null, "--json", null]
+    assert main(["record", "-q", *words, "--", str(program("endings"))]) == 3
+
+
+def test_a_filter_on_what_is_no_elf_file(capfd: pytest.CaptureFixture[str]) -> None:
+    """Our own failure to record, not the program's exit code."""
+    Path("text").write_text("no program")
+    words = ["--backend", "ptrace", "--filter", "filter main @ text"]
+    assert main(["record", "-q", *words, "--", "true"]) == 125
+    said = capfd.readouterr().err
+    assert "text" in said
+    assert "Traceback" not in said
