@@ -8,9 +8,13 @@ use cpp_demangle::DemangleOptions;
 const MAX_NAME: usize = 4096;
 
 /// The readable form of a Rust or C++ symbol name (without the C++ parameter list); other names
-/// unchanged.
+/// unchanged. What stands behind an `@`, such as `@plt` or a version, stays.
 pub fn demangle(name: &str) -> String {
-    readable(name).unwrap_or_else(|| name.to_owned())
+    let (own, rest) = name.split_at(name.find('@').unwrap_or(name.len()));
+    match readable(own) {
+        Some(shown) => shown + rest,
+        None => name.to_owned(),
+    }
 }
 
 fn readable(name: &str) -> Option<String> {
@@ -56,5 +60,12 @@ mod tests {
             "core::fmt::Write::write_fmt"
         );
         assert_eq!(demangle("_Zbad"), "_Zbad");
+        assert_eq!(demangle("_ZN3foo3barEv@plt"), "foo::bar@plt");
+        assert_eq!(
+            demangle("_ZNSo3putEc@@GLIBCXX_3.4"),
+            "std::ostream::put@@GLIBCXX_3.4"
+        );
+        assert_eq!(demangle("memcpy@plt"), "memcpy@plt");
+        assert_eq!(demangle("@plt"), "@plt");
     }
 }

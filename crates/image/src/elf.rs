@@ -38,6 +38,8 @@ pub struct Elf {
     pub entry: u64,
     /// The GNU build id note, if there is one.
     pub build_id: Option<Vec<u8>>,
+    /// .gnu_debuglink: name of the separate debug file, and the CRC-32 over it.
+    pub debug_link: Option<(Vec<u8>, u32)>,
     pub segments: Vec<Segment>,
 }
 
@@ -114,6 +116,7 @@ where
         machine: header.e_machine(endian),
         entry: header.e_entry(endian).into(),
         build_id: build_id(header, endian, program, data),
+        debug_link: debug_link(header, endian, data),
         segments,
     })
 }
@@ -152,4 +155,27 @@ where
         }
     }
     None
+}
+
+/// What `.gnu_debuglink` says: a name that ends in a zero byte, padding to four bytes, a CRC. A broken one is none.
+fn debug_link<'data, E, R>(header: &E, endian: Endianness, data: R) -> Option<(Vec<u8>, u32)>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let sections = sections(header, endian, data).ok()?;
+    let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
+    if section.sh_size(endian).into() > MAX_NOTES {
+        return None;
+    }
+    let bytes = section.data(endian, data).ok()?;
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let name = bytes.get(..end).filter(|name| !name.is_empty())?;
+    let crc = bytes.get((end + 4) & !3..)?.get(..4)?;
+    let crc = <[u8; 4]>::try_from(crc).ok()?;
+    let crc = match endian {
+        Endianness::Little => u32::from_le_bytes(crc),
+        Endianness::Big => u32::from_be_bytes(crc),
+    };
+    Some((name.to_vec(), crc))
 }

@@ -1,5 +1,6 @@
 //! Code symbols of an ELF file.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use object::elf;
@@ -60,13 +61,14 @@ fn sorted(symbols: HashSet<Symbol>) -> Vec<Symbol> {
     symbols
 }
 
-/// Order: by value; then sized ones, global before weak before local, without leading underscores.
-fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, usize) {
+/// Order: by value; then sized ones, global before local before weak, with few leading underscores, long names first:
+/// the first of several is the one that perf shows.
+fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, Reverse<usize>) {
     let underscores = symbol.name.len() - symbol.name.trim_start_matches('_').len();
     let binding = match symbol.binding {
         Binding::Global => 0,
-        Binding::Weak => 1,
-        Binding::Local => 2,
+        Binding::Local => 1,
+        Binding::Weak => 2,
         Binding::Plt => 3,
     };
     (
@@ -74,7 +76,7 @@ fn rank(symbol: &Symbol) -> (u64, bool, u8, usize, usize) {
         symbol.size == 0,
         binding,
         underscores,
-        symbol.name.len(),
+        Reverse(symbol.name.len()),
     )
 }
 

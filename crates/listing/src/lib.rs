@@ -1,14 +1,17 @@
-//! What ran, for people to look at: the lines of a listing.
+//! What ran, for people to look at: the lines of a listing, and totals by function.
 //!
 //! Where to start: [`Lines`] is the sink that gathers steps (a stretch of code, how many of its instructions ran, when)
 //! and gives them out as text in parts of bounded size. `stretch` makes the text of a stretch once, from a [`Layout`];
-//! [`Names`] knows what each address is called, as of a time. Nothing here opens a file or knows Python.
+//! [`ByFunction`] counts the
+//! instructions of each function. [`Names`] knows what each address is called, as of a time. Nothing here opens a file or knows Python.
 
+mod by_function;
 mod layout;
 mod lines;
 mod names;
 mod stretch;
 
+pub use by_function::ByFunction;
 pub use layout::{Field, Layout, Place, TimeScale, Wanted};
 pub use lines::{Lines, Part};
 pub use names::{escaped, Cursor, Names, Region, Source};

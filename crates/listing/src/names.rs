@@ -19,7 +19,9 @@ pub struct Region {
     pub until: u64,
     /// The file offset of `start`.
     pub offset: u64,
-    /// What its memory is called: a file's name without folders, or one in brackets. Control characters are escaped.
+    /// The file as it was recorded, or another name of the memory.
+    pub path: Arc<str>,
+    /// The last part of it, to be printed: control characters are escaped.
     pub module: Arc<str>,
     pub source: Option<Arc<dyn Source>>,
 }
@@ -75,6 +77,15 @@ impl Cursor {
         cursor
     }
 
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Whether names may be others at `time`.
+    pub fn changes_by(&self, time: u64) -> bool {
+        time >= self.next
+    }
+
     pub fn now(&self) -> u64 {
         self.now
     }
@@ -82,7 +93,7 @@ impl Cursor {
     /// True if names changed.
     pub fn advance(&mut self, time: u64) -> bool {
         self.now = self.now.max(time);
-        if time < self.next {
+        if !self.changes_by(time) {
             return false;
         }
         let regions = self.names.regions.iter().zip(0u32..);

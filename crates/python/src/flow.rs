@@ -9,12 +9,13 @@ use rtit_flow::{
     Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
     Instructions, Ledger, Settings, Sink, Span, StepLimits, TimeSettings, Totals, Trust,
 };
-use rtit_listing::Lines;
+use rtit_listing::{ByFunction, Lines};
 use rtit_packet::table::ROWS;
 
 use crate::as_bytes::{halves, octets, words};
 use crate::image::Space;
 use crate::listing::Listing;
+use crate::names::Names;
 use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -31,6 +32,7 @@ enum Way {
     Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
     Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
+    Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Count(Box<rtit_flow::Flow<Stream, Counting>>),
     Totals(Box<rtit_flow::Flow<Stream, Totals>>),
 }
@@ -47,7 +49,7 @@ enum Way {
 /// filter, or not known. `walk`: take every packet by itself, which is the reference for the table of whole steps that is
 /// used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the moment.
 ///
-/// Results are taken by one of `next`, `runs`, `ips`, `lines`, `count` and `totals`, not by several. Errors of the stream are no
+/// Results are taken by one of `next`, `runs`, `ips`, `lines`, `functions`, `count` and `totals`, not by several. Errors of the stream are no
 /// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
@@ -249,6 +251,28 @@ impl Flow {
         Ok(flow.sink_mut().next_time())
     }
 
+    /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), "" where
+    /// there is none. `names` has the names of the stream's process.
+    fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, String, u64)>> {
+        let mut way = self.lock()?;
+        if let Way::Open(parts) = &mut *way {
+            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
+                let sink = ByFunction::new(names.cursor());
+                let flow = rtit_flow::Flow::with_sink(stream, view, &settings, sink);
+                *way = Way::Functions(Box::new(flow));
+            }
+        }
+        let Way::Functions(flow) = &mut *way else {
+            return Err(taken());
+        };
+        advance(py, flow)?;
+        let found = py.allow_threads(|| flow.sink_mut().finish());
+        let rows = found.into_iter();
+        Ok(rows
+            .map(|((name, path), count)| (name, path, count))
+            .collect())
+    }
+
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
@@ -396,6 +420,7 @@ impl Flow {
             Way::Runs(flow) => take(&flow.counts(), flow.ledger()),
             Way::Instructions(flow) => take(&flow.counts(), flow.ledger()),
             Way::Lines(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Functions(flow) => take(&flow.counts(), flow.ledger()),
             Way::Count(flow) => take(&flow.counts(), flow.ledger()),
             Way::Totals(flow) => take(&flow.counts(), flow.ledger()),
         }))

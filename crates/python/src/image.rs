@@ -309,6 +309,13 @@ impl ElfFile {
         self.elf.build_id.as_ref().map(|id| PyBytes::new(py, id))
     }
 
+    /// (name, CRC-32) of the separate debug file that .gnu_debuglink names, or None.
+    #[getter]
+    fn debug_link<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, u32)> {
+        let (name, crc) = self.elf.debug_link.as_ref()?;
+        Some((PyBytes::new(py, name), *crc))
+    }
+
     /// PT_LOAD segments: (offset, address, file size, memory size, flags).
     #[getter]
     fn segments(&self) -> Vec<(u64, u64, u64, u64, u32)> {

@@ -124,8 +124,8 @@ impl Functions {
     }
 }
 
-/// What was mapped in a process over its life, with names: rows (start, end, since, until, offset, module, functions)
-/// of addresses, times (TSC), the file offset of `start`, what the memory is called, and the functions of its file.
+/// What was mapped in a process over its life, with names: rows (start, end, since, until, offset, path, functions)
+/// of addresses, times (TSC), the file offset of `start`, the file or another name of the memory, and its functions.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Names {
     names: Arc<rtit_listing::Names>,
@@ -148,13 +148,14 @@ impl Names {
         let regions = regions
             .into_iter()
             .map(
-                |(start, end, since, until, offset, module, functions)| Region {
+                |(start, end, since, until, offset, path, functions)| Region {
                     start,
                     end,
                     since,
                     until,
                     offset,
-                    module: rtit_listing::escaped(&module).into(),
+                    module: rtit_listing::escaped(path.rsplit('/').next().unwrap_or("")).into(),
+                    path: path.into(),
                     source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
                 },
             )

@@ -3,8 +3,9 @@
     filter|tracestop|stop <start> [/ <size>] [@ <file>]
 
 separated by commas or white space. <start> is a file offset, a function, or `*` for the whole file;
-<size> is in bytes, or a function whose end is the end. A function name is surrounded by white space
-and may be followed by #n, the n'th of that name in order of address, or #g (#0, #G), the global
+<size> is in bytes, or a function whose end is the end. A function name, as the file spells it or as
+it is printed, is surrounded by white space (one that has some within by quotation marks, too) and
+may be followed by #n, the n'th of that name in order of address, or #g (#0, #G), the global
 one. Without a file the program itself is meant. Each filter becomes one range of section 33.2.5.3.
 """
 
@@ -18,6 +19,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from rtit.errors import ImageError, UsageError
+from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
 
 MAX_FILTERS = 4
@@ -164,11 +166,16 @@ class _Parser:
             return _Point(number=self._number(number[0]))
         if self._kernel:
             raise self._error("a number was expected")
-        name, hash_, rest = self._word(" \t\n").partition("#")
-        if name in ("", "/", "@"):
-            raise self._error("a number or the name of a function was expected")
-        if hash_:
-            self._at -= len(rest) + 1
+        if self._accept('"'):
+            name = self._word('"')
+            if not self._accept('"'):
+                raise self._error("a quotation mark is missing")
+        else:
+            name, hash_, rest = self._word(" \t\n").partition("#")
+            if name in ("", "/", "@"):
+                raise self._error("a number or the name of a function was expected")
+            if hash_:
+                self._at -= len(rest) + 1
         self._skip(" \t\n")
         if not self._text.startswith("#", self._at):
             return _Point(name=name)
@@ -205,13 +212,16 @@ class _Parser:
         return str(real)
 
     def _range(self, start: _Point, size: _Point | None, path: str) -> tuple[int, int]:
+        from rtit._core import ElfFile
+
         if start.name is None and (size is None or size.name is None):
             if size is None:
                 raise self._error("a range that begins with a number needs a size")
             return start.number, size.number
         if start.name == "*":
             return 0, Path(path).stat().st_size
-        symbols = FileSymbols(path)
+        elf = ElfFile(path)
+        symbols = FileSymbols(elf, debug_file(elf, path, None))
         length = None if size is None else size.number
         offset = start.number
         if start.name is not None:

@@ -17,6 +17,7 @@ from rtit.capture.filters import parse_filters
 from rtit.errors import UsageError
 
 _COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")
+_WHICH = re.compile(r"#(?:[gG]|[0-9]+)$")
 _LIMIT = 1 << 63
 
 
@@ -88,14 +89,18 @@ def _edge(option: str, text: str, program: str | PathLike[str] | None) -> Edge:
             raise UsageError(f"{option} {text}: no program executes so many instructions")
         return Edge(text, count=count, relative=bool(number[1]))
     name, at, file = (part.strip() for part in text.rpartition("@"))
-    if not at:
-        name, file = file, ""
+    if not at or file == "plt":
+        name, at, file = text.strip(), "", ""
     if not name or name[0] in "+-0123456789":
         raise UsageError(
             f"{option} {text}: neither a number of instructions nor a function (FUNCTION[@FILE])"
         )
     try:
-        [found] = parse_filters(f"filter {name}" + (f" @ {file}" if at else ""), program=program)
+        number = _WHICH.search(name)
+        which = number[0] if number else ""
+        bare = name.removesuffix(which).rstrip()
+        wanted = f'filter "{bare}" {which}' + (f" @ {file}" if at else "")
+        [found] = parse_filters(wanted, program=program)
     except UsageError as error:
         raise UsageError(f"{option} {text}: {_reason(error)}") from error
     return Edge(text, path=found.path, offset=found.offset, size=found.size)

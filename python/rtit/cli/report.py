@@ -68,6 +68,10 @@ def _print_text(trace: Trace, found: Statistics, top: int) -> None:
     print()
     for problem in trace.image_problems:
         print(f"image: {problem}")
+    if found.streams and not found.has_gaps:
+        size = sum(each.pt_bytes for each in found.streams)
+        print(f"ledger: all {size:,} bytes exact")
+        return
     for each in found.streams:
         share = each.exact_bytes / each.pt_bytes if each.pt_bytes else 1.0
         exact = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"

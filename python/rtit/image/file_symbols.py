@@ -79,11 +79,22 @@ class FileSymbols:
         return self.functions[index] if index is not None else None
 
     def named(self, name: str) -> list[Function]:
-        """The functions of this name in order of offset, one for each offset."""
+        """The functions of this name, as the file spells it, else as people read it (demangled), in
+        order of offset, one for each offset.
+        """
         found: dict[int, Function] = {}
-        for function in self._by_name.get(name, []):
+        for function in self._by_name.get(name) or self._by_readable_name.get(name, []):
             found.setdefault(function.offset, function)
         return list(found.values())
+
+    @cached_property
+    def _by_readable_name(self) -> dict[str, list[Function]]:
+        from rtit._core import demangle
+
+        table: dict[str, list[Function]] = {}
+        for function in self.functions:
+            table.setdefault(demangle(function.name), []).append(function)
+        return table
 
     @cached_property
     def _by_name(self) -> dict[str, list[Function]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rtit.errors import ImageError
+from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols
 
 if TYPE_CHECKING:
@@ -109,11 +110,14 @@ class Files:
         return file.codes[offset, size]
 
     def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
-        """The functions of the file recorded as `path`, or None if it is unusable or no ELF."""
+        """The functions of the file recorded as `path`, those of its debug file among them; None if
+        it is unusable or no ELF.
+        """
         try:
             file = self._file(path, build_id)
             if file.symbols is None and file.elf is not None:
-                symbols = FileSymbols(file.elf)
+                debug = debug_file(file.elf, path, self._symfs)
+                symbols = FileSymbols(file.elf, debug)
                 symbols.address(0)  # read now, so that a broken table shows here
                 file.symbols = symbols
         except (Unusable, ImageError):

@@ -124,10 +124,10 @@ class Symbols:
             rows = []
             for each in self._images.mappings(tid):
                 symbols = self._file(each)
-                module = os.path.basename(each.path)  # noqa: PTH119 - a name, not a file
                 native = symbols.native if symbols is not None else None
                 offset = each.offset & FOREVER
-                rows.append((each.start, each.end, each.since, each.until, offset, module, native))
+                times = each.since, each.until
+                rows.append((each.start, each.end, *times, offset, each.path, native))
             self._names[pid] = Names(rows)
         return self._names[pid]
 

@@ -56,17 +56,8 @@ def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
 
 
 def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
-    import numpy as np
-
-    totals = np.zeros(0)
-    for rows in stream.rows():
-        numbers, _ = trace.symbols.lookup_many(stream.tid, rows.time, rows.start)
-        sums = np.bincount(numbers, weights=rows.instructions)
-        if len(sums) > len(totals):
-            totals = np.pad(totals, (0, len(sums) - len(totals)))
-        totals[: len(sums)] += sums
-    for number in np.flatnonzero(totals):
-        functions[trace.symbols.table[int(number)]] += int(totals[number])
+    for name, path, count in stream.flow().functions(trace.symbols.names(stream.tid)):
+        functions[name, path] += count
     counts = stream.counts()
     ledger = stream.ledger()
     return StreamStatistics(

@@ -1,0 +1,249 @@
+//! How many instructions ran in each function.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rtit_flow::{AddressMap, End, Event, Sequence, Sink, Step, Wants};
+use rtit_image::demangle;
+
+use crate::names::Cursor;
+
+/// Everything is given to the functions and forgotten when there are more stretches than this.
+const MOST_STRETCHES: usize = 1 << 20;
+/// The same for steps.
+const MOST_STEPS: usize = 1 << 22;
+/// Stands for the code of a file that belongs to no function, and for what nothing is known of.
+const NONE: u32 = u32::MAX;
+
+/// A stretch of code and how often all of it ran.
+struct Tally {
+    start: u64,
+    lengths: Box<[u8]>,
+    times: u64,
+}
+
+/// How often each stretch of code ran.
+#[derive(Default)]
+struct Tallies {
+    all: Vec<Tally>,
+    by_key: AddressMap<u32>,
+}
+
+impl Tallies {
+    /// The one of these instructions.
+    fn index(&mut self, sequence: &Sequence<'_>) -> u32 {
+        let length = sequence.lengths.len() as u64;
+        let key = sequence.start ^ length.rotate_right(16);
+        let found = self.by_key.get(&key).copied();
+        let same = found
+            .and_then(|index| self.all.get(index as usize))
+            .is_some_and(|tally| {
+                tally.start == sequence.start && *tally.lengths == *sequence.lengths
+            });
+        if let (Some(index), true) = (found, same) {
+            return index;
+        }
+        // also if other code was there before
+        let index = self.all.len() as u32;
+        self.by_key.insert(key, index);
+        self.all.push(Tally {
+            start: sequence.start,
+            lengths: sequence.lengths.into(),
+            times: 0,
+        });
+        index
+    }
+}
+
+/// How often a step was taken, and which stretches it runs through: a part of `ByFunction::parts`.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    times: u64,
+    first: u32,
+    parts: u32,
+    known: bool,
+}
+
+/// Counts how often each step and each stretch of code ran, and gives the instructions to the functions that they lie
+/// in when names change and at the end.
+pub struct ByFunction {
+    names: Cursor,
+    tallies: Tallies,
+    /// By their number.
+    steps: Vec<Taken>,
+    /// The epoch of the numbers.
+    epoch: u32,
+    parts: Vec<u32>,
+    /// (region, function) -> instructions.
+    functions: HashMap<(u32, u32), u64>,
+}
+
+impl ByFunction {
+    pub fn new(names: Cursor) -> ByFunction {
+        ByFunction {
+            names,
+            tallies: Tallies::default(),
+            steps: Vec::new(),
+            epoch: 0,
+            parts: Vec::new(),
+            functions: HashMap::new(),
+        }
+    }
+
+    /// The instructions from `start` on, with these lengths, ran so many times while names were as they are.
+    fn add(&mut self, start: u64, lengths: &[u8], times: u64) {
+        let mut ip = start;
+        let mut run = ((NONE, NONE), 0);
+        for &length in lengths {
+            let found = self.names.find(ip);
+            let owner = found.map_or((NONE, NONE), |found| {
+                let function = found.function.map_or(NONE, |(index, _)| index);
+                (found.region, function)
+            });
+            if owner != run.0 {
+                self.give(run, times);
+                run = (owner, 0);
+            }
+            run.1 += 1;
+            ip = ip.wrapping_add(length.into());
+        }
+        self.give(run, times);
+    }
+
+    fn give(&mut self, (owner, instructions): ((u32, u32), u64), times: u64) {
+        if instructions > 0 {
+            *self.functions.entry(owner).or_default() += instructions * times;
+        }
+    }
+
+    /// Counts of steps become counts of stretches.
+    fn settle_steps(&mut self) {
+        for step in &mut self.steps {
+            let times = std::mem::take(&mut step.times);
+            let first = step.first as usize;
+            let parts = self.parts.get(first..first + step.parts as usize);
+            for &part in parts.unwrap_or(&[]) {
+                if let Some(tally) = self.tallies.all.get_mut(part as usize) {
+                    tally.times += times;
+                }
+            }
+        }
+    }
+
+    fn forget_steps(&mut self) {
+        self.settle_steps();
+        self.steps.clear();
+        self.parts.clear();
+    }
+
+    fn settle(&mut self) {
+        self.settle_steps();
+        let mut tallies = std::mem::take(&mut self.tallies);
+        for tally in &mut tallies.all {
+            let times = std::mem::take(&mut tally.times);
+            if times > 0 {
+                self.add(tally.start, &tally.lengths, times);
+            }
+        }
+        self.tallies = tallies;
+    }
+
+    fn keep_small(&mut self) {
+        if self.tallies.all.len() > MOST_STRETCHES || self.parts.len() > MOST_STEPS {
+            self.settle();
+            self.forget_steps();
+            self.tallies = Tallies::default();
+        }
+    }
+
+    /// Notes what a step runs through.
+    #[cold]
+    fn learn(&mut self, step: &impl Step, number: usize) {
+        self.keep_small();
+        if self.steps.len() <= number {
+            self.steps.resize(number + 1, Taken::default());
+        }
+        let first = self.parts.len() as u32;
+        step.replay(&mut Parts {
+            tallies: &mut self.tallies,
+            parts: &mut self.parts,
+        });
+        if let Some(taken) = self.steps.get_mut(number) {
+            *taken = Taken {
+                times: 1,
+                first,
+                parts: self.parts.len() as u32 - first,
+                known: true,
+            };
+        }
+    }
+
+    /// Instructions by (function, path of its file); a name is empty where there is none.
+    pub fn finish(&mut self) -> BTreeMap<(String, String), u64> {
+        self.settle();
+        let mut found = BTreeMap::new();
+        for (&(region, function), &count) in &self.functions {
+            let region = self.names.names().region(region);
+            let functions = region
+                .and_then(|region| region.source.as_ref())
+                .and_then(|source| source.functions());
+            let function = functions.and_then(|all| all.all().get(function as usize));
+            let name = function.map_or(String::new(), |function| demangle(&function.name));
+            let path = region.map_or(String::new(), |region| region.path.to_string());
+            *found.entry((name, path)).or_default() += count;
+        }
+        found
+    }
+}
+
+impl Sink for ByFunction {
+    const WANTS: Wants = Wants::Order;
+
+    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+        self.keep_small();
+        let index = self.tallies.index(sequence);
+        if let Some(tally) = self.tallies.all.get_mut(index as usize) {
+            tally.times += 1;
+        }
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {}
+
+    fn event(&mut self, _event: &Event) {}
+
+    fn advance(&mut self, time: u64) {
+        if self.names.changes_by(time) {
+            self.settle();
+            self.names.advance(time);
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, step: &impl Step) {
+        if step.epoch() != self.epoch {
+            self.forget_steps();
+            self.epoch = step.epoch();
+        }
+        let number = step.number() as usize;
+        match self.steps.get_mut(number) {
+            Some(taken) if taken.known => taken.times += 1,
+            _ => self.learn(step, number),
+        }
+    }
+}
+
+/// The stretches of one step.
+struct Parts<'a> {
+    tallies: &'a mut Tallies,
+    parts: &'a mut Vec<u32>,
+}
+
+impl Sink for Parts<'_> {
+    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+        let index = self.tallies.index(sequence);
+        self.parts.push(index);
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {}
+
+    fn event(&mut self, _event: &Event) {}
+}
