@@ -1,6 +1,7 @@
 //! `Space`, `Code`, `ElfFile` and `demangle`: code bytes over time, and ELF files, for Python.
 
 use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -373,6 +374,19 @@ impl Handle {
             return Err(Failure::Changed);
         }
         elf::symbols(&file).map_err(Failure::Elf)
+    }
+
+    /// The whole file if it is still the same and not larger than `most`.
+    pub fn bytes(&self, most: u64) -> Option<Vec<u8>> {
+        let (_, identity) = open(&self.path).ok()?;
+        if identity != self.identity || identity.2 > most {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(identity.2 as usize).ok()?;
+        let file = File::open(&self.path).ok()?;
+        file.take(most).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     pub fn path(&self) -> &Path {

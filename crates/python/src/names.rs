@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rtit_image::{elf, joined, Function, Owned};
+use rtit_image::{elf, joined, source_line, Function, Owned};
 use rtit_listing::{Region, Source};
 
 use crate::as_bytes::{octets, words};
@@ -14,6 +14,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Functions>()?;
     module.add_class::<Names>()
 }
+
+/// Larger files are not searched for lines of source.
+const LARGEST: u64 = 1 << 30;
 
 /// The functions of an ELF file by file offset, read when they are first asked for.
 ///
@@ -109,6 +112,18 @@ impl Functions {
     /// The index of the function that owns a file offset.
     fn at(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u32>> {
         Ok(self.read(py)?.at(offset).map(|(index, _)| index))
+    }
+
+    /// (source file, line) of the instruction at a file offset, by the DWARF of the debug file or of the file; None if
+    /// neither says it, or is larger than a gigabyte.
+    fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
+        let address = self.read(py)?.address(offset);
+        let files = self.file.debug.iter().chain([&self.file.elf]);
+        Ok(py.allow_threads(|| {
+            files
+                .filter_map(|file| file.bytes(LARGEST))
+                .find_map(|data| source_line(&data, address))
+        }))
     }
 
     /// The address that the file gives to a file offset; the offset itself if it gives none.

@@ -10,9 +10,11 @@ from pathlib import PurePath
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
-from rtit.trace import Trace
+from rtit.trace import Stream, Trace
+from rtit.views.crash import Crash, crash
 from rtit.views.statistics import Statistics, statistics
 
+_CALLS = 5
 _ENDINGS = 10
 
 
@@ -36,11 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             _print_json(trace, found)
         else:
-            _print_text(trace, found, arguments.top)
+            _print_text(trace, streams, found, arguments.top)
         return 3 if found.has_gaps or trace.image_problems else 0
 
 
-def _print_text(trace: Trace, found: Statistics, top: int) -> None:
+def _print_text(trace: Trace, streams: list[Stream], found: Statistics, top: int) -> None:
     command = " ".join(trace.data.command_line)
     print(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.data.facts.items():
@@ -49,6 +51,9 @@ def _print_text(trace: Trace, found: Statistics, top: int) -> None:
         print(f"  {ended}")
     if len(trace.endings) > _ENDINGS:
         print(f"  ... and {len(trace.endings) - _ENDINGS} more processes")
+    for stream in streams:
+        if (fault := crash(trace, stream)) is not None:
+            _print_fault(stream, fault)
     if trace.incomplete:
         print(f"  incomplete: {trace.incomplete}")
     print(f"\n{'instructions':>14} {'branches':>12} {'PT bytes':>12} {'B/1000':>8}  stream")
@@ -80,6 +85,13 @@ def _print_text(trace: Trace, found: Statistics, top: int) -> None:
             print(f"  {span}")
         if len(each.losses) > 20:
             print(f"  ... and {len(each.losses) - 20} more")
+
+
+def _print_fault(stream: Stream, fault: Crash) -> None:
+    place = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
+    print(f"  fault: thread {stream.tid}: {fault.ending} in {place}: {fault.assembly}")
+    for number, call in enumerate(fault.calls(_CALLS)):
+        print(f"    {'' if number else 'last calls:':11} {call}")
 
 
 def _print_json(trace: Trace, found: Statistics) -> None:

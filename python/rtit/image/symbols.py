@@ -115,6 +115,14 @@ class Symbols:
         inverse[order] = np.cumsum(first) - 1
         return numbers[inverse], offsets[inverse]
 
+    def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
+        """Source file and line of the instruction at `ip`, where the file's DWARF says it."""
+        mapping = self._mapping(tid, time, ip)
+        symbols = self._file(mapping) if mapping is not None else None
+        if mapping is None or symbols is None:
+            return None
+        return symbols.native.line(ip - mapping.start + mapping.offset)
+
     def names(self, tid: int) -> _core.Names:
         """The names of the thread's process over its life, for native code."""
         from rtit._core import Names

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
 
 from rtit.trace.places import Places
 from rtit.trace.selection import LATEST, Selection
+from rtit.views.crash import crash
 
 if TYPE_CHECKING:
     from rtit import _core
@@ -33,16 +35,58 @@ def listing(
     Raises UsageError for a function that is nowhere.
     """
     selection = selection or Selection()
+    ends = [_crashed(trace, stream, fields, selection) for stream in streams]
     where = Places(selection, trace.images)
     where.check(stream.pid for stream in streams)
     if merge:
         flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
-        yield from _ends(_merged(flows), selection)
+        yield from _ends(_merged([*flows, *filter(None, ends)]), selection)
         return
-    for stream in streams:
-        yield from _ends(
-            _lines(_flow(trace, stream, fields, selection, where), selection), selection
-        )
+    for stream, end in zip(streams, ends, strict=True):
+        lines = _lines(_flow(trace, stream, fields, selection, where), selection)
+        yield from _ends(chain(lines, [end.part] if end is not None else []), selection)
+
+
+class _Lines(Protocol):
+    """Something with lines, in order of time, as `_core.Flow` is after `list`."""
+
+    def next_time(self) -> int | None: ...
+    def lines(self, max_bytes: int, *, until: int) -> _Part | None: ...
+
+
+class _End:
+    """A last line."""
+
+    def __init__(self, time: int, text: bytes) -> None:
+        self.part = text, 1
+        self._time: int | None = time
+
+    def next_time(self) -> int | None:
+        return self._time
+
+    def lines(self, max_bytes: int, *, until: int) -> _Part | None:
+        self._time = None
+        return self.part
+
+
+def _crashed(trace: Trace, stream: Stream, fields: list[str], selection: Selection) -> _End | None:
+    """The line of the instruction that ended the stream's process by a fault, if it is wanted."""
+    found = crash(trace, stream)
+    if found is None:
+        return None
+    clock = trace.data.time_conversion
+    if selection.time is not None:
+        first, last = selection.time.ticks(clock)
+        if not first <= found.time <= last:
+            return None
+    places = Places(selection, trace.images).of(stream.pid)
+    if places is not None and not any(
+        each.start <= found.ip < each.end and each.since <= found.time < each.until
+        for each in places
+    ):
+        return None
+    when = clock.to_nanoseconds(found.time) if clock is not None else found.time
+    return _End(found.time, found.line(fields, when))
 
 
 def _flow(
@@ -73,7 +117,7 @@ def _lines(flow: _core.Flow, selection: Selection) -> Iterator[_Part]:
         yield part
 
 
-def _merged(flows: list[_core.Flow]) -> Iterator[_Part]:
+def _merged(flows: Sequence[_Lines]) -> Iterator[_Part]:
     """What is earliest first; at one time the stream that comes first in the file."""
     waiting = [
         (time, number)

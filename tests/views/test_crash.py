@@ -1,0 +1,67 @@
+"""A crash in its own trace: the instruction that did not retire is the last line, with source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import to_the_end
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+SOURCE = Path(__file__).resolve().parent.parent / "programs" / "crash_late.c"
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    return str(request.param)
+
+
+def test_the_last_line_and_the_report(
+    backend: str,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "data"
+    exe = program("crash_late")
+    to_the_end(start(Request([str(exe)], backend=backend, output=data)))
+    lines = SOURCE.read_text().splitlines()
+    place = 1 + next(n for n, line in enumerate(lines) if "*nowhere = value;" in line)
+    capfd.readouterr()
+
+    def listed(*options: str) -> list[str]:
+        assert main(["instructions", *options, str(data)]) == 0
+        return capfd.readouterr().out.splitlines()
+
+    with Trace(data) as trace:
+        [ended] = trace.endings
+        [stream] = trace.streams
+        count = stream.counts().instructions
+    assert ended.ending.fault is not None
+    every = listed("--fields", "ip,sym,asm")
+    assert len(every) == count + 1
+    last = every[-1]
+    assert int(last.split()[0], 16) == ended.ending.fault.ip
+    assert " main+" in last
+    assert last.endswith(f"<- SIGSEGV at address 0x0, not executed, crash_late.c:{place}")
+    assert not any("<-" in line for line in every[:-1])
+    assert listed("--fields", "ip,sym,asm", "--merge", "--tail", "3") == every[-3:]
+    assert listed("--fields", "ip,sym,asm", "--function", "main", "--tail", "1") == [last]
+    assert not any("<-" in line for line in listed("--function", "some"))
+
+    assert main(["report", str(data)]) == 0
+    report = capfd.readouterr().out
+    assert "SIGSEGV at address 0x0 in main+" in report
+    assert f"(crash_late.c:{place})" in report
+    # main calls some(), which calls through the table; what it prints comes last
+    calls = [line for line in report.splitlines() if " -> " in line]
+    assert len(calls) == 5
+    assert all("main" in call or "say" in call or "some" in call for call in calls)
