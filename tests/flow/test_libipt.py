@@ -42,6 +42,7 @@ ERRORS = {
     "ptxed-resync-nomap-tip_pgd": ["code not found"] * 2,
     "ptxed-resync-nomap-tip_pge": ["code not found"] * 2,
     "ptxed-resync-psb-bad_status-psb": ["trace and code disagree"],
+    "ptet-evd_vmxq-cfe_intr": ["trace and code disagree"],
     "skd010-mode_tsx-fup": ["loss reported by hardware"],
     "skd010-psb": ["loss reported by hardware"],
 }

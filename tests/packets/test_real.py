@@ -17,7 +17,6 @@ NAMES = {
     "stop": "TraceStop",
     "mode.exec": "MODE.Exec",
     "mode.tsx": "MODE.TSX",
-    "trig": "unknown",
 }
 LINE = re.compile(r"^([0-9a-f]{16}) +([a-z0-9.]+) *(.*)$")
 IP_DIGITS = {0: 0, 1: 4, 2: 8, 3: 12, 4: 12, 6: 16}
@@ -88,6 +87,12 @@ def stated(name: Any, rest: Any) -> Any:
             kind, vector, ip = re.findall(r"^(\d+)(?:: (\d+))?(, ip)?", rest)[0]
             more = {"vector": int(vector)} if vector else {}
             return {"type": int(kind), "ip": int(bool(ip)), **more}
+        case "trig":
+            value, *words = [word.strip() for word in rest.split(",")]
+            count = [int(word[6:]) for word in words if word.startswith("icnt: ")]
+            icnt = count[0] if count else None
+            more = {"icntv": len(count), "icnt": icnt, "trbv": int(value, 16)}
+            return more | flags(rest, ("ip", "ip"), ("mult", "mult"))
         case "evd":
             kind, _, value = rest.partition(": ")
             return {"type": int(kind), "payload": int(value.split()[0], 16)}

@@ -22,7 +22,7 @@ FIRST = {
     0x19: "TSC",
     0x59: "MTC",
     0x99: "MODE.Exec",
-    0xD9: "unknown",
+    0xD9: "TRIG",
     **dict.fromkeys(range(4, 256, 2), "TNT"),
     **dict.fromkeys(range(3, 256, 4), "CYC"),
 }
@@ -118,7 +118,7 @@ READ_SO = [
 
 @pytest.mark.parametrize("vector", READ_SO)
 def test_what_is_read_all_the_same_is_kept(vector: Vector) -> None:
-    """Reserved bits, a CYC longer than needed, a packet that is unknown but for its length."""
+    """Reserved bits, a CYC longer than needed, a packet later than the chapter."""
     packet = decode(vector.raw + b"\x00")
     assert (packet.name, dict(packet.fields)) == (vector.name, vector.fields)
     assert packet.raw == reencode(packet) == vector.raw

@@ -32,6 +32,8 @@ class Vector(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """The packet's fields, by name."""
         values = dict(map(_value, self.line.split()[1:]))
+        if values.get("icntv") == 0:
+            values["icnt"] = None
         return values | {"payload": None} if values.get("ip_bytes") == 0 else values
 
     def decode(self, data: bytes, offset: int) -> Packet:

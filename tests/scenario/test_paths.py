@@ -13,10 +13,7 @@ from scenario.program import Program, Segment
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
-LISTED: dict[str, set[str]] = {
-    **UNTOLD,
-    "the decoder does not cut a return address to the operand size of a RET": {"ret_truncated"},
-}
+LISTED: dict[str, set[str]] = {**UNTOLD}
 """Scenarios whose path the decoder does not find, by reason."""
 
 

@@ -122,6 +122,14 @@ pub enum Cause {
     UnexpectedPacket {
         name: &'static str,
     },
+    /// A packet that Table 33-15 forbids between BBP and BEP.
+    InBlock {
+        name: &'static str,
+    },
+    /// CFE of type `kind` after EVDs that are not of such an event (Table 33-51).
+    OtherEvent {
+        kind: u8,
+    },
     /// The packet should carry an IP and does not.
     NoIp {
         name: &'static str,
@@ -158,6 +166,7 @@ impl Cause {
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::BrokenOff { psb } => psb,
+            Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
         }
     }
@@ -232,6 +241,10 @@ impl fmt::Display for Cause {
                 out.write_str("PSB+ gives no IP though no TIP.PGD turned tracing off")
             }
             Cause::UnexpectedPacket { name } => write!(out, "{name} has no place here"),
+            Cause::InBlock { name } => write!(out, "{name} may not come within a block"),
+            Cause::OtherEvent { kind } => {
+                write!(out, "CFE of type {kind:#x} after EVDs of another event")
+            }
             Cause::NoIp { name } => write!(out, "{name} without an IP"),
         }
     }

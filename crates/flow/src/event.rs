@@ -54,8 +54,9 @@ pub enum EventKind {
     BlockEnd = 24,
     /// MNT: `value` = the payload.
     Mnt = 25,
-    /// A packet that the chapter does not define, passed over; `value` = its opcode byte.
-    Unknown = 26,
+    /// TRIG of processors later than the chapter: `value` = TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip`: before which
+    /// instruction, 0 if not known.
+    Trig = 26,
 }
 
 impl EventKind {
@@ -85,7 +86,7 @@ impl EventKind {
         EventKind::BlockItem,
         EventKind::BlockEnd,
         EventKind::Mnt,
-        EventKind::Unknown,
+        EventKind::Trig,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -115,7 +116,7 @@ impl EventKind {
             EventKind::BlockItem => "block item",
             EventKind::BlockEnd => "block end",
             EventKind::Mnt => "mnt",
-            EventKind::Unknown => "unknown",
+            EventKind::Trig => "trig",
         }
     }
 }

@@ -30,7 +30,7 @@ const STAGE: usize = 512;
 /// | EXSTOP, BEP | 0 | IP |
 /// | CFE | type, vector in bits 15:8 | IP |
 /// | EVD | payload | type |
-/// | unknown | opcode | ICNTV |
+/// | TRIG | TRBV, ICNT << 8 | ICNTV, MULT << 1, IP << 2 |
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {
     /// [`Kind`] as a number: its row in the packet table.
@@ -324,6 +324,14 @@ fn fields(kind: &PacketKind) -> (u8, u64) {
             (ip.into(), u64::from(kind) | u64::from(vector) << 8)
         }
         PacketKind::Evd { kind, payload } => (kind, payload),
-        PacketKind::Unknown { opcode, icntv } => (icntv.into(), opcode.into()),
+        PacketKind::Trig {
+            ip,
+            mult,
+            trbv,
+            icnt,
+        } => (
+            u8::from(icnt.is_some()) | u8::from(mult) << 1 | u8::from(ip) << 2,
+            u64::from(trbv) | u64::from(icnt.unwrap_or(0)) << 8,
+        ),
     }
 }

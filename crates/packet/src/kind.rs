@@ -52,7 +52,7 @@ impl PacketKind {
             Self::Bep { .. } => Kind::Bep,
             Self::Cfe { .. } => Kind::Cfe,
             Self::Evd { .. } => Kind::Evd,
-            Self::Unknown { .. } => Kind::Unknown,
+            Self::Trig { .. } => Kind::Trig,
         }
     }
 
@@ -154,9 +154,19 @@ impl PacketKind {
                 take("type", kind.into());
                 take("payload", payload);
             }
-            Self::Unknown { opcode, icntv } => {
-                take("opcode", opcode.into());
-                take("icntv", icntv.into());
+            Self::Trig {
+                ip,
+                mult,
+                trbv,
+                icnt,
+            } => {
+                take("ip", ip.into());
+                take("icntv", icnt.is_some().into());
+                take("mult", mult.into());
+                take("trbv", trbv.into());
+                if let Some(icnt) = icnt {
+                    take("icnt", icnt.into());
+                }
             }
         }
     }

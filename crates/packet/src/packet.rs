@@ -157,9 +157,12 @@ pub enum PacketKind {
         kind: u8,
         payload: u64,
     },
-    /// A packet that the chapter does not define but whose length is known: pass over it.
-    Unknown {
-        opcode: u8,
-        icntv: bool,
+    /// A trigger of a processor later than the chapter. `ip`: a FUP of its own follows; `icnt`: so many instructions
+    /// after the last packet that told where the program was.
+    Trig {
+        ip: bool,
+        mult: bool,
+        trbv: u8,
+        icnt: Option<u16>,
     },
 }

@@ -119,7 +119,7 @@ pub(crate) fn read(
         }
         Kind::Pad => (PacketKind::Pad, 1),
         Kind::ModeExec => return read_mode(rest, offset),
-        Kind::Unknown => return read_unknown(rest, offset, first),
+        Kind::Trig => return read_trig(rest, offset),
         _ => {
             return Err(PacketError::UnknownOpcode {
                 offset,
@@ -328,16 +328,18 @@ fn read_item(
     ))
 }
 
-fn read_unknown(
-    rest: &[u8],
-    offset: usize,
-    opcode: u8,
-) -> Result<(PacketKind, usize), PacketError> {
-    let length = sized(rest, offset, Kind::Unknown)?;
-    let icntv = get(rest, field::UNKNOWN_ICNTV) != 0;
-    let more = table::UNKNOWN_PAYLOAD[usize::from(icntv)].unwrap_or(0) as usize;
+fn read_trig(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), PacketError> {
+    let length = sized(rest, offset, Kind::Trig)?;
+    let icntv = get(rest, field::TRIG_ICNTV) != 0;
+    let more = table::TRIG_PAYLOAD[usize::from(icntv)].unwrap_or(0) as usize;
     check(rest, offset, length + more)?;
-    Ok((PacketKind::Unknown { opcode, icntv }, length + more))
+    let packet = PacketKind::Trig {
+        ip: get(rest, field::TRIG_IP) != 0,
+        mult: get(rest, field::TRIG_MULT) != 0,
+        trbv: get(rest, field::TRIG_TRBV) as u8,
+        icnt: icntv.then(|| word(rest, length, more) as u16),
+    };
+    Ok((packet, length + more))
 }
 
 /// The results below the stop bit of `code`, which is at least 2.

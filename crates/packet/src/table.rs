@@ -35,7 +35,7 @@ pub enum Kind {
     Bep,
     Cfe,
     Evd,
-    Unknown,
+    Trig,
 }
 
 /// One packet's declaration.
@@ -94,8 +94,8 @@ pub const PTW_PAYLOAD: [Option<u8>; 4] = [Some(4), Some(8), None, None];
 /// Payload bytes of BIP by sz; `None` is reserved.
 pub const BIP_PAYLOAD: [Option<u8>; 2] = [Some(8), Some(4)];
 
-/// Payload bytes of unknown by icntv; `None` is reserved.
-pub const UNKNOWN_PAYLOAD: [Option<u8>; 2] = [Some(0), Some(2)];
+/// Payload bytes of TRIG by icntv; `None` is reserved.
+pub const TRIG_PAYLOAD: [Option<u8>; 2] = [Some(0), Some(2)];
 
 /// All packets; `ROWS[kind as usize].kind == kind`.
 #[rustfmt::skip]
@@ -131,7 +131,7 @@ pub const ROWS: [Row; 32] = [
     Row { kind: Kind::Bep, name: "BEP", header: &[0x02, 0x33], mask: &[0xff, 0x7f], size: 2, in_block: true, only_in_block: false },
     Row { kind: Kind::Cfe, name: "CFE", header: &[0x02, 0x13], mask: &[0xff, 0xff], size: 4, in_block: true, only_in_block: false },
     Row { kind: Kind::Evd, name: "EVD", header: &[0x02, 0x53], mask: &[0xff, 0xff], size: 11, in_block: true, only_in_block: false },
-    Row { kind: Kind::Unknown, name: "unknown", header: &[0xd9], mask: &[0xff], size: 3, in_block: true, only_in_block: false },
+    Row { kind: Kind::Trig, name: "TRIG", header: &[0xd9], mask: &[0xff], size: 3, in_block: true, only_in_block: false },
 ];
 
 /// Fields at fixed places, by packet and field.
@@ -177,6 +177,8 @@ pub mod field {
     pub const CFE_VECTOR: Field = Field { byte: 3, bit: 0, width: 8, shift: 0 };
     pub const EVD_TYPE: Field = Field { byte: 2, bit: 0, width: 6, shift: 0 };
     pub const EVD_PAYLOAD: Field = Field { byte: 3, bit: 0, width: 64, shift: 0 };
-    pub const UNKNOWN_OPCODE: Field = Field { byte: 0, bit: 0, width: 8, shift: 0 };
-    pub const UNKNOWN_ICNTV: Field = Field { byte: 1, bit: 6, width: 1, shift: 0 };
+    pub const TRIG_IP: Field = Field { byte: 1, bit: 7, width: 1, shift: 0 };
+    pub const TRIG_ICNTV: Field = Field { byte: 1, bit: 6, width: 1, shift: 0 };
+    pub const TRIG_MULT: Field = Field { byte: 1, bit: 5, width: 1, shift: 0 };
+    pub const TRIG_TRBV: Field = Field { byte: 2, bit: 0, width: 8, shift: 0 };
 }

@@ -71,6 +71,9 @@ fn fields<'py>(py: Python<'py>, kind: &PacketKind) -> PyResult<Bound<'py, PyDict
                 }
             });
             result?;
+            if let PacketKind::Trig { icnt: None, .. } = other {
+                fields.set_item("icnt", py.None())?;
+            }
             if let PacketKind::Tip(ip)
             | PacketKind::TipPge(ip)
             | PacketKind::TipPgd(ip)

@@ -140,3 +140,7 @@ pub(crate) fn shadows(decoded: &Instruction) -> bool {
 pub(crate) fn pushes_flags(decoded: &Instruction) -> bool {
     matches!(decoded.code(), Code::Pushfw | Code::Pushfd | Code::Pushfq)
 }
+
+pub(crate) fn pops_16_bits(decoded: &Instruction) -> bool {
+    matches!(decoded.code(), Code::Retnw | Code::Retnw_imm16)
+}

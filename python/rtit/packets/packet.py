@@ -14,8 +14,8 @@ from .table import BY_NAME, Coding, Declaration
 class Packet:
     """One packet of a stream.
 
-    name: as in the chapter (`TIP.PGE`), `TNT.64` for the long TNT, `unknown` for one that the
-    chapter does not define. fields: values by name in declared order; not to be changed. offset:
+    name: as in the chapter (`TIP.PGE`), `TNT.64` for the long TNT; `TRIG` is later than the
+    chapter. fields: values by name in declared order; not to be changed. offset:
     of its first byte, in bytes. raw: its bytes, reserved bits included.
     """
 

@@ -147,8 +147,12 @@ CFE_TYPES = {
     0xA: "SHUTDOWN",
     0xC: "UINTR",
     0xD: "UIRET",
+    0xE: "SWINTR",
+    0xF: "SYSCALL",
 }
-"""CFE.Type (Table 33-50); all other values are reserved."""
+"""CFE.Type (Table 33-50), and with FRED, which is later than the chapter, software interrupts (0EH)
+and SYSCALL or SYSENTER (0FH); all other values are reserved.
+"""
 
 EVD_TYPES = {0: "PFA", 1: "VMXQ", 2: "VMXR"}
 """EVD.Type (Table 33-51); all other values are reserved."""
@@ -375,17 +379,23 @@ DECLARATIONS: tuple[Declaration, ...] = (
         Field("type", 2, 0, 6, values=EVD_TYPES),
         Field("payload", 3, 0, 64),
     ),
-    # Not of this edition. Newer processors send a packet with this opcode; its length is known,
-    # so that a reader can step over it.
+    # Later than the chapter: a trigger, of processors with trigger tracing. It is read and not
+    # written. With `icntv` it has a count of instructions.
     Declaration(
-        "unknown",
+        "TRIG",
         b"\xd9",
         b"\xff",
         3,
         "-",
         "-",
         "-",
-        (Field("opcode", 0, 0, 8), Field("icntv", 1, 6, 1, hexadecimal=False)),
+        (
+            Field("ip", 1, 7, 1, hexadecimal=False),
+            Field("icntv", 1, 6, 1, hexadecimal=False),
+            Field("mult", 1, 5, 1, hexadecimal=False),
+            Field("trbv", 2, 0, 8),
+            Field("icnt", 3, 0, 0, hexadecimal=False),
+        ),
         payload=Payload("icntv", {0: 0, 1: 2}),
         defined=False,
     ),

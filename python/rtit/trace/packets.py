@@ -142,5 +142,11 @@ _FIELDS: dict[str, Callable[[int, int], dict[str, Value]]] = {
     "BEP": _flag,
     "CFE": lambda detail, payload: {"ip": detail, "type": payload & 0xFF, "vector": payload >> 8},
     "EVD": lambda detail, payload: {"type": detail, "payload": payload},
-    "unknown": lambda detail, payload: {"opcode": payload, "icntv": detail},
+    "TRIG": lambda detail, payload: {
+        "ip": detail >> 2,
+        "icntv": detail & 1,
+        "mult": detail >> 1 & 1,
+        "trbv": payload & 0xFF,
+        "icnt": payload >> 8 if detail & 1 else None,
+    },
 }

@@ -93,6 +93,7 @@ impl Code {
                     self.add_call(draft, &instruction);
                     Stop::IndirectCall
                 }
+                Class::Return if instruction.narrow => Stop::NarrowReturn,
                 Class::Return => Stop::Return,
                 Class::FarTransfer => Stop::Far,
                 Class::Syscall => Stop::Syscall,

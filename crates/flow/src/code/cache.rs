@@ -202,6 +202,24 @@ impl Code {
             })
     }
 
+    /// The place and the address of a node's instruction number `index`, counted from 0.
+    pub fn nth(&self, node: &Node, index: u64) -> Option<(Place, u64)> {
+        let mut left = usize::try_from(index).ok()?;
+        for (pieces, piece) in self.pieces(node).iter().enumerate() {
+            let lengths = self.lengths(piece);
+            if let Some(before) = lengths.get(..left).filter(|_| left < lengths.len()) {
+                let bytes: u64 = before.iter().map(|&length| u64::from(length)).sum();
+                let place = Place {
+                    pieces,
+                    instructions: left,
+                };
+                return Some((place, piece.start.wrapping_add(bytes)));
+            }
+            left -= lengths.len();
+        }
+        None
+    }
+
     /// How many pieces of a node run until a direct jump or call goes to `target`.
     pub fn find_transfer(&self, node: &Node, target: u64) -> Option<usize> {
         let pieces = self.pieces(node);

@@ -14,6 +14,8 @@ pub(crate) enum Stop {
     IndirectJump,
     IndirectCall,
     Return,
+    /// A near RET that cuts its target to 16 bits.
+    NarrowReturn,
     Far,
     Syscall,
     /// INT n and its kin: an event with FUP follows, never a plain TIP.
@@ -48,7 +50,7 @@ impl Stop {
             Stop::Conditional => End::Conditional,
             Stop::IndirectJump => End::IndirectJump,
             Stop::IndirectCall => End::IndirectCall,
-            Stop::Return => End::Return,
+            Stop::Return | Stop::NarrowReturn => End::Return,
             Stop::Far => End::Far,
             Stop::Syscall => End::Syscall,
             Stop::VmEntry => End::VmEntry,

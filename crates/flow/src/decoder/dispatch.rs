@@ -2,9 +2,9 @@
 
 use rtit_packet::{Ip, Packet, PacketKind};
 
-use super::state::{Bound, BoundTo, Decoder};
+use super::state::Decoder;
 use crate::error::Cause;
-use crate::event::{Event, EventKind};
+use crate::event::EventKind;
 use crate::sink::Sink;
 use crate::walk::Stamp;
 
@@ -24,6 +24,32 @@ impl Decoder {
         if self.group.is_some() {
             return self.in_group(packet, sink, stamp);
         }
+        let placed = matches!(
+            packet.kind,
+            PacketKind::Tnt(_)
+                | PacketKind::Tnt64(_)
+                | PacketKind::Tip(_)
+                | PacketKind::TipPge(_)
+                | PacketKind::Fup(_)
+        );
+        if placed && self.event_data != 0 {
+            return Err(Cause::UnexpectedPacket {
+                name: packet.kind.name(),
+            });
+        }
+        let result = self.dispatch_flow(packet, sink, stamp);
+        if placed {
+            self.past = 0;
+        }
+        result
+    }
+
+    fn dispatch_flow<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        sink: &mut S,
+        stamp: Stamp,
+    ) -> Result<(), Cause> {
         match packet.kind {
             PacketKind::Fup(ip) => {
                 let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
@@ -61,8 +87,7 @@ impl Decoder {
             PacketKind::PsbEnd => Err(Cause::UnexpectedPacket { name: "PSBEND" }),
             _ => {
                 self.flush_bound(0, sink);
-                self.note(packet, sink, stamp);
-                Ok(())
+                self.note(packet, sink, stamp)
             }
         }
     }
@@ -86,29 +111,9 @@ impl Decoder {
                 self.event(EventKind::Cbr, 0, ratio.into(), sink, stamp);
             }
             PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink, stamp),
-            PacketKind::Unknown { .. } => {}
             _ => return false,
         }
         true
-    }
-
-    /// TRIG of newer processors: known by its length, and that bit 7 of its second byte asks for a FUP.
-    pub(super) fn unknown<S: Sink>(&mut self, opcode: u8, flags: u8, sink: &mut S, offset: u64) {
-        self.flush_bound(0, sink);
-        let event = Event {
-            kind: EventKind::Unknown,
-            ip: 0,
-            value: opcode.into(),
-            time: self.clock.now(),
-            offset,
-        };
-        if flags & 0x80 == 0 {
-            return sink.event(&event);
-        }
-        self.bound = Some(Bound {
-            event,
-            to: BoundTo::Place,
-        });
     }
 
     /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).

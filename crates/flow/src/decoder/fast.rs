@@ -19,6 +19,7 @@ impl Decoder {
             && self.bound.is_none()
             && self.group.is_none()
             && self.new_mode.is_none()
+            && self.event_data == 0
             && self.after_overflow != Some(self.counts.instructions)
             && self.walker.may_step()
     }
@@ -65,7 +66,10 @@ impl Decoder {
         ] {
             self.counts.packets(kind, count);
         }
-        self.after_branch |= (lane.at as u64 - lane.other_bytes) + lane.tips != 0;
+        if (lane.at as u64 - lane.other_bytes) + lane.tips != 0 {
+            self.after_branch = true;
+            self.past = 0;
+        }
         self.walker.go_on_at(node_of(lane.base));
         self.deliver(position, &lane, sink);
         scanner.seek(position + lane.at);

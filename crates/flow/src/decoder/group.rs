@@ -26,6 +26,7 @@ impl Decoder {
             offset: stamp.offset,
             ip: None,
             mode: None,
+            in_tx: None,
         });
         Ok(())
     }
@@ -42,7 +43,8 @@ impl Decoder {
         match packet.kind {
             PacketKind::Fup(ip) => group.ip = self.ip(ip),
             PacketKind::ModeExec { csl, csd, .. } => group.mode = Some(mode_of(csl, csd)),
-            PacketKind::ModeTsx { .. } => {}
+            PacketKind::ModeTsx { in_tx, .. } => group.in_tx = Some(in_tx),
+            PacketKind::Trig { .. } => self.note(packet, sink, stamp)?,
             PacketKind::Pip { nr, cr3 } => {
                 let paging = Some(cr3 | u64::from(nr));
                 if self.paging != paging {
@@ -74,6 +76,7 @@ impl Decoder {
 
     /// The state that PSB+ tells against the one that was followed up to it.
     fn end_group<S: Sink>(&mut self, group: Group, end: u64, sink: &mut S, stamp: Stamp) {
+        self.past = 0;
         let at_psb = Stamp {
             offset: group.offset,
             ..stamp
@@ -122,6 +125,19 @@ impl Decoder {
             group.offset
         };
         self.ledger.go_on(from, Trust::Exact);
+        if let Some(in_tx) = group.in_tx {
+            // one that began or ended while it was followed has told so itself
+            if in_tx != self.in_tx.unwrap_or(false) {
+                self.event(
+                    EventKind::ModeTsx,
+                    group.ip.unwrap_or(0),
+                    in_tx.into(),
+                    sink,
+                    at_psb,
+                );
+            }
+            self.in_tx = Some(in_tx);
+        }
         self.event(EventKind::Psb, group.ip.unwrap_or(0), 0, sink, at_psb);
         self.walker.reset();
         self.walker.advance(self.clock.now(), sink);

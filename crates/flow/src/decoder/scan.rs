@@ -32,21 +32,23 @@ impl Decoder {
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
         scanner.set_block(self.block);
         while !sink.is_full() && scanner.position() < offset && !self.searching {
-            if self.state == State::On && self.bound.is_none() && self.group.is_none() {
+            if self.state == State::On && self.is_unbound() {
                 self.steps(stream, offset, &mut scanner, sink);
                 if self.state == State::On {
                     self.short_tnts(stream, offset, &mut scanner, sink);
                 }
             }
+            let in_block = scanner.block().is_some();
             match scanner.next() {
                 Some(Ok(packet))
                     if packet.length > 1 && self.corrupt(&packet, stream, &mut scanner, sink) => {}
                 Some(Ok(packet)) => {
-                    self.take(&packet, sink);
-                    if let PacketKind::Unknown { opcode, .. } = packet.kind {
-                        let flags = stream.byte(packet.offset + 1).unwrap_or(0);
-                        self.unknown(opcode, flags, sink, packet.offset as u64);
+                    let row = packet.kind.kind().row();
+                    if in_block && !row.in_block {
+                        let cause = Cause::InBlock { name: row.name };
+                        self.fail(packet.offset as u64, cause, sink);
                     }
+                    self.take(&packet, sink);
                 }
                 Some(Err(error)) => {
                     let cut = error.is_truncated();
@@ -84,6 +86,11 @@ impl Decoder {
             _ => stream.end(),
         };
         !self.searching
+    }
+
+    /// Nothing waits for what comes next.
+    fn is_unbound(&self) -> bool {
+        self.bound.is_none() && self.group.is_none() && self.event_data == 0
     }
 
     /// Goes on at the next PSB from `offset` on.
@@ -143,6 +150,7 @@ impl Decoder {
                 *count += (at - start) as u64;
             }
             self.after_branch = true;
+            self.past = 0;
             self.walker.keep_within_limit();
             scanner.seek(at);
         }

@@ -57,6 +57,7 @@ pub(super) struct Group {
     pub offset: u64,
     pub ip: Option<u64>,
     pub mode: Option<Mode>,
+    pub in_tx: Option<bool>,
 }
 
 /// Follows one stream through one view of the code. The bytes are not held: every call is given a window of the
@@ -72,6 +73,12 @@ pub struct Decoder {
     pub(super) after_branch: bool,
     /// Instructions listed when a FUP after OVF said where the program is.
     pub(super) after_overflow: Option<u64>,
+    /// Instructions that packets without a place of their own were bound past since one that had one.
+    pub(super) past: u64,
+    /// Types of the EVDs that wait for their CFE, one bit each.
+    pub(super) event_data: u64,
+    /// The program is in a transaction; `None`: not known.
+    pub(super) in_tx: Option<bool>,
     pub(super) last_ip: u64,
     pub(super) group: Option<Group>,
     pub(super) bound: Option<Bound>,
@@ -124,6 +131,9 @@ impl Decoder {
             errata: Errata::of(settings.cpu),
             after_branch: false,
             after_overflow: None,
+            past: 0,
+            event_data: 0,
+            in_tx: None,
             last_ip: 0,
             group: None,
             bound: None,
@@ -211,6 +221,7 @@ impl Decoder {
             && !self.walker.has_deferred();
         self.state = State::Lost { resume };
         self.group = None;
+        self.event_data = 0;
         self.new_mode = None;
         self.walker.reset();
     }

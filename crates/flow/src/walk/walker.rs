@@ -204,7 +204,7 @@ impl Walker {
                         self.link(index, ip, taken);
                     }
                 }
-                Stop::Return => {
+                Stop::Return | Stop::NarrowReturn => {
                     self.compressed_return(index, taken, sink, counts, stamp)?;
                 }
                 // their TIP may have been deferred until after this TNT
@@ -260,6 +260,10 @@ impl Walker {
             Some(Entry::Ip(ip)) => (NO_NODE, ip),
             None => (NO_NODE, 0),
         };
+        if self.code.node(index).stop == Stop::NarrowReturn {
+            self.go_to(ip & 0xffff, stamp.time);
+            return Ok(());
+        }
         self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);
         // a call site caches a node of 64-bit code or of its own mode; a RET in another mode looks it up
         if self.node == NO_NODE || self.code.node(self.node).mode != self.mode {
@@ -293,6 +297,7 @@ impl Walker {
             Stop::IndirectJump
             | Stop::IndirectCall
             | Stop::Return
+            | Stop::NarrowReturn
             | Stop::Far
             | Stop::Syscall
             | Stop::VmEntry => {}
@@ -307,7 +312,7 @@ impl Walker {
                 })
             }
         }
-        if self.lost_returns && stop == Stop::Return && self.calls_before(&way) {
+        if self.lost_returns && stop.end() == End::Return && self.calls_before(&way) {
             // The TIP may be that of a later branch.
             return Err(Cause::NoResults {
                 ip: self.last_ip(way.last),
@@ -332,7 +337,7 @@ impl Walker {
 
     pub(super) fn after_transfer(&mut self, stop: Stop, counts: &mut Counts) {
         match stop {
-            Stop::Return => {
+            Stop::Return | Stop::NarrowReturn => {
                 // section 33.4.2.2: every near RET pops, compressed or not
                 self.stack.pop();
                 counts.returns += 1;

@@ -295,6 +295,40 @@ impl Walker {
         Some(self.last_ip(way.last))
     }
 
+    /// Runs `count` instructions on, if no packet is needed in between. Returns the address of the next.
+    pub fn walk_by<S: Sink>(
+        &mut self,
+        count: u64,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) -> Option<u64> {
+        self.expect_none_waiting().ok()?;
+        let mut left = count;
+        let mut chain = Chain::new(self.resolve().ok()?);
+        let (place, ip) = loop {
+            let node = self.code.node(chain.node);
+            if let Some(found) = self.code.nth(node, left) {
+                break found;
+            }
+            if !node.stop.passes() {
+                return None;
+            }
+            left -= u64::from(node.instructions);
+            let (from, last) = (chain.node, self.last_ip(chain.node));
+            let next = self.follow(from).ok()?;
+            chain.step(next, last).ok()?;
+        };
+        let way = Way {
+            nodes: chain.steps,
+            last: chain.node,
+        };
+        self.run_through(&way, sink, counts, stamp);
+        self.emit_part(way.last, place, sink, counts, stamp);
+        self.go_to(ip, self.time);
+        Some(ip)
+    }
+
     /// The node at which a packet takes effect: the first that does not let the flow pass, or that `binds`. Whatever
     /// runs before code that is not mapped has run: the packet is of an instruction from there on.
     pub(super) fn reach<S: Sink>(

@@ -1,0 +1,148 @@
+"""Packets that go together, or may not: blocks, event data, transactions across PSBs."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from rtit.packets import encode
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+BASE = 0x1000
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def psb(ip: int | None = BASE, *, tsx: int | None = None) -> bytes:
+    fup = b"" if ip is None else full("FUP", ip)
+    mode = b"" if tsx is None else encode("MODE.TSX", in_tx=tsx, tx_abort=0)
+    return encode("PSB") + b"\x99\x01" + mode + fup + encode("PSBEND")
+
+
+def flow_of(stream: bytes) -> Any:
+    space = core.Space()
+    space.map(0, BASE, b"\x90" * 64)
+    return core.Flow(stream, space)
+
+
+def decode(stream: bytes) -> tuple[list[int], list[str | None]]:
+    flow = flow_of(stream)
+    ips = array("Q")
+    while (part := flow.ips(1000)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), [row[4] and row[4].partition(" at offset")[0] for row in flow.ledger()]
+
+
+def events(stream: bytes, kind: str) -> list[tuple[int, int]]:
+    flow = flow_of(stream)
+    rows = flow.next(1 << 20)
+    columns: list[Any] = [array("Q", rows[key]) for key in ("event_ip", "event_value")]
+    found = zip(rows["event_kind"], *columns, strict=True)
+    return [(ip, value) for number, ip, value in found if flow.EVENTS[number] == kind]
+
+
+def evd(kind: int) -> bytes:
+    return encode("EVD", type=kind, payload=0x1234)
+
+
+def cfe(kind: int, vector: int = 0) -> bytes:
+    return encode("CFE", ip=1, type=kind, vector=vector) + full("FUP", BASE + 1)
+
+
+STOP = full("FUP", BASE + 1) + encode("TIP.PGD", ip_bytes=0, payload=None)
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [cfe(1, 14), evd(0) + cfe(1, 14), cfe(2), evd(3) + cfe(8)]
+    + [b"".join(map(evd, order)) + cfe(kind) for order in permutations((1, 2)) for kind in (8, 9)]
+    + [evd(1) + encode("MTC", ctc=3) + evd(2) + cfe(9, 3), evd(0) + cfe(0xE, 14)],
+)
+def test_event_data_of_its_event(packets: bytes) -> None:
+    """Table 33-51; the order of VMXQ and VMXR varies in the chapter's own tables."""
+    assert decode(psb() + packets + STOP) == ([BASE], [None])
+
+
+@pytest.mark.parametrize(
+    ("packets", "wrong"),
+    [
+        (evd(1) + cfe(1, 14), "CFE of type 0x1 after EVDs of another event"),
+        (evd(0) + cfe(1, 13), "CFE of type 0x1 after EVDs of another event"),
+        (evd(0) + cfe(8), "CFE of type 0x8 after EVDs of another event"),
+        (evd(2) + cfe(2), "CFE of type 0x2 after EVDs of another event"),
+        (evd(2) + evd(2) + cfe(8), "EVD has no place here"),
+        (evd(2) + full("TIP", BASE), "TIP has no place here"),
+        (evd(0) + full("FUP", BASE + 1), "FUP has no place here"),
+    ],
+)
+def test_event_data_that_no_event_has(packets: bytes, wrong: str) -> None:
+    _, errors = decode(psb() + packets)
+    assert errors[:2] == [None, wrong]
+
+
+def test_an_overflow_may_take_the_cfe() -> None:
+    stream = psb() + evd(1) + encode("OVF") + full("FUP", BASE) + cfe(1, 14) + STOP
+    assert decode(stream)[1] == [None, "the processor dropped packets (OVF)", None]
+
+
+FORBIDDEN = {
+    "TIP": full("TIP", BASE + 8),
+    "TIP.PGE": full("TIP.PGE", BASE + 8),
+    "TIP.PGD": full("TIP.PGD", BASE + 8),
+    "MODE.Exec": b"\x99\x01",
+    "MODE.TSX": encode("MODE.TSX", in_tx=0, tx_abort=0),
+    "PIP": encode("PIP", nr=0, cr3=0x5000),
+    "VMCS": encode("VMCS", pointer=0x5000),
+    "TraceStop": encode("TraceStop"),
+    "PSB": psb(),
+    "PSBEND": encode("PSBEND"),
+    "PTW": encode("PTW", ip=0, payload_bytes=0, payload=1),
+    "MWAIT": encode("MWAIT", hints=0, ext=0),
+}
+BLOCK = encode("BBP", sz=0, type=4)
+
+
+@pytest.mark.spec("TAB15-010")
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_a_packet_that_may_not_come_within_a_block(name: str) -> None:
+    """Table 33-15: it is an error, and the block is over."""
+    _, errors = decode(psb() + BLOCK + FORBIDDEN[name] + b"\x04")
+    assert errors[1] == f"{name} may not come within a block"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        encode("MTC", ctc=1),
+        encode("TSC", tsc=1),
+        encode("CBR", ratio=9),
+        encode("EXSTOP", ip=0),
+        BLOCK,
+    ],
+)
+def test_others_may(between: bytes) -> None:
+    end = encode("BEP", ip=1) + full("FUP", BASE + 1)
+    assert decode(psb() + BLOCK + between + end + STOP)[1] == [None]
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [([0, 0], []), ([1, 1], [(BASE, 1)]), ([0, 1], [(BASE, 1)]), ([1, 0], [(BASE, 1), (BASE, 0)])],
+)
+def test_a_psb_tells_whether_a_transaction_goes_on(
+    states: list[int], expected: list[tuple[int, int]]
+) -> None:
+    """Section 33.3.7: the state at the PSB; what had been told before is not told again."""
+    stream = b"".join(psb(tsx=state) for state in states)
+    assert events(stream, "mode.tsx") == expected
+
+
+def test_a_transaction_that_began_is_not_told_again() -> None:
+    begin = encode("MODE.TSX", in_tx=1, tx_abort=0) + full("FUP", BASE)
+    assert events(psb(tsx=0) + begin + psb(tsx=1), "mode.tsx") == [(BASE, 1)]

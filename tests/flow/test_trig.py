@@ -1,0 +1,65 @@
+"""TRIG, which is later than the chapter: libipt's cases say before which instruction it is."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+TRIG = re.compile(r"\[trig ([0-9a-f]{2})(?:, ip: ([0-9a-f]{16}))?(, mult)?\]")
+NEXT = re.compile(r"(?:\[disabled, at: )?([0-9a-f]{16})\]?")
+
+
+def listed(text: str) -> list[tuple[int, int, bool]]:
+    """Value, place and MULT of each: the place is told, or that of the next line with one."""
+    lines = text.splitlines()
+    found = []
+    for number, line in enumerate(lines):
+        if match := TRIG.fullmatch(line):
+            later = [place[1] for line in lines[number:] if (place := NEXT.fullmatch(line))]
+            place = match[2] or (later[0] if later else "0")
+            found.append((int(match[1], 16), int(place, 16), bool(match[3])))
+    return found
+
+
+def events(name: str, folder: Path) -> list[tuple[int, int, bool]]:
+    space = core.Space()
+    space.map(0, 0x1000, (folder / f"{name}.bin").read_bytes())
+    flow = core.Flow((folder / f"{name}.pt").read_bytes(), space)
+    found = []
+    while (rows := flow.next(1000)) is not None:
+        columns: list[Any] = [array("Q", rows[key]) for key in ("event_ip", "event_value")]
+        for kind, ip, value in zip(rows["event_kind"], *columns, strict=True):
+            if flow.EVENTS[kind] == "trig":
+                found.append((value & 0xFF, ip, bool(value >> 8 & 1)))
+    assert {row[2] for row in flow.ledger()} == {"exact"}
+    return found
+
+
+# What no line tells: an instruction that does not run after it.
+UNLISTED = {
+    ("mode-trig-trig", 0xA4): 0x100B,
+    ("tnt-trig", 0xA1): 0x1008,
+    ("fup-tip-trig", 0x1A): 0x1002,
+}
+CASES = ["exstop-trig", "fup-tip-trig", "mode-trig-trig", "psb-fup-ptw-trig"]
+
+
+@pytest.mark.parametrize("name", [*CASES, "tnt-trig", "trig-fup"])
+def test_the_place(name: str, traces: Path) -> None:
+    folder = traces / "libipt-cases"
+    expected = listed((folder / f"{name}.instructions.txt").read_text())
+    assert expected
+    assert events(name, folder) == [
+        (value, UNLISTED.get((name, value), ip), mult) for value, ip, mult in expected
+    ]
+
+
+def test_one_without_ip_and_count_has_no_place(traces: Path) -> None:
+    found = events("trig", traces / "libipt-cases")
+    assert found == [(value, 0, value in (3, 5, 7)) for value in range(1, 8)]
