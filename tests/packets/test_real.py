@@ -91,8 +91,8 @@ def stated(name: Any, rest: Any) -> Any:
             value, *words = [word.strip() for word in rest.split(",")]
             count = [int(word[6:]) for word in words if word.startswith("icnt: ")]
             icnt = count[0] if count else None
-            more = {"icntv": len(count), "icnt": icnt, "trbv": int(value, 16)}
-            return more | flags(rest, ("ip", "ip"), ("mult", "mult"))
+            counted = {"icntv": len(count), "icnt": icnt, "trbv": int(value, 16)}
+            return counted | flags(rest, ("ip", "ip"), ("mult", "mult"))
         case "evd":
             kind, _, value = rest.partition(": ")
             return {"type": int(kind), "payload": int(value.split()[0], 16)}

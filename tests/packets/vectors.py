@@ -31,7 +31,7 @@ class Vector(NamedTuple):
     @property
     def fields(self) -> dict[str, Any]:
         """The packet's fields, by name."""
-        values = dict(map(_value, self.line.split()[1:]))
+        values: dict[str, Any] = dict(map(_value, self.line.split()[1:]))
         if values.get("icntv") == 0:
             values["icnt"] = None
         return values | {"payload": None} if values.get("ip_bytes") == 0 else values

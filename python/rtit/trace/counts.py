@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was decoded: `packets` by name, `errors` by the label of their `ErrorClass`; bytes of
+    """What was decoded: `packets` by name, `errors` by the label of their `ErrorClass`; `errata`:
+    how often the stream was read as an erratum of its processor asks, by the erratum's name; bytes of
     the stream by what is known of them; instructions; branches by kind: conditional ones, indirect
     ones with far transfers among them, returns, of these those that were compressed into a TNT bit;
     asynchronous events; core cycles, 0 without CYC packets.
@@ -20,6 +21,7 @@ class Counts:
 
     packets: Mapping[str, int]
     errors: Mapping[str, int]
+    errata: Mapping[str, int]
     exact_bytes: int
     resumed_bytes: int
     lost_bytes: int
@@ -42,6 +44,7 @@ class Counts:
         return cls(
             packets=counts["packets"],
             errors=counts["errors"],
+            errata=counts["errata"],
             exact_bytes=counts["bytes"]["exact"],
             resumed_bytes=counts["bytes"]["resumed"],
             lost_bytes=counts["bytes"]["lost"],
