@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What was decoded: `packets` by name, `errors` by the label of their `ErrorClass`; `errata`:
-    how often the stream was read as an erratum of its processor asks, by the erratum's name; bytes of
-    the stream by what is known of them; instructions; branches by kind: conditional ones, indirect
+    how often the stream was read as an erratum of its processor asks, by its name; bytes of the
+    stream by what is known of them; instructions; branches by kind: conditional ones, indirect
     ones with far transfers among them, returns, of these those that were compressed into a TNT bit;
     asynchronous events; core cycles, 0 without CYC packets.
     """
