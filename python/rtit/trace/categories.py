@@ -94,7 +94,7 @@ class EventKind(Category):
     """BEP."""
     MNT = 25
     """`value` the payload."""
-    UNKNOWN = 26
+    TRIG = 26
     """A packet that the chapter does not define, passed over: `value` its opcode byte."""
 
 
