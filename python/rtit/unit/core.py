@@ -15,6 +15,7 @@ from rtit.unit.output.output import Output
 from rtit.unit.packets.compression import ip_encodings
 from rtit.unit.parameters.table import Parameters
 from rtit.unit.state.state import State
+from rtit.unit.state.told import NOTHING_TOLD, Told
 from rtit.unit.time_model import TimeModel
 
 
@@ -25,7 +26,8 @@ class Unit:
     `configuration` is `registers` decoded. `on_pmi`, if set, is called for each ToPA PMI.
 
     `packets` collects the whole packets of one event; `packets.stream.commit` writes them out when
-    the event is over; `put` takes one, or drops it in an overflow.
+    the event is over; `put` takes one, or drops it in an overflow. `telling` is what State.told
+    will be once they are out.
 
     Derived from the parameters and the configuration: `tnt_full` is the value of State.tnt, stop
     bit included, from which a TNT is sent; `cyc_limit` the cycles after which a CYC is sent by
@@ -49,6 +51,7 @@ class Unit:
         "registers",
         "shapes",
         "state",
+        "telling",
         "time",
         "tnt_full",
     )
@@ -80,6 +83,7 @@ class Unit:
         self.on_pmi: Callable[[], None] | None = None
         self.packets = bytearray()
         self.put: Callable[[bytes], None] = self.packets.extend
+        self.telling: Told = NOTHING_TOLD
         self.ip_encodings = ip_encodings(parameters.ip_compression, profile.linear_width)
         self.tnt_full = 1 << parameters.tnt_results
         self.shapes = parameters.pad_align > 1 or parameters.held_bytes > 0

@@ -13,11 +13,12 @@ from rtit.unit import Parameters, State, TraceUnit
 from rtit.unit.state.last_branches import LastBranches
 from rtit.unit.state.saved import Executive, Smram, Ssa
 from rtit.unit.state.state import Lost
+from rtit.unit.state.told import Told
 
 FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "shapes", "tnt_full"}
 """Given when the unit is made."""
 
-DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put"}
+DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put", "telling"}
 """What `restore` finds anew; no packet waits between two events."""
 
 KEPT = {"output", "registers", "state", "time"}
@@ -39,8 +40,8 @@ OTHERS: dict[str, Any] = {
     "executive": Executive(ARCH, None),
     "acm_trace_en": True,
     "last_branches": LastBranches(debugctl=1),
-    "overflow": Lost(1, 2, False),
-    "mode_sent": 2,
+    "overflow": Lost(True),
+    "told": Told(mode=2),
     "pmi_left": 4,
     "held": b"abc",
     "deferred": b"abc",

@@ -38,7 +38,8 @@ def enable(unit: Unit, reports: Reports = ()) -> None:
     state.ret_stack = new_ret_stack(depth)
     # Software may have put another buffer or another thread's registers in place.
     state.last_ip = NO_LAST_IP
-    state.mode_sent = None
+    unit.telling = state.told = generator.beginning(unit)
+    state.owed = False
     result = unit.output.enable(unit.registers)
     if result.error is not None and not state.error:
         state.error_shown = state.cycle + unit.parameters.error_latency
@@ -157,6 +158,7 @@ def off(unit: Unit) -> None:
     unit.registers.ctl &= ~TRACE_EN
     state.held = b""
     unit.put, state.overflow, state.overflow_until = unit.packets.extend, None, NEVER
+    unit.telling = state.told
     steering.trigger_off(unit)
     output_off(unit)
     state.level = 0

@@ -126,13 +126,16 @@ def announce(unit: Unit, reports: Reports, *, before: bool, after: bool, branch_
 def mode_changed(unit: Unit, before: Arch) -> bool:
     """True if an operation other than a branch must send MODE.Exec (Table 33-26).
 
-    The width of the code counts with BranchEn=1, RFLAGS.IF with EventEn=1.
+    The width of the code counts with BranchEn=1, RFLAGS.IF with EventEn=1. With BranchEn=0 no
+    TIP.PGE tells what IF has become while nothing was sent, so that the next event does.
     """
     state, configuration = unit.state, unit.configuration
     if not (state.trigger_en and state.context_en and state.filter_en):
         return False
     width = before.mode_exec != state.arch.mode_exec
     flag = before.interrupt_flag != state.arch.interrupt_flag
+    if not configuration.branch_en:
+        flag |= unit.telling.interrupt_flag != state.arch.interrupt_flag
     return (width and configuration.branch_en) or (flag and configuration.event_en)
 
 

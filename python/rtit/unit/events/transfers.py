@@ -9,7 +9,7 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.events import event_trace
 from rtit.unit.events.event_trace import Report, Reports, announce
-from rtit.unit.packets import generator, stream, timing
+from rtit.unit.packets import generator, overflow, stream, timing
 from rtit.unit.state.arch import Arch
 
 
@@ -103,13 +103,14 @@ def transfer(
     if paging:
         _time(unit, stamps.pip)
         generator.pip(unit, entry=transition is not None and transition.entry)
+    overflow.tell_owed(unit)
     if transition is not None and transition.vmcs and state.context_en:
         generator.flush_tnt(unit)
         _time(unit, None)
         generator.vmcs(unit)
     if not unit.configuration.branch_en:
         event_trace.mode_at_branch(unit, before, target)
-    if was and now and state.mode_sent != generator.mode_bits(unit):
+    if was and now and unit.telling.mode != generator.mode_bits(unit):
         _time(unit, stamps.mode_exec)
         generator.mode_exec(unit)
     if was or now:
@@ -152,6 +153,7 @@ def mov_cr3(unit: Unit, next_ip: int, arch: Arch) -> None:
     if state.context_en and unit.configuration.os:
         _time(unit, None)
         generator.pip(unit)
+    overflow.tell_owed(unit)
     if was != state.packet_en:
         _time(unit, None)
         if was:

@@ -27,6 +27,7 @@ def write(unit: Unit, *, drained: bool = False) -> None:
         if unit.shapes:
             data = _shaped(unit, data)
     state = unit.state
+    state.told = unit.telling
     waits = state.pmi_left is not None
     result = unit.output.write(data)
     state.packet_byte_count += len(data)

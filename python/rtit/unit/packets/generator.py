@@ -12,6 +12,7 @@ from collections.abc import Callable
 from rtit.packets import encode, encode_tnt, encoder
 from rtit.unit.core import Unit
 from rtit.unit.packets.compression import compress
+from rtit.unit.state.told import Told
 
 _SHORT_TNT = [b"", b""] + [
     encode_tnt(tnt.bit_length() - 1, tnt - (1 << (tnt.bit_length() - 1))) for tnt in range(2, 128)
@@ -78,7 +79,7 @@ def forget(unit: Unit) -> None:
 
 def pge(unit: Unit, ip: int) -> None:
     """TIP.PGE, after MODE.Exec if the decoder cannot know the mode (section 33.4.2.4)."""
-    if not unit.parameters.modeexec_suppress or unit.state.mode_sent != mode_bits(unit):
+    if not unit.parameters.modeexec_suppress or unit.telling.mode != mode_bits(unit):
         mode_exec(unit)
     _ip_packet(unit, _TIP_PGE, ip)
 
@@ -106,22 +107,29 @@ def pip(unit: Unit, *, entry: bool = False) -> None:
     NR tells of VMX non-root operation unless that is concealed; the PIP of a VM `entry` sets it in
     any case, since its own control can conceal it.
     """
+    told = cr3, non_root = paging(unit)
+    unit.put(_PIP(int(entry or non_root), cr3))
+    unit.telling = unit.telling._replace(paging=told)
+
+
+def paging(unit: Unit) -> tuple[int, bool]:
+    """(CR3, NR) as PSB+ tells them now; Told.paging holds the same of the last PIP."""
     arch = unit.state.arch
     mask = _CR3_51_5 if arch.pae_paging else _CR3_51_12
-    non_root = entry or arch.shows_non_root
-    unit.put(_PIP(int(non_root), arch.cr3 & mask))
+    return arch.cr3 & mask, arch.shows_non_root
 
 
 def vmcs(unit: Unit) -> None:
     """VMCS with bits 51:12 of the current pointer, all ones without one (section 33.4.2.15)."""
     pointer = unit.state.arch.vmcs
     unit.put(_VMCS(_NO_POINTER if pointer is None else pointer))
+    unit.telling = unit.telling._replace(vmcs=pointer)
 
 
 def mode_bits(unit: Unit) -> int:
     """The low bits of MODE.Exec now: CS.L & LMA, CS.D, and with EventEn=1 RFLAGS.IF (Table 33-26).
 
-    State.mode_sent holds the same of the last packet.
+    Told.mode holds the same of the last packet.
     """
     arch = unit.state.arch
     if unit.configuration.event_en and arch.interrupt_flag:
@@ -129,21 +137,31 @@ def mode_bits(unit: Unit) -> int:
     return arch.mode_exec
 
 
+def beginning(unit: Unit) -> Told:
+    """What a decoder knows when a trace begins: whoever sets TraceEn knows the rest."""
+    arch = unit.state.arch
+    return Told(None, arch.interrupt_flag, paging(unit), arch.in_tx, arch.vmcs)
+
+
 def mode_exec(unit: Unit) -> None:
     """MODE.Exec with the current modes (section 33.4.2.8)."""
     mode = mode_bits(unit)
     unit.put(_MODE_EXEC(mode & 1, mode >> 1 & 1, mode >> 2))
-    unit.state.mode_sent = mode
+    flag = unit.state.arch.interrupt_flag
+    unit.telling = unit.telling._replace(mode=mode, interrupt_flag=flag)
 
 
 def mode_tsx(unit: Unit, *, aborted: bool = False) -> None:
     """MODE.TSX with the present state, by itself as in PSB+ (section 33.4.2.8)."""
-    unit.put(_MODE_TSX(int(unit.state.arch.in_tx), int(aborted)))
+    in_tx = unit.state.arch.in_tx
+    unit.put(_MODE_TSX(int(in_tx), int(aborted)))
+    unit.telling = unit.telling._replace(in_tx=in_tx)
 
 
 def trace_stop(unit: Unit) -> None:
     """TraceStop (section 33.4.2.9)."""
     unit.put(_TRACE_STOP)
+    unit.telling = unit.telling._replace(trace_stop=True)
 
 
 def _send_deferred(unit: Unit) -> None:

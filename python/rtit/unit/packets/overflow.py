@@ -11,14 +11,16 @@ The rules, in one place:
   down to Parameters.ovf_resolve_level; only there is the current IP known. Clearing TraceEn drains
   the buffer, and so resolves it first.
 * OVF, then with PacketEn=1 FUP with the current IP. Nothing is compressed against what was lost.
-* What changed in the meantime that no packet told (modes, CR3, transaction) a PSB+ tells, which may
-  follow at any time: Parameters.ovf_psb.
-* TraceStop in an overflow ends tracing at once; its packet follows OVF:
-  Parameters.tracestop_in_ovf.
+* What no packet told, of the event that began the overflow or since (modes, CR3, transaction,
+  VMCS), a PSB+ tells, which may follow at any time: Parameters.ovf_psb. RFLAGS.IF with BranchEn=0
+  is in no PSB+: MODE.Exec with the current IP tells it. With ContextEn=0 they wait for the context.
+* TraceStop in an overflow, or in the event that begins it, ends tracing at once; its packet follows
+  OVF: Parameters.tracestop_in_ovf.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from rtit.packets import encode
@@ -52,8 +54,8 @@ def begin(unit: Unit, *, until: int = NEVER) -> None:
     state = unit.state
     unit.packets.clear()
     unit.put = drop
-    arch = state.arch
-    state.overflow = Lost(state.mode_sent, arch.cr3, arch.in_tx)
+    state.overflow = Lost(unit.telling.trace_stop)
+    unit.telling = state.told
     state.overflow_until = until
     generator.forget(unit)
     state.plain = False
@@ -82,7 +84,7 @@ def resolve(unit: Unit, *, ends: bool = False) -> bool:
     if lost is None:
         return False
     state.overflow_until = NEVER
-    unit.put = unit.packets.extend
+    unit.put, unit.telling = unit.packets.extend, state.told
     generator.forget(unit)
     state.last_ip = NO_LAST_IP
     if not state.trigger_en:
@@ -93,12 +95,11 @@ def resolve(unit: Unit, *, ends: bool = False) -> bool:
     timing.after_overflow(unit)
     _cyc(unit)
     unit.put(_OVF)
-    arch = state.arch
-    changed = state.packet_en and lost.mode_sent != generator.mode_bits(unit)
-    if state.context_en:
-        changed |= configuration.os and lost.cr3 != arch.cr3
-        changed |= configuration.branch_en and lost.in_tx != arch.in_tx
-    state.mode_sent = generator.mode_bits(unit) if state.packet_en and not changed else None
+    mode = generator.mode_bits(unit)
+    changed = state.packet_en and state.told.mode != mode
+    changed |= state.context_en and any(_untold(unit).values())
+    state.owed = not state.context_en
+    unit.telling = state.told._replace(mode=mode if state.packet_en and not changed else None)
     if ends:
         return False
     if "SKD010" in unit.errata and state.packet_en:
@@ -109,7 +110,42 @@ def resolve(unit: Unit, *, ends: bool = False) -> bool:
         if not state.packet_en:
             # A decoder skips that one.
             state.last_ip = NO_LAST_IP
+    elif _events_alone(unit) and state.told.interrupt_flag != state.arch.interrupt_flag:
+        generator.mode_exec(unit)
+        generator.fup(unit, state.ip)
     return unit.parameters.ovf_psb == "always" or (unit.parameters.ovf_psb == "changed" and changed)
+
+
+def _events_alone(unit: Unit) -> bool:
+    """True where MODE.Exec tells of RFLAGS.IF, and nothing else tells a mode (Table 33-26)."""
+    state, configuration = unit.state, unit.configuration
+    events = configuration.event_en and not configuration.branch_en
+    return events and state.context_en and state.filter_en
+
+
+def tell_owed(unit: Unit) -> None:
+    """An event is under way. If it enters the context, and the last overflow resolved outside,
+    what has not been told is.
+    """
+    state = unit.state
+    if not (state.owed and state.context_en and state.overflow is None):
+        return
+    state.owed = False
+    for send, needed in _untold(unit).items():
+        if needed:
+            generator.flush_tnt(unit)
+            timing.eligible(unit)
+            send(unit)
+
+
+def _untold(unit: Unit) -> dict[Callable[[Unit], None], bool]:
+    """Packets that tell of the context, and whether what they say is not known (Table 33-14)."""
+    told, arch, configuration = unit.telling, unit.state.arch, unit.configuration
+    return {
+        generator.pip: configuration.os and told.paging != generator.paging(unit),
+        generator.vmcs: arch.shows_vmx and told.vmcs != arch.vmcs,
+        generator.mode_tsx: configuration.branch_en and told.in_tx != arch.in_tx,
+    }
 
 
 def _cyc(unit: Unit) -> None:

@@ -31,7 +31,7 @@ def insert(unit: Unit) -> int:
     unit.put(_PSB)
     state.last_ip = 0 if unit.parameters.compress_after_psb else NO_LAST_IP
     state.ret_stack.clear()
-    state.mode_sent = None
+    unit.telling = unit.telling._replace(mode=None)
     order = unit.parameters.psb_plus_places
     for _, send in sorted(content, key=lambda item: order[item[0]]):
         send(unit)

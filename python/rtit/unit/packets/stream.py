@@ -60,7 +60,7 @@ def _psb_due(unit: Unit) -> None:
     state, configuration = unit.state, unit.configuration
     if configuration.inject:
         state.pend_psb = True
-    if not state.trigger_en:
+    if not state.trigger_en or state.overflow is not None:
         return
     if state.packet_byte_count >= configuration.psb_period + unit.parameters.psb_delay:
         state.packet_byte_count %= configuration.psb_period

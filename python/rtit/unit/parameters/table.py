@@ -238,8 +238,8 @@ class Parameters:
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ follows OVF (and FUP) when something changed in the overflow that no other packet "
-        "tells: the width of the code, CR3, a transaction; or always, or never (Table 33-14).",
+        "A PSB+ follows OVF (and FUP) when something has changed whose packet was lost: the width "
+        "of the code, CR3, a transaction, the VMCS; or always, or never (Table 33-14).",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",

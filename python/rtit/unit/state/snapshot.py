@@ -36,5 +36,6 @@ def restore(unit: Unit, snapshot: Snapshot) -> None:
     unit.state.assign(snapshot.state)
     unit.time = snapshot.time
     unit.packets.clear()
+    unit.telling = unit.state.told
     unit.put = unit.packets.extend if unit.state.overflow is None else overflow.drop
     trace_en.configure(unit)

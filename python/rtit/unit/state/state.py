@@ -9,6 +9,7 @@ from typing import Any
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.last_branches import NO_BRANCHES, LastBranches
 from rtit.unit.state.saved import Executive, Smram, Ssa
+from rtit.unit.state.told import NOTHING_TOLD, Told
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
@@ -16,13 +17,8 @@ NEVER = 1 << 80
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What packets had told of the processor when an overflow began; `trace_stop`: it has met
-    TraceStop since.
-    """
+    """What an overflow hides; `trace_stop`: TraceStop, with which tracing has ended."""
 
-    mode_sent: int | None
-    cr3: int
-    in_tx: bool
     trace_stop: bool = False
 
 
@@ -74,8 +70,10 @@ class State:
     tnt: int = 1
     last_ip: int = 0
     ret_stack: deque[int] = field(default_factory=lambda: deque(maxlen=64))
-    # The MODE.Exec byte last sent; None if none was since the last PSB.
-    mode_sent: int | None = None
+    # What has gone out tells; `owed`: an overflow has resolved with ContextEn=0, and what it has
+    # lost is to be told when the context is entered again.
+    told: Told = NOTHING_TOLD
+    owed: bool = False
 
     # Time in core cycles: now, the last CYC, when the next CYC may go out, the next MTC (and how
     # many MTC periods the ART has then seen), and the first of what comes by itself, which may be
