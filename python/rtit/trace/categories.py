@@ -95,7 +95,9 @@ class EventKind(Category):
     MNT = 25
     """`value` the payload."""
     TRIG = 26
-    """A packet that the chapter does not define, passed over: `value` its opcode byte."""
+    """TRIG, later than the chapter: `value` TRBV, MULT << 8, ICNTV << 9, ICNT << 16; `ip` before
+    which instruction, 0 if not known.
+    """
 
 
 class ErrorClass(Category):
