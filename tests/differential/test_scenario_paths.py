@@ -37,6 +37,7 @@ LISTED: dict[str, set[str]] = {
     },
     "libipt waits for the TIP of a FUP, and has none for INIT of an application processor or a "
     "VM exit that does not complete": {
+        "init_ap_linear",
         "table_33_55_row_23_init_ap",
         "table_33_55_row_23_init_ap_paging",
         "table_33_55_row_24_sipi",

@@ -160,6 +160,10 @@ def test_single_range_needs_its_capability_when_enabling() -> None:
     check(0, without)
     check(TRACE_EN | FABRIC, without)
     check(TRACE_EN | TOPA, without)
+    check(TRACE_EN, replace(FULL, topa=False))
+    fabric_alone = replace(without, topa=False)
+    assert "ECX[2]" in faults(TRACE_EN, fabric_alone)
+    check(TRACE_EN | FABRIC, fabric_alone)
 
 
 @pytest.mark.spec("MSRCTL-013", "CPUID-022")

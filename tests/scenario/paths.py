@@ -28,7 +28,11 @@ UNTOLD: Mapping[str, set[str]] = {
         "dis_tnt_keeps_the_rest",
         "tnt_disabled",
     },
-    "that an authenticated code module ran is not in the trace": {"acm", "acm_silent"},
+    "that an authenticated code module ran is not in the trace": {
+        "acm",
+        "acm_clocks",
+        "acm_silent",
+    },
     "another reading of a table, by a parameter: the packets do not say where it went": {
         "table_33_55_row_26_27_literal",
         "table_33_56_row_06_eenter_literal",

@@ -27,6 +27,8 @@ def enabled(base: int, mask: int, offset: int = 0) -> tuple[Output, Memory, str 
         (0x1080, 0x7F, 0x7F, 0x10FF),
         (0x8_0000_0000, 0xFFFF_FFFF, 0xFFFF_FFFF, 0x8_FFFF_FFFF),
         (0x4000, 0x1FFF, 0x1234, 0x5234),
+        (0xF_FFFF_FFFF_F000, 0xFFF, 0x10, 0xF_FFFF_FFFF_F010),
+        (0x8_0000_0000_0000, 0xFFFF_FFFF, 0x8000_0000, 0x8_0000_8000_0000),
     ],
 )
 def test_address_of_the_next_byte(base: int, mask: int, offset: int, address: int) -> None:

@@ -61,13 +61,21 @@ def stream(size: int) -> bytes:
     ],
 )
 def test_the_scheme_follows_ctl(fields: dict[str, int], scheme: Scheme) -> None:
+    """TABLE is a table by one scheme and the range itself by another."""
+    stores: list[tuple[int, bytes]] = []
+    fabric = bytearray()
     memory = Memory()
     write_table(memory, TABLE, [Entry(A)])
-    output = Output(memory, profile=FULL, fabric=lambda data: None)
+    memory.observer = lambda at, data: stores.append((at, data))
+    output = Output(memory, profile=FULL, fabric=fabric.extend)
     values = registers()
     values.ctl = CTL.encode(TraceEn=1, **fields)
     assert output.enable(values) is OK
     assert output.state.scheme == scheme
+    assert output.write(b"abc") is OK
+    places = {Scheme.TOPA: [(A, b"abc")], Scheme.SINGLE_RANGE: [(TABLE, b"abc")]}
+    assert stores == places.get(scheme, [])
+    assert bytes(fabric) == (b"abc" if scheme == Scheme.FABRIC else b"")
 
 
 @pytest.mark.spec("TOPA-012")
@@ -110,6 +118,23 @@ def test_start_at_an_entry_and_an_offset() -> None:
         assert output.write(part) is OK
     assert memory.read(C + 0x1100, 4) == b"abcd"
     assert pointers(output) == (TABLE, 2, 0x1104)
+
+
+@pytest.mark.spec("TOPA-003", "TOPA-005", "TOPA-007")
+def test_addresses_have_52_bits() -> None:
+    memory = Memory()
+    first, last, next_table = 0xF_FFFF_F800_0000, 0x8_0000_0000_0000, 0xF_FFFF_0000_0000
+    table = 0xA_5A5A_5A5A_5000
+    write_table(memory, table, [Entry(first, 128 << 20), Entry(next_table, end=True)])
+    write_table(memory, next_table, [Entry(last)])
+    output = Output(memory, profile=FULL)
+    values = registers(0, (128 << 20) - 1)
+    values.output_base = table
+    assert output.enable(values) is OK
+    assert output.write(b"ab") is OK
+    assert memory.read(first + (128 << 20) - 1, 1) == b"a"
+    assert memory.read(last, 1) == b"b"
+    assert pointers(output) == (next_table, 0, 1)
 
 
 @pytest.mark.spec("MSROMP-003", "MSROMP-004")

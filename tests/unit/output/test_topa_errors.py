@@ -76,6 +76,15 @@ def test_table_base_is_accepted_by_wrmsr_and_refused_at_enable() -> None:
         wrmsr(registers, Msr.CTL, 0, profile=FULL)
 
 
+@pytest.mark.spec("TOPA-013", "TERR-003")
+@pytest.mark.parametrize("code", range(1, 16))
+def test_a_region_is_aligned_to_its_size(code: int) -> None:
+    size = 4096 << code
+    assert start([Entry(3 * size, size)])[1] is None
+    assert f"{size:#x}" in bad_entry(Entry(3 * size + size // 2, size).encode())
+    assert f"{size:#x}" in bad_entry(Entry(4096, size).encode())
+
+
 @pytest.mark.spec("TERR-002")
 @pytest.mark.parametrize("bit", [10, 11])
 def test_table_base_from_an_end_entry(bit: int) -> None:

@@ -124,7 +124,7 @@ def test_a_buffer_that_drains_slowly(
     check(run, bytes(out))
 
 
-@pytest.mark.spec("OVF-005", "OVF-009", "CYC-018")
+@pytest.mark.spec("OVF-005", "OVF-009")
 @settings(max_examples=30, deadline=None)
 @given(all_settings())
 def test_nothing_but_its_own_cyc_comes_out_of_an_overflow(chosen: Settings) -> None:
