@@ -45,7 +45,8 @@ LISTED: dict[str, set[str]] = {
         "vmx_abort",
     },
     "libipt takes no other mode from a PSB+ than it knew, not even after OVF": {
-        "overflow_changes_mode"
+        "overflow_changes_mode",
+        "overflow_loses_the_mode",
     },
 }
 """Scenarios whose path libipt does not find, by reason."""
