@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import pytest
 
 from rtit.errors import GeneralProtection, UsageError
-from rtit.processor import Arch, Processor
+from rtit.processor import Arch, Changes, Processor
+from rtit.processor.changes import ModeChanges
 from rtit.registers import BROADWELL, FULL, Msr
+from rtit.unit.state.arch import MODE_FIELDS
 
 KERNEL = 0xFFFF_FFFF_8100_0000
 
@@ -52,7 +56,7 @@ def test_wrong_events() -> None:
     with pytest.raises(ValueError, match="went back to 9"):
         cpu.at(9)
     with pytest.raises(TypeError, match="cr9"):
-        cpu.far(0x1000, 0x2000, cr9=1)
+        cpu.far(0x1000, 0x2000, cr9=1)  # type: ignore[call-arg]
     with pytest.raises(UsageError):
         cpu.far(0x1000, 0x2000, cpl=4)
 
@@ -72,3 +76,47 @@ def test_the_profile_decides() -> None:
         cpu.rdmsr(Msr.ADDR0_A)
     with pytest.raises(GeneralProtection):
         cpu.wrmsr(Msr.ADDR0_A, 0)
+
+
+@pytest.mark.parametrize("event", ["interrupt", "exception", "software_interrupt", "syscall"])
+def test_the_interrupt_flag_of_events(event: str) -> None:
+    """An interrupt gate and SYSCALL clear it, returns to user code set it, a trap gate keeps it."""
+    cpu = Processor()
+    deliver = getattr(cpu, event)
+    deliver(0x1000, KERNEL)
+    assert not cpu.arch.interrupt_flag
+    cpu.iret(KERNEL, KERNEL + 8)
+    assert not cpu.arch.interrupt_flag
+    cpu.iret(KERNEL + 8, 0x1000, cpl=3)
+    assert cpu.arch.interrupt_flag
+    deliver(0x1000, KERNEL, interrupt_flag=True)
+    assert cpu.arch.interrupt_flag
+    cpu.change_mode(KERNEL, KERNEL + 1, interrupt_flag=False)
+    cpu.resume(0x1000)
+    assert cpu.arch.interrupt_flag
+
+
+def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
+    cpu = Processor(arch=Arch(real_mode=True, lma=False, cs_l=False, cpl=0))
+    cpu.interrupt(0x1000, 0x2000)
+    assert cpu.arch.real_mode
+    assert not cpu.arch.interrupt_flag
+    cpu = Processor()
+    cpu.eenter(0x1000, 0x7000)
+    cpu.aex(0x7000, 0x1003, KERNEL)
+    assert not cpu.arch.interrupt_flag
+
+
+def test_changes_are_fields_of_the_state() -> None:
+    hints, fields = get_type_hints(Changes), get_type_hints(Arch)
+    assert {name: fields[name] for name in hints} == hints
+    assert get_type_hints(ModeChanges).keys() == MODE_FIELDS <= hints.keys()
+
+
+@pytest.mark.parametrize("name", ["in_tx", "vmx", "in_smm", "in_enclave", "nothing"])
+def test_what_an_event_cannot_change(name: str) -> None:
+    cpu = Processor()
+    before = cpu.unit.snapshot()
+    with pytest.raises(TypeError, match=name):
+        cpu.far(0x1000, 0x2000, **{name: 1})  # type: ignore[arg-type]
+    assert cpu.unit.snapshot() == before

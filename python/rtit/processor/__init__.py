@@ -4,7 +4,8 @@
 `core` has what they work on.
 """
 
+from rtit.processor.changes import Changes
 from rtit.processor.processor import Processor
 from rtit.unit.state.arch import Arch
 
-__all__ = ["Arch", "Processor"]
+__all__ = ["Arch", "Changes", "Processor"]

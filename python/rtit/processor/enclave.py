@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
+from rtit.processor.changes import Changes, changed, to_kernel
 from rtit.processor.core import Cpu
 
 
@@ -31,12 +31,11 @@ def aex(
     *,
     vector: int = 0,
     cr2: int | None = None,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> None:
-    """Asynchronous enclave exit or enclave exiting event, handled at CPL 0; see
-    `TraceUnit.enclave_event`.
+    """Asynchronous enclave exit or enclave exiting event, handled at CPL 0 with RFLAGS.IF=0;
+    see `TraceUnit.enclave_event`.
     """
     arch = cpu.unit.state.arch
-    kernel = {"cpl": 0, "cs_l": True, "cs_d": False} if arch.lma else {"cpl": 0}
-    arch = replace(arch, **{**kernel, **changes})
+    arch = changed(arch, {**to_kernel(arch), **changes})
     cpu.unit.enclave_event(ip, aep, handler, arch, vector=vector, cr2=cr2)

@@ -27,9 +27,10 @@ class Processor(Cpu):
 
     `memory` receives the trace; `fabric` does when FabricEn is set. Feed events in program order:
     `at` first where time has passed, then the event. IPs are effective addresses; `ip` is the
-    instruction itself. Keyword arguments named `changes` are fields of `Arch` that the event
-    changes. Events raise IllegalEvent where they cannot happen, and Shutdown where they end in
-    shutdown. What a processor may do at any time, and the trace unit's own state, is in `unit`.
+    instruction itself. Keyword arguments named `changes` are what the event changes in `arch`
+    besides what it does by itself (see `Changes`; TypeError for another). Events raise
+    IllegalEvent where they cannot happen, and Shutdown where they end in shutdown. What a processor
+    may do at any time, and the trace unit's own state, is in `unit`.
     """
 
     __slots__ = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal, Unpack
 
+from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.unit import Arch, VmxControls
 from rtit.unit.state.vmx_controls import NO_CONTROLS
@@ -15,10 +15,10 @@ def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000) -> None:
     cpu.unit.smi(ip, smbase)
 
 
-def rsm(cpu: Cpu, target: int | None = None, **changes: Any) -> None:
+def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[Changes]) -> None:
     """RSM; `changes` are what the handler changed in the saved state."""
     smram = cpu.unit.state.smram
-    arch = replace(smram.arch, **changes) if smram is not None and changes else None
+    arch = changed(smram.arch, changes) if smram is not None and changes else None
     cpu.unit.rsm(target, arch)
 
 
@@ -31,7 +31,7 @@ def smm_vm_exit(
     controls: VmxControls = NO_CONTROLS,
     reason: int = 0,
     qualification: int = 0,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> None:
     """SMM VM exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
 
@@ -41,7 +41,7 @@ def smm_vm_exit(
     cpu.unit.smm_vm_exit(
         ip,
         target,
-        replace(monitor, **changes),
+        changed(monitor, changes),
         controls,
         cause=cause,
         reason=reason,
@@ -50,11 +50,16 @@ def smm_vm_exit(
 
 
 def smm_vm_entry(
-    cpu: Cpu, ip: int, target: int, *, controls: VmxControls = NO_CONTROLS, **changes: Any
+    cpu: Cpu,
+    ip: int,
+    target: int,
+    *,
+    controls: VmxControls = NO_CONTROLS,
+    **changes: Unpack[Changes],
 ) -> None:
     """VM entry at `ip` that returns from SMM; `changes` are what the STM changed in the state
     that it interrupted.
     """
     executive = cpu.unit.state.executive
-    arch = replace(executive.arch, **changes) if executive is not None and changes else None
+    arch = changed(executive.arch, changes) if executive is not None and changes else None
     cpu.unit.smm_vm_entry(ip, target, controls, arch)

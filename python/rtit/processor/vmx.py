@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
+from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.unit import VmxControls
 from rtit.unit.state.vmx_controls import NO_CONTROLS
@@ -40,12 +40,12 @@ def vm_entry(
     fails: Failure | None = None,
     next_ip: int | None = None,
     host_ip: int | None = None,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> Failure | None:
     """VMLAUNCH or VMRESUME at `ip` to the guest at `target`; `changes` lead from the host's
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """
-    guest = replace(cpu.unit.state.arch, **changes)
+    guest = changed(cpu.unit.state.arch, changes)
     return cpu.unit.vm_entry(
         ip, target, guest, controls, fails=fails, next_ip=next_ip, host_ip=host_ip
     )
@@ -60,14 +60,14 @@ def vm_exit(
     qualification: int = 0,
     vector: int | None = None,
     aborts: bool = False,
-    **changes: Any,
+    **changes: Unpack[Changes],
 ) -> None:
     """VM exit from the guest at `guest_ip` to the host at `target`; see `TraceUnit.vm_exit`.
 
     The host's state is that at VM entry, with RFLAGS.IF=0, and `changes`.
     """
     state = cpu.unit.state
-    host = replace(state.host or state.arch, **{"interrupt_flag": False, **changes})
+    host = changed(state.host or state.arch, {"interrupt_flag": False, **changes})
     cpu.unit.vm_exit(
         guest_ip,
         target,

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Profile
@@ -87,7 +87,8 @@ def _signature(method: Callable[..., Any]) -> Signature:
         if name == "stamps":
             named |= dict.fromkeys(STAMPS, number)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            named |= {key: kind for key, kind in arch_fields().items() if key not in named}
+            (fields,) = get_args(hints[name])
+            named |= {key: kind for key, kind in _fields(fields).items() if key not in named}
             changes = True
         elif (kind := kind_of(hints[name])) is not None:
             named[name] = kind

@@ -50,7 +50,7 @@ def test_types_of_later_processors_are_read(kind: int) -> None:
 def test_what_cannot_be_is_refused() -> None:
     cpu, out = machine(BranchEn=1, EventEn=1)
     with pytest.raises(UsageError, match="cpl does not change without a branch"):
-        cpu.change_mode(0x1000, 0x1001, cpl=0)
+        cpu.change_mode(0x1000, 0x1001, cpl=0)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="no transaction is under way"):
         cpu.end_transaction(0x1000, 0x1003)
     with pytest.raises(UsageError, match="no transaction is under way"):
