@@ -25,6 +25,8 @@ PYTHON = {
     "linter": {"packets"},
     "unit": {"packets", "registers", "generated"},
     "processor": {"unit", "registers", "packets"},
+    "x86": {"_core"},
+    "emulate": {"processor", "unit", "x86"},
     "scenario": {"processor", "unit", "registers", "packets"},
     "perfdata": set(),
     "image": {"_core"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rtit.registers import FULL, Profile
-from rtit.unit import Arch, Memory, Parameters, TimeModel, TraceUnit
+from rtit.unit import Arch, Memory, Parameters, Snapshot, TimeModel, TraceUnit
+from rtit.unit.refusal import require
 
 
 class Cpu:
@@ -34,10 +35,28 @@ class Cpu:
 
     @property
     def arch(self) -> Arch:
-        """The architectural state as far as tracing sees it."""
+        """The architectural state as far as tracing sees it.
+
+        It can be set while TraceEn is 0, to begin elsewhere; IllegalEvent while it is 1, for then
+        events change it. To go back to an earlier point of a run, `restore` its `snapshot`.
+        """
         return self.unit.state.arch
+
+    @arch.setter
+    def arch(self, arch: Arch) -> None:
+        tracing = self.unit.registers.trace_en
+        require(not tracing, "the state is set while TraceEn is 1: then events change it")
+        self.unit.state.arch = arch
 
     @property
     def ip(self) -> int:
         """Address of the next instruction, as packets would give it."""
         return self.unit.state.ip
+
+    def snapshot(self) -> Snapshot:
+        """Processor and trace unit by value, between two events. Memory is no part of it."""
+        return self.unit.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on as the processor that the snapshot was taken from, also while TraceEn is 1."""
+        self.unit.restore(snapshot)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from rtit.processor.core import Cpu
-from rtit.registers import Leaf
+from rtit.registers import CTL, Leaf, Msr
+from rtit.registers.msr import OUTPUT_MASK_PTRS
+from rtit.registers.rules import wrmsr_faults
+from rtit.unit.refusal import require
+
+_TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
 
 def rdmsr(cpu: Cpu, msr: int) -> int:
@@ -14,8 +19,31 @@ def rdmsr(cpu: Cpu, msr: int) -> int:
 def wrmsr(
     cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
 ) -> None:
-    """WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then nothing has changed."""
+    """WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then nothing has changed.
+
+    IllegalEvent, where the architecture says nothing, if TraceEn is set while nobody would see the
+    trace: FabricEn without a `fabric`, or memory while the output MSRs still have their reset
+    values, which are 128 bytes at address 0.
+    """
+    if msr == Msr.CTL and value & _TRACE_EN:
+        _require_output(cpu, value)
     cpu.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)
+
+
+def _require_output(cpu: Cpu, ctl: int) -> None:
+    unit, current = cpu.unit, cpu.unit.registers
+    vmx = cpu.arch.vmx != "off"
+    if current.trace_en or wrmsr_faults(
+        Msr.CTL, ctl, current=current, profile=unit.profile, vmx=vmx
+    ):
+        return
+    if ctl & _FABRIC_EN:
+        there = unit.output.fabric is not None
+        require(there, "FabricEn is set, but the processor was made without `fabric`")
+        return
+    output = current.output_base, current.read(Msr.OUTPUT_MASK_PTRS)
+    reset = output == (0, OUTPUT_MASK_PTRS.reset)
+    require(not reset, "TraceEn is set before IA32_RTIT_OUTPUT_BASE and _MASK_PTRS say where to")
 
 
 def cpuid(cpu: Cpu, leaf: int, subleaf: int = 0) -> Leaf:

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from rtit.trace.rows import Event, Events, Rows, Span
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings
-    from rtit.trace.source import AuxBytes, Source
+    from rtit.trace.source import AuxBytes, Bytes, Source
     from rtit.trace.stream import Stream
     from rtit.trace.totals import EdgeTotals, RunTotals, Totals
     from rtit.trace.trace import Trace
 
 __all__ = [
     "AuxBytes",
+    "Bytes",
     "Counts",
     "EdgeTotals",
     "End",
@@ -55,7 +56,7 @@ __getattr__ = exports(
         "rows": "Event Events Rows Span",
         "selection": "Selection Times",
         "settings": "Settings",
-        "source": "AuxBytes Source",
+        "source": "AuxBytes Bytes Source",
         "stream": "Stream",
         "totals": "EdgeTotals RunTotals Totals",
         "trace": "Trace",

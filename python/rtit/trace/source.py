@@ -23,6 +23,22 @@ class Source(Protocol):
         """All bytes, in parts, each good until the next is taken."""
 
 
+class Bytes:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return len(self._data)
+
+    def parts(self) -> Iterator[memoryview]:
+        """All of them, in one part."""
+        yield memoryview(self._data)
+
+
 class AuxBytes:
     """AUX data of a perf.data file: the pieces of one buffer, without what two of them both claim:
     padding, or what snapshots share.

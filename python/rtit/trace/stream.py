@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from rtit.trace.counts import Counts
 from rtit.trace.packets import PacketColumns, packet_columns
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
-from rtit.trace.source import Source
+from rtit.trace.source import Bytes, Source
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ class Stream:
     name: str | None = None
     part: int = 0
     _flow: _core.Flow | None = None
+
+    @classmethod
+    def of(cls, data: bytes, code: Mapping[int, bytes], settings: Settings | None = None) -> Stream:
+        """PT bytes of any origin, and the code that ran, by address; it does not change."""
+        from rtit import _core
+
+        space = _core.Space()
+        for address, part in code.items():
+            space.map(0, address, part)
+        return cls(Bytes(bytes(data)), space, Settings() if settings is None else settings)
 
     def __repr__(self) -> str:
         return f"<Stream {self.title}, {self.size:,} bytes of PT>"

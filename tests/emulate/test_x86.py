@@ -1,0 +1,66 @@
+"""What an instruction means to PT, as Python sees it; crates/x86 tests the table itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.errors import InputError
+
+pytest.importorskip("rtit._core", reason="the native module is not built")
+
+from rtit.x86 import Class, Instruction, decode
+
+IP = 0x1000
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "target"),
+    [
+        ("90", Class.OTHER, None),
+        ("7510", Class.CONDITIONAL, 0x1012),
+        ("e2fe", Class.CONDITIONAL, 0x1000),
+        ("eb10", Class.JUMP, 0x1012),
+        ("e8f0ffffff", Class.CALL, 0xFF5),
+        ("ffe0", Class.INDIRECT_JUMP, None),
+        ("ff10", Class.INDIRECT_CALL, None),
+        ("c3", Class.RETURN, None),
+        ("48cf", Class.FAR_TRANSFER, None),
+        ("0f05", Class.SYSCALL, None),
+        ("cd80", Class.SOFTWARE_INTERRUPT, None),
+        ("0f01c2", Class.VM_ENTRY, None),
+        ("0f22d8", Class.MOV_CR3, None),
+        ("f30faee0", Class.PTWRITE, None),
+        ("0fc730", Class.VMPTRLD, None),
+        ("c7f810000000", Class.XBEGIN, 0x1016),
+        ("0f01d5", Class.XEND, None),
+        ("c6f801", Class.XABORT, None),
+    ],
+)
+def test_classes(code: str, kind: Class, target: int | None) -> None:
+    data = bytes.fromhex(code)
+    assert decode(data + bytes(4), IP) == Instruction(IP, len(data), kind, IP + len(data), target)
+
+
+def test_every_class_is_met() -> None:
+    cases = next(mark for mark in test_classes.pytestmark if mark.name == "parametrize").args[1]  # type: ignore[attr-defined]
+    assert [kind for _, kind, _ in cases if kind is not Class.CONDITIONAL] == [
+        kind for kind in Class if kind is not Class.CONDITIONAL
+    ]
+
+
+def test_widths_and_prefixes() -> None:
+    assert decode(b"\xeb\xfc", 0x1000, 16).target == 0xFFE
+    assert decode(b"\x48\xff\xe0", IP, 32).length == 1
+    assert decode(b"\x90", (1 << 64) - 1).next_ip == 0
+    assert decode(b"\xf3\xaa", IP).repeats
+    assert not decode(b"\xaa", IP).repeats
+
+
+def test_what_is_no_instruction() -> None:
+    for code in (b"", b"\xe8\x00", b"\x06", b"\x0f\x0b\xff"[2:]):
+        with pytest.raises(InputError, match="at 0x1000"):
+            decode(code, IP)
+    with pytest.raises(ValueError, match="not 8"):
+        decode(b"\x90", IP, 8)
+    with pytest.raises(OverflowError):
+        decode(b"\x90", 1 << 64)

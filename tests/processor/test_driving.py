@@ -1,0 +1,84 @@
+"""What helps those who drive a processor: the state can be set, and mistakes are said at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.errors import GeneralProtection, IllegalEvent
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, FULL, Msr
+from rtit.unit import Memory
+
+BUFFER = 0x10_0000
+ON = CTL.encode(TraceEn=1, BranchEn=1, User=1, DisRETC=1)
+
+
+def traced() -> Processor:
+    cpu = Processor()
+    cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.CTL, ON, next_ip=0x1000)
+    return cpu
+
+
+def test_the_state_is_set_while_nothing_is_traced() -> None:
+    cpu = Processor()
+    elsewhere = Arch(cpl=0, cr3=0x7000, cs_l=False, cs_d=True)
+    cpu.arch = elsewhere
+    assert cpu.arch == elsewhere
+    cpu.resume(0x1000)
+    assert cpu.arch.cr3 == 0x7000
+
+
+def test_the_state_is_not_set_while_it_is_traced() -> None:
+    cpu = traced()
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent, match="TraceEn is 1"):
+        cpu.arch = Arch(cpl=0)
+    assert cpu.snapshot() == before
+    cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    cpu.arch = Arch(cpl=0)
+    assert cpu.arch.cpl == 0
+
+
+def test_a_snapshot_brings_a_processor_back() -> None:
+    cpu = traced()
+    cpu.indirect_jump(0x1000, 0x2000)
+    before = cpu.snapshot()
+    cpu.syscall(0x2000, 0xFFFF_FFFF_8100_0000)
+    cpu.mov_cr3(0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0003, 0x9000)
+    assert cpu.snapshot() != before
+    cpu.restore(before)
+    assert (cpu.snapshot(), cpu.arch, cpu.ip) == (before, Arch.user64(), 0x2000)
+
+
+@pytest.mark.parametrize("scheme", [{}, {"ToPA": 1}])
+def test_output_that_goes_nowhere(scheme: dict[str, int]) -> None:
+    cpu = Processor()
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent, match="OUTPUT_BASE"):
+        cpu.wrmsr(Msr.CTL, ON | CTL.encode(**scheme), next_ip=0x1000)
+    assert cpu.snapshot() == before
+    # What the architecture refuses it refuses first.
+    with pytest.raises(GeneralProtection):
+        cpu.wrmsr(Msr.CTL, ON | 1 << 63)
+
+
+def test_a_region_at_address_0_is_one() -> None:
+    cpu = Processor()
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.CTL, ON, next_ip=0x1000)
+    assert cpu.unit.output.memory.read(0, 2) == b"\x02\x82"
+
+
+def test_fabric_without_anybody_there() -> None:
+    fabric = CTL.encode(FabricEn=1)
+    cpu = Processor(profile=FULL)
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent, match="made without `fabric`"):
+        cpu.wrmsr(Msr.CTL, ON | fabric, next_ip=0x1000)
+    assert cpu.snapshot() == before
+    out = bytearray()
+    cpu = Processor(fabric=out.extend, memory=Memory())
+    cpu.wrmsr(Msr.CTL, ON | fabric, next_ip=0x1000)
+    assert out.startswith(b"\x02\x82")
