@@ -23,12 +23,7 @@ fn disassemble(data: &[u8], ip: u64, bits: u32) -> PyResult<String> {
 fn decode_instruction(data: &[u8], ip: u64, bits: u32) -> PyResult<(u8, u8, u64, bool)> {
     let found = rtit_x86::decode(data, ip, mode(bits)?)
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok((
-        found.length,
-        found.class as u8,
-        found.target,
-        found.repeats,
-    ))
+    Ok((found.length, found.class as u8, found.target, found.repeats))
 }
 
 fn mode(bits: u32) -> PyResult<Mode> {
