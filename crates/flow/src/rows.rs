@@ -1,7 +1,8 @@
 //! Runs and events as rows.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Wants, MAX_RUN};
+use crate::kept::{Breaks, Kept};
+use crate::sink::{End, Sequence, Sink, Step, Wants, MAX_RUN};
 
 /// A run: instructions that ran one after the other in memory order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +50,54 @@ pub struct Columns {
     rows: Rows,
     /// The run that goes on, if it has instructions.
     open: Run,
+    kept: Kept<Part>,
     /// Runs handed out so far.
     taken: u64,
     limit: usize,
+}
+
+/// A run, or its end, as a step has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    start: u64,
+    last: u64,
+    instructions: u32,
+    end: u8,
+    /// It begins after the first branch of the step.
+    late: bool,
+}
+
+#[derive(Default)]
+struct Parts {
+    ready: Vec<Part>,
+    open: Part,
+}
+
+impl Sink for Parts {
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        if self.open.instructions == 0 {
+            self.open.start = sequence.start;
+            self.open.late = time == Self::TIMES.1;
+        }
+        self.open.last = sequence.last;
+        self.open.instructions += sequence.lengths.len() as u32;
+    }
+
+    fn close(&mut self, end: End, _offset: u64) {
+        self.open.end = end as u8;
+        self.ready.push(std::mem::take(&mut self.open));
+    }
+
+    fn event(&mut self, _event: &Event) {}
+}
+
+impl Breaks for Parts {
+    type Part = Part;
+
+    fn parts(mut self, parts: &mut Vec<Part>) {
+        parts.append(&mut self.ready);
+        parts.push(self.open);
+    }
 }
 
 /// Rows for which room is made at once.
@@ -108,6 +154,47 @@ impl Sink for Columns {
             row: self.taken + self.rows.runs.len() as u64 + begun,
             event: *event,
         });
+    }
+
+    #[inline]
+    fn step(&mut self, step: &impl Step) {
+        if self.open.instructions >= MAX_RUN / 2 {
+            // it may have to be cut within the step
+            return step.replay(self);
+        }
+        let parts = self.kept.of::<Parts>(step);
+        let Some((first, more)) = parts.split_first() else {
+            return;
+        };
+        let ((before, after), offset) = (step.times(), step.offset());
+        let run = |part: &Part| Run {
+            start: part.start,
+            last: part.last,
+            time: if part.late { after } else { before },
+            offset,
+            instructions: part.instructions,
+            end: part.end,
+        };
+        self.open = match self.open.instructions {
+            0 => run(first),
+            open => Run {
+                last: if first.instructions == 0 {
+                    self.open.last
+                } else {
+                    first.last
+                },
+                offset,
+                instructions: open + first.instructions,
+                end: first.end,
+                ..self.open
+            },
+        };
+        let Some((last, whole)) = more.split_last() else {
+            return;
+        };
+        self.rows.runs.push(self.open);
+        self.rows.runs.extend(whole.iter().map(run));
+        self.open = run(last);
     }
 
     fn room(&self, rows: usize, _instructions: usize) -> usize {

@@ -74,7 +74,7 @@ impl Default for StepLimits {
         StepLimits {
             entries: 1 << 20,
             stride: usize::MAX,
-            words: 1 << 24,
+            words: 1 << 22,
         }
     }
 }

@@ -111,7 +111,11 @@ pub trait Step {
     /// The time up to its first branch, and from there on, as `Sink::append` has it.
     fn times(&self) -> (u64, u64);
     /// Tells a sink of it as the walker would, by `append` and `close`.
-    fn replay<S: Sink>(&self, sink: &mut S);
+    fn replay<S: Sink>(&self, sink: &mut S) {
+        self.replay_at(self.times(), sink);
+    }
+    /// As `replay`, at other times.
+    fn replay_at<S: Sink>(&self, times: (u64, u64), sink: &mut S);
 }
 
 /// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
@@ -176,11 +180,13 @@ impl Sink for Instructions {
 
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let mut ip = sequence.start;
-        for &length in sequence.lengths {
-            self.ips.push(ip);
-            self.lengths.push(length);
+        let before = self.ips.len();
+        self.ips.resize(before + sequence.lengths.len(), 0);
+        for (to, &length) in self.ips[before..].iter_mut().zip(sequence.lengths) {
+            *to = ip;
             ip = ip.wrapping_add(u64::from(length));
         }
+        self.lengths.extend_from_slice(sequence.lengths);
     }
 
     fn close(&mut self, _end: End, _offset: u64) {}
@@ -197,68 +203,5 @@ impl Sink for Instructions {
     }
 }
 
-/// A run with the hash over its IPs, for comparison with a truth file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct HashedRun {
-    pub start: u64,
-    pub instructions: u32,
-    pub hash: u64,
-}
-
 /// A longer run is cut: its count has 32 bits, and a node adds some hundred at most.
 pub(crate) const MAX_RUN: u32 = 1 << 31;
-
-/// Runs with hashes; a comparison pulls them one by one (`Flow::runs`).
-#[derive(Clone, Debug, Default)]
-pub struct HashedRuns {
-    pub ready: Vec<HashedRun>,
-    open: HashedRun,
-    pub limit: usize,
-}
-
-impl HashedRuns {
-    pub fn new(limit: usize) -> HashedRuns {
-        HashedRuns {
-            limit,
-            ..HashedRuns::default()
-        }
-    }
-}
-
-impl Sink for HashedRuns {
-    const WANTS: Wants = Wants::Order;
-
-    #[inline]
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        if self.open.instructions == 0 {
-            self.open.start = sequence.start;
-        }
-        self.open.instructions += sequence.lengths.len() as u32;
-        self.open.hash = self
-            .open
-            .hash
-            .wrapping_mul(sequence.factor)
-            .wrapping_add(sequence.hash);
-        if self.open.instructions >= MAX_RUN {
-            self.close(End::Cut, 0);
-        }
-    }
-
-    #[inline]
-    fn close(&mut self, _end: End, _offset: u64) {
-        if self.open.instructions != 0 {
-            self.ready.push(self.open);
-            self.open = HashedRun::default();
-        }
-    }
-
-    fn event(&mut self, _event: &Event) {}
-
-    fn room(&self, rows: usize, _instructions: usize) -> usize {
-        self.limit.saturating_sub(self.ready.len()).div_ceil(rows)
-    }
-
-    fn is_full(&self) -> bool {
-        self.ready.len() >= self.limit
-    }
-}

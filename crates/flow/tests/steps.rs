@@ -5,7 +5,7 @@ mod program;
 #[path = "steps/same.rs"]
 mod same;
 
-use program::{plan, Plan};
+use program::{plan, Plan, Traced};
 use proptest::prelude::*;
 use rtit_flow::{Cpu, Settings};
 use same::check;
@@ -69,4 +69,31 @@ proptest! {
         let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
         check(&traced, settings)?;
     }
+}
+
+/// 64 calls are open; one more that comes and goes within a packet takes the oldest with it.
+#[test]
+fn a_call_that_returns_at_once_pushes_the_oldest_off() {
+    // 1000 jnz 100c; 1006 call 1000; 100b ret; 100c call 1012; 1011 ret; 1012 ret
+    let code = [
+        0x0f, 0x85, 6, 0, 0, 0, 0xe8, 0xf5, 0xff, 0xff, 0xff, 0xc3, 0xe8, 1, 0, 0, 0, 0xc3, 0xc3,
+    ];
+    let mut results = vec![false; 64];
+    results.extend([true; 2 + 66]);
+    let mut stream = Vec::new();
+    for _ in 0..2 {
+        stream.extend([0x02, 0x82].repeat(8));
+        stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+        for six in results.chunks_exact(6) {
+            let bits = six
+                .iter()
+                .fold(1, |bits, &taken| bits << 1 | u8::from(taken));
+            stream.push(bits << 1);
+        }
+    }
+    let traced = Traced::of(stream, 0x1000, &code);
+    let ips = check(&traced, Settings::default()).unwrap();
+    // two of the RETs have their call before the 64 that were open
+    let rets = ips.iter().filter(|&&ip| ip == 0x100b).count();
+    assert_eq!(rets, 2 * 62);
 }

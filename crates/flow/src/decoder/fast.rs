@@ -11,6 +11,16 @@ use crate::window::Window;
 /// Entries of the log, at most.
 const LOG: usize = 1 << 14;
 
+/// What became of the next packets.
+pub(super) enum Stepped {
+    /// Some were taken.
+    On,
+    /// None: the next is the walker's.
+    Not,
+    /// None, and there will be none soon.
+    Never,
+}
+
 impl Decoder {
     /// Whether the next packet could be a step: the program is followed, nothing is bound to the packet, and nobody asks
     /// whether something has run since an overflow (steps do not count at once).
@@ -24,38 +34,38 @@ impl Decoder {
             && self.walker.may_step()
     }
 
-    /// Takes packets as long as they have steps. What comes then is the scanner's; this may be at once.
+    /// Takes packets as long as they have steps.
     pub(super) fn steps<S: Sink>(
         &mut self,
         stream: Window<'_>,
         until: usize,
         scanner: &mut Scanner<'_>,
         sink: &mut S,
-    ) {
+    ) -> Stepped {
+        if scanner.block().is_some() || !self.may_step() || !self.walker.steps.begin(S::WANTS) {
+            return Stepped::Never;
+        }
         let position = Scanner::position(scanner);
         let bytes = position.checked_sub(stream.base);
         let Some(bytes) = bytes.and_then(|at| stream.bytes.get(at..)) else {
-            return;
+            return Stepped::Not;
         };
-        if scanner.block().is_some() || !self.may_step() || !self.walker.steps.begin(S::WANTS) {
-            return;
-        }
         let end = bytes
             .len()
             .saturating_sub(AHEAD)
             .min(until.saturating_sub(position))
             .min(self.walker.steps.stride());
         if end == 0 || !Lane::takes(bytes[0]) {
-            return;
+            return Stepped::Not;
         }
         let Ok(node) = self.walker.resolve() else {
-            return;
+            return Stepped::Not;
         };
         self.walker.give_sites();
         let mut lane = Lane::new(base_of(node), self.last_ip);
         let waiting = self.run_kernel::<S>(&bytes[..end + AHEAD], end, &mut lane, sink);
         if lane.at == 0 {
-            return;
+            return Stepped::Not;
         }
         self.last_ip = lane.last_ip;
         for (kind, count) in [
@@ -84,6 +94,7 @@ impl Decoder {
         }
         self.walker.steps.keep_within_limit(lane.at);
         self.walker.keep_within_limit();
+        Stepped::On
     }
 
     /// Runs the kernel until it meets what has no step; gives the results that the walker must take of a TNT that was

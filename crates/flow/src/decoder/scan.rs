@@ -2,6 +2,7 @@
 
 use rtit_packet::{find_psb, Kind, Packet, PacketKind, Scanner};
 
+use super::fast::Stepped;
 use super::state::{Decoder, State};
 use crate::error::Cause;
 use crate::sink::{End, Sink};
@@ -33,9 +34,10 @@ impl Decoder {
         scanner.set_block(self.block);
         while !sink.is_full() && scanner.position() < offset && !self.searching {
             if self.state == State::On && self.is_unbound() {
-                self.steps(stream, offset, &mut scanner, sink);
-                if self.state == State::On {
-                    self.short_tnts(stream, offset, &mut scanner, sink);
+                match self.steps(stream, offset, &mut scanner, sink) {
+                    Stepped::On => continue,
+                    Stepped::Not => {}
+                    Stepped::Never => self.short_tnts(stream, offset, &mut scanner, sink),
                 }
             }
             let in_block = scanner.block().is_some();

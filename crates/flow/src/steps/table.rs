@@ -123,7 +123,7 @@ impl<K: Key> Table<K> {
     /// Puts a step where it belongs; `left` takes those that it pushes out.
     pub fn put(&mut self, slot: usize, entry: Entry<K>, number: u32, left: &mut Vec<Left>) {
         self.place(slot, entry, number, left);
-        let crowded = self.used * 3 > self.entries.len() || self.evicted * 32 > self.entries.len();
+        let crowded = self.used * 2 > self.entries.len() || self.evicted * 8 > self.entries.len();
         if crowded && self.entries.len() < self.limit {
             self.grow(left);
         }
@@ -149,7 +149,7 @@ impl<K: Key> Table<K> {
     }
 
     fn grow(&mut self, left: &mut Vec<Left>) {
-        let size = (self.entries.len() * 4).min(self.limit);
+        let size = (self.entries.len() * 2).min(self.limit);
         let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); size]);
         let numbers = std::mem::replace(&mut self.numbers, vec![0; size]);
         self.used = 0;

@@ -177,8 +177,7 @@ impl Step for Taken<'_> {
     }
 
     #[inline]
-    fn replay<S: Sink>(&self, sink: &mut S) {
-        let (mut time, after) = self.times;
+    fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
         for (index, how) in self.visits.of(self.number) {
             let node = self.code.node(index);
             for piece in self.code.pieces(node) {

@@ -262,6 +262,9 @@ impl Walker {
         };
         if self.code.node(index).stop == Stop::NarrowReturn {
             self.go_to(ip & 0xffff, stamp.time);
+            if S::EDGES {
+                sink.edge(self.last_ip(index), ip & 0xffff, End::Return);
+            }
             return Ok(());
         }
         self.node = self.code.call(site).map_or(NO_NODE, |call| call.node);

@@ -125,6 +125,16 @@ pub struct Traced {
 }
 
 impl Traced {
+    pub fn of(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
+        let mut space = Space::new();
+        space.map(0, address, code.into());
+        Traced {
+            stream,
+            ips: Vec::new(),
+            space,
+        }
+    }
+
     pub fn view(&self) -> View {
         self.space.view()
     }
