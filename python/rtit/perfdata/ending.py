@@ -54,6 +54,11 @@ class Ending:
         return self.status & 0x7F or None
 
     @property
+    def signal_name(self) -> str:
+        """`SIGSEGV`; "" if it exited."""
+        return signal_name(self.signal) if self.signal is not None else ""
+
+    @property
     def exit_code(self) -> int | None:
         """0..255; None if a signal ended it."""
         return None if self.signal else self.status >> 8 & 0xFF
@@ -62,10 +67,11 @@ class Ending:
         """`exit code 3`, or `SIGSEGV at address 0x10, instruction 0x401000`."""
         if self.signal is None:
             return f"exit code {self.exit_code}"
-        name = signal_name(self.signal)
         if self.fault is None:
-            return name
-        return f"{name} at address {self.fault.address:#x}, instruction {self.fault.ip:#x}"
+            return self.signal_name
+        return (
+            f"{self.signal_name} at address {self.fault.address:#x}, instruction {self.fault.ip:#x}"
+        )
 
 
 def signal_name(number: int) -> str:

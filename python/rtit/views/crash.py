@@ -2,26 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtit.trace import Stream, Trace
+    from rtit.trace import Ended, Stream, Trace
 
 _LONGEST = 15
 
 
 class Crash:
-    """The fault of a stream's thread that ended its process: at `time` (TSC ticks), at `ip`;
-    `ending` is the signal and the address.
-    """
+    """The fault of a stream's thread that ended its process: how, and where. `ended` has one."""
 
-    def __init__(self, trace: Trace, stream: Stream, time: int, ip: int, ending: str) -> None:
+    def __init__(self, trace: Trace, stream: Stream, ended: Ended) -> None:
         self._trace = trace
         self._stream = stream
-        self.time = time
-        self.ip = ip
-        self.ending = ending
+        self._ended = ended
+        fault = ended.ending.fault
+        assert fault is not None, "crashes() takes no others"
+        self._fault = fault
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._ended.pid
+
+    @property
+    def tid(self) -> int:
+        """The thread."""
+        return self._ended.tid
+
+    @property
+    def time(self) -> int:
+        """When, in TSC ticks."""
+        return self._ended.time
+
+    @property
+    def ip(self) -> int:
+        """Of the instruction."""
+        return self._fault.ip
+
+    @property
+    def address(self) -> int:
+        """What could not be reached, or the instruction: see `Fault`."""
+        return self._fault.address
+
+    @property
+    def code(self) -> int:
+        """The signal's si_code."""
+        return self._fault.code
+
+    @property
+    def signal(self) -> tuple[int, str]:
+        """The number and the name of the signal."""
+        return self._ended.ending.signal or 0, self._ended.ending.signal_name
+
+    @property
+    def ending(self) -> str:
+        """The signal and the address."""
+        return str(self._ended.ending).partition(", instruction")[0]
+
+    @property
+    def function(self) -> tuple[str, int, str]:
+        """Its name, "" if it is not known; the offset in it, or else in the module; the module."""
+        location = self._trace.symbols.lookup(self._stream.tid, self.time, self.ip)
+        return location.name, location.offset, location.module
+
+    @cached_property
+    def place(self) -> tuple[str, int] | None:
+        """Source file and line, None if they are not known."""
+        return self._trace.symbols.source_line(self._stream.tid, self.time, self.ip)
 
     @property
     def symbol(self) -> str:
@@ -31,8 +83,8 @@ class Crash:
     @property
     def source(self) -> str:
         """`file.c:12`, "" if it is not known."""
-        line = self._trace.symbols.source_line(self._stream.tid, self.time, self.ip)
-        return f"{PurePath(line[0]).name}:{line[1]}" if line is not None else ""
+        place = self.place
+        return f"{PurePath(place[0]).name}:{place[1]}" if place is not None else ""
 
     @property
     def assembly(self) -> str:
@@ -47,8 +99,8 @@ class Crash:
         source = f", {self.source}" if self.source else ""
         return f"  <- {self.ending}, not executed{source}"
 
-    def calls(self, most: int) -> list[str]:
-        """The last calls before it, the latest last, each as `caller+0x12 -> function`."""
+    def calls(self, most: int) -> list[tuple[str, str]]:
+        """The last calls before it, the latest last: where from (`caller+0x12`), and where to."""
         import numpy as np
 
         from rtit._core import Flow
@@ -70,7 +122,7 @@ class Crash:
         names = self._trace.symbols
         tid = self._stream.tid
         return [
-            f"{names.lookup(tid, time, ip)} -> {names.lookup(tid, time, target)}"
+            (str(names.lookup(tid, time, ip)), str(names.lookup(tid, time, target)))
             for time, ip, target in found
         ]
 
@@ -93,10 +145,18 @@ class Crash:
 
 def crash(trace: Trace, stream: Stream) -> Crash | None:
     """How the stream's thread ended its process by a fault; None if it did not."""
-    for ended in trace.endings:
-        fault = ended.ending.fault
-        if fault is not None and (ended.pid, ended.tid) == (stream.pid, stream.tid):
-            last = [each for each in trace.streams if each.tid == stream.tid][-1]
-            ending = str(ended.ending).partition(", instruction")[0]
-            return Crash(trace, stream, ended.time, fault.ip, ending) if last is stream else None
-    return None
+    return next(iter(crashes(trace, [stream])), None)
+
+
+def crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
+    """The faults that ended processes, of those threads whose last stream is among these."""
+    faults = {
+        (ended.pid, ended.tid): ended for ended in trace.endings if ended.ending.fault is not None
+    }
+    last = {stream.tid: stream for stream in trace.streams} if faults else {}
+    found = []
+    for stream in streams:
+        ended = faults.get((stream.pid, stream.tid))
+        if ended is not None and last[stream.tid] is stream:
+            found.append(Crash(trace, stream, ended))
+    return found

@@ -1,0 +1,114 @@
+"""A crash has the function and the source line that gdb's backtrace says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from live import to_the_end
+from programs.build import SOURCES, compiled
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+
+ProgramBuilder = Callable[[str], Path]
+FRAME = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?(\S+) \(.*\) at (.+):(\d+)$", re.MULTILINE)
+SIGNAL = re.compile(r"received signal (SIG\w+),")
+PC = re.compile(r"^pc = (0x[0-9a-f]+)$", re.MULTILINE)
+CALLER = re.compile(r"#1 +(?:0x[0-9a-f]+ in )?(\S+) \(", re.MULTILINE)
+
+
+class Backtrace(NamedTuple):
+    """Of the thread that crashed; `caller`, "" if there is none."""
+
+    signal: str
+    ip: int
+    function: str
+    file: str
+    line: int
+    caller: str
+
+
+def backtrace(exe: Path, folder: Path) -> Backtrace:
+    """What gdb says of a run of its own."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        pytest.skip("gdb is not installed")
+    commands = ["set startup-with-shell off", "run", 'printf "pc = %p\\n", $pc', "bt"]
+    words = [word for command in commands for word in ("-ex", command)]
+    ran = subprocess.run(
+        [gdb, "-nx", "-batch", *words, str(exe)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    if "ptrace" in ran.stderr:
+        pytest.skip(f"gdb cannot run programs here: {ran.stderr.strip()}")
+    frame, signal, pc = (regex.search(ran.stdout) for regex in (FRAME, SIGNAL, PC))
+    assert frame is not None, ran.stdout + ran.stderr
+    assert signal is not None, ran.stdout
+    assert pc is not None, ran.stdout
+    caller = CALLER.search(ran.stdout)
+    return Backtrace(
+        signal[1], int(pc[1], 16), frame[1], frame[2], int(frame[3]), caller[1] if caller else ""
+    )
+
+
+def compressed(folder: Path) -> Path:
+    """crash_late, with its DWARF in compressed sections."""
+    flags = ["-g", "-O1", "-gz=zlib", "-static", "-nostdlib", "-ffreestanding", "-fno-pie"]
+    flags += ["-no-pie", "-fno-stack-protector"]
+    source = str(SOURCES / "crash_late.c")
+    return compiled("crash_late_gz", [source], language="c", flags=flags, directory=folder)
+
+
+@pytest.mark.parametrize("name", ["crash_late", "crash_thread", "crash_ud2", "compressed"])
+@pytest.mark.parametrize("backend", ["qemu", "ptrace"])
+def test_the_fault(
+    name: str,
+    backend: str,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if backend == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    exe = compressed(tmp_path) if name == "compressed" else program(name)
+    wanted = backtrace(exe, tmp_path)
+    data = tmp_path / "data"
+    to_the_end(start(Request([str(exe)], backend=backend, output=data)))
+    capfd.readouterr()
+    main(["report", str(data), "--json"])
+    report = json.loads(capfd.readouterr().out)
+    [fault] = report["faults"]
+    [ended] = report["endings"]
+    assert (fault["pid"], fault["tid"]) == (ended["pid"], ended["tid"])
+    assert {key: ended["fault"][key] for key in ("ip", "address")} == {
+        key: fault[key] for key in ("ip", "address")
+    }
+    found = (fault["name"], fault["ip"], fault["function"], fault["file"], fault["line"])
+    assert found == wanted[:5]
+    last = fault["last_calls"][-1]
+    if name == "crash_ud2":  # the last call is the one that the backtrace ends with
+        assert (last["from"].split("+")[0], last["to"]) == (wanted.caller, wanted.function)
+    main(["report", str(data)])
+    text = capfd.readouterr().out
+    place = f"({Path(wanted.file).name}:{wanted.line})"
+    assert f"{wanted.signal} at address" in text
+    assert re.search(rf" in {wanted.function}(\+0x\w+)? {re.escape(place)}: ", text)
+    options = ["--fields", "ip,sym,asm", "--tail", "1", "--tid", str(fault["tid"])]
+    main(["instructions", *options, str(data)])
+    line = capfd.readouterr().out
+    assert int(line.split()[0], 16) == wanted.ip
+    assert f"<- {wanted.signal} at address" in line
+    assert line.rstrip().endswith(f"{Path(wanted.file).name}:{wanted.line}")
