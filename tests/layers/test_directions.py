@@ -22,7 +22,6 @@ PYTHON = {
     "generated": set(),
     "packets": {"generated"},
     "registers": set(),
-    "linter": {"packets"},
     "unit": {"packets", "registers", "generated"},
     "processor": {"unit", "registers", "packets"},
     "x86": {"_core"},

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import PurePath
 
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
-from rtit.trace import Stream, Trace
-from rtit.views.crash import Crash, crash
-from rtit.views.statistics import Statistics, statistics
+from rtit.trace import Trace
+from rtit.views.crash import Crash, crashes
+from rtit.views.processes import Node, lines, processes, size
+from rtit.views.report_json import report_json
+from rtit.views.statistics import Statistics, StreamStatistics, statistics
 
 _CALLS = 5
-_ENDINGS = 10
+_FAULTS = 10
+_STREAMS = 40
+_PROCESSES = 100
+"""So many lines at most; --json has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,97 +40,97 @@ def run(arguments: argparse.Namespace) -> int:
         streams = selection(arguments).streams(trace.streams)
         with watched("report", streams, prints=False):
             found = statistics(trace, streams)
+        faults = crashes(trace, streams)
+        roots = processes(trace, found.streams)
         if arguments.json:
-            _print_json(trace, found)
+            print(report_json(trace, found, roots, faults[:_FAULTS], _CALLS))
         else:
-            _print_text(trace, streams, found, arguments.top)
+            _print_head(trace, roots, faults)
+            _print_streams(found.streams)
+            _print_functions(found, arguments.top)
+            _print_problems(trace, found)
         return 3 if found.has_gaps or trace.image_problems else 0
 
 
-def _print_text(trace: Trace, streams: list[Stream], found: Statistics, top: int) -> None:
+def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
     command = " ".join(trace.data.command_line)
     print(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.data.facts.items():
         print(f"  {name}: {value}")
-    for ended in trace.endings[:_ENDINGS]:
-        print(f"  {ended}")
-    if len(trace.endings) > _ENDINGS:
-        print(f"  ... and {len(trace.endings) - _ENDINGS} more processes")
-    for stream in streams:
-        if (fault := crash(trace, stream)) is not None:
-            _print_fault(stream, fault)
+    count = size(roots)
+    if count == 1:
+        for ended in trace.endings:
+            print(f"  {ended}")
+    for fault in faults[:_FAULTS]:
+        _print_fault(fault)
+    _print_rest(len(faults) - _FAULTS, "faults")
     if trace.incomplete:
         print(f"  incomplete: {trace.incomplete}")
+    if count > 1:
+        print()
+        tree = lines(roots)
+        for line in islice(tree, _PROCESSES):
+            print(line)
+        rest = list(tree)
+        _print_rest(len(rest) - 1, "lines of processes")
+        for line in rest[-1:]:
+            print(line)
+
+
+def _print_streams(streams: Sequence[StreamStatistics]) -> None:
     print(f"\n{'instructions':>14} {'branches':>12} {'PT bytes':>12} {'B/1000':>8}  stream")
-    for each in found.streams:
-        print(
-            f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
-            f"{each.bytes_per_1000:8.1f}  {each.title}"
-        )
+    largest = sorted(streams, key=lambda each: -each.instructions)[:_STREAMS]
+    shown = set(map(id, largest))
+    for each in streams:
+        if id(each) in shown:
+            print(
+                f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
+                f"{each.bytes_per_1000:8.1f}  {each.title}"
+            )
+    _print_rest(len(streams) - _STREAMS, "smaller ones")
+
+
+def _print_functions(found: Statistics, top: int) -> None:
     if found.functions:
         print(f"\n{'instructions':>14} {'share':>7}  function")
     whole = found.instructions or 1
     for (name, module), count in found.functions.most_common(top):
         place = PurePath(module).name or "unknown"
         print(f"{count:14,} {count / whole:7.1%}  {f'{name} ({place})' if name else place}")
-    if len(found.functions) > top:
-        print(f"{'':22}  ... and {len(found.functions) - top} more")
+    _print_rest(len(found.functions) - top, "functions")
     print()
+
+
+def _print_problems(trace: Trace, found: Statistics) -> None:
     for problem in trace.image_problems:
         print(f"image: {problem}")
     if found.streams and not found.has_gaps:
-        size = sum(each.pt_bytes for each in found.streams)
-        print(f"ledger: all {size:,} bytes exact")
+        whole = sum(each.pt_bytes for each in found.streams)
+        print(f"ledger: all {whole:,} bytes exact")
         return
+    exact = [each for each in found.streams if not each.losses]
+    if len(exact) > 1:
+        whole = sum(each.pt_bytes for each in exact)
+        print(f"ledger: all {whole:,} bytes of {len(exact):,} streams exact")
     for each in found.streams:
+        if not each.losses and len(exact) > 1:
+            continue
         share = each.exact_bytes / each.pt_bytes if each.pt_bytes else 1.0
-        exact = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"
-        print(f"ledger: {each.title}: {exact}")
+        part = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"
+        print(f"ledger: {each.title}: {part}")
         for span in each.losses[:20]:
             print(f"  {span}")
         if len(each.losses) > 20:
             print(f"  ... and {len(each.losses) - 20} more")
 
 
-def _print_fault(stream: Stream, fault: Crash) -> None:
+def _print_rest(count: int, what: str) -> None:
+    if count > 0:
+        print(f"{'':22}  ... and {count:,} more {what}")
+
+
+def _print_fault(fault: Crash) -> None:
     place = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
-    print(f"  fault: thread {stream.tid}: {fault.ending} in {place}: {fault.assembly}")
-    for number, call in enumerate(fault.calls(_CALLS)):
-        print(f"    {'' if number else 'last calls:':11} {call}")
-
-
-def _print_json(trace: Trace, found: Statistics) -> None:
-    report = {
-        "file": trace.path,
-        "command": trace.data.command_line,
-        "facts": trace.data.facts,
-        "incomplete": trace.incomplete,
-        "endings": [
-            {
-                "pid": each.pid,
-                "tid": each.tid,
-                "time": each.time,
-                "exit_code": each.ending.exit_code,
-                "signal": each.ending.signal,
-                "fault": each.ending.fault and asdict(each.ending.fault),
-            }
-            for each in trace.endings
-        ],
-        "streams": [
-            {
-                "title": each.title,
-                "instructions": each.instructions,
-                "branches": each.branches,
-                "pt_bytes": each.pt_bytes,
-                "exact_bytes": each.exact_bytes,
-                "losses": [str(span) for span in each.losses],
-            }
-            for each in found.streams
-        ],
-        "functions": [
-            {"function": name, "module": module, "instructions": count}
-            for (name, module), count in found.functions.most_common()
-        ],
-        "image_problems": [str(problem) for problem in trace.image_problems],
-    }
-    print(json.dumps(report, indent=2))
+    print(f"  fault: thread {fault.tid}: {fault.ending} in {place}: {fault.assembly}")
+    for number, (caller, called) in enumerate(fault.calls(_CALLS)):
+        print(f"    {'' if number else 'last calls:':11} {caller} -> {called}")

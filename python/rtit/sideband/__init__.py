@@ -14,8 +14,12 @@ from rtit.lazy import exports
 if TYPE_CHECKING:
     from rtit.sideband.endings import Ended
     from rtit.sideband.follow import follow
+    from rtit.sideband.processes import Process
     from rtit.sideband.threads import Threads
 
-__all__ = ["Ended", "Threads", "follow"]
+__all__ = ["Ended", "Process", "Threads", "follow"]
 
-__getattr__ = exports(__name__, {"endings": "Ended", "follow": "follow", "threads": "Threads"})
+__getattr__ = exports(
+    __name__,
+    {"endings": "Ended", "follow": "follow", "processes": "Process", "threads": "Threads"},
+)

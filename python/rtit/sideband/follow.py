@@ -16,4 +16,5 @@ def follow(data: PerfData, images: Images) -> Threads:
         spaces.apply(images, time, record)
         threads.apply(record)
         threads.endings.apply(time, record)
+        threads.processes.apply(time, record)
     return threads

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Endings
+from rtit.sideband.processes import Processes
 
 
 class Threads:
     """The threads of a recording.
 
     `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
-    the one that made it. `endings` tells how processes ended.
+    the one that made it. `processes` tells who made whom, `endings` how processes ended.
     """
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.endings = Endings()
+        self.processes = Processes()
         self._first_on: dict[int, tuple[int, int]] = {}
 
     def first_on(self, cpu: int) -> tuple[int, int]:

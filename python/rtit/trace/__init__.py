@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rtit.trace.source import AuxBytes, Bytes, Source
     from rtit.trace.stream import Stream
     from rtit.trace.totals import EdgeTotals, RunTotals, Totals
-    from rtit.trace.trace import Trace
+    from rtit.trace.trace import Ended, Process, Trace
 
 __all__ = [
     "AuxBytes",
@@ -29,12 +29,14 @@ __all__ = [
     "Counts",
     "EdgeTotals",
     "End",
+    "Ended",
     "ErrorClass",
     "Event",
     "EventKind",
     "Events",
     "Place",
     "Places",
+    "Process",
     "Rows",
     "RunTotals",
     "Selection",
@@ -59,6 +61,6 @@ __getattr__ = exports(
         "source": "AuxBytes Bytes Source",
         "stream": "Stream",
         "totals": "EdgeTotals RunTotals Totals",
-        "trace": "Trace",
+        "trace": "Ended Process Trace",
     },
 )

@@ -11,11 +11,13 @@ from typing import BinaryIO, Self
 from rtit.errors import PerfDataError, RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
-from rtit.sideband import Ended, Threads, follow
+from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.settings import Settings, of_perf
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, open_data
 from rtit.trace.stream import Stream
+
+__all__ = ["Ended", "Process", "Trace"]
 
 
 class Trace:
@@ -107,6 +109,12 @@ class Trace:
     def endings(self) -> list[Ended]:
         """How each process ended, where the file says it: recordings of rtit do."""
         return self._sideband[1].endings.processes
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        """Who started whom and how each ended; a parent comes before its children."""
+        threads = self._sideband[1]
+        return threads.processes.all(threads.endings.processes)
 
     @cached_property
     def _sideband(self) -> tuple[Images, Threads]:

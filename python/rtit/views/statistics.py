@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """One stream. `branches` counts conditional, indirect and return branches and far transfers;
-    `pt_bytes` its size.
+    """One stream, of process `pid`, or of a CPU (-1: a thread's). `branches` counts conditional,
+    indirect and return branches and far transfers; `pt_bytes` its size.
     """
 
     title: str
+    pid: int
+    cpu: int
     instructions: int
     branches: int
     pt_bytes: int
@@ -62,6 +64,8 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     ledger = stream.ledger()
     return StreamStatistics(
         title=stream.title,
+        pid=stream.pid,
+        cpu=stream.cpu,
         instructions=counts.instructions,
         branches=counts.branches,
         pt_bytes=stream.size,
