@@ -144,6 +144,18 @@ def test_a_payload_like_the_beginning_of_a_psb_is_no_cut() -> None:
     assert (ips, spans) == ([0x1000, 0x1002], ["exact"])
 
 
+def test_a_tnt_like_the_middle_of_a_psb_is_no_cut() -> None:
+    """The packet before it ends in 02, so that 02 82 stands nine times."""
+    made = core.Space()
+    made.map(0, 0x1000, bytes.fromhex("7400" * 6 + "9090"))
+    results = encode_tnt(6, 0b000001, long=False)
+    assert results == b"\x82"
+    head = psb(0x1000) + encode("TSC", tsc=0x02000000000000) + results
+    flow = core.Flow(head + psb(0x100C) + full("FUP", 0x100D), made)
+    assert flow.count()["instructions"] == 7
+    assert [row[2] for row in flow.ledger()] == ["exact"]
+
+
 @pytest.mark.spec("PGD-008")
 def test_a_branch_that_is_not_taken_may_leave() -> None:
     """Section 33.4.2.5: the IP is that of where tracing ended, here the next instruction."""

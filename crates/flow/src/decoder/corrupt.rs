@@ -89,6 +89,17 @@ fn cut_by_psb(packet: &Packet, stream: Window<'_>) -> Option<usize> {
         return None;
     }
     let last = stream.bytes.len().min(at + PSB.len());
-    let psb = find_psb(stream.bytes.get(..last)?, packet.offset + 1 - stream.base)? + stream.base;
+    let first = find_psb(stream.bytes.get(..last)?, packet.offset + 1 - stream.base)?;
+    let more = stream
+        .bytes
+        .get(first + PSB.len()..)?
+        .chunks_exact(2)
+        .take_while(|pair| *pair == &PSB[..2])
+        .count();
+    // A longer run ends with the PSB, which is then behind the packet; one twice as long may be two PSBs.
+    let psb = match more {
+        0..8 => first + 2 * more,
+        _ => first,
+    } + stream.base;
     (psb < end).then_some(psb)
 }
