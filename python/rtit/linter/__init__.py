@@ -1,0 +1,12 @@
+"""Is a stream of packets legal? Rules of the chapter, and where a stream breaks them.
+
+>>> from rtit.linter import lint
+>>> for finding in lint(bytes.fromhex("02 23")):
+...     print(finding)
+00000000  PSBEND: a PSBEND ends a PSB+ [psbend, 33.4.2.18]
+"""
+
+from rtit.linter.rules import Finding, Rule
+from rtit.linter.run import RULES, lint
+
+__all__ = ["RULES", "Finding", "Rule", "lint"]
