@@ -10,13 +10,19 @@ TYPE_CHECKING = False  # the typing module alone would take longer to load than 
 if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture import Recording, record
+    from rtit.linter import lint
     from rtit.trace import Trace
 
 __version__: str = "0.1.0"
 
-__all__ = ["Recording", "Trace", "__version__", "record", "scenario"]
+__all__ = ["Recording", "Trace", "__version__", "lint", "record", "scenario"]
 
-_HOMES = {"Recording": "rtit.capture", "record": "rtit.capture", "Trace": "rtit.trace"}
+_HOMES = {
+    "Recording": "rtit.capture",
+    "record": "rtit.capture",
+    "lint": "rtit.linter",
+    "Trace": "rtit.trace",
+}
 
 
 def __getattr__(name: str) -> object:

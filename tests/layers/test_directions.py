@@ -22,6 +22,7 @@ PYTHON = {
     "generated": set(),
     "packets": {"generated"},
     "registers": set(),
+    "linter": {"packets"},
     "unit": {"packets", "registers", "generated"},
     "processor": {"unit", "registers", "packets"},
     "x86": {"_core"},

@@ -31,7 +31,7 @@ def test_import_is_light() -> None:
 
 
 def test_public_names() -> None:
-    assert dir(rtit) == ["Recording", "Trace", "__version__", "record", "scenario"]
+    assert dir(rtit) == ["Recording", "Trace", "__version__", "lint", "record", "scenario"]
     for name in dir(rtit):
         assert getattr(rtit, name) is not None
 

@@ -1,0 +1,109 @@
+"""What the trace unit writes is legal, whatever happens and whatever is left open; so is what real
+processors write, but for their errata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from live import Recorder
+from programs.build import PROGRAMS
+from rtit.capture.ptrace import replay
+from rtit.linter import lint
+from rtit.registers.errata import ERRATA, errata_of
+from rtit.scenario import Scenario, load, run, shipped
+from rtit.trace import Settings, Trace
+from unit.world.program import Plan
+from unit.world.test_world import plans
+from unit.world.world import World
+
+ProgramBuilder = Callable[[str], Path]
+
+LITERAL = "table_33_55_row_26_27_literal"
+"""Table 33-55 shows user interrupts with a FUP alone; section 33.4.2.6 says that no FUP is."""
+SCENARIOS = [load(path) for path in shipped()]
+NAMED = [pytest.param(each, id=Path(each.source).stem) for each in SCENARIOS]
+ACTING = [name for name, erratum in ERRATA.items() if erratum.acts and not erratum.flag]
+
+
+@pytest.mark.parametrize("scenario", NAMED)
+def test_every_scenario(scenario: Scenario) -> None:
+    rules = [finding.rule.name for finding in lint(run(scenario).raw)]
+    assert rules == (["fup"] if LITERAL in scenario.source else [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
+def test_everything_at_random(plan: Plan) -> None:
+    assert list(lint(World(plan).run())) == []
+
+
+@pytest.mark.parametrize("erratum", ACTING)
+def test_a_processor_with_errata(erratum: str) -> None:
+    for scenario in SCENARIOS:
+        if LITERAL not in scenario.source:
+            other = replace(scenario, profile=scenario.profile.with_errata(erratum))
+            assert list(lint(run(other).raw, errata=[erratum])) == [], scenario.source
+
+
+@pytest.mark.parametrize("erratum", ["BDM70", "SKD010", "APL11", "APL12"])
+def test_an_erratum_is_found_where_it_is_not_excused(erratum: str) -> None:
+    others = [replace(each, profile=each.profile.with_errata(erratum)) for each in SCENARIOS]
+    found = [finding for each in others for finding in lint(run(each).raw)]
+    assert any(erratum in finding.rule.errata for finding in found)
+
+
+def findings(data: Path) -> list[str]:
+    with Trace(data) as trace:
+        return [str(finding) for stream in trace.streams for finding in lint(stream.parts())]
+
+
+@pytest.mark.parametrize("name", [name for name, each in PROGRAMS.items() if each.ends])
+def test_every_recording(name: str, program: ProgramBuilder, record: Recorder) -> None:
+    assert findings(record([program(name), *PROGRAMS[name].arguments]).data) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "intel_pt/cyc,psb_period=0/u",
+        "intel_pt/noretcomp,mtc_period=0,psb_period=0/u",
+        "intel_pt/tsc=0,mtc=0/u",
+        "intel_pt/notnt/u",
+    ],
+)
+def test_recordings_with_other_settings(
+    event: str, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
+    data = tmp_path / "perf.data"
+    replay(record([program("threads")]).log, data, event=event)
+    assert findings(data) == []
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "hase/loopy-skylake.perf.data",
+        "hase/control_flow-skylake.perf.data",
+        "hase/loopy-broadwell-snapshot.perf.data",
+        "chromeos/piped.perf.data",
+        "chromeos/cpu-wide.perf.data",
+    ],
+)
+def test_real_processors(traces: Path, file: str) -> None:
+    with Trace(traces / file) as trace:
+        for stream in trace.streams:
+            assert isinstance(stream.settings, Settings)
+            assert stream.settings.cpu is not None
+            family, model, _ = stream.settings.cpu
+            assert list(lint(stream.parts(), errata=errata_of(family, model))) == []
+
+
+def test_a_real_processor_with_cyc(traces: Path) -> None:
+    assert list(lint((traces / "dynamorio" / "pt.bin").read_bytes())) == []
