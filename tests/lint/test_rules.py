@@ -179,6 +179,12 @@ def test_init_of_a_processor_that_then_waits_for_a_sipi() -> None:
     assert list(lint(ON + FUP + sipi + PGE + TNT)) == []
 
 
+def test_a_flood_of_packets_that_wait_is_one_finding() -> None:
+    (found,) = lint(OFF + 100 * INTERRUPT_IP + PIP)
+    assert found.rule.name == "cfe-fup"
+    assert f"{len(OFF):#x}" in found.detail
+
+
 def test_an_end_anywhere_is_legal() -> None:
     data = ON + FUP + PIP + TIP + PTW + FUP + EXEC + TIP + BBP + BIP + BEP + FUP + OVF + FUP
     assert [cut for cut in range(len(data)) if list(lint(data[:cut]))] == []

@@ -19,6 +19,7 @@ VERBS = {
     "packets": "one line a packet: offset, name, fields",
     "instructions": "one line an instruction that ran",
     "verify": "compare the decoded path with what the tracer saw",
+    "events": "interrupts, transactions, PTWRITEs, C-states and so on, a line each",
     "lint": "where a stream of packets breaks the rules of the chapter",
     "scenario": "events on a processor and the packets they give, against what is expected",
     "msr": "explain the value of a PT register, and whether writing it is legal",

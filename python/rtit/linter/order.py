@@ -52,7 +52,8 @@ class Order:
         elif begins:
             self.due.append((COMPOUND, packet))
         for follow in _FOLLOWS[name]:
-            if follow.when(packet, state):
+            # One that waits already waits for the same: a flood of packets makes no list of them.
+            if follow.when(packet, state) and all(each is not follow for each, _ in self.due):
                 self.due.append((follow, packet))
         return begins
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtit import _core
+    from rtit.trace.meaning.values import Happening
 
 _ROWS = 1 << 16
 
@@ -116,6 +117,14 @@ class Stream:
             rows = Rows.of(columns, first)
             yield rows
             first += len(rows)
+
+    def events(self) -> Iterator[Happening]:
+        """What happened beside the instructions, with its meaning: interrupts with their vectors,
+        transactions, C-states, PEBS records and so on, in order (`rtit.trace.meaning`).
+        """
+        from rtit.trace.meaning import happenings
+
+        return happenings(self.rows())
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""

@@ -1,0 +1,78 @@
+"""Events with their meaning: an interrupt with its vector, a PEBS record with its registers.
+
+`happenings` makes them from rows; `Stream.events` does it for a stream. What they are: `values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rtit.trace.meaning.join import Join
+from rtit.trace.meaning.text import as_json, describe
+from rtit.trace.meaning.values import (
+    ControlEvent,
+    Disabled,
+    Enabled,
+    Frequency,
+    Happening,
+    Interrupt,
+    Loss,
+    Maintenance,
+    Mode,
+    Overflow,
+    Paging,
+    Paused,
+    PebsRecord,
+    PtWrite,
+    Resumed,
+    Sleep,
+    Stopped,
+    Transaction,
+    Trigger,
+    Vmcs,
+    VmExit,
+    Wake,
+)
+from rtit.trace.rows import Rows
+
+__all__ = [
+    "ControlEvent",
+    "Disabled",
+    "Enabled",
+    "Frequency",
+    "Happening",
+    "Interrupt",
+    "Loss",
+    "Maintenance",
+    "Mode",
+    "Overflow",
+    "Paging",
+    "Paused",
+    "PebsRecord",
+    "PtWrite",
+    "Resumed",
+    "Sleep",
+    "Stopped",
+    "Transaction",
+    "Trigger",
+    "VmExit",
+    "Vmcs",
+    "Wake",
+    "as_json",
+    "describe",
+    "happenings",
+]
+
+
+def happenings(chunks: Iterable[Rows]) -> Iterator[Happening]:
+    """What happened, in the order of the stream, from all rows of it."""
+    join = Join()
+    last: int | None = None
+    for rows in chunks:
+        for event in rows.events:
+            before = event.row - rows.first
+            after = int(rows.last[before - 1]) if 0 < before <= len(rows) else last
+            yield from join.see(event, after)
+        if len(rows):
+            last = int(rows.last[-1])
+    yield from join.flush()

@@ -1,0 +1,37 @@
+"""`rtit events`: what happened, a line each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from live import Recorder
+from rtit.cli.main import main
+
+
+@pytest.fixture
+def data(record: Recorder) -> Path:
+    return record([Path("/bin/echo"), "hello"]).data
+
+
+def test_text(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["events", str(data)]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith("# thread ")
+    assert any(" enabled ip=0x" in line for line in lines)
+    # A system call leaves the context that is traced.
+    assert any(line.endswith(" why=context") for line in lines)
+
+
+def test_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["events", "--json", str(data)]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    enabled = [each for each in found if each["event"] == "enabled"]
+    disabled = [each for each in found if each["event"] == "disabled"]
+    # Tracing goes on after each system call but the last, which ends the program.
+    assert len(enabled) == len(disabled) > 10
+    assert {each["why"] for each in disabled} <= {"context", "event or TraceEn"}
+    times = [each["nanoseconds"] for each in found]
+    assert times == sorted(times)

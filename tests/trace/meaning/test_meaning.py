@@ -1,0 +1,203 @@
+"""What packets that belong together mean together."""
+
+from __future__ import annotations
+
+import json
+
+from plain import stream
+from rtit.packets import Value, encode
+from rtit.trace import Stream
+from rtit.trace.meaning import (
+    Disabled,
+    Frequency,
+    Happening,
+    Interrupt,
+    Overflow,
+    PebsRecord,
+    Sleep,
+    Transaction,
+    VmExit,
+    Wake,
+    as_json,
+    describe,
+)
+
+CODE = {0x1000: "90" * 32, 0x2000: "90" * 32}
+
+
+def ip(name: str, address: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=address)
+
+
+def cfe(kind: int, vector: int = 0, own: int = 0) -> bytes:
+    return encode("CFE", ip=own, type=kind, vector=vector)
+
+
+def evd(kind: int, payload: int) -> bytes:
+    return encode("EVD", type=kind, payload=payload)
+
+
+def item(number: int, value: int) -> bytes:
+    return encode("BIP", id=number, sz=0, payload=value)
+
+
+def told(packets: bytes) -> list[Happening]:
+    """What the packets say, without what the beginning of the stream says."""
+    return [each for each in decoded(packets).events() if each.offset >= len(decoded(b"").read())]
+
+
+def decoded(packets: bytes) -> Stream:
+    return stream(packets, CODE)
+
+
+def lines(packets: bytes) -> list[str]:
+    return [describe(each) for each in told(packets)]
+
+
+def packet(name: str, **fields: Value) -> bytes:
+    return encode(name, **fields)
+
+
+def test_an_interrupt_has_its_vector_and_comes_before_what_it_changes() -> None:
+    """Table 33-59 row 4, with the PIP of Table 33-55 row 12."""
+    packets = cfe(1, 32) + ip("FUP", 0x1004) + packet("PIP", nr=0, cr3=0x5000) + ip("TIP", 0x2000)
+    first, second = told(packets)
+    assert isinstance(first, Interrupt)
+    assert (first.at, first.to, first.vector, first.cr2) == (0x1004, 0x2000, 32, None)
+    assert describe(second) == "paging cr3=0x5000"
+
+
+def test_a_page_fault_has_its_address() -> None:
+    """Table 33-59 row 6."""
+    (fault,) = told(evd(0, 0x1234) + cfe(1, 14) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+    assert isinstance(fault, Interrupt)
+    assert (fault.vector, fault.cr2) == (14, 0x1234)
+    assert fault.offset == len(decoded(b"").read())
+
+
+def test_a_vm_exit_has_reason_and_qualification_in_either_order() -> None:
+    """Tables 33-53 and 33-59 name them in different orders."""
+    for data in (evd(1, 0xABC) + evd(2, 28), evd(2, 28) + evd(1, 0xABC)):
+        (leave,) = told(data + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000))
+        assert isinstance(leave, VmExit)
+        assert (leave.reason, leave.qualification, leave.vector) == (28, 0xABC, None)
+        assert (leave.at, leave.to) == (0x1002, 0x2000)
+
+
+def test_two_events_share_a_fup() -> None:
+    """Section 33.6: an SMI with the dual-monitor treatment is a VM exit, too."""
+    packets = cfe(3) + cfe(8) + ip("FUP", 0x1002) + ip("TIP", 0x2000)
+    assert lines(packets) == ["SMI at=0x1002", "VM exit at=0x1002 to=0x2000"]
+
+
+def test_an_event_that_ends_tracing() -> None:
+    """Table 33-56 rows 7 and 3: without event trace they look alike."""
+    suppressed = packet("TIP.PGD", ip_bytes=0)
+    event, off = told(cfe(1, 3) + ip("FUP", 0x1002) + suppressed)
+    assert isinstance(event, Interrupt)
+    assert isinstance(off, Disabled)
+    assert (off.at, off.to, off.why) == (0x1002, None, "context")
+    (unknown,) = told(ip("FUP", 0x1002) + suppressed)
+    assert isinstance(unknown, Disabled)
+    assert unknown.why == "event or TraceEn"
+
+
+def test_a_transaction() -> None:
+    """Table 33-10."""
+    begin, abort = packet("MODE.TSX", in_tx=1, tx_abort=0), packet("MODE.TSX", in_tx=0, tx_abort=1)
+    packets = begin + ip("FUP", 0x1001) + abort + ip("FUP", 0x1004) + ip("TIP", 0x2000)
+    assert [
+        (each.step, each.at, each.to) for each in told(packets) if isinstance(each, Transaction)
+    ] == [
+        ("begin", 0x1001, None),
+        ("abort", 0x1004, 0x2000),
+    ]
+
+
+def test_a_record_of_pebs_has_named_registers() -> None:
+    """Section 33.4.1.1: BBP ends the block before it; the names are those of Table 33-47."""
+    blocks = packet("BBP", sz=0, type=4) + item(0, 0x1002) + item(2, 77)
+    blocks += packet("BBP", sz=0, type=1) + item(2, 5) + packet("BBP", sz=0, type=8) + item(1, 9)
+    (record,) = told(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
+    assert isinstance(record, PebsRecord)
+    assert (record.at, record.whole) == (0x1002, True)
+    assert record.registers == {
+        "Instruction Pointer": 0x1002,
+        "Timestamp": 77,
+        "R/EAX": 5,
+        "LBR[TOS-0]_TO_IP": 9,
+    }
+
+
+def test_an_overflow_cuts_a_record() -> None:
+    packets = packet("BBP", sz=0, type=4) + item(0, 0x1002) + packet("OVF") + ip("FUP", 0x2000)
+    record, overflow = told(packets)
+    assert isinstance(record, PebsRecord)
+    assert not record.whole
+    assert isinstance(overflow, Overflow)
+    assert overflow.ip == 0x2000
+
+
+def test_an_overflow_has_what_ran_before_and_how_long_it_took() -> None:
+    before = packet("EXSTOP", ip=1) + ip("FUP", 0x1004) + packet("TSC", tsc=(1 << 20) + 50)
+    packets = before + packet("OVF") + packet("TSC", tsc=(1 << 20) + 900) + ip("FUP", 0x2000)
+    *_, overflow = told(packets)
+    assert isinstance(overflow, Overflow)
+    assert (overflow.time - (1 << 20), overflow.until - (1 << 20)) == (50, 900)
+    assert (overflow.after, overflow.ip) == (0x1003, 0x2000)
+
+
+def test_an_overflow_while_tracing_is_off_then() -> None:
+    packets = packet("OVF") + packet("PIP", nr=0, cr3=0x3000) + ip("TIP.PGE", 0x2000)
+    assert [line.partition(" until")[0] for line in lines(packets)] == [
+        "overflow",
+        "paging cr3=0x3000",
+        "enabled ip=0x2000",
+    ]
+
+
+def test_sleep_and_wake_have_their_times() -> None:
+    """Tables 33-57 and 33-58 (their captions are exchanged): MWAIT, PWRE, EXSTOP, FUP; PWRX."""
+    enter = packet("MWAIT", hints=0x20, ext=1) + packet("PWRE", hw=0, state=2, sub_state=0)
+    enter += packet("EXSTOP", ip=1) + ip("FUP", 0x1003)
+    leave = packet("TSC", tsc=(1 << 20) + 700) + packet("PWRX", last=2, deepest=3, wake=4)
+    sleep, wake = told(enter + leave)
+    assert isinstance(sleep, Sleep)
+    assert (sleep.at, sleep.state, sleep.hints, sleep.extensions) == (0x1003, 2, 0x20, 1)
+    assert isinstance(wake, Wake)
+    assert wake.reasons == ("store",)
+    assert wake.since == sleep.time
+    assert wake.time - sleep.time == 700
+
+
+def test_a_frequency_is_told_when_it_changes() -> None:
+    ratios = [packet("CBR", ratio=ratio) for ratio in (10, 12, 12, 10)]
+    found = [each.ratio for each in told(b"".join(ratios)) if isinstance(each, Frequency)]
+    assert found == [12, 10]
+
+
+def test_what_waits_at_the_end_is_told() -> None:
+    assert lines(cfe(1, 9)) == ["interrupt vector=9"]
+    assert lines(packet("PWRE", hw=1, state=0, sub_state=1)) == [
+        "sleep state=C1 sub_state=1 hardware"
+    ]
+    assert lines(packet("MODE.TSX", in_tx=1, tx_abort=0)) == ["transaction step=begin"]
+
+
+def test_a_flood_of_events_is_not_kept() -> None:
+    found = decoded(1000 * (cfe(1, 9) + packet("PIP", nr=0, cr3=0x3000))).events()
+    kinds = [describe(each) for each in found]
+    assert kinds.count("interrupt vector=9") == kinds.count("paging cr3=0x3000") == 1000
+
+
+def test_json() -> None:
+    (record,) = told(packet("BBP", sz=0, type=4) + item(0, 7) + packet("BEP", ip=0))
+    assert json.loads(json.dumps(as_json(record))) == {
+        "event": "PEBS",
+        "time": record.time,
+        "offset": record.offset,
+        "row": record.row,
+        "at": None,
+        "registers": {"Instruction Pointer": 7},
+        "whole": True,
+    }
