@@ -179,6 +179,15 @@ def test_init_of_a_processor_that_then_waits_for_a_sipi() -> None:
     assert list(lint(ON + FUP + sipi + PGE + TNT)) == []
 
 
+def test_last_ip_is_zero_after_a_psb() -> None:
+    """Section 33.4.2.2: what was wrong with it before is forgotten."""
+    wrong = EXSTOP + packet("FUP", ip_bytes=6, payload=0x1234 << 48)
+    low = packet("FUP", ip_bytes=1, payload=0x1000)
+    jump = packet("TIP", ip_bytes=1, payload=0x1010)
+    assert [each.rule.name for each in lint(ON + wrong + jump)] == ["ip-canonical"]
+    assert list(lint(ON + wrong + PSB + CBR + NO_TX + EXEC + low + PSBEND + jump)) == []
+
+
 def test_a_flood_of_packets_that_wait_is_one_finding() -> None:
     (found,) = lint(OFF + 100 * INTERRUPT_IP + PIP)
     assert found.rule.name == "cfe-fup"

@@ -121,6 +121,7 @@ def test_a_record_of_pebs_has_named_registers() -> None:
     (record,) = told(blocks + packet("BEP", ip=1) + ip("FUP", 0x1002))
     assert isinstance(record, PebsRecord)
     assert (record.at, record.whole) == (0x1002, True)
+    assert record.offset == len(decoded(b"").read())
     assert record.registers == {
         "Instruction Pointer": 0x1002,
         "Timestamp": 77,

@@ -76,7 +76,7 @@ class Join:
             yield from self._told_by_psb(event)
         yield from self._flush(event)
         yield from self._power.flush()
-        if event is None or event.kind in (EventKind.OVERFLOW, EventKind.ERROR, EventKind.PSB):
+        if event is None or event.kind in (EventKind.ERROR, EventKind.PSB):
             yield from self._records.cut()
 
     def _is_open(self) -> bool:
