@@ -1,0 +1,47 @@
+"""Whatever the bytes are, they are judged, and what happened in them is told as far as it goes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lint.streams import ON
+from plain import Bytes
+from rtit._core import Space
+from rtit.linter import lint
+from rtit.packets import packets
+from rtit.scenario import load, run, shipped
+from rtit.trace import Settings, Stream
+from rtit.trace.meaning import as_json, describe
+
+RAW = [packet.raw for path in shipped()[::9] for packet in packets(run(load(path)).raw)]
+STREAMS = st.one_of(
+    st.binary(max_size=300),
+    st.lists(st.sampled_from(RAW), max_size=60).map(lambda parts: ON + b"".join(parts)),
+    st.lists(st.one_of(st.sampled_from(RAW), st.binary(max_size=9)), max_size=60).map(b"".join),
+)
+
+
+@given(STREAMS)
+def test_findings_are_in_order_and_within(data: bytes) -> None:
+    offsets = [finding.offset for finding in lint(data)]
+    assert all(before <= after for before, after in pairwise(offsets))
+    assert all(0 <= offset < len(data) for offset in offsets)
+
+
+@given(STREAMS, st.integers(1, 40))
+def test_parts_make_no_difference(data: bytes, step: int) -> None:
+    parts = [data[start : start + step] for start in range(0, len(data), step)]
+    assert list(lint(parts)) == list(lint(data))
+
+
+@given(STREAMS)
+def test_what_happened_can_be_told(data: bytes) -> None:
+    space = Space()
+    space.map(0, 0x40_1000, b"\x90" * 64)
+    for happening in Stream(Bytes(data), space, Settings()).events():
+        assert 0 <= happening.offset < len(data)
+        name = as_json(happening).get("name", happening.what)
+        assert describe(happening).startswith(str(name))
