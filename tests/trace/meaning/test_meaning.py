@@ -102,6 +102,17 @@ def test_an_event_that_ends_tracing() -> None:
     assert unknown.why == "event or TraceEn"
 
 
+def test_tracing_goes_on_after_what_ended_it() -> None:
+    off = packet("TraceStop") + ip("TIP.PGE", 0x2000)
+    assert lines(off) == ["stopped", "enabled ip=0x2000 why=stop"]
+    left = ip("FUP", 0x1002) + packet("TIP.PGD", ip_bytes=0) + 2 * ip("TIP.PGE", 0x2000)
+    assert lines(left)[:2] == [
+        "disabled at=0x1002 why=event_or_TraceEn",
+        "enabled ip=0x2000 why=event_or_TraceEn",
+    ]
+    assert lines(left)[-1] == "enabled ip=0x2000"
+
+
 def test_a_transaction() -> None:
     """Table 33-10."""
     begin, abort = packet("MODE.TSX", in_tx=1, tx_abort=0), packet("MODE.TSX", in_tx=0, tx_abort=1)
@@ -153,7 +164,7 @@ def test_an_overflow_while_tracing_is_off_then() -> None:
     assert [line.partition(" until")[0] for line in lines(packets)] == [
         "overflow",
         "paging cr3=0x3000",
-        "enabled ip=0x2000",
+        "enabled ip=0x2000 why=overflow",
     ]
 
 

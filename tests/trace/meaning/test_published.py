@@ -13,8 +13,8 @@ from rtit.trace import Settings, Stream
 from rtit.trace.meaning import describe
 
 # Read off the expectations that come with the cases. Where ours says more it was added by hand
-# from the packets and the code: where and why tracing ended, where an event led, CBRs, and the
-# state that a PSB+ tells. libipt 2.3 tells an interrupt that a CFE has named a second time.
+# from the packets and the code: where and why tracing ended or was off, where an event led, CBRs,
+# and the state that a PSB+ tells. libipt 2.3 tells an interrupt that a CFE has named a second time.
 CASES = {
     "bdm70-psb_fup-tip_pge": [
         "transaction step=inside at=0x100000",
@@ -45,7 +45,7 @@ CASES = {
         "INIT at=0x100001",
         "disabled at=0x100001 why=context",
         "SIPI vector=206",
-        "enabled ip=0x100002",
+        "enabled ip=0x100002 why=context",
         "disabled at=0x100003 why=event_or_TraceEn",
     ],
     "ptet-int-iret-cpl_0": [
@@ -54,7 +54,7 @@ CASES = {
         "IRET at=0x100007",
         "disabled at=0x100007 why=context",
         "SWINTR vector=128",
-        "enabled ip=0x100009",
+        "enabled ip=0x100009 why=context",
         "IRET at=0x100009",
         "disabled at=0x100009 why=context",
     ],

@@ -38,6 +38,7 @@ class Join:
         self._power = Power()
         self._records = Records()
         self._ratio = self._mode = -1
+        self._off: str | None = None  # why tracing is off
 
     def see(self, event: Event, after: int | None) -> Iterator[Happening]:
         """What an event completes. after: the last instruction that ran before it."""
@@ -126,6 +127,7 @@ class Join:
         self._controls = []
         if off:
             why = "filter" if to is not None else "context" if named else "event or TraceEn"
+            self._off = why
             yield values.Disabled(**_place(event), at=at, to=to, why=why)
         yield from self._queued
         self._queued = []
@@ -134,6 +136,7 @@ class Join:
         if self._overflow is not None:
             lost, after = self._overflow
             self._overflow = None
+            self._off = "overflow" if ip is None else None
             yield values.Overflow(**_place(lost), until=event.time, after=after, ip=ip)
             yield from self._queued
             self._queued = []
@@ -161,6 +164,16 @@ class Join:
                 self._mode = event.value
                 bits, flag = _BITS.get(event.value & 3, 0), bool(event.value & 4)
                 yield values.Mode(**_place(event), at=event.ip or None, bits=bits, interrupts=flag)
+        elif event.kind is EventKind.DISABLED:
+            to = event.value or None
+            self._off = "context" if to is None else "filter"
+            yield values.Disabled(**_place(event), at=event.ip or None, to=to, why=self._off)
+        elif event.kind is EventKind.ENABLED:
+            yield values.Enabled(**_place(event), ip=event.ip, why=self._off)
+            self._off = None
+        elif event.kind is EventKind.STOPPED:
+            self._off = "stop"
+            yield values.Stopped(**_place(event))
         elif event.kind is EventKind.ERROR and event.value == ErrorClass.HARDWARE_LOSS:
             return  # its OVF tells of it
         elif event.kind in _PLAIN:
@@ -194,12 +207,6 @@ def _control(event: Event, data: dict[int, Event], at: int | None, to: int | Non
     return values.ControlEvent(**place, name=name, at=at, to=to, vector=told)
 
 
-def _disabled(event: Event) -> Happening:
-    to = event.value or None
-    why = "context" if to is None else "filter"
-    return values.Disabled(**_place(event), at=event.ip or None, to=to, why=why)
-
-
 def _trigger(event: Event) -> Happening:
     value = event.value
     return values.Trigger(
@@ -217,10 +224,7 @@ def _loss(event: Event) -> Happening:
 
 
 _PLAIN: dict[EventKind, Callable[[Event], Happening]] = {
-    EventKind.ENABLED: lambda event: values.Enabled(**_place(event), ip=event.ip),
     EventKind.RESUMED: lambda event: values.Resumed(**_place(event), ip=event.ip),
-    EventKind.DISABLED: _disabled,
-    EventKind.STOPPED: lambda event: values.Stopped(**_place(event)),
     EventKind.ERROR: _loss,
     EventKind.PAGING: lambda event: values.Paging(
         **_place(event), cr3=event.value & ~1, nonroot=bool(event.value & 1)

@@ -26,10 +26,13 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled(Happening):
-    """Tracing goes on: `ip` is the first instruction (TIP.PGE)."""
+    """Tracing goes on: `ip` is the first instruction (TIP.PGE). why: what it was off for: the `why`
+    of a `Disabled`, `stop` (TraceStop), `overflow`, None if the stream does not tell.
+    """
 
     what: ClassVar[str] = "enabled"
     ip: int
+    why: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
