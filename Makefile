@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance mutants package qemu clean
+.PHONY: demo test lint bench conformance mutants mutants-whole package qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -30,6 +30,10 @@ conformance: $(BUILT)
 
 mutants: $(BUILT)
 	$(BIN)/python tests/mutants/run.py
+
+# Every mutation, for hours; goes on where it was left.
+mutants-whole: $(BUILT)
+	$(BIN)/python tests/mutants/whole.py
 
 # Source distribution and wheel, left in dist/, installed and tried.
 package: $(READY)

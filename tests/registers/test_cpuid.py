@@ -110,6 +110,21 @@ def test_real_dumps() -> None:
     assert BROADWELL.maxphyaddr == 46
 
 
+@pytest.mark.parametrize(
+    ("family", "model", "stepping", "eax"),
+    [
+        (6, 0x5E, 3, 0x506E3),
+        (15, 0x47, 1, 0x40F71),
+        (16, 0x0F, 0, 0x100FF0),
+        (0x10E, 0x12, 4, 0xFF10F24),
+    ],
+)
+def test_signature(family: int, model: int, stepping: int, eax: int) -> None:
+    """Volume 2, CPUID: DisplayFamily is above 15 by the extended family."""
+    profile = replace(FULL, family=family, model=model, stepping=stepping)
+    assert profile.cpuid(1).eax == eax
+
+
 def test_text_form() -> None:
     assert SKYLAKE.cpuid_text == "GenuineIntel,6,94,3"
 

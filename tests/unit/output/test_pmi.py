@@ -105,6 +105,8 @@ def test_a_pmi_that_comes_late() -> None:
     (late,) = signalled_at(pmi_skid=100)
     assert late > 4096
     assert at_once + 100 <= late < at_once + 103
+    # TIPs have 3 bytes.
+    assert signalled_at(pmi_skid=99) == [at_once + 99]
 
 
 def signalled_at(*, pmi_skid: int, interrupts: int = 1) -> list[int]:

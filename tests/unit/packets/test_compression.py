@@ -44,6 +44,18 @@ def test_encoding_100() -> None:
     )
 
 
+@pytest.mark.spec("IPC-002", "IPC-003", "IPC-004", "IPC-005", "IPC-006")
+@pytest.mark.parametrize(
+    ("bit", "code"), [(15, 1), (16, 2), (31, 2), (32, 4), (47, 4), (48, 6), (63, 6)]
+)
+def test_the_highest_bit_that_differs(bit: int, code: int) -> None:
+    """The IP is not canonical, so that 011b does not apply."""
+    last = 0x1234_9234_5678_9ABC
+    ip = last ^ 1 << bit
+    size = {1: 16, 2: 32, 4: 48, 6: 64}[code]
+    assert compress(ip, last, ip_encodings("shortest", 48)) == (code, ip & (1 << size) - 1)
+
+
 @pytest.mark.spec("IPC-011")
 @given(st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1))
 def test_32_bit_linear_addresses(last: int, ip: int) -> None:

@@ -1,0 +1,98 @@
+"""Mutations in a child of a loaded process: what changes, what notices, what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mutants import live, results
+from mutants.mutation import Mutation, mutations
+from mutants.results import Result
+from rtit.unit.packets import compression
+
+PATH = Path(compression.__file__)
+MODULE = compression.__name__
+
+
+def mutation(text: str, kind: str) -> Mutation:
+    (found,) = [
+        each
+        for each in mutations(MODULE, PATH.read_text())
+        if (each.text, each.kind) == (text, kind)
+    ]
+    return found
+
+
+def outcome(
+    of: Mutation, *tests: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int | None]:
+    """How it ended, and the number of the test that noticed."""
+
+    def run(item: Any, **_: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(failed=not item())]
+
+    monkeypatch.setattr(live, "runtestprotocol", run)
+    known = [live.Test(cast(pytest.Item, test), frozenset(), seconds=-0.14) for test in tests]
+    alive = live.functions([str(PATH)])[str(PATH)]
+    code, test = live.attempt(live.changes(of, PATH), alive, known)
+    return code, known.index(test) if test else None
+
+
+def test_lines_that_run() -> None:
+    seen: set[tuple[str, int]] = set()
+    with live.Lines([str(PATH)]).seen(seen):
+        compression.returns_to(1, 1, 64)
+    text = PATH.read_text().splitlines()
+    assert {text[line - 1].strip().split(" ")[0] for path, line in seen} == {"def", "return"}
+    assert {path for path, _ in seen} == {str(PATH)}
+
+
+def test_the_code_that_changes() -> None:
+    found = live.changes(mutation("differs >> 16", "swap"), PATH)
+    assert {each.co_qualname for each in found} == {"<module>", "compress"}
+    assert compression.compress.__code__ in found
+
+
+def test_the_first_test_that_fails_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def same() -> bool:
+        return compression.compress(0x1_0000, 0x1_0000, 0b1010)[0] == 1
+
+    def other() -> bool:
+        return compression.compress(0x5_0000, 0x1_0000, 0b1010)[0] == 3
+
+    of = mutation("not differs >> 16 and encodings & 2", "swap")
+    assert outcome(of, same, other, other, monkeypatch=monkeypatch) == (live.FAILED, 1)
+    assert other()  # here nothing has changed
+
+
+def test_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = mutation("differs >> 16", "swap")
+    assert outcome(of, lambda: True, monkeypatch=monkeypatch) == (live.PASSED, None)
+
+
+def test_a_test_without_end_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> bool:
+        while compression.returns_to(1, 2, 64):
+            pass
+        return True
+
+    of = mutation("expected == target", "swap")
+    assert outcome(of, endless, monkeypatch=monkeypatch) == (live.FAILED, 0)
+
+
+def test_results_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.txt")
+    assert results.load() == {}
+    made = {
+        name: Result(name, who, "0123abcd", by)
+        for name, who, by in (
+            ("m:f: swap: a < b", "row", "PIP-001"),
+            ("m:g: flip: True (2)", "nobody", ""),
+        )
+    }
+    results.save(made)
+    assert results.load() == made

@@ -1,0 +1,205 @@
+"""Makes every mutation of the unit, the registers, the packets and the processor, as far as time
+allows, and says which test is the first to notice each.
+
+    python tests/mutants/whole.py [--minutes N] [--again]
+
+A line carries a rule if a test of a requirement runs it; only those count. First come the tests of
+requirements that run the line, then the others. What was found is in `results.txt`, a line a
+mutation; a run goes on from there, and does again what is of a file that has changed since. Exit
+code 1 if no requirement's test notices a mutation that `equivalent.txt` does not name, or if time
+was too short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent
+sys.path.insert(0, str(TESTS))
+
+from mutants import live  # noqa: E402
+from mutants.mutation import Mutation, mutations  # noqa: E402
+from mutants.plugin import FOREIGN, module_of, rows_of, sources  # noqa: E402
+from mutants.results import RESULTS, Result, load, save  # noqa: E402
+from mutants.run import PASSED, USES, known_equivalents  # noqa: E402
+from mutants.run import pytest as run  # noqa: E402
+
+FOLDERS = ("packets", "registers", "unit", "processor", "scenario")
+SLOW = ("scenario/test_paths.py", "scenario/test_garbled.py", "unit/bulk/")
+"""They decode, or run all of many programs: others notice before."""
+OUTSIDE = ("rtit.packets.rust_table", "rtit.unit.parameters.page")
+"""They write files of the tree, and another test compares those."""
+SEEN, TRIED = 3, 15
+"""Examples of a property, at most: to see its lines, and to notice a mutation."""
+
+
+NEW = Result("", "new", "", "")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A mutation that is to be made; `digest` is that of its file."""
+
+    mutation: Mutation
+    path: Path
+    digest: str
+
+
+def every() -> list[Work]:
+    """All mutations, in an order that spreads over the files."""
+    found = []
+    for path in sources():
+        module, text = module_of(path), path.read_text()
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        if module not in OUTSIDE:
+            found += [Work(each, path, digest) for each in mutations(module, text)]
+    return sorted(found, key=lambda work: hashlib.sha256(work.mutation.name.encode()).digest())
+
+
+class Whole:
+    """In the place of pytest's own loop over the tests."""
+
+    def __init__(self, seconds: float, *, again: bool) -> None:
+        self._end = time.monotonic() + seconds
+        self._results = {} if again else load()
+        self._paths = [str(path) for path in sources()]
+        self._loading = live.Loading(self._paths)
+        self.whole = False
+        self._loading.start()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the tests that run on every machine."""
+        self._loading.stop()
+        items[:] = [item for item in items if not FOREIGN & set(getattr(item, "fixturenames", ()))]
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """See each test once, then make the mutations."""
+        tests = self._seen(session.items)
+        alive = live.functions(self._paths)
+        gc.freeze()
+        works = every()
+        names = {work.mutation.name for work in works}
+        self._results = {name: each for name, each in self._results.items() if name in names}
+        self.whole = True
+        for work in works:
+            known = self._results.get(work.mutation.name)
+            if known is not None and known.digest == work.digest:
+                continue
+            if time.monotonic() > self._end:
+                self.whole = False
+                break
+            self._results[work.mutation.name] = self._result(work, tests, alive[str(work.path)])
+            if len(self._results) % 20 == 0:
+                self._keep()
+                print(f"{len(self._results)} of {len(works)}", flush=True)
+        self._keep()
+        for work in works:
+            if self._results.get(work.mutation.name, NEW).who == "loading":
+                if time.monotonic() > self._end:
+                    self.whole = False
+                    break
+                self._results[work.mutation.name] = self._afresh(work, tests)
+                self._keep()
+        return True
+
+    def _afresh(self, work: Work, tests: list[live.Test]) -> Result:
+        """The same in a process of its own, where the mutation is there from the start."""
+        place = (str(work.path), work.mutation.line)
+        reached = [test for test in tests if test.rows and place in test.lines]
+        seconds: dict[str, float] = defaultdict(float)
+        for test in reached:
+            seconds[str(test.item.path)] += test.seconds
+        code = run(
+            sorted(seconds, key=lambda file: seconds[file]),
+            RTIT_MUTANT=json.dumps(asdict(work.mutation)),
+            RTIT_ROWS=" ".join({row for test in reached for row in test.rows}),
+            RTIT_SECONDS=str(60 + 20 * round(sum(seconds.values()))),
+        )
+        who = "nobody" if code == PASSED else "row"
+        return Result(work.mutation.name, who, work.digest, "")
+
+    def _keep(self) -> None:
+        save(self._results)
+
+    def _seen(self, items: list[pytest.Item]) -> list[live.Test]:
+        lines = live.Lines(self._paths)
+        tests = []
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            live.bounded(item, SEEN)
+            test = live.Test(item, frozenset(rows_of(item)))
+            before = time.process_time()
+            with lines.seen(test.lines):
+                reports = runtestprotocol(item, log=False, nextitem=after)
+            test.seconds = time.process_time() - before
+            if any(each.failed for each in reports):
+                print(f"left out, it fails without a mutation: {item.nodeid}", flush=True)
+            else:
+                tests.append(test)
+            live.bounded(item, TRIED)
+        return tests
+
+    def _result(self, work: Work, tests: list[live.Test], alive: list[FunctionType]) -> Result:
+        mutation, path = work.mutation, work.path
+        place = (str(path), mutation.line)
+        reached = sorted(
+            (test for test in tests if place in test.lines),
+            key=lambda test: (not test.rows, test.seconds),
+        )
+        if not reached or not reached[0].rows:
+            return Result(mutation.name, "no rule", work.digest, "")
+        changed = live.changes(mutation, path)
+        code, test = live.attempt(changed, alive, reached)
+        if test is not None:
+            if test.rows:
+                return Result(mutation.name, "row", work.digest, min(test.rows))
+            return Result(mutation.name, "test", work.digest, test.item.nodeid)
+        names = {each.co_qualname for each in changed}
+        ran = {name for file, name in self._loading.ran if file == str(path)} - {"<module>"}
+        loading = code == live.ABSENT or not names.isdisjoint(ran)
+        return Result(mutation.name, "loading" if loading else "nobody", work.digest, "")
+
+
+def main() -> int:
+    """Go on from what is known; say what survived."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--minutes", type=float, default=600)
+    parser.add_argument("--again", action="store_true", help="nothing is known")
+    arguments = parser.parse_args()
+    paths = sorted(path for folder in FOLDERS for path in (TESTS / folder).rglob("test_*.py"))
+    kept = [
+        str(path)
+        for path in paths
+        if USES.search(path.read_text()) and not str(path.relative_to(TESTS)).startswith(SLOW)
+    ]
+    whole = Whole(arguments.minutes * 60, again=arguments.again)
+    without = ("cacheprovider", "logging", "warnings", "faulthandler")
+    options = [word for name in without for word in ("-p", f"no:{name}")]
+    code = pytest.main(["-q", "-s", *options, *kept], plugins=[whole])
+    if code:
+        return int(code)
+    counts = Counter(each.who for each in load().values())
+    made = f"{sum(counts.values())} of {len(every())} mutations made"
+    print(f"{RESULTS.name}: {made}: {dict(counts)}")
+    equivalent = known_equivalents()
+    left = [each.name for each in load().values() if each.who in ("nobody", "test")]
+    left = [name for name in left if name not in equivalent]
+    print(*left, sep="\n")
+    return int(bool(left) or not whole.whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
