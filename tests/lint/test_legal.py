@@ -19,8 +19,8 @@ from rtit.linter import lint
 from rtit.registers.errata import ERRATA, errata_of
 from rtit.scenario import Scenario, load, run, shipped
 from rtit.trace import Settings, Trace
+from unit.world.plans import plans
 from unit.world.program import Plan
-from unit.world.test_world import plans
 from unit.world.world import World
 
 ProgramBuilder = Callable[[str], Path]

@@ -37,6 +37,8 @@ def acm_begin(unit: Unit, ip: int) -> None:
     state.acm_trace_en = unit.registers.trace_en
     state.ip = steering.address(unit, ip)
     if unit.registers.trace_en:
+        # The internal buffers are written out, as ever when TraceEn is cleared, so OVF fits.
+        state.level = 0
         stream.resolve_overflow(unit)
         generator.flush_tnt(unit)
         stream.commit(unit)

@@ -1,0 +1,340 @@
+"""The small world of `world`, with ranges, tables that end, and situations that overlap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rtit.linter import lint
+from rtit.packets import Packet, packets
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, FULL, Msr, Profile, RegisterFile
+from rtit.registers.rules import wrmsr_faults
+from rtit.unit import Memory
+from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.packets.compression import NO_LAST_IP
+from unit.pairs.reader import FilterReader
+from unit.pairs.reference import MATCH, Range, Watched
+from unit.world.program import (
+    BUFFER,
+    ENCLAVE,
+    GUEST,
+    GUEST_USER,
+    KERNEL,
+    LENGTH,
+    OWN,
+    SIZE,
+    TABLE,
+    USER,
+    WITH_FUP,
+    Plan,
+    area,
+)
+from unit.world.reader import Reader
+from unit.world.world import World
+
+FILTERS: list[Range] = [(KERNEL, KERNEL + 4 * 11), (USER, GUEST_USER + 4 * LENGTH)]
+STOPS: list[Range] = [(KERNEL + 4 * 15, KERNEL + 4 * 15)]
+REGION = 4096
+PSB_PERIOD = 2048
+
+
+@dataclass
+class Shape:
+    """What a pair needs of the configuration: ranges, a CR3 filter, and how regions end."""
+
+    filters: bool = False
+    stops: bool = False
+    cr3: bool = False
+    regions: list[str] = field(default_factory=list)
+
+
+def has(profile: Profile, name: str, value: int) -> bool:
+    """True if the processor has this value of a field of IA32_RTIT_CTL."""
+    ctl = CTL.encode(**{name: value})
+    return not wrmsr_faults(Msr.CTL, ctl, current=RegisterFile(), profile=profile)
+
+
+class Machine(World):
+    """`check` holds the invariants after each event; `finish` those of the whole run."""
+
+    def __init__(self, plan: Plan, shape: Shape, profile: Profile = FULL) -> None:
+        self.shape, self.profile = shape, profile
+        plan.ctl |= {name: 0 for name, value in plan.ctl.items() if not has(profile, name, value)}
+        super().__init__(plan)
+        # One of each, so that a situation finds the instruction that it needs.
+        for base, kinds in OWN.items():
+            for number, kind in enumerate(dict.fromkeys((*kinds, "indirect_jump"))):
+                place = base + 4 * (2 * number + 1)
+                self.program[place] = kind, self.program[place][1]
+        self.away: str | None = None
+        self.acm = False
+        self.seen = 0
+        self.teller = FilterReader(self.program)
+        self.told: dict[str, Any] = {}
+        self.first_active = 0
+
+    @property
+    def now(self) -> Watched:
+        return self.cpu  # type: ignore[return-value]
+
+    def processor(self) -> Processor:
+        cpu = Processor(
+            profile=self.profile,
+            memory=Memory(observer=lambda _, data: self.out.extend(data)),
+            parameters=self.plan.parameters,
+            arch=Arch(cpl=0, cr3=MATCH, vmx="root", vmcs=0x9000),
+        )
+        ctl = self.plan.ctl
+        stops = STOPS if self.shape.stops else []
+        filters = FILTERS[: self.profile.ranges - len(stops)] if self.shape.filters else []
+        for number, (cfg, (first, last)) in enumerate(
+            [(1, each) for each in filters] + [(2, each) for each in stops]
+        ):
+            ctl[f"ADDR{number}_CFG"] = cfg
+            cpu.wrmsr(Msr.ADDR0_A + 2 * number, first)
+            cpu.wrmsr(Msr.ADDR0_B + 2 * number, last)
+        ctl["CR3Filter"] = int(self.shape.cr3)
+        cpu.wrmsr(Msr.CR3_MATCH, MATCH)
+        ends = {"topa_stop", "topa_error"} & set(self.shape.regions)
+        return Watched(cpu, ctl, filters, stops, ends=bool(ends))  # type: ignore[return-value]
+
+    def install(self) -> None:
+        if not self.shape.regions:
+            super().install()
+            return
+        entries: list[Entry] = []
+        for number, how in enumerate(self.shape.regions):
+            base = BUFFER + number * SIZE
+            entries.append(
+                Entry(base, REGION, interrupt=how == "topa_pmi", stop=how == "topa_stop")
+            )
+            if how == "topa_error":
+                # Not aligned to its size.
+                entries.append(Entry(BUFFER + REGION, 2 * REGION))
+        room = Entry(BUFFER + 8 * SIZE, SIZE)
+        write_table(self.cpu.unit.output.memory, TABLE, [*entries, room, Entry(TABLE, end=True)])
+        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0)
+
+    # Tracing: the reference says what is seen
+
+    def enable(self) -> None:
+        ctl = {"ToPA": 1} if self.shape.regions else {}
+        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
+        self.traced = True
+
+    def ended(self) -> None:
+        self.traced = False
+
+    def allowed(self, base: int) -> bool:
+        return self.now.visible
+
+    def again(self) -> None:
+        """After TraceStop, a full buffer or an error: software sets it up anew."""
+        self.cpu.wrmsr(Msr.CTL, 0, ip=self.ip)
+        self.finish()
+        self.cpu.wrmsr(Msr.STATUS, 0)
+        self.install()
+        del self.out[:]
+        self.truth.clear()
+        self.pieces[:] = [[0, 0]]
+        self.teller = FilterReader(self.program)
+        self.seen, self.first_active = 0, len(self.now.active)
+        self.told.clear()
+        self.enable()
+        self.check()
+
+    # Where it is
+
+    def bring(self, base: int, kind: str | None = None, slot: int | None = None) -> None:
+        """To KERNEL, USER, GUEST or GUEST_USER, at an instruction of a kind or at a slot."""
+        self.pass_entries()
+        target = self.place(base, kind, slot)
+        if self.cpu.arch.in_tx:
+            self.do(self.cpu.abort_transaction, self.ip, self.place(area(self.ip), "far", None))
+        if area(self.ip) in (GUEST, GUEST_USER) and base in (KERNEL, USER):
+            there = target if base == KERNEL else self.place(KERNEL, "resume", None)
+            self.do(self.cpu.vm_exit, self.ip, there, reason=1)
+        elif area(self.ip) == ENCLAVE:
+            there = target if base == KERNEL else self.place(KERNEL, "resume", None)
+            self.do(self.cpu.aex, self.ip, self.place(USER, "far", None), there, vector=3)
+        if base in (GUEST, GUEST_USER) and area(self.ip) not in (GUEST, GUEST_USER):
+            self.bring(KERNEL, "vm_entry")
+            there = target if base == GUEST else self.place(GUEST, "resume", None)
+            self.note()
+            self.do(self.cpu.vm_entry, self.ip, there, controls=self.controls, cr3=0x7000)
+        if self.ip == target:
+            return
+        if base in (KERNEL, GUEST):
+            self.do(self.cpu.interrupt, self.ip, target, vector=0x20)
+            return
+        kernel = KERNEL if base == USER else GUEST
+        there = self.place(kernel, "resume", None)
+        if self.ip != there:
+            self.do(self.cpu.interrupt, self.ip, there, vector=0x21)
+        self.note()
+        self.do(self.cpu.resume, target)
+
+    def pass_entries(self) -> None:
+        """An event before one would look the same as itself."""
+        while self.program[self.ip][0] in WITH_FUP:
+            self.step()
+            self.check()
+
+    def place(self, base: int, kind: str | None, slot: int | None) -> int:
+        if kind is not None:
+            return base + 4 * (
+                2 * list(dict.fromkeys((*OWN[base], "indirect_jump"))).index(kind) + 1
+            )
+        return base + 4 * (self.random.randrange(LENGTH) if slot is None else slot)
+
+    def note(self) -> None:
+        """The instruction at `ip` begins."""
+        if self.now.visible:
+            self.truth.append(self.ip)
+
+    def do(self, event: Any, *plain: Any, **named: Any) -> None:
+        """An event that leads to where the processor then is."""
+        event(*plain, **named)
+        self.ip = self.cpu.ip
+        self.check()
+
+    def end_overflow(self) -> None:
+        """Unless a full buffer decides."""
+        if not self.plan.parameters.buffer_bytes:
+            self.cpu.unit.end_overflow(None if self.away == "smm" else self.ip)
+            self.check()
+
+    def pass_time(self) -> None:
+        self.clock += self.random.choice((0, 1, 1, 3, 40, 900))
+        self.cpu.at(self.clock)
+        self.check()
+
+    def walk(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.away is not None:
+                self.pass_time()
+                if self.away == "smm":
+                    self.cpu.indirect_jump(0x8000, 0x8100)
+                continue
+            self.step()
+            self.check()
+            if (self.now.stopped or self.now.cut) and self.random.random() < 0.1:
+                self.again()
+
+    def straight(self, kind: str, ip: int, following: int) -> None:
+        # Where there is no PTWRITE, another instruction is there.
+        there = kind != "ptwrite" or self.profile.ptwrite
+        super().straight(kind if there else "other", ip, following)
+
+    def switch(self) -> None:
+        if not (self.now.stopped or self.now.cut):
+            super().switch()
+
+    # Invariants
+
+    def check(self) -> None:
+        """What holds after each event, while the output takes everything."""
+        self.now.look()
+        state = self.cpu.unit.state
+        assert (len(self.out) - state.packet_byte_count) % PSB_PERIOD == 0
+        if self.now.cut:
+            return
+        assert not state.error
+        assert state.trigger_en == self.now.triggered
+        assert state.stopped == self.now.stopped
+        if self.now.triggered:
+            assert state.context_en == self.now.context
+            if self.now.context:
+                assert state.filter_en == self.now.inside
+        new = bytes(self.out[self.seen :])
+        self.seen = len(self.out)
+        if self.plan.parameters.held_bytes:
+            return
+        for packet in packets(new):
+            self.take(packet)
+        if state.overflow is None:
+            self.compare()
+
+    def take(self, packet: Packet) -> None:
+        fields: dict[str, Any] = dict(packet.fields)
+        if packet.name == "PSB":
+            self.teller.last_ip = 0
+        if "ip_bytes" in fields:
+            self.teller.address(fields)
+        if packet.name == "MODE.Exec":
+            self.told["mode"] = fields["csl"], fields["csd"], fields["iflag"]
+        elif packet.name == "MODE.TSX":
+            self.told["in_tx"] = bool(fields["in_tx"])
+        elif packet.name == "PIP":
+            self.told["cr3"] = fields["cr3"], fields["nr"]
+        elif packet.name in ("TIP.PGE", "TIP.PGD"):
+            self.told["on"] = packet.name == "TIP.PGE"
+        elif packet.name == "OVF":
+            self.told.clear()
+
+    def compare(self) -> None:
+        """What packets have told is what is."""
+        state, ctl, arch = self.cpu.unit.state, self.plan.ctl, self.cpu.arch
+        if state.last_ip != NO_LAST_IP and not state.deferred:
+            assert state.last_ip == self.teller.last_ip
+        told = self.told
+        # An authenticated code module goes untold.
+        if "on" in told and self.away != "acm":
+            assert told["on"] == state.packet_en
+        if not self.now.triggered:
+            told.pop("cr3", None)
+            told.pop("in_tx", None)
+            return
+        if state.packet_en and "mode" in told:
+            assert told["mode"] == (1, 0, int(bool(ctl["EventEn"]) and arch.interrupt_flag))
+        if state.packet_en and "in_tx" in told:
+            assert told["in_tx"] == arch.in_tx
+        concealed = any(self.plan.conceal.values())
+        if state.context_en and ctl["OS"] and "cr3" in told and not concealed:
+            assert told["cr3"][0] == arch.cr3
+
+    def finish(self) -> None:
+        """The run is over, or begins anew: the path, and the cycles."""
+        self.pieces[-1][1] = len(self.truth)
+        if not self.now.cut and not self.plan.parameters.held_bytes:
+            assert list(lint(bytes(self.out))) == []
+        parts = self.parts()
+        # With the output gone the end of an overflow may be lost, too.
+        pieces = [self.truth[first:last] for first, last in self.pieces]
+        path: list[int] = []
+        truth: list[int] = []
+        for number, (part, truth) in enumerate(zip(parts, pieces, strict=not self.now.cut)):
+            reader = FilterReader(self.program, after_overflow=number > 0)
+            reader.feed(part)
+            self.contexts(reader)
+            path = reader.path
+            assert path == truth[: len(path)]
+        if not self.now.cut:
+            assert path == truth
+        if self.plan.ctl["CYCEn"] and self.plan.ctl["CycThresh"] == 0 and len(parts) == 1:
+            cycles = [int(str(p.fields["cycles"])) for p in parts[0] if p.name == "CYC"]
+            active = sum(self.now.active[self.first_active :])
+            assert sum(cycles) <= active if self.now.cut or self.acm else sum(cycles) == active
+
+    def parts(self) -> list[list[Packet]]:
+        found: list[list[Packet]] = [[]]
+        for packet in self.whole():
+            if packet.name == "OVF":
+                found.append([])
+            else:
+                found[-1].append(packet)
+        return found
+
+    def whole(self) -> list[Packet]:
+        """The packets; of output that was cut those before the cut."""
+        out = bytes(self.out)
+        if self.now.cut:
+            out = out[: self.seen]
+        return list(packets(out))
+
+    def contexts(self, reader: Reader) -> None:
+        for ip in reader.told:
+            base = area(ip)
+            assert self.plan.ctl["OS" if base in (KERNEL, GUEST) else "User"]
