@@ -39,16 +39,25 @@ def decoding(
         replicate.perf_data(recording, long, data)
         space = trace.images.space(stream.tid)
 
-        def ours() -> float:
-            return clock.own_cpu(lambda: _core.Flow(long, space).count())[0]
+        def flow(walk: bool = False) -> _core.Flow:
+            return _core.Flow(long, space, walk=walk)
 
-        def columns() -> float:
-            return clock.own_cpu(lambda: drain(_core.Flow(long, space).next))[0]
-
-        instructions = int(_core.Flow(long, space).count()["instructions"])
+        ways: dict[str, Callable[[], object]] = {
+            "counts": lambda: flow().count(),
+            "edges": lambda: flow().totals(),
+            "hashed runs": lambda: drain(flow().runs),
+            "columns": lambda: drain(flow().next),
+            "instructions": lambda: drain(flow().ips),
+            "counts, walked": lambda: flow(walk=True).count(),
+        }
+        instructions = int(flow().count()["instructions"])
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(repetitions):
+            for name, way in ways.items():
+                seconds[name].append(clock.own_cpu(way)[0])
         rows = [
-            row("rtit, counts", clock.median_of(repetitions, ours), instructions, len(long)),
-            row("rtit, columns", clock.median_of(repetitions, columns), instructions, len(long)),
+            row(f"rtit, {name}", statistics.median(each), instructions, len(long))
+            for name, each in seconds.items()
         ]
         rows += peers(pt, data, executable, repetitions, len(long))
         counts = {each["instructions"] for each in rows} - {None}

@@ -166,42 +166,5 @@ impl Sink for Counting {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// Every instruction: its IP and its length.
-#[derive(Clone, Debug, Default)]
-pub struct Instructions {
-    pub ips: Vec<u64>,
-    pub lengths: Vec<u8>,
-    /// Decoding pauses when this many wait.
-    pub limit: usize,
-}
-
-impl Sink for Instructions {
-    const WANTS: Wants = Wants::Order;
-
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        let mut ip = sequence.start;
-        let before = self.ips.len();
-        self.ips.resize(before + sequence.lengths.len(), 0);
-        for (to, &length) in self.ips[before..].iter_mut().zip(sequence.lengths) {
-            *to = ip;
-            ip = ip.wrapping_add(u64::from(length));
-        }
-        self.lengths.extend_from_slice(sequence.lengths);
-    }
-
-    fn close(&mut self, _end: End, _offset: u64) {}
-    fn event(&mut self, _event: &Event) {}
-
-    fn room(&self, _rows: usize, instructions: usize) -> usize {
-        self.limit
-            .saturating_sub(self.ips.len())
-            .div_ceil(instructions)
-    }
-
-    fn is_full(&self) -> bool {
-        self.ips.len() >= self.limit
-    }
-}
-
 /// A longer run is cut: its count has 32 bits, and a node adds some hundred at most.
 pub(crate) const MAX_RUN: u32 = 1 << 31;

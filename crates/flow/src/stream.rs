@@ -5,10 +5,11 @@ use rtit_image::View;
 use crate::counts::Counts;
 use crate::decoder::Decoder;
 use crate::hashed::{HashedRun, HashedRuns};
+use crate::instructions::Instructions;
 use crate::ledger::Ledger;
 use crate::rows::{Columns, Rows};
 use crate::settings::Settings;
-use crate::sink::{Instructions, Sink};
+use crate::sink::Sink;
 use crate::totals::Totals;
 use crate::window::Source;
 

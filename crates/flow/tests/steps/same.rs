@@ -132,10 +132,7 @@ fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> R
     follow(traced, settings, size, hashed, all, |flow, all| {
         all.hashed.append(&mut flow.sink_mut().ready);
     });
-    let instructions = Instructions {
-        limit,
-        ..Instructions::default()
-    };
+    let instructions = Instructions::new(limit);
     follow(traced, settings, size, instructions, all, |flow, all| {
         let sink = flow.sink_mut();
         all.ips.append(&mut sink.ips);
