@@ -22,7 +22,8 @@ pub enum Kind {
     Fault = 10,
     /// INT3, INT1 or INT n at `ip`; `extra` is the vector. Not counted as retired.
     SoftInt = 11,
-    /// User code goes on at `target`; `flags` is a [`Resume`].
+    /// User code goes on at `target`; `flags` is a [`Resume`]. Here, at branches, system calls, switches and exits `extra`
+    /// is how many instructions the thread has retired.
     Resume = 12,
     /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`], [`TURNS_ON`], [`TURNS_OFF`].
     Switch = 13,

@@ -158,6 +158,11 @@ impl Unit {
         self.core.plain
     }
 
+    /// PacketEn (section 33.2.6.1): what runs now is traced.
+    pub fn packet_en(&self) -> bool {
+        self.core.packet_en
+    }
+
     /// IA32_RTIT_CTL.TraceEn.
     pub fn tracing(&self) -> bool {
         self.core.trace_en

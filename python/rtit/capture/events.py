@@ -26,7 +26,8 @@ class Kind(IntEnum):
     """What a record says; the fields that count besides `tid` and `clock`.
 
     `clock` is the number of instructions that all threads retired, this one included. A REP
-    instruction counts once; an instruction that faults and INT n, INT3, INT1 do not count.
+    instruction counts once; an instruction that faults and INT n, INT3, INT1 do not count. `extra`
+    is the same number of the thread alone for branches, SYSCALL, RESUME, SWITCH and EXIT.
     """
 
     CONDITIONAL = 1
@@ -117,15 +118,16 @@ class Mapping(NamedTuple):
     """The file, `//anon`, or a name in brackets as `[vdso]`; undecodable bytes as surrogates."""
 
 
-_BRANCHES = bytes(
+BRANCHES = bytes(
     (Kind.CONDITIONAL, Kind.INDIRECT_JUMP, Kind.INDIRECT_CALL, Kind.RETURN, Kind.FAR, Kind.SYSCALL)
 )
+"""Kinds that count as branches."""
 
 
 def count_branches(records: bytes) -> int:
     """Conditional and indirect branches, returns, and far transfers that these records tell of."""
     kinds = records[:: RECORD.size]
-    return sum(map(kinds.count, _BRANCHES))
+    return sum(map(kinds.count, BRANCHES))
 
 
 def parse_mmap(blob: bytes) -> Mapping:

@@ -30,6 +30,9 @@ class Totals:
     warnings: list[str] = field(default_factory=list)
     edges: int = 0
     """How many edges of the window were passed."""
+    traced: int = 0
+    """Of `clock`, those that retired while PacketEn was 1; counted where not all are."""
+    traced_branches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,10 @@ class Recording:
     `exit_code` is the program's own (128 + N if signal N ended it), 0 for what was attached to;
     `ending` says how it ended: the signal, the faulting instruction and address where one is known;
     `instructions` and `branches` are those that were executed, traced or not: they are all traced
-    unless `partial` says that filters, a window, a size or a snapshot left some out. `pt_bytes` is
-    what the trace units wrote; `stopped` says where the recording stopped before the program did.
+    unless `partial` says that filters, a window, a size or a snapshot left some out.
+    `traced_instructions` and `traced_branches` are those that decoding gives back; None where a
+    size or a snapshot decided. `pt_bytes` is what the trace units wrote; `stopped` says where the
+    recording stopped before the program did.
     """
 
     path: Path
@@ -53,6 +58,8 @@ class Recording:
     stopped: str | None = None
     ending: Ending | None = None
     partial: bool = False
+    traced_instructions: int | None = None
+    traced_branches: int | None = None
 
 
 def exit_code_of(status: int) -> int:

@@ -57,6 +57,8 @@ class Session(ABC):
         self._settle()
         self._close()
         plan, totals = self._plan, self.totals
+        cut = plan.extent.snapshot is not None or self._keeper.full
+        chosen = bool(plan.filters or plan.window)
         return Recording(
             path=plan.path,
             exit_code=0 if plan.request.pids else exit_code_of(totals.status or 0),
@@ -64,9 +66,9 @@ class Session(ABC):
             threads=totals.threads,
             pt_bytes=totals.pt_bytes,
             branches=totals.branches,
-            partial=bool(
-                plan.filters or plan.window or plan.extent.snapshot is not None or self._keeper.full
-            ),
+            partial=chosen or cut,
+            traced_instructions=None if cut else totals.traced if chosen else totals.clock,
+            traced_branches=None if cut else totals.traced_branches if chosen else totals.branches,
             ending=self._keeper.ending,
             stopped=self._keeper.facts.get("stopped"),
             warnings=(*totals.warnings, *plan.window.missed(totals.edges)),

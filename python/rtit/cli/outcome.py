@@ -16,7 +16,7 @@ def line(recording: Recording, choice: Choice) -> str:
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
     traced = f"{recording.pt_bytes:,} bytes of PT in {recording.path}"
     parts = [
-        f"{counts} of {threads} executed, a part of them traced as {traced}"
+        f"{counts} of {threads} executed, {_traced(recording)} traced as {traced}"
         if recording.partial
         else f"{counts} of {threads} as {traced}"
     ]
@@ -25,6 +25,13 @@ def line(recording: Recording, choice: Choice) -> str:
                      else f"ended with {recording.ending}")  # fmt: skip
     parts.append(f"{choice.backend}: {choice.why}")
     return f"[ rtit record: {'; '.join(parts)} ]"
+
+
+def _traced(recording: Recording) -> str:
+    instructions, branches = recording.traced_instructions, recording.traced_branches
+    if instructions is None:
+        return "a part of them"
+    return f"of them {instructions:,} instructions, {branches:,} branches"
 
 
 def as_json(recording: Recording, choice: Choice, command: list[str]) -> str:
@@ -44,6 +51,8 @@ def as_json(recording: Recording, choice: Choice, command: list[str]) -> str:
         else {"ip": fault.ip, "address": fault.address, "si_code": fault.code},
         "executed_instructions": recording.instructions,
         "executed_branches": recording.branches,
+        "traced_instructions": recording.traced_instructions,
+        "traced_branches": recording.traced_branches,
         "partial": recording.partial,
         "threads": recording.threads,
         "pt_bytes": recording.pt_bytes,

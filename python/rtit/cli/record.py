@@ -24,8 +24,10 @@ thread, raised to the latest of the others at each system call.
 
 --json gives one line with one object: file, command, backend, why (it was chosen), exit_code,
 ended (in words), signal (number or null), fault (ip, address, si_code, or null),
-executed_instructions and executed_branches (all that ran), partial (true: by --filter, a window,
-a size or a snapshot not all of them are traced), threads, pt_bytes, stopped, warnings.
+executed_instructions and executed_branches (all that ran), traced_instructions and
+traced_branches (what of it decoding gives back; null of a snapshot or a full file), partial (true:
+by --filter, a window, a size or a snapshot not all of them are traced), threads, pt_bytes, stopped,
+warnings.
 """
 
 

@@ -133,7 +133,7 @@ impl Thread {
         self.catch_up();
         if on {
             self.unit.switch(ip);
-            return;
+            return self.follow_packet_en();
         }
         if let Some(ip) = ip {
             self.unit.interrupt(ip);
@@ -142,5 +142,6 @@ impl Thread {
         if let Some(ip) = ip {
             self.unit.resume(ip);
         }
+        self.follow_packet_en();
     }
 }

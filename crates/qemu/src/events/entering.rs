@@ -36,6 +36,7 @@ impl Thread {
         } else {
             self.unit.resume(start);
         }
+        self.follow_packet_en();
     }
 
     /// Before the instruction at `ip`, in user code.

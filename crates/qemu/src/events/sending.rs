@@ -47,6 +47,11 @@ impl Thread {
                 shared.send(self.message(Kind::Truth), &records);
             }
         }
+        if shared.config.partial() {
+            let mut message = self.message(Kind::Traced);
+            [message.target, message.extra] = self.traced();
+            shared.send(message, &[]);
+        }
         if !self.unit.output().is_empty() {
             if !shared.clock.full() {
                 shared.send(self.message(Kind::Packets), self.unit.output());

@@ -59,6 +59,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Not all that runs is traced.
+    pub(crate) fn partial(&self) -> bool {
+        !self.filters.is_empty() || self.window.used()
+    }
+
     /// See `SharedClock::tick`.
     pub(crate) fn tick(&self) -> u64 {
         let time = &self.settings.time;

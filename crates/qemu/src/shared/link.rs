@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Packets = 41,
     /// Records of a truth file.
     Truth = 42,
+    /// Of what the thread executed so far, `target` instructions and `extra` branches are traced.
+    Traced = 43,
 }
 
 /// The message goes on in the next one of this thread.

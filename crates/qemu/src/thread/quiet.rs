@@ -66,5 +66,9 @@ impl Thread {
             Truth::None => self.unit.quiet_until().min(self.next_look),
             _ => 0,
         };
+        // Without address ranges PacketEn changes in the kernel and at the recording's edges alone.
+        if !self.unit.plain() {
+            self.follow_packet_en();
+        }
     }
 }

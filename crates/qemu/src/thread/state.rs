@@ -9,6 +9,7 @@ use crate::interface::cpu::Cpu;
 use crate::thread::block::{Block, Exit, Step, OUT};
 use crate::thread::path::{Path, Truth};
 use crate::thread::steps::Steps;
+use crate::thread::traced::Traced;
 use crate::thread::watch::Watch;
 
 /// `Thread::attention`: switch tracing off and on before the next instruction: code has changed.
@@ -92,6 +93,7 @@ pub(crate) struct Thread {
     /// `SharedClock::asked` when this was last answered.
     pub(crate) asked: u64,
     pub(crate) watch: Watch,
+    traced: Traced,
     pub(super) look: Look,
 }
 
@@ -117,6 +119,7 @@ impl Thread {
             snapshot: wanted.snapshot,
             asked: 0,
             watch,
+            traced: Traced::default(),
             look: wanted.look,
         }
     }
@@ -175,6 +178,20 @@ impl Thread {
 
     pub(crate) fn retired(&self) -> u64 {
         self.now() - self.raised
+    }
+
+    /// Wherever PacketEn may have changed since, before anything else retires. In the kernel nothing does: what changes
+    /// there may be found when user code goes on.
+    #[inline(always)]
+    pub(crate) fn follow_packet_en(&mut self) {
+        if self.unit.packet_en() != self.traced.on {
+            self.traced.change([self.retired(), self.branches]);
+        }
+    }
+
+    /// Traced instructions and branches so far.
+    pub(crate) fn traced(&self) -> [u64; 2] {
+        self.traced.so_far([self.retired(), self.branches])
     }
 
     /// The callback at each instruction.

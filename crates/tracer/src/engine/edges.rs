@@ -38,6 +38,7 @@ impl Engine<'_> {
         self.emit(Record {
             ip,
             flags: IN_CONTEXT | if on { TURNS_ON } else { TURNS_OFF },
+            extra: task.retired,
             ..Record::new(Kind::Switch, task.id())
         });
     }

@@ -37,12 +37,14 @@ impl Engine<'_> {
         if std::mem::take(&mut task.stale) {
             self.emit(Record {
                 ip: next.ip,
+                extra: task.retired,
                 ..Record::new(Kind::Switch, task.id())
             });
         }
         self.emit(Record {
             flags: reason as u8,
             target: next.ip,
+            extra: task.retired,
             ..Record::new(Kind::Resume, task.id())
         });
     }
@@ -79,6 +81,7 @@ impl Engine<'_> {
         self.emit(Record {
             ip,
             flags: IN_CONTEXT,
+            extra: task.retired,
             ..Record::new(Kind::Switch, task.id())
         });
     }

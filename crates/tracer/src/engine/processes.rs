@@ -239,6 +239,7 @@ impl Engine<'_> {
         self.emit(Record {
             flags,
             ip: u64::from(raw as u32),
+            extra: task.retired,
             ..Record::new(Kind::Exit, task.id())
         });
     }

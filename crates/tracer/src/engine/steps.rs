@@ -148,6 +148,7 @@ impl Engine<'_> {
             length: u16::from(instruction.length),
             ip: next.ip,
             target: to,
+            extra: task.retired,
             ..Record::new(Kind::Jump, task.id())
         };
         match instruction.class {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rtit.capture.clocks import instructions_a_tick
-from rtit.capture.events import RECORD, Kind, count_branches, parse_mmap
+from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
 from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import RECORDED
@@ -53,6 +53,11 @@ class _Thread:
     enabled: bool = False
     on: bool = True
     """Not before the start or after the stop of what is to be traced."""
+    traced: bool = False
+    """PacketEn when that last counted."""
+    retired: int = 0
+    since: int = 0
+    """`retired` when that last changed."""
     fault: Fault | None = None
     """What took it out of user code, if it has not come back."""
 
@@ -66,7 +71,8 @@ class _Process:
 class Recorder(Keeper):
     """Feeds capture events to trace units and writes what they give.
 
-    `options` and `filters` are what the user asked for; `output` chooses the units' output scheme.
+    `options` and `filters` are what the user asked for; `windowed`: it is traced from somewhere or
+    to somewhere; `output` chooses the units' output scheme.
     """
 
     def __init__(
@@ -80,8 +86,10 @@ class Recorder(Keeper):
         parameters: Parameters | None = None,
         output: OutputSetup | None = None,
         extent: Extent | None = None,
+        windowed: bool = False,
     ) -> None:
         super().__init__(writer, extent)
+        self._counts = windowed or bool(filters)
         self._filters = list(filters)
         self._profile = profile
         self._time = time
@@ -120,10 +128,14 @@ class Recorder(Keeper):
                     cpu.indirect_jump(ip, target)
                 else:
                     cpu.far(ip, target)
+                if self._counts:
+                    self._count(threads[tid], kind, extra)
             elif kind <= Kind.SWITCH:
                 self._transfer(threads[tid], kind, flags, ip, target, clock + self._ahead)
                 if kind == Kind.FAULT:
                     threads[tid].fault = Fault(ip, extra >> 32, target)
+                if self._counts:
+                    self._count(threads[tid], kind, extra)
             else:
                 blob = blobs[extra] if kind in _WITH_BLOB else b""
                 if kind in _OF_CODE and clock > self._last_change:
@@ -135,6 +147,22 @@ class Recorder(Keeper):
                 self.totals.clock = clock
                 self.flush()
         self.totals.clock = max(self.totals.clock, clock)
+
+    def _count(self, thread: _Thread, kind: int, retired: int) -> None:
+        """PacketEn may have changed at this event. After those that tell no number nothing retires
+        before one that does.
+        """
+        if kind in _BRANCHES and thread.traced:
+            self.totals.traced_branches += 1
+        if kind in _OUT:
+            return
+        thread.retired = retired
+        on = thread.cpu.unit.state.packet_en
+        if on != thread.traced or kind == Kind.EXIT:
+            if thread.traced:
+                self.totals.traced += retired - thread.since
+            thread.since = retired
+            thread.traced = on
 
     def flush(self) -> None:
         """Write what the threads have pending, and bring the file's size up to date."""
@@ -229,6 +257,8 @@ class Recorder(Keeper):
             self._start_thread(tid, ip, target, extra, clock)
             self._threads[tid].on = not flags & _WAITS
         elif kind == Kind.EXIT:
+            if tid in self._threads:
+                self._threads[tid].retired = extra
             self._end_thread(tid, clock, flags, ip)
         elif kind == Kind.EXEC:
             if ip in self._processes and self._threads[tid].enabled:
@@ -301,6 +331,7 @@ class Recorder(Keeper):
         if thread is None:
             return
         thread.cpu.at(clock)
+        self._count(thread, Kind.EXIT, thread.retired)
         thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
         self._store.end(tid)
@@ -334,5 +365,7 @@ class Recorder(Keeper):
 
 
 _OF_THE_FILE = frozenset((Kind.COMM, Kind.MMAP, Kind.CODE))
+_BRANCHES = frozenset(BRANCHES)
+_OUT = frozenset((Kind.INTERRUPT, Kind.FAULT, Kind.SOFT_INT))
 _OF_CODE = frozenset((Kind.EXEC, Kind.MMAP, Kind.CODE))
 _WITH_BLOB = frozenset((Kind.EXEC, Kind.COMM, Kind.MMAP, Kind.CODE, Kind.WARNING))

@@ -147,4 +147,5 @@ def _recorder(
         parameters=parameters,
         output=unit_output,
         extent=plan.extent,
+        windowed=bool(plan.window),
     )

@@ -33,6 +33,8 @@ class Message(IntEnum):
     HELLO = 40
     PACKETS = 41
     TRUTH = 42
+    TRACED = 43
+    """target, extra: of what the thread executed so far, traced instructions and branches."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,7 @@ class _Thread:
     retired: int = 0
     """By the program that runs now."""
     branches: int = 0
+    traced: tuple[int, int] = (0, 0)
     fault: Fault | None = None
 
 
@@ -86,6 +89,11 @@ class Sink(Keeper):
         writer = self._writer
         if kind == Message.PACKETS:
             self._packets(tid, blob, bool(flags & _MORE), now, target, extra)
+        elif kind == Message.TRACED:
+            if tid in self._threads:
+                before, self._threads[tid].traced = self._threads[tid].traced, (target, extra)
+                self.totals.traced += target - before[0]
+                self.totals.traced_branches += extra - before[1]
         elif kind == Message.TRUTH:
             self._put_truth(blob)
         elif self.full and kind in _OF_THE_FILE:
@@ -170,6 +178,7 @@ class Sink(Keeper):
         old = self._threads.get(tid)
         if old is not None:  # it runs another program now
             old.retired = old.branches = 0
+            old.traced = (0, 0)
             return
         self._threads[tid] = _Thread(pid, bytearray())
         self._begun(pid)

@@ -1,0 +1,105 @@
+"""How much of what ran is traced: the recorder's number is what decoding gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from live import to_the_end
+from rtit.capture import Extent, Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.capture.recording import Recording
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+
+@pytest.fixture(params=["qemu", "ptrace"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    return str(request.param)
+
+
+def decoded(data: Path) -> tuple[int, int]:
+    """Instructions and branches."""
+    with Trace(data) as trace:
+        counts = [stream.counts() for stream in trace.streams]
+        losses = [span for stream in trace.streams for span in stream.ledger()]
+    assert all(span.kind == "exact" for span in losses)
+    return sum(each.instructions for each in counts), sum(each.branches for each in counts)
+
+
+def recorded(
+    exe: Path, backend: str, data: Path, *, filters: Sequence[str] = (), window: Sequence[str] = ()
+) -> Recording:
+    at = dict(zip(("start_at", "stop_at"), window, strict=False))
+    named = [each.replace("@ EXE", f"@ {exe}") for each in filters]
+    request = Request(
+        [str(exe)], backend=backend, output=data, filters=named,
+        start_at=at.get("start_at") or None, stop_at=at.get("stop_at") or None,
+    )  # fmt: skip
+    return to_the_end(start(request))
+
+
+@pytest.mark.parametrize(
+    ("name", "filters", "window"),
+    [
+        ("recursion", ["filter main @ EXE"], ()),
+        ("recursion", ["filter main @ EXE", "tracestop say @ EXE"], ()),
+        ("pointers", ["filter main @ EXE", "filter say @ EXE"], ()),
+        ("rep_fault", ["filter main @ EXE"], ()),
+        ("segv_caught", ["filter main @ EXE"], ()),
+        ("signal_nested", ["filter main @ EXE"], ()),
+        ("self_modify", ["filter main @ EXE"], ()),
+        ("fork", ["filter main @ EXE"], ()),
+        ("exec_chain", ["filter main @ EXE"], ()),
+        ("crash_late", ["filter * @ EXE"], ()),
+        ("threads", ["filter work @ EXE", "filter main @ EXE"], ()),
+        ("recursion", [], ("1000", "+2000")),
+        ("recursion", [], ("main", "")),
+        ("fork", [], ("200", "+100")),
+        ("segv_caught", [], ("", "300")),
+        ("threads", [], ("2000", "+20000")),
+        ("recursion", ["filter main @ EXE"], ("1000", "+5000")),
+        ("recursion", [], ()),
+    ],
+)
+def test_traced_is_decoded(
+    name: str,
+    filters: list[str],
+    window: tuple[str, ...],
+    backend: str,
+    program: ProgramBuilder,
+    tmp_path: Path,
+) -> None:
+    recording = recorded(program(name), backend, tmp_path / "data", filters=filters, window=window)
+    found = decoded(tmp_path / "data")
+    assert (recording.traced_instructions, recording.traced_branches) == found
+    assert found[0] > 0
+    whole = not filters and not window
+    assert found[0] == recording.instructions if whole else found[0] <= recording.instructions
+    assert recording.partial != whole
+
+
+def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    request = Request(
+        [str(program("recursion"))], backend=backend, output=tmp_path / "data",
+        extent=Extent(snapshot=1 << 16),
+    )  # fmt: skip
+    recording = to_the_end(start(request))
+    assert (recording.traced_instructions, recording.traced_branches) == (None, None)
+
+
+def test_the_summary_says_both(
+    backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    exe, data = str(program("recursion")), str(tmp_path / "data")
+    words = ["--backend", backend, "-o", data, "--filter", f"filter main @ {exe}", "--", exe]
+    assert main(["record", *words]) == 0
+    instructions, branches = decoded(tmp_path / "data")
+    said = capfd.readouterr().err
+    assert f"executed, of them {instructions:,} instructions, {branches:,} branches traced" in said
