@@ -67,3 +67,39 @@ def test_a_filter_on_what_is_no_elf_file(capfd: pytest.CaptureFixture[str]) -> N
     said = capfd.readouterr().err
     assert "text" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("backend", ["qemu", "ptrace"])
+@pytest.mark.parametrize("bad", ["no/truth", "nowhere"])
+def test_what_does_not_start_leaves_everything_as_it_was(
+    backend: str, bad: str, program: ProgramBuilder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if backend == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    Path("perf.data").write_text("last")
+    Path("perf.data.old").write_text("older")
+    Path("nowhere").symlink_to("not-there")
+    before = sorted(each.name for each in Path.cwd().iterdir())
+    exe = str(program("endings"))
+    assert main(["record", "-q", "--backend", backend, "--truth", bad, "--", exe]) == 125
+    assert bad in capfd.readouterr().err
+    assert sorted(each.name for each in Path.cwd().iterdir()) == before
+    assert Path("perf.data").read_text() == "last"
+    assert Path("perf.data.old").read_text() == "older"
+
+
+def test_one_that_starts_keeps_the_last_alone(program: ProgramBuilder) -> None:
+    Path("perf.data").write_text("last")
+    Path("perf.data.old").write_text("older")
+    assert main(["record", "-q", "--backend", "ptrace", "--", str(program("endings"))]) == 3
+    assert sorted(each.name for each in Path.cwd().iterdir()) == ["perf.data", "perf.data.old"]
+    assert Path("perf.data.old").read_text() == "last"
+
+
+def test_a_link_to_nothing_is_moved_aside(program: ProgramBuilder) -> None:
+    Path("perf.data").symlink_to("elsewhere")
+    assert main(["record", "-q", "--backend", "ptrace", "--", str(program("endings"))]) == 3
+    assert not Path("elsewhere").exists()
+    assert Path("perf.data").is_file()
+    assert not Path("perf.data").is_symlink()
+    assert Path("perf.data.old").is_symlink()

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from rtit.capture.filters import kernel_form
 from rtit.capture.request import Plan
-from rtit.perfdata import TimeConversion, Writer, rotate
+from rtit.errors import RecordError
+from rtit.perfdata import TimeConversion, Writer, is_older, rotate
 from rtit.registers import FULL
 
 
 @contextlib.contextmanager
 def output_file(path: Path) -> Iterator[None]:
-    """Keep an existing file as `path.old`; put it back if the recording does not start."""
-    had = path.is_file()
-    rotate(path)
+    """Keep an existing file as `path.old`. If the recording does not start everything is as it was,
+    an older `path.old` too. Raises RecordError if it cannot be kept.
+    """
+    had, old, oldest = is_older(path), Path(f"{path}.old"), Path(f"{path}.old.{os.getpid()}")
+    had_old = had and is_older(old)
     try:
+        if had_old:
+            old.rename(oldest)
+    except OSError as error:
+        raise RecordError(f"cannot rename {old}: {error.strerror}") from error
+    try:
+        rotate(path)
         yield
     except BaseException:
-        if path.is_file():
+        if had and is_older(old):
+            old.replace(path)
+        elif not had and path.is_file():
             path.unlink()
-        if had:
-            Path(f"{path}.old").rename(path)
+        if had_old:
+            oldest.rename(old)
         raise
+    if had_old:
+        oldest.unlink()
 
 
 def open_writer(plan: Plan, *, time: str, **facts: str) -> Writer:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtit.capture.filters import Filter, parse_filters
 from rtit.capture.options import PtOptions
+from rtit.capture.private import refuse_link_to_nothing
 from rtit.capture.program import arguments, find_program
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
@@ -92,6 +93,8 @@ class Request:
             window = parse_window(self.start_at, self.stop_at, program=program)
         except ImageError as error:
             raise RecordError(str(error)) from error
+        if self.truth is not None:
+            refuse_link_to_nothing(self.truth)
         return Plan(
             request=self,
             options=PtOptions.parse(self.event, profile=FULL),

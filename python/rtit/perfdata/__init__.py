@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .clock import TimeConversion
     from .ending import Ending, Fault
     from .features import Event, Feature
-    from .output import rotate
+    from .output import is_older, rotate
     from .reader import PerfData
     from .writer import Writer
 
@@ -29,6 +29,7 @@ __all__ = [
     "TimeConversion",
     "Writer",
     "format_config",
+    "is_older",
     "parse_config",
     "rotate",
 ]
@@ -41,7 +42,7 @@ __getattr__ = exports(
         "clock": "TimeConversion",
         "ending": "Ending Fault",
         "features": "Event Feature",
-        "output": "rotate",
+        "output": "is_older rotate",
         "reader": "PerfData",
         "writer": "Writer",
     },

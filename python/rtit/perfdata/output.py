@@ -15,17 +15,23 @@ _BUFFER = 1 << 18
 def rotate(path: str | os.PathLike[str]) -> None:
     """Move an existing recording out of the way: NAME becomes NAME.old, an older NAME.old is lost.
 
-    What is no regular file (a device, a pipe) stays. Raises RecordError if it cannot be moved.
+    So does a symbolic link, also one to nothing: what it names is never written. What is no regular
+    file (a device, a pipe) stays. Raises RecordError if it cannot be moved.
     """
     name = Path(path)
     if name.is_dir():
         raise RecordError(f"cannot write {name}: it is a directory")
-    if not name.is_file():
+    if not is_older(name):
         return
     try:
         name.replace(f"{name}.old")
     except OSError as error:
         raise RecordError(f"cannot rename {name} to {name}.old: {error.strerror}") from error
+
+
+def is_older(path: Path) -> bool:
+    """Whether `rotate` moves it: a file, or a link to one or to nothing."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
 
 
 class OutputFile:
