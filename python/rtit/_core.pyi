@@ -158,6 +158,7 @@ class Flow:
         no_retcomp: bool = False,
         cpu: tuple[int, int, int] | None = None,
         ranges: Sequence[tuple[int, int]] = (),
+        spaces: dict[tuple[int, int] | tuple[int, int, int], Space] | None = None,
         walk: bool = False,
     ) -> None: ...
     def next(self, max_rows: int) -> RowColumns | None: ...

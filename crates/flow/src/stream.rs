@@ -1,7 +1,5 @@
 //! A stream with its decoder and one way of taking the results.
 
-use rtit_image::View;
-
 use crate::counts::Counts;
 use crate::decoder::Decoder;
 use crate::hashed::{HashedRun, HashedRuns};
@@ -10,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::rows::{Columns, Rows};
 use crate::settings::Settings;
 use crate::sink::Sink;
+use crate::spaces::Spaces;
 use crate::totals::Totals;
 use crate::window::Source;
 
@@ -21,8 +20,8 @@ pub struct Flow<B, S> {
 }
 
 impl<B: Source, S: Sink> Flow<B, S> {
-    pub fn with_sink(stream: B, view: View, settings: &Settings, sink: S) -> Self {
-        let decoder = Decoder::new(view, stream.window(), settings);
+    pub fn with_sink(stream: B, spaces: impl Into<Spaces>, settings: &Settings, sink: S) -> Self {
+        let decoder = Decoder::new(spaces, stream.window(), settings);
         Flow {
             stream,
             decoder,
@@ -77,8 +76,8 @@ impl<B: Source, S: Sink> Flow<B, S> {
 
 impl<B: Source> Flow<B, Columns> {
     /// Runs and events as columns.
-    pub fn new(stream: B, view: View, settings: &Settings) -> Self {
-        Flow::with_sink(stream, view, settings, Columns::default())
+    pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+        Flow::with_sink(stream, spaces, settings, Columns::default())
     }
 
     /// About `max_rows` more rows (one packet may add some dozens beyond it); `None` at the end.
@@ -92,8 +91,8 @@ impl<B: Source> Flow<B, Columns> {
 
 impl<B: Source> Flow<B, Totals> {
     /// Runs and edges added up.
-    pub fn adding_up(stream: B, view: View, settings: &Settings) -> Self {
-        Flow::with_sink(stream, view, settings, Totals::default())
+    pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+        Flow::with_sink(stream, spaces, settings, Totals::default())
     }
 
     /// What was added up so far.
@@ -104,8 +103,8 @@ impl<B: Source> Flow<B, Totals> {
 }
 
 impl<B: Source> Flow<B, Instructions> {
-    pub fn instructions(stream: B, view: View, settings: &Settings) -> Self {
-        Flow::with_sink(stream, view, settings, Instructions::default())
+    pub fn instructions(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+        Flow::with_sink(stream, spaces, settings, Instructions::default())
     }
 
     /// About `max` more instructions: their IPs and lengths; `None` at the end.
@@ -119,8 +118,8 @@ impl<B: Source> Flow<B, Instructions> {
 }
 
 impl<B: Source> Flow<B, HashedRuns> {
-    pub fn hashed(stream: B, view: View, settings: &Settings) -> Self {
-        Flow::with_sink(stream, view, settings, HashedRuns::default())
+    pub fn hashed(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
+        Flow::with_sink(stream, spaces, settings, HashedRuns::default())
     }
 
     /// About `max` more runs with the hashes over their IPs; `None` at the end.
@@ -142,10 +141,10 @@ pub struct RunIter<B> {
 const RUNS: usize = 4096;
 
 impl<B: Source> RunIter<B> {
-    pub fn new(stream: B, view: View, settings: &Settings) -> Self {
+    pub fn new(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
         let sink = HashedRuns::new(RUNS);
         RunIter {
-            flow: Flow::with_sink(stream, view, settings, sink),
+            flow: Flow::with_sink(stream, spaces, settings, sink),
             next: 0,
         }
     }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
     Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
-    Instructions, Ledger, Settings, Sink, Span, StepLimits, TimeSettings, Totals, Trust,
+    Instructions, Ledger, Settings, Sink, Spaces, Span, StepLimits, TimeSettings, Totals, Trust,
 };
 use rtit_listing::{ByFunction, Lines};
 use rtit_packet::table::ROWS;
@@ -16,6 +16,7 @@ use crate::as_bytes::{halves, octets, words};
 use crate::image::Space;
 use crate::listing::Listing;
 use crate::names::Names;
+use crate::spaces::spaces_of;
 use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,7 +28,7 @@ const SLICE: usize = 1 << 22;
 
 /// What the stream is decoded into: the first call that takes results decides.
 enum Way {
-    Open(Option<Box<(Stream, rtit_image::View, Settings)>>),
+    Open(Option<Box<(Stream, Spaces, Settings)>>),
     Rows(Box<rtit_flow::Flow<Stream, Columns>>),
     Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
     Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
@@ -46,7 +47,8 @@ enum Way {
 /// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC.
 /// `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
 /// reckon with; None: not known. `ranges`: the IP filter ranges, each as first and last address, at most 4; empty: no
-/// filter, or not known. `walk`: take every packet by itself, which is the reference for the table of whole steps that is
+/// filter, or not known. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several address
+/// spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `walk`: take every packet by itself, which is the reference for the table of whole steps that is
 /// used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the moment.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `lines`, `functions`, `count` and `totals`, not by several. Errors of the stream are no
@@ -60,7 +62,7 @@ pub struct Flow {
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), walk = false))]
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), spaces = None, walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -73,6 +75,7 @@ impl Flow {
         no_retcomp: bool,
         cpu: Option<(u16, u16, u8)>,
         ranges: Vec<(u64, u64)>,
+        spaces: Option<&Bound<'_, PyDict>>,
         walk: bool,
     ) -> PyResult<Flow> {
         if mtc_freq > 15 {
@@ -104,7 +107,7 @@ impl Flow {
             },
             ..Settings::default()
         };
-        let parts = (Stream::new(stream)?, space.inner().view(), settings);
+        let parts = (Stream::new(stream)?, spaces_of(space, spaces)?, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
         })
@@ -118,8 +121,8 @@ impl Flow {
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-                *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, view, &settings)));
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, spaces, &settings)));
             }
         }
         let Way::Rows(flow) = &mut *way else {
@@ -154,8 +157,8 @@ impl Flow {
     fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-                *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, view, &settings)));
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, spaces, &settings)));
             }
         }
         let Way::Runs(flow) = &mut *way else {
@@ -178,8 +181,8 @@ impl Flow {
     fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::instructions(stream, view, &settings);
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                let flow = rtit_flow::Flow::instructions(stream, spaces, &settings);
                 *way = Way::Instructions(Box::new(flow));
             }
         }
@@ -208,8 +211,8 @@ impl Flow {
         let Way::Open(parts) = &mut *way else {
             return Err(taken());
         };
-        if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-            let flow = rtit_flow::Flow::with_sink(stream, view, &settings, listing.sink());
+        if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, listing.sink());
             *way = Way::Lines(Box::new(flow));
         }
         Ok(())
@@ -256,9 +259,9 @@ impl Flow {
     fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, String, u64)>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
                 let sink = ByFunction::new(names.cursor());
-                let flow = rtit_flow::Flow::with_sink(stream, view, &settings, sink);
+                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
                 *way = Way::Functions(Box::new(flow));
             }
         }
@@ -277,8 +280,8 @@ impl Flow {
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::with_sink(stream, view, &settings, Counting);
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, Counting);
                 *way = Way::Count(Box::new(flow));
             }
         }
@@ -298,8 +301,8 @@ impl Flow {
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
         if let Way::Open(parts) = &mut *way {
-            if let Some((stream, view, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::adding_up(stream, view, &settings);
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                let flow = rtit_flow::Flow::adding_up(stream, spaces, &settings);
                 *way = Way::Totals(Box::new(flow));
             }
         }

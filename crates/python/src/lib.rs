@@ -8,6 +8,7 @@ mod listing;
 mod names;
 mod packet;
 mod packet_columns;
+mod spaces;
 mod stream;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;

@@ -93,6 +93,7 @@ impl Decoder {
                 return Ok(());
             }
             self.walker.go_to(target, stamp.time);
+            self.walker.arrive(true);
             self.walker.mode = mode;
             self.state = State::On;
             return Ok(());
@@ -149,6 +150,7 @@ impl Decoder {
         self.walker.reset();
         self.walker.advance(stamp.time, sink);
         self.walker.go_to(ip, stamp.time);
+        self.walker.arrive(true);
         self.walker.mode = mode;
         self.state = State::On;
         self.event(kind, ip, 0, sink, stamp);
@@ -362,14 +364,24 @@ impl Decoder {
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
                 self.paging = Some(cr3 | u64::from(nr));
+                self.walker.next_paging(cr3, nr);
                 // without a FUP before it, a MOV CR3 on the way to the next far branch has made it
-                if self.state == State::On {
-                    self.walk_past(Stop::MovCr3, sink, stamp);
+                let on = match self.state {
+                    // erratum BDM70: tracing may be off still
+                    State::PsbOn { unannounced: None } => self.walker.comes_past(Stop::MovCr3),
+                    state => state == State::On,
+                };
+                if on
+                    && self.walk_past(Stop::MovCr3, sink, stamp).is_some()
+                    && self.walker.arrive(false)
+                {
+                    sink.close(End::Cut, stamp.offset);
                 }
                 (E::Paging, cr3 | u64::from(nr))
             }
             PacketKind::Vmcs { pointer } => {
                 self.vmcs = Some(pointer);
+                self.walker.next_vmcs(pointer);
                 (E::Vmcs, pointer)
             }
             PacketKind::ModeExec { csl, csd, iflag } => {
@@ -393,7 +405,7 @@ impl Decoder {
                 if with_ip {
                     waits = Some(BoundTo::Place);
                 } else {
-                    ip = self.walk_past(Stop::PtWrite, sink, stamp);
+                    ip = self.walk_past(Stop::PtWrite, sink, stamp).unwrap_or(0);
                 }
                 (E::PtWrite, payload)
             }
@@ -475,17 +487,17 @@ impl Decoder {
         Ok(())
     }
 
-    /// A packet without FUP binds to the next instruction of its kind; its address, or 0 if it is not on the way.
-    fn walk_past<S: Sink>(&mut self, wanted: Stop, sink: &mut S, stamp: Stamp) -> u64 {
+    /// A packet without FUP binds to the next instruction of its kind; its address, if it is on the way.
+    fn walk_past<S: Sink>(&mut self, wanted: Stop, sink: &mut S, stamp: Stamp) -> Option<u64> {
         self.settle(sink);
         match self.state {
             State::On => {
                 let before = self.counts.instructions;
                 let found = self.walker.walk_past(wanted, sink, &mut self.counts, stamp);
                 self.past += self.counts.instructions - before;
-                found.unwrap_or(0)
+                found
             }
-            _ => 0,
+            _ => None,
         }
     }
 

@@ -47,12 +47,14 @@ impl Decoder {
             PacketKind::Trig { .. } => self.note(packet, sink, stamp)?,
             PacketKind::Pip { nr, cr3 } => {
                 let paging = Some(cr3 | u64::from(nr));
+                self.walker.next_paging(cr3, nr);
                 if self.paging != paging {
                     self.paging = paging;
                     self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink, stamp);
                 }
             }
             PacketKind::Vmcs { pointer } => {
+                self.walker.next_vmcs(pointer);
                 if self.vmcs != Some(pointer) {
                     self.vmcs = Some(pointer);
                     self.event(EventKind::Vmcs, 0, pointer, sink, stamp);
@@ -141,6 +143,7 @@ impl Decoder {
         self.event(EventKind::Psb, group.ip.unwrap_or(0), 0, sink, at_psb);
         self.walker.reset();
         self.walker.advance(self.clock.now(), sink);
+        self.walker.arrive(true);
         if let Some(mode) = group.mode {
             self.set_mode(mode);
         }

@@ -1,6 +1,5 @@
 //! What is known while a stream is read.
 
-use rtit_image::View;
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
@@ -11,6 +10,7 @@ use crate::event::{Event, EventKind};
 use crate::ledger::{Ledger, Span, Trust};
 use crate::settings::Settings;
 use crate::sink::{End, Sink};
+use crate::spaces::Spaces;
 use crate::time::Clock;
 use crate::totals::Totals;
 use crate::walk::{Stamp, Walker};
@@ -60,7 +60,7 @@ pub(super) struct Group {
     pub in_tx: Option<bool>,
 }
 
-/// Follows one stream through one view of the code. The bytes are not held: every call is given a window of the
+/// Follows one stream through the code. The bytes are not held: every call is given a window of the
 /// stream.
 pub struct Decoder {
     pub(super) walker: Walker,
@@ -104,7 +104,7 @@ fn only_cycles(head: &[u8]) -> bool {
 
 impl Decoder {
     /// Begins at the first PSB of the stream that begins with `stream`.
-    pub fn new(view: View, stream: Window<'_>, settings: &Settings) -> Decoder {
+    pub fn new(spaces: impl Into<Spaces>, stream: Window<'_>, settings: &Settings) -> Decoder {
         let position = find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len());
         let error = FlowError {
             offset: 0,
@@ -123,7 +123,7 @@ impl Decoder {
         }
         let position = if none { 0 } else { position };
         Decoder {
-            walker: Walker::new(view, settings),
+            walker: Walker::new(spaces.into(), settings),
             clock: Clock::new(settings.time),
             ledger,
             counts: Counts::default(),
@@ -156,14 +156,13 @@ impl Decoder {
             cycles: self.clock.total_cycles(),
             ..self.counts.clone()
         };
-        self.walker.steps.add_counts(&mut counts);
+        self.walker.add_counts(&mut counts);
         counts
     }
 
     /// Adds to `totals`, the sink of this stream so far, what steps have counted for it.
     pub fn take_totals(&mut self, totals: &mut Totals) {
-        let walker = &mut self.walker;
-        walker.steps.take_totals(&walker.code, totals);
+        self.walker.take_totals(totals);
     }
 
     /// Stream offset of the next packet.

@@ -1,6 +1,7 @@
 //! All steps of a stream: made, looked up, added up, forgotten.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rtit_image::View;
 
@@ -33,6 +34,12 @@ enum Name {
     Tnt(u32, u8),
     Tip(u32, u64),
     Return(u32, u32),
+}
+
+/// No epoch comes twice, so that the numbers of one space are not taken for those of another.
+fn next_epoch() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 pub(crate) struct Steps {
@@ -73,7 +80,7 @@ impl Steps {
             ret: Table::new(0, 0),
             acts: Acts::default(),
             visits: Visits::default(),
-            epoch: 0,
+            epoch: next_epoch(),
             by_node: None,
             counted: Counts::default(),
             nodes: NodeTotals::default(),
@@ -292,7 +299,7 @@ impl Steps {
         self.acts.clear();
         self.visits.clear();
         self.by_node = None;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch = next_epoch();
     }
 
     /// All numbers of nodes and call sites are about to become invalid.

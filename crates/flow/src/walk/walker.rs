@@ -1,14 +1,16 @@
 //! Where the program is, and what TNT and TIP do to it.
 
-use rtit_image::{Changed, View};
+use rtit_image::{Changed, Space, View};
 use rtit_x86::Mode;
 
+use super::parked::Others;
 use super::stamp::Stamp;
 use crate::code::{Code, Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::error::Cause;
 use crate::settings::{FilterRanges, Settings};
 use crate::sink::{End, Sink};
+use crate::spaces::Spaces;
 use crate::stack::{Entry, ReturnStack};
 use crate::steps::Steps;
 
@@ -21,6 +23,9 @@ pub(crate) struct Walker {
     pub stack: ReturnStack,
     /// What stands in for this walker; kept here because it knows the code by number.
     pub steps: Steps,
+    pub(super) others: Others,
+    /// The time to which the code has been moved on.
+    seen: u64,
     pub mode: Mode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
     pub(super) node: u32,
@@ -42,10 +47,13 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    pub fn new(view: View, settings: &Settings) -> Walker {
+    pub fn new(spaces: Spaces, settings: &Settings) -> Walker {
+        let (others, view) = Others::new(spaces, settings);
         Walker {
             code: Code::new(settings.cache_limit),
-            view,
+            view: view.unwrap_or_else(|| Space::new().view()),
+            others,
+            seen: 0,
             stack: ReturnStack::default(),
             steps: Steps::new(settings.steps, !settings.no_retcomp),
             mode: Mode::Bits64,
@@ -87,7 +95,13 @@ impl Walker {
     /// Moves the image on to `time` and forgets what changed.
     pub fn advance<S: Sink>(&mut self, time: u64, sink: &mut S) {
         sink.advance(time);
-        let changed = self.view.advance(time);
+        self.seen = time;
+        self.advance_view();
+    }
+
+    /// Moves the code of the current space on.
+    pub(super) fn advance_view(&mut self) {
+        let changed = self.view.advance(self.seen);
         if changed == Changed::All {
             self.forget_code();
         }
@@ -330,6 +344,11 @@ impl Walker {
         self.after_transfer(stop, counts);
         self.time = stamp.time;
         self.mode = mode;
+        if matches!(stop, Stop::Far | Stop::Syscall | Stop::VmEntry) {
+            self.go_to(ip, stamp.time);
+            self.arrive(stop == Stop::VmEntry);
+            return self.drain(sink, counts, stamp);
+        }
         self.ip = ip;
         self.node = self
             .code

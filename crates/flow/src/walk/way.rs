@@ -295,6 +295,12 @@ impl Walker {
         Some(self.last_ip(way.last))
     }
 
+    /// Whether `walk_past` would find an instruction.
+    pub fn comes_past(&mut self, wanted: Stop) -> bool {
+        let way = self.find_stop(|stop| stop == wanted || stop == Stop::VmEntry);
+        way.is_ok_and(|way| self.code.node(way.last).stop == wanted)
+    }
+
     /// Runs `count` instructions on, if no packet is needed in between. Returns the address of the next.
     pub fn walk_by<S: Sink>(
         &mut self,
