@@ -1,7 +1,7 @@
 //! Code of several address spaces at the same addresses: CR3 and NR say whose runs.
 
 use proptest::prelude::*;
-use rtit_flow::{Counting, Flow, Settings, SpaceKey, Spaces, StepLimits, Trust};
+use rtit_flow::{Counting, Flow, HashedRun, Rows, Settings, SpaceKey, Spaces, StepLimits, Trust};
 use rtit_image::View;
 
 const BASE: u64 = 0x1000;
@@ -133,6 +133,7 @@ proptest! {
         results in prop::collection::vec(any::<bool>(), 1..50),
     ) {
         let (expected, stream) = run(&programs, &turns, &results);
+        let mut walked = None;
         for steps in [StepLimits::NONE, StepLimits::default()] {
             let settings = Settings { steps, ..Settings::default() };
             let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
@@ -152,6 +153,13 @@ proptest! {
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
             prop_assert_eq!(total, expected.len() as u64);
+
+            let mut flow = Flow::new(&stream[..], spaces(&programs), &settings);
+            let rows: Vec<Rows> = std::iter::from_fn(|| flow.next_rows(1 << 20)).collect();
+            let mut flow = Flow::hashed(&stream[..], spaces(&programs), &settings);
+            let runs: Vec<Vec<HashedRun>> =
+                std::iter::from_fn(|| flow.next_runs(1 << 20)).collect();
+            prop_assert_eq!(walked.get_or_insert((rows.clone(), runs.clone())), &mut (rows, runs));
         }
     }
 }
