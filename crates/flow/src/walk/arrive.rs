@@ -1,0 +1,59 @@
+//! The program goes from one address space into another.
+
+use super::walker::Walker;
+use crate::code::NO_NODE;
+use crate::counts::Counts;
+use crate::totals::Totals;
+
+impl Walker {
+    /// A PIP: holds from the next arrival on.
+    pub fn next_paging(&mut self, cr3: u64, nr: bool) {
+        self.others.whereabouts.next_paging = Some((cr3, nr));
+    }
+
+    /// A VMCS packet: holds from the next VM entry on.
+    pub fn next_vmcs(&mut self, pointer: u64) {
+        self.others.whereabouts.next_vmcs = Some(pointer);
+    }
+
+    /// The program is where the last PIP holds (with `entry` the last VMCS packet, too); it goes on in the space of its
+    /// new CR3; whether that is another.
+    pub fn arrive(&mut self, entry: bool) -> bool {
+        let index = self.others.whereabouts.arrive(entry);
+        if index == self.others.current {
+            return false;
+        }
+        let Some(Some(mut next)) = self.others.parked.get_mut(index).map(Option::take) else {
+            return false;
+        };
+        // numbers of nodes and call sites are those of a code
+        self.ip = self.here();
+        self.node = NO_NODE;
+        self.stack.forget_sites(&self.code);
+        std::mem::swap(&mut self.code, &mut next.code);
+        std::mem::swap(&mut self.view, &mut next.view);
+        std::mem::swap(&mut self.steps, &mut next.steps);
+        if let Some(place) = self.others.parked.get_mut(self.others.current) {
+            *place = Some(next);
+        }
+        self.others.current = index;
+        self.advance_view();
+        true
+    }
+
+    /// Adds what steps counted, in whatever space.
+    pub fn add_counts(&self, counts: &mut Counts) {
+        self.steps.add_counts(counts);
+        for parked in self.others.parked.iter().flatten() {
+            parked.steps.add_counts(counts);
+        }
+    }
+
+    /// Takes what steps added up, in whatever space.
+    pub fn take_totals(&mut self, totals: &mut Totals) {
+        self.steps.take_totals(&self.code, totals);
+        for parked in self.others.parked.iter_mut().flatten() {
+            parked.steps.take_totals(&parked.code, totals);
+        }
+    }
+}
