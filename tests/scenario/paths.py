@@ -31,6 +31,8 @@ UNTOLD: Mapping[str, set[str]] = {
     "that an authenticated code module ran is not in the trace": {
         "acm",
         "acm_clocks",
+        "acm_cyc",
+        "acm_cyc_silent",
         "acm_silent",
     },
     "another reading of a table, by a parameter: the packets do not say where it went": {

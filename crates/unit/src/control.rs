@@ -25,6 +25,11 @@ impl Unit {
         self.start_time();
         let stops = self.steer(self.core.ip);
         let with_psb = self.packet_byte_count() == 0 || !self.config.psb_cyc;
+        if with_psb {
+            // It is the one that was due, if one was.
+            let count = self.packet_byte_count() % self.config.psb_period;
+            self.count_base = count - self.buffer.position() as i64;
+        }
         let order = self.config.parameters.psb_on_enable_order;
         if with_psb && order == PsbOnEnable::AfterPge {
             self.start_packets(stops);

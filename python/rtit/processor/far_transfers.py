@@ -127,7 +127,7 @@ def uiret(cpu: Cpu, ip: int, target: int) -> None:
 
 def mov_cr3(cpu: Cpu, ip: int, next_ip: int, value: int) -> None:
     """MOV to CR3."""
-    cpu.unit.mov_cr3(next_ip, replace(cpu.arch, cr3=value))
+    cpu.unit.mov_cr3(ip, next_ip, replace(cpu.arch, cr3=value))
 
 
 def _transfer(

@@ -23,7 +23,8 @@ class Unit:
     """The first argument of every function that traces.
 
     What it does lies in `state`, `registers`, `output` and `time`, which a snapshot holds;
-    `configuration` is `registers` decoded. `on_pmi`, if set, is called for each ToPA PMI.
+    `configuration` is `registers` decoded. `on_pmi`, if set, is called for each ToPA PMI, and
+    `on_branch_trace` with (from, to, stored) for each branch that BTS stores or BTM sends.
 
     `packets` collects the whole packets of one event; `packets.stream.commit` writes them out when
     the event is over; `put` takes one, or drops it in an overflow. `telling` is what State.told
@@ -42,6 +43,7 @@ class Unit:
         "defers",
         "errata",
         "ip_encodings",
+        "on_branch_trace",
         "on_pmi",
         "output",
         "packets",
@@ -81,6 +83,7 @@ class Unit:
             cache=parameters.topa_cache,
         )
         self.on_pmi: Callable[[], None] | None = None
+        self.on_branch_trace: Callable[[int, int, bool], None] | None = None
         self.packets = bytearray()
         self.put: Callable[[bytes], None] = self.packets.extend
         self.telling: Told = NOTHING_TOLD

@@ -10,6 +10,7 @@ from rtit.unit.output.output import OK, Output
 from rtit.unit.output.topa import Entry, write_table
 
 TOPA = CTL.encode(TraceEn=1, ToPA=1)
+SINGLE = RegisterFile(ctl=CTL.encode(TraceEn=1), output_base=0x10000, output_mask_ptrs=0x3FF)
 
 
 def test_unwritten_memory_reads_zero() -> None:
@@ -98,6 +99,37 @@ def test_a_region_over_restricted_memory_loses_bytes_and_goes_on() -> None:
     assert memory.read(0x10100, 0x100) == b"\xff" * 0x100
     assert memory.read(0x10200, 0xE00) == stream[0x200:0x1000]
     assert memory.read(0x20000, 0x1000) == stream[0x1000:]
+
+
+@pytest.mark.spec("RMEM-006")
+def test_a_single_range_over_restricted_memory_loses_bytes_and_goes_on() -> None:
+    memory = Memory(smrr=[(0x10100, 0x10200)])
+    output = Output(memory, profile=FULL)
+    assert output.enable(SINGLE) is OK
+    stream = bytes(n % 251 for n in range(0x400))
+    for start in range(0, 0x400, 100):
+        assert output.write(stream[start : start + 100]) is OK
+    assert memory.read(0x10000, 0x100) == stream[:0x100]
+    assert memory.read(0x10100, 0x100) == b"\xff" * 0x100
+    assert memory.read(0x10200, 0x200) == stream[0x200:]
+    memory.smrr = ()
+    assert memory.read(0x10100, 0x100) == bytes(0x100)
+
+
+@pytest.mark.spec("RMEM-006")
+@pytest.mark.parametrize("step", [1, 7, 5000])
+def test_or_a_single_range_is_an_error_when_the_pointer_gets_there(step: int) -> None:
+    memory = Memory(smrr=[(0x10100, 0x10200)])
+    output = Output(memory, profile=FULL, smrr_policy="error")
+    assert output.enable(SINGLE) is OK
+    lost = written = 0
+    while not lost:
+        result = output.write(b"x" * step)
+        lost, written = result.lost, written + step
+    assert result.error is not None
+    assert written - lost == 0x100
+    memory.smrr = ()
+    assert memory.read(0x10000, 0x400) == (b"x" * 0x100).ljust(0x400, b"\0")
 
 
 @pytest.mark.spec("RMEM-002")

@@ -292,12 +292,18 @@ def test_single_entry_pmi_comes_early(margin: int) -> None:
         assert pointers(output) == (TABLE, 0, 0)
 
 
-@pytest.mark.parametrize("offset", [4096 - 512, 4000])
+@pytest.mark.spec("TPMI-013")
+@pytest.mark.parametrize("offset", [4096 - 512, 4000, 4095])
 def test_a_start_past_the_early_point_still_gives_a_pmi(offset: int) -> None:
-    table: list[Entry | int] = [Entry(A, interrupt=True), Entry(TABLE, end=True)]
-    output, _ = start(table, offset=offset, profile=BROADWELL)
-    assert output.write(b"x" * (4095 - offset)) is OK
+    """Before the region is filled, once; and at the early point the next time round."""
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(A, interrupt=True), Entry(TABLE, end=True)])
+    output = Output(memory, profile=BROADWELL)
+    assert output.enable(registers(offset=offset)) == OutputResult(pmi=True)
+    assert output.write(b"x" * (4096 - offset)) is OK
+    assert output.write(b"x" * 3583) is OK
     assert output.write(b"x") == OutputResult(pmi=True)
+    assert output.write(b"x" * 512) is OK
 
 
 @pytest.mark.spec("TPMI-010")

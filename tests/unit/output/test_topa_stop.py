@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rtit.packets import packets
-from rtit.processor import Processor
+from rtit.processor import Arch, Processor
 from rtit.registers import CTL, STATUS, Msr
 from rtit.unit import Memory
 from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.system.xsave import IA32_XSS, PT_STATE
 
 TABLE = 0x10_0000
 FIRST, SECOND = 0x20_0000, 0x30_0000
+USER = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
+BOTH = USER | CTL.encode(OS=1)
 
 
-def start(*entries: Entry | int) -> tuple[Processor, bytearray]:
+def start(
+    *entries: Entry | int,
+    ctl: int = USER,
+    cpl: int = 3,
+) -> tuple[Processor, bytearray]:
     out = bytearray()
-    cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
+    memory = Memory(observer=lambda _, data: out.extend(data))
+    cpu = Processor(memory=memory, arch=Arch(cpl=cpl))
     write_table(cpu.unit.output.memory, TABLE, entries)
     out.clear()
     cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
-    ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
     cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
     return cpu, out
 
@@ -99,3 +108,53 @@ def test_a_bad_entry_ends_tracing_when_it_is_reached(bad: int) -> None:
     }
     cpu.indirect_jump(0x1000, 0x2000)
     assert len(out) == 4096
+
+
+Again = Callable[[Processor], None]
+
+
+def by_wrmsr(cpu: Processor) -> None:
+    cpu.wrmsr(Msr.CTL, BOTH & ~1, ip=0x2000)
+    cpu.wrmsr(Msr.CTL, BOTH, next_ip=0x2000)
+
+
+def by_smi(cpu: Processor) -> None:
+    cpu.smi(0x2000)
+    cpu.rsm()
+
+
+def by_xsaves(cpu: Processor) -> None:
+    cpu.wrmsr(IA32_XSS, PT_STATE)
+    component = cpu.xsaves(0x2000, 0x2004)
+    cpu.xrstors(0x2004, 0x2008, component)
+
+
+def by_warm_reset(cpu: Processor) -> None:
+    cpu.reset(cold=False)
+    cpu.wrmsr(Msr.CTL, BOTH, next_ip=0x2000)
+
+
+def by_acm(cpu: Processor) -> None:
+    cpu.acm_begin(0x2000)
+    cpu.acm_end(0x2000)
+
+
+@pytest.mark.spec("TSTP-006", "TSTP-004")
+@pytest.mark.parametrize("again", [by_wrmsr, by_smi, by_xsaves, by_warm_reset, by_acm])
+def test_no_error_until_tracing_is_enabled_with_stopped_cleared(again: Again) -> None:
+    cpu, out = start(Entry(FIRST, stop=True), Entry(TABLE, end=True), ctl=BOTH, cpl=0)
+    fill(cpu, out, 4096)
+    cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
+    pointers = cpu.rdmsr(Msr.OUTPUT_BASE), cpu.rdmsr(Msr.OUTPUT_MASK_PTRS)
+    wanted = {"Stopped": 1, "TriggerEn": 0, "Error": 0}
+    for _ in range(2):
+        again(cpu)
+        assert {name: status(cpu)[name] for name in wanted} == wanted
+        assert cpu.rdmsr(Msr.CTL) & 1
+        assert (cpu.rdmsr(Msr.OUTPUT_BASE), cpu.rdmsr(Msr.OUTPUT_MASK_PTRS)) == pointers
+    cpu.indirect_jump(0x2000, 0x3000)
+    assert len(out) == 4096
+    cpu.wrmsr(Msr.CTL, BOTH & ~1)
+    cpu.wrmsr(Msr.STATUS, 0)
+    cpu.wrmsr(Msr.CTL, BOTH)
+    assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)

@@ -11,11 +11,12 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Parameters, State, TraceUnit
 from rtit.unit.state.last_branches import LastBranches
-from rtit.unit.state.saved import Executive, Smram, Ssa
+from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
 from rtit.unit.state.state import Lost
 from rtit.unit.state.told import Told
 
-FIXED = {"errata", "ip_encodings", "on_pmi", "parameters", "profile", "shapes", "tnt_full"}
+FIXED = {"errata", "ip_encodings", "on_branch_trace", "on_pmi", "parameters", "profile", "shapes"}
+FIXED |= {"tnt_full"}
 """Given when the unit is made."""
 
 DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put", "telling"}
@@ -38,7 +39,7 @@ OTHERS: dict[str, Any] = {
     "host": ARCH,
     "smram": Smram(ARCH, 5, True, None),
     "executive": Executive(ARCH, None),
-    "acm_trace_en": True,
+    "acm": Acm(True),
     "last_branches": LastBranches(debugctl=1),
     "overflow": Lost(True),
     "told": Told(mode=2),

@@ -183,7 +183,7 @@ def test_a_processor_that_sleeps() -> None:
 def test_eresume_goes_back_to_the_last_asynchronous_exit() -> None:
     cpu = machine(Arch())
     for target, exit_ip in ((0x7000, 0x7010), (0x8000, 0x8010)):
-        cpu.eenter(0x1000, target, debug=True, opt_in=target == 0x7000)
+        cpu.eenter(0x1000, target, debug=target == 0x7000)
         cpu.aex(exit_ip, 0x1000, 0x9000)
         cpu.resume(0x1000)
     cpu.eresume(0x1000)

@@ -309,7 +309,7 @@ class World:
             cpu.resume(self.ip)
         elif kind == "eenter":
             self.ip, self.opted_in = self.anywhere(ENCLAVE), self.random.random() < self.plan.opt_in
-            cpu.eenter(ip, self.ip, debug=True, opt_in=self.opted_in)
+            cpu.eenter(ip, self.ip, debug=self.opted_in)
         elif kind == "eexit":
             self.ip = self.anywhere(USER)
             cpu.eexit(ip, self.ip)

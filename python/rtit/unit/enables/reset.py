@@ -29,6 +29,6 @@ def reset(unit: Unit, *, cold: bool) -> None:
     else:
         unit.registers.reset_warm(unit.profile)
     state = unit.state
-    state.host = state.smram = state.executive = state.acm_trace_en = None
+    state.host = state.smram = state.executive = state.acm = None
     state.asleep, state.dozing, state.ssa = False, False, ()
     state.xss, state.last_branches = 0, NO_BRANCHES

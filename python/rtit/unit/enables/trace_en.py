@@ -40,15 +40,12 @@ def enable(unit: Unit, reports: Reports = ()) -> None:
     state.last_ip = NO_LAST_IP
     unit.telling = state.told = generator.beginning(unit)
     state.owed = False
-    result = unit.output.enable(unit.registers)
-    if result.error is not None and not state.error:
+    fine = not state.error
+    output_on(unit)
+    if state.error and fine:
         state.error_shown = state.cycle + unit.parameters.error_latency
-    writing.take_result(unit, result)
     if configuration.inject and state.pend_topa_pmi:
         writing.signal_pmi(unit)
-    state.trigger_en = conditions.trigger_en(
-        trace_en=True, stopped=state.stopped, error=state.error
-    )
     if not state.trigger_en:
         return
     state.filter_en = not configuration.ranges.filter
@@ -60,6 +57,9 @@ def enable(unit: Unit, reports: Reports = ()) -> None:
         or not unit.profile.psb_cyc
         or "enable" in unit.parameters.psb_extra
     )
+    if with_psb:
+        # It is the one that was due, if one was.
+        state.packet_byte_count %= configuration.psb_period
     if with_psb and unit.parameters.psb_on_enable_order == "after_pge":
         _start_packets(unit, stops, reports)
         stream.put_psb(unit)
@@ -122,10 +122,23 @@ def disable(unit: Unit, ip: int, reports: Reports = (), *, fup: bool = True) -> 
     stream.commit(unit)
     writing.drain(unit)
     output_off(unit)
-    if unit.profile.lbr_exclusive:
-        state.last_branches = state.last_branches.cleared()
+    lbr_reset(unit)
     if unit.parameters.clear_enables_on_disable:
         state.context_en = state.filter_en = False
+
+
+def output_on(unit: Unit) -> None:
+    """TraceEn is 1: TriggerEn follows, and the output is looked up.
+
+    With Stopped=1 it is not: the pointers of a ToPA STOP are no error until tracing is enabled with
+    Stopped=0 (section 33.2.7.2).
+    """
+    state = unit.state
+    if not state.stopped:
+        writing.take_result(unit, unit.output.enable(unit.registers))
+    state.trigger_en = conditions.trigger_en(
+        trace_en=True, stopped=state.stopped, error=state.error
+    )
 
 
 def output_off(unit: Unit) -> None:
@@ -161,4 +174,11 @@ def off(unit: Unit) -> None:
     unit.telling = state.told
     steering.trigger_off(unit)
     output_off(unit)
+    lbr_reset(unit)
     state.level = 0
+
+
+def lbr_reset(unit: Unit) -> None:
+    """TraceEn has been cleared, where PT and LBR exclude each other (section 33.3.1.2)."""
+    if unit.profile.lbr_exclusive:
+        unit.state.last_branches = unit.state.last_branches.cleared()

@@ -110,7 +110,7 @@ def transfer(
         generator.vmcs(unit)
     if not unit.configuration.branch_en:
         event_trace.mode_at_branch(unit, before, target)
-    if was and now and unit.telling.mode != generator.mode_bits(unit):
+    if was and now and generator.mode_due(unit):
         _time(unit, stamps.mode_exec)
         generator.mode_exec(unit)
     if was or now:
@@ -137,18 +137,20 @@ def arrive(unit: Unit, was: bool, target: int, stops: bool) -> None:
     stream.extra_psb(unit, "transfer")
 
 
-def mov_cr3(unit: Unit, next_ip: int, arch: Arch) -> None:
-    """MOV to CR3 (sections 33.2.5.2 and 33.4.2.7).
+def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
+    """MOV to CR3 at `ip` (sections 33.2.5.2 and 33.4.2.7).
 
-    `arch` holds the new value; `next_ip` is the next instruction.
+    `arch` holds the new value; `next_ip` is the next instruction. In a TraceStop range it stops the
+    trace (Table 33-28): Parameters.tracestop_mov_cr3.
     """
     state = unit.state
+    source = steering.address(unit, ip)
     state.arch = arch
     state.ip = steering.address(unit, next_ip)
     if not state.trigger_en:
         return
     was = state.packet_en
-    stops = _change_context(unit)
+    stops = _change_context(unit, source)
     generator.flush_tnt(unit)
     if state.context_en and unit.configuration.os:
         _time(unit, None)
@@ -184,18 +186,25 @@ def change_mode(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
         stream.commit(unit)
 
 
-def _change_context(unit: Unit) -> bool:
-    """An instruction that is no branch changed the context; True if it meets TraceStop.
+def _change_context(unit: Unit, ip: int) -> bool:
+    """MOV CR3 at the linear address `ip` changed the context; True if it meets TraceStop.
 
-    Ranges matter only when it enters the context.
+    FilterEn changes only when it enters the context, or stops.
     """
     state = unit.state
     was_context, filter_en = state.context_en, state.filter_en
-    stops = steering.steer(unit, state.ip)
-    if was_context and state.context_en:
+    steering.steer(unit, state.ip)
+    stays = was_context and state.context_en
+    stops = state.context_en and unit.configuration.ranges.stops(ip)
+    stops &= not stays or unit.parameters.tracestop_mov_cr3 == "in_range"
+    if stops:
+        state.filter_en = False
+    elif stays:
         state.filter_en = filter_en
-        steering.settle(unit)
-    return stops and not was_context
+    elif state.context_en:
+        state.filter_en = unit.configuration.ranges.filter_en(state.ip)
+    steering.settle(unit)
+    return stops
 
 
 def _time(unit: Unit, clock: int | None) -> None:

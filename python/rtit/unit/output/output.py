@@ -15,7 +15,7 @@ The rules, in one place:
   operational error: output ends and the pointer stays at the entry. The single range is checked
   whole at enable.
 * With CPUID.(14H,0):ECX[1] = 0 a table is one region and an END entry back to the table, and a PMI
-  comes `pmi_margin` bytes before the region is filled.
+  comes `pmi_margin` bytes before the region is filled, at once if the pointer starts past that.
 * A table entry in restricted memory is an operational error. A region that overlaps it loses the
   bytes stored there (`smrr_policy` "drop") or is an operational error when the pointer gets there
   ("error").
@@ -221,6 +221,7 @@ class Output:
             result = OK
             if state.pending or self._changed():
                 result = self._load()
+                pmi |= result.pmi
             if result.error is None:
                 count = min(size - done, state.limit - state.output_offset)
                 part = data[done : done + count]
@@ -240,9 +241,8 @@ class Output:
         pmi = state.output_offset == state.pmi_at
         if pmi:
             state.pmi_at = -1
-        if state.output_offset < state.region_size:
-            return self._aim()._replace(pmi=pmi)
-        return self._fill()._replace(pmi=pmi)
+        result = self._aim() if state.output_offset < state.region_size else self._fill()
+        return result._replace(pmi=True) if pmi else result
 
     def _fill(self) -> OutputResult:
         """The region is full."""
@@ -289,8 +289,15 @@ class Output:
         if state.output_offset >= entry.size:
             offset = state.output_offset
             return self._fail(f"ToPA OutputOffset {offset:#x} is not below {entry.size:#x}")
-        state.pmi_at = self._pmi_offset(entry)
-        return self._aim()
+        state.pmi_at = -1
+        if not entry.interrupt:
+            return self._aim()
+        early = entry.size if self.profile.multi_entry else entry.size - self.pmi_margin
+        if early > state.output_offset:
+            state.pmi_at = early
+            return self._aim()
+        # Past the point already: it still comes before the region is filled.
+        return self._aim()._replace(pmi=True)
 
     def _read(self, at: int) -> int:
         """The entry at `at`, from the cache if that is where entries are read ahead."""
@@ -310,14 +317,6 @@ class Output:
             return False
         value = self.memory.read_u64(state.table_base + state.table_offset)
         return value != state.entry.encode()
-
-    def _pmi_offset(self, entry: Entry) -> int:
-        """Where the PMI of an entry is due; from the early point on, where the region ends."""
-        if not entry.interrupt:
-            return -1
-        margin = 0 if self.profile.multi_entry else self.pmi_margin
-        early = entry.size - margin
-        return early if early > self.state.output_offset else entry.size
 
     def _aim(self) -> OutputResult:
         """Set `limit` to the next offset of the region where something happens."""

@@ -127,14 +127,28 @@ def vmcs(unit: Unit) -> None:
 
 
 def mode_bits(unit: Unit) -> int:
-    """The low bits of MODE.Exec now: CS.L & LMA, CS.D, and with EventEn=1 RFLAGS.IF (Table 33-26).
+    """The low bits of MODE.Exec now: CS.L & LMA, CS.D, RFLAGS.IF where it is told (Table 33-26).
 
     Told.mode holds the same of the last packet.
     """
     arch = unit.state.arch
-    if unit.configuration.event_en and arch.interrupt_flag:
+    if arch.interrupt_flag and tells_interrupt_flag(unit):
         return arch.mode_exec | 4
     return arch.mode_exec
+
+
+def tells_interrupt_flag(unit: Unit) -> bool:
+    """True if bit 2 of MODE.Exec is RFLAGS.IF: Parameters.modeexec_interrupt_flag."""
+    if unit.configuration.event_en:
+        return True
+    return unit.parameters.modeexec_interrupt_flag == "cpuid" and unit.profile.event_trace
+
+
+def mode_due(unit: Unit) -> bool:
+    """True if a branch has to send MODE.Exec: the width of the code counts, IF with EventEn=1."""
+    told = unit.telling.mode
+    counts = 0b111 if unit.configuration.event_en else 0b011
+    return told is None or bool((told ^ mode_bits(unit)) & counts)
 
 
 def beginning(unit: Unit) -> Told:

@@ -27,6 +27,22 @@ def start(unit: Unit) -> None:
     _schedule(unit)
 
 
+def suspended(unit: Unit) -> int:
+    """The cycle counter as tracing is suspended."""
+    counts = unit.configuration.cyc_en and unit.state.trigger_en
+    return unit.state.cycle - unit.state.cyc_base if counts else 0
+
+
+def go_on(unit: Unit, cycles: int) -> None:
+    """`start`, but the cycle counter goes on from what it was when tracing was suspended."""
+    start(unit)
+    state, configuration = unit.state, unit.configuration
+    if configuration.cyc_en:
+        state.cyc_base = state.cycle - cycles
+        state.cyc_due = state.cyc_base + configuration.cyc_gap
+        _schedule(unit)
+
+
 def last_cyc(unit: Unit) -> None:
     """TriggerEn is about to be cleared, and the cycle counter with it: tell what it holds.
 

@@ -92,6 +92,18 @@ class Parameters:
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
         "target", "33.2.5.3", "The payload of the TIP.PGD before TraceStop."
     )
+    tracestop_mov_cr3: Literal["in_range", "entering"] = _packets(
+        "in_range",
+        "33.2.5.3, 33.4.2.9",
+        "MOV CR3 in a TraceStop range stops the trace wherever ContextEn is 1 afterwards (Table "
+        "33-28), or only where it enters the context, as nothing else is a branch or event.",
+    )
+    modeexec_interrupt_flag: Literal["event_en", "cpuid"] = _packets(
+        "event_en",
+        "33.4.2.8",
+        "With EventEn=0 bit 2 of MODE.Exec is 0; or it is RFLAGS.IF where CPUID.(14H,0):EBX[7] is "
+        "1, as Table 33-26 describes the bit. Its changes alone send nothing then.",
+    )
     psb_on_enable_order: Literal["before_pge", "after_pge"] = _psb(
         "before_pge",
         "33.2.8.3",
@@ -193,6 +205,12 @@ class Parameters:
         "33.8.1, 33.2.9.3",
         "On a processor that cannot use PT beside LBR, RSM that leads to both suspends last "
         "branches, or shuts down.",
+    )
+    debug_enclave: Literal["traced", "opt_in"] = _system(
+        "traced",
+        "33.2.9.5",
+        "A debug enclave never changes ContextEn, or only if it was entered with opt-in "
+        "(TCS.FLAGS.DBGOPTIN).",
     )
     enclave_entry_fup: Literal["always", "tip_only"] = _system(
         "always",

@@ -30,6 +30,16 @@ class Executive:
 
 
 @dataclass(frozen=True, slots=True)
+class Acm:
+    """What an authenticated code module suspends (section 33.2.9.6): TraceEn, and the core cycles
+    of tracing that no CYC has told yet.
+    """
+
+    trace_en: bool
+    cycles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ssa:
     """What an asynchronous exit saves and ERESUME restores (section 33.2.9.5).
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.last_branches import NO_BRANCHES, LastBranches
-from rtit.unit.state.saved import Executive, Smram, Ssa
+from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
 from rtit.unit.state.told import NOTHING_TOLD, Told
 
 NEVER = 1 << 80
@@ -48,11 +48,11 @@ class State:
     ip: int = 0
 
     # What is kept aside: the host-state area in VMX non-root operation, SMRAM in SMM, the executive
-    # monitor while an STM runs, TraceEn while an authenticated code module does.
+    # monitor while an STM runs, what an authenticated code module has suspended.
     host: Arch | None = None
     smram: Smram | None = None
     executive: Executive | None = None
-    acm_trace_en: bool | None = None
+    acm: Acm | None = None
 
     # What asynchronous exits have saved in the enclave, the last one last (section 33.2.9.5).
     ssa: tuple[Ssa, ...] = ()

@@ -1,7 +1,7 @@
 """Enclaves: ENCLU[EENTER], [ERESUME], [EEXIT], and asynchronous exits (section 33.2.9.5).
 
-An enclave is opted out of tracing unless it is a debug enclave that was entered with opt-in; opted
-out it forces ContextEn to 0.
+A production enclave forces ContextEn to 0. A debug enclave does not; Parameters.debug_enclave can
+make that depend on opt-in.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from rtit.unit.state.saved import Ssa
 def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:
     """EENTER at `ip`; the enclave runs from `target`.
 
-    `opt_in` (TCS.FLAGS.DBGOPTIN) counts in a `debug` enclave only. Raises IllegalEvent in an
-    enclave or outside CPL 3.
+    `opt_in` (TCS.FLAGS.DBGOPTIN) counts in a `debug` enclave only, and with
+    Parameters.debug_enclave `opt_in`. Raises IllegalEvent in an enclave or outside CPL 3.
     """
-    _enter(unit, ip, target, opted_out=not (debug and opt_in))
+    needed = unit.parameters.debug_enclave == "opt_in"
+    _enter(unit, ip, target, opted_out=not debug or (needed and not opt_in))
 
 
 def enclave_resume(unit: Unit, ip: int, target: int | None = None) -> None:

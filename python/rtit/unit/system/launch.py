@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from rtit.unit.core import Unit
-from rtit.unit.enables import conditions, steering, trace_en
+from rtit.unit.enables import steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
 from rtit.unit.output import writing
 from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import require
+from rtit.unit.state.saved import Acm
 
 
 def getsec(unit: Unit, ip: int, next_ip: int) -> None:
@@ -33,32 +34,37 @@ def acm_begin(unit: Unit, ip: int) -> None:
     Raises IllegalEvent if one is running already.
     """
     state = unit.state
-    require(state.acm_trace_en is None, "an authenticated code module starts in another")
-    state.acm_trace_en = unit.registers.trace_en
+    require(state.acm is None, "an authenticated code module starts in another")
     state.ip = steering.address(unit, ip)
-    if unit.registers.trace_en:
-        # The internal buffers are written out, as ever when TraceEn is cleared, so OVF fits.
-        state.level = 0
-        stream.resolve_overflow(unit)
-        generator.flush_tnt(unit)
-        stream.commit(unit)
-        writing.drain(unit)
-        trace_en.off(unit)
+    if not unit.registers.trace_en:
+        state.acm = Acm(trace_en=False)
+        return
+    # The internal buffers are written out, as ever when TraceEn is cleared, so OVF fits.
+    state.level = 0
+    stream.resolve_overflow(unit)
+    generator.flush_tnt(unit)
+    stream.commit(unit)
+    writing.drain(unit)
+    state.acm = Acm(True, timing.suspended(unit))
+    trace_en.off(unit)
 
 
 def acm_end(unit: Unit, target: int) -> None:
     """The module ends, code goes on at `target`: TraceEn is what it was, without TIP.PGE.
 
-    TSC, TMA and CBR follow if Parameters.acm_timing_packets. Raises IllegalEvent if none runs.
+    TSC, TMA and CBR follow if Parameters.acm_timing_packets, with a CYC for the cycles before the
+    module. Raises IllegalEvent if none runs.
     """
     state = unit.state
-    trace_en = state.acm_trace_en
-    require(trace_en is not None, "an authenticated code module ends, but none has started")
-    state.acm_trace_en = None
+    acm = state.acm
+    if acm is None:
+        require(False, "an authenticated code module ends, but none has started")
+        return
+    state.acm = None
     state.ip = steering.address(unit, target)
-    if trace_en:
+    if acm.trace_en:
         unit.registers.ctl |= TRACE_EN
-        _on(unit)
+        _on(unit, acm.cycles)
 
 
 def _lose(unit: Unit, ip: int) -> None:
@@ -70,20 +76,18 @@ def _lose(unit: Unit, ip: int) -> None:
         trace_en.off(unit)
 
 
-def _on(unit: Unit) -> None:
+def _on(unit: Unit, cycles: int) -> None:
     """Trace again where the stream was left: what the decoder knows still holds."""
     state = unit.state
     trace_en.configure(unit)
-    writing.take_result(unit, unit.output.enable(unit.registers))
-    state.trigger_en = conditions.trigger_en(
-        trace_en=True, stopped=state.stopped, error=state.error
-    )
+    trace_en.output_on(unit)
     if not state.trigger_en:
         return
     state.level_cycle = state.cycle
-    timing.start(unit)
+    timing.go_on(unit, cycles)
     steering.steer(unit, state.ip)
     if unit.parameters.acm_timing_packets:
+        timing.eligible(unit)
         timing.timestamp(unit)
         timing.cbr(unit)
     stream.commit(unit)

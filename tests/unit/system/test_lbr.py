@@ -1,0 +1,140 @@
+"""PT beside LBR, BTS and BTM, where the two exclude each other (section 33.3.1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rtit.processor import Arch, Processor
+from rtit.registers import CTL, FULL, SKYLAKE, Msr
+from rtit.unit import Memory, Shutdown, VmxControls
+from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_0_TO_IP, MSR_LASTBRANCH_TOS
+from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+
+LBR, TR, BTS, OFF_OS, OFF_USR = 1 << 0, 1 << 6, 1 << 7, 1 << 9, 1 << 10
+TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1, ToPA=1)
+TABLE, REGION = 0x1000, 0x10_0000
+
+
+def processor(arch: Arch) -> Processor:
+    memory = Memory()
+    memory.write_u64(TABLE, REGION)
+    memory.write_u64(TABLE + 8, TABLE | 1)
+    cpu = Processor(profile=SKYLAKE, memory=memory, arch=arch)
+    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    return cpu
+
+
+def by_wrmsr(cpu: Processor) -> None:
+    cpu.wrmsr(Msr.CTL, TRACED & ~1)
+
+
+def by_smi(cpu: Processor) -> None:
+    cpu.smi(0x1000)
+
+
+def by_getsec(cpu: Processor) -> None:
+    cpu.getsec(0x1000, 0x1002)
+
+
+def by_senter(cpu: Processor) -> None:
+    cpu.senter_sleep(0x1000)
+
+
+def by_acm(cpu: Processor) -> None:
+    cpu.acm_begin(0x1000)
+
+
+def by_xsaves(cpu: Processor) -> None:
+    cpu.xsaves(0x1000, 0x1004)
+
+
+def by_warm_reset(cpu: Processor) -> None:
+    cpu.reset(cold=False)
+
+
+def by_vm_entry(cpu: Processor) -> None:
+    cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(entry_loads=((Msr.CTL, TRACED & ~1),)))
+
+
+def by_vm_exit(cpu: Processor) -> None:
+    cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(clear_ctl=True))
+    cpu.vm_exit(0x2000, 0x3000)
+
+
+def by_vmx_abort(cpu: Processor) -> None:
+    cpu.vm_entry(0x1000, 0x2000, controls=VmxControls(clear_ctl=True))
+    with pytest.raises(Shutdown):
+        cpu.vm_exit(0x2000, 0x3000, aborts=True)
+
+
+@pytest.mark.spec("LBR-004")
+@pytest.mark.parametrize(
+    "clears",
+    [
+        by_wrmsr,
+        by_smi,
+        by_getsec,
+        by_senter,
+        by_acm,
+        by_xsaves,
+        by_warm_reset,
+        by_vm_entry,
+        by_vm_exit,
+        by_vmx_abort,
+    ],
+)
+def test_every_way_of_clearing_trace_en_resets_the_array(
+    clears: Callable[[Processor], None],
+) -> None:
+    cpu = processor(Arch(cpl=0, vmx="root", vmcs=0x5000))
+    cpu.wrmsr(IA32_XSS, PT_STATE)
+    cpu.wrmsr(IA32_DEBUGCTL, LBR)
+    cpu.last_branch(0x1000, 0x1010)
+    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (1, 0x1010)
+    cpu.wrmsr(Msr.CTL, TRACED)
+    clears(cpu)
+    assert not cpu.rdmsr(Msr.CTL) & 1
+    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (0, 0)
+
+
+@pytest.mark.spec("LBR-005")
+@pytest.mark.parametrize("stored", [False, True], ids=["BTM", "BTS"])
+def test_branch_traces_rest_while_tracing(stored: bool) -> None:
+    cpu = processor(Arch(cpl=0))
+    seen: list[tuple[int, int, bool]] = []
+    cpu.unit.on_branch_trace = lambda *branch: seen.append(branch)
+    cpu.last_branch(0x1000, 0x1010)
+    assert seen == []
+    cpu.wrmsr(IA32_DEBUGCTL, TR | BTS * stored)
+    cpu.last_branch(0x1000, 0x1020)
+    cpu.wrmsr(Msr.CTL, TRACED)
+    cpu.last_branch(0x1000, 0x1030)
+    assert cpu.rdmsr(IA32_DEBUGCTL) == TR | BTS * stored
+    cpu.wrmsr(Msr.CTL, 0)
+    cpu.last_branch(0x1000, 0x1040)
+    assert seen == [(0x1000, 0x1020, stored), (0x1000, 0x1040, stored)]
+
+
+def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
+    cpu = Processor(profile=FULL, arch=Arch(cpl=0))
+    seen: list[int] = []
+    cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(IA32_DEBUGCTL, TR | BTS)
+    cpu.wrmsr(Msr.CTL, TRACED & ~CTL["ToPA"].mask)
+    cpu.last_branch(0x1000, 0x1010)
+    assert seen == [0x1010]
+
+
+@pytest.mark.parametrize("cpl", [0, 3])
+def test_bts_rests_by_cpl(cpl: int) -> None:
+    """IA32_DEBUGCTL.BTS_OFF_OS and BTS_OFF_USR (Volume 3, 18.4.1)."""
+    cpu = processor(Arch(cpl=cpl))
+    seen: list[int] = []
+    cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
+    for number, control in enumerate((0, OFF_OS, OFF_USR)):
+        cpu.wrmsr(IA32_DEBUGCTL, TR | BTS | control)
+        cpu.last_branch(0, number)
+    assert seen == ([0, 2] if cpl == 0 else [0, 1])
