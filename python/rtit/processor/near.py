@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from rtit.processor.core import Cpu
-from rtit.unit.refusal import require
-from rtit.unit.state.arch import CODE_BITS
 
 
 def retire(cpu: Cpu, next_ip: int) -> None:
@@ -41,7 +39,4 @@ def ret(cpu: Cpu, ip: int, target: int, operand_size: int | None = None) -> None
     """Near RET; `operand_size` 16, 32 or 64, by default the width of the code. IllegalEvent for
     another.
     """
-    if operand_size is not None:
-        sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
-        require(operand_size in CODE_BITS, sizes)
     cpu.unit.ret(ip, target, operand_size)

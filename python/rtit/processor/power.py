@@ -6,7 +6,7 @@ from rtit.processor.core import Cpu
 from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.power import C0, C1
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require
 
 
 def mwait(
@@ -17,6 +17,8 @@ def mwait(
     `entered` False: it does not sleep, since the monitor is not armed, a virtual interrupt is
     delivered, or because of a fault or VM exit.
     """
+    addresses(next_ip)
+    power.require_awake(cpu.unit, "MWAIT is executed by a processor")
     if entered:
         asked = hints & 0xFF, extensions & 3
         cpu.unit.sleep(ip, hints >> 4 & 15, hints & 15, mwait=asked)
@@ -25,6 +27,8 @@ def mwait(
 
 def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
     """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
+    addresses(next_ip)
+    power.require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
     if entered:
         sub_state = 1 if register & 1 else 2
         cpu.unit.sleep(ip, C0, sub_state, mwait=(0, register & 3))
@@ -33,6 +37,7 @@ def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = Tr
 
 def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
     """HLT at `ip`: C1. IllegalEvent if it sleeps."""
+    addresses(next_ip)
     power.require_awake(cpu.unit, "HLT is executed by a processor")
     cpu.unit.sleep(ip, C1)
     cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
@@ -40,6 +45,7 @@ def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
 
 def duty_cycle(cpu: Cpu, ip: int, state: int, *, ticks: int = 0) -> None:
     """Hardware duty cycling puts the core to sleep before `ip`, and wakes it."""
+    power.require_time(ticks)
     cpu.unit.sleep(ip, state, hardware=True)
     cpu.unit.wake(last=state, deepest=state, reason=8, ticks=ticks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rtit.errors import GeneralProtection
 from rtit.processor.core import Cpu
 from rtit.registers import CTL, Leaf, Msr
 from rtit.registers.msr import OUTPUT_MASK_PTRS
@@ -17,14 +18,24 @@ def rdmsr(cpu: Cpu, msr: int) -> int:
 
 
 def wrmsr(
-    cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
+    cpu: Cpu,
+    msr: int,
+    value: int,
+    *,
+    ip: int | None = None,
+    next_ip: int | None = None,
+    executed: bool = False,
 ) -> None:
     """WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then nothing has changed.
 
+    `executed`: the program itself executes it, which faults above CPL 0; else whoever drives the
+    processor writes, whatever the program is at.
     IllegalEvent, where the architecture says nothing, if TraceEn is set while nobody would see the
     trace: FabricEn without a `fabric`, or memory while the output MSRs still have their reset
     values, which are 128 bytes at address 0.
     """
+    if executed and cpu.arch.privilege > 0:
+        raise GeneralProtection(f"WRMSR at CPL {cpu.arch.privilege}")
     if msr == Msr.CTL and value & _TRACE_EN:
         _require_output(cpu, value)
     cpu.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.unit import Arch
+from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.events.power import C1
@@ -13,7 +14,7 @@ from rtit.unit.refusal import require
 def reset(cpu: Cpu, *, cold: bool = True) -> None:
     """RESET: the processor starts at F000:FFF0 (section 33.3.4)."""
     cpu.unit.reset(cold=cold)
-    cpu.unit.transfer(0xFFF0, Arch.reset())
+    steering.go(cpu.unit, 0xFFF0, Arch.reset())
 
 
 def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
@@ -36,6 +37,7 @@ def sipi(cpu: Cpu, vector: int) -> None:
 
 
 def shutdown(cpu: Cpu, ip: int) -> None:
-    """Shutdown, as after a triple fault, with `ip` not completed: C1."""
+    """Shutdown, as after a triple fault, with `ip` not completed: C1. IllegalEvent if it sleeps."""
+    power.require_awake(cpu.unit, "shutdown comes to a processor")
     cpu.unit.shutdown(ip)
     cpu.unit.sleep(ip, C1)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.unit.enables import steering
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
     """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
+    addresses(next_ip)
     if cpu.unit.state.arch.in_tx:
         cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
     else:
@@ -23,6 +24,7 @@ def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) 
     if outermost:
         cpu.unit.commit_transaction(ip, next_ip)
     else:
+        addresses(next_ip)
         require(cpu.unit.state.arch.in_tx, "no transaction is under way")
         cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rtit.errors import IllegalEvent
+from rtit.unit.state.arch import Arch
 
-__all__ = ["IllegalEvent", "Shutdown", "require"]
+__all__ = ["IllegalEvent", "Shutdown", "addresses", "require", "require_no_transaction", "within"]
 
 
 class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
@@ -18,7 +19,25 @@ class Shutdown(Exception):  # noqa: N818 - the architecture's name for it
         self.reason = reason
 
 
+def within(what: str, value: int, bits: int) -> None:
+    """Raise IllegalEvent unless `value` has at most `bits` bits."""
+    if value >> bits:
+        raise IllegalEvent(f"{what} has {bits} bits: {value:#x} does not fit")
+
+
+def addresses(*ips: int | None) -> None:
+    """Raise IllegalEvent unless each is a number of 64 bits, or None."""
+    for ip in ips:
+        if ip is not None and ip >> 64:
+            raise IllegalEvent(f"an address has 64 bits: {ip:#x} does not fit")
+
+
 def require(condition: bool, sentence: str) -> None:
     """Raise IllegalEvent with `sentence` unless `condition` holds; before anything changes."""
     if not condition:
         raise IllegalEvent(sentence)
+
+
+def require_no_transaction(arch: Arch, what: str) -> None:
+    """Raise IllegalEvent if `what` comes inside a transaction (section 33.2.9.2)."""
+    require(not arch.in_tx, f"{what} comes in a transaction, which it aborts first")

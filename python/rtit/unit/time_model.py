@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 from rtit.errors import UsageError
 
+_MOST_TICKS = 512
+"""FastCounter of TMA has 9 bits (section 33.4.2.13)."""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeModel:
@@ -20,10 +23,10 @@ class TimeModel:
     `cpi` core cycles an instruction takes; `tsc_start` the TSC at core cycle `since`;
     `tsc_adjust` the software offset of section 33.8.3.1 (IA32_TSC_ADJUST), which TSC packets show
     and ART does not; `crystal_hz`, `tsc_numerator` and `tsc_denominator` ECX, EBX and EAX of
-    CPUID.15H; `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1) and `core_ratio` the current one
-    (what CBR says), both in multiples of `bus_hz`. `time_zero`, `time_shift` and `time_mult` turn
-    TSC into nanoseconds as perf does. Raises UsageError for a value that is not positive or when
-    crystal and bus disagree on the TSC's frequency.
+    CPUID.15H, at most 512 ticks a crystal clock; `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1)
+    and `core_ratio` the current one (what CBR says), both in multiples of `bus_hz`. `time_zero`,
+    `time_shift` and `time_mult` turn TSC into nanoseconds as perf does. Raises UsageError for a
+    value that is not positive or when crystal and bus disagree on the TSC's frequency.
     """
 
     cpi: int = 1
@@ -54,6 +57,11 @@ class TimeModel:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
         if self.core_ratio > 255 or self.max_non_turbo_ratio > 255:
             raise UsageError("a ratio to the bus clock has 8 bits: 1 to 255")
+        if self.tsc_numerator > _MOST_TICKS * self.tsc_denominator:
+            raise UsageError(
+                f"{self.tsc_numerator}/{self.tsc_denominator} TSC ticks pass in a crystal clock; "
+                f"TMA counts {_MOST_TICKS}"
+            )
         if self.tsc_start < 0:
             raise UsageError(f"tsc_start must not be negative, is {self.tsc_start}")
         if self.crystal_hz * self.tsc_numerator != self.tsc_hz * self.tsc_denominator:

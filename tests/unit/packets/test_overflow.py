@@ -226,6 +226,9 @@ class Anything:
             lambda: self.record(ip),
             lambda: self.record(ip),
         )
+        if in_tx:
+            # What aborts a transaction does not happen in it.
+            events = (events[0], events[1], events[4], events[5], events[7], *events[8:])
         if cpu.unit.state.asleep:
             events = (lambda: cpu.wake(last=2, deepest=2), cpu.unit.insert_psb)
         random.choice(events)()

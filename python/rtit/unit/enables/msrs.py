@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtit.unit.core import Unit
 from rtit.unit.enables import pt_msrs
 from rtit.unit.output.pmi import CLEARABLE, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_STATUS_RESET
+from rtit.unit.refusal import addresses, within
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, RESTRICTED
 from rtit.unit.system import lbr, xsave
 from rtit.unit.system.xsave import IA32_XSS
@@ -33,6 +34,8 @@ def wrmsr(
     when it starts it; both default to the current IP. Writes to the MSRs of LBR and LER are dropped
     while they are suspended (section 33.3.1.2).
     """
+    addresses(ip, next_ip)
+    within("an MSR", value, 64)
     if msr == IA32_XSS:
         xsave.write_xss(unit, value)
     elif msr in RESTRICTED or msr == IA32_DEBUGCTL:

@@ -9,7 +9,7 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.output import writing
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require
 
 _BBP = encoder("BBP")
 
@@ -51,6 +51,7 @@ def pebs(
     begins = [clocks[kind] * unit.time.cpi for kind in order if kind in clocks]
     now = [unit.state.cycle, *begins]
     require(sorted(now) == now, "a block of a PEBS record begins before what precedes it")
+    addresses(ip)
     if unit.state.trigger_en:
         generator.flush_tnt(unit)
         _record(unit, ip, blocks, int(four_bytes), clocks)

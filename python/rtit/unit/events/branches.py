@@ -4,7 +4,8 @@
 These are nearly all events of a trace, so each begins with the case that nothing but its own packet
 can happen (State.plain). The other case is the whole rule, and gives the same packets.
 
-All addresses are effective IPs; `ip` is the branch's own, which no packet carries.
+All addresses are effective IPs; `ip` is the branch's own, which no packet carries. IllegalEvent for
+one that has more than 64 bits.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.packets import generator, stream, timing
 from rtit.unit.packets.compression import returns_to
+from rtit.unit.refusal import addresses, require
+from rtit.unit.state.arch import CODE_BITS
 
 
 def conditional(unit: Unit, ip: int, next_ip: int, target: int, taken: bool) -> None:
     """Jcc, J*CXZ, LOOP*: one TNT result."""
+    if (next_ip | target) >> 64:
+        addresses(next_ip, target)
     state = unit.state
     if state.plain:
         tnt = state.tnt
@@ -47,6 +52,8 @@ def conditional(unit: Unit, ip: int, next_ip: int, target: int, taken: bool) -> 
 
 def retire(unit: Unit, next_ip: int) -> None:
     """Instructions that change nothing have brought the processor to `next_ip`."""
+    if next_ip >> 64:
+        addresses(next_ip)
     state = unit.state
     state.ip = steering.address(unit, next_ip)
     if not state.filter_en:
@@ -55,6 +62,8 @@ def retire(unit: Unit, next_ip: int) -> None:
 
 def jump(unit: Unit, ip: int, target: int) -> None:
     """A direct JMP: the code tells where it goes."""
+    if target >> 64:
+        addresses(target)
     if unit.state.plain:
         unit.state.ip = target
     elif _lands(unit, target, direct=True):
@@ -63,6 +72,8 @@ def jump(unit: Unit, ip: int, target: int) -> None:
 
 def call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
     """A direct CALL; with displacement 0 (`target` is `next_ip`) no RET is expected."""
+    if (next_ip | target) >> 64:
+        addresses(next_ip, target)
     state = unit.state
     if state.plain:
         state.ip = target
@@ -76,6 +87,8 @@ def call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
 
 def indirect_jump(unit: Unit, ip: int, target: int) -> None:
     """An indirect JMP: TIP."""
+    if target >> 64:
+        addresses(target)
     state = unit.state
     if state.plain:
         state.ip = target
@@ -86,6 +99,8 @@ def indirect_jump(unit: Unit, ip: int, target: int) -> None:
 
 def indirect_call(unit: Unit, ip: int, next_ip: int, target: int) -> None:
     """An indirect CALL: TIP."""
+    if (next_ip | target) >> 64:
+        addresses(next_ip, target)
     state = unit.state
     if state.plain:
         state.ip = target
@@ -100,8 +115,14 @@ def ret(unit: Unit, ip: int, target: int, operand_size: int | None = None) -> No
     """A near RET: a taken result if the CALL that it belongs to is known to the decoder, else
     TIP.
 
-    `operand_size` in bits, None for the width of the code. The call stack is popped either way.
+    `operand_size` 16, 32 or 64, None for the width of the code; IllegalEvent for another. The call
+    stack is popped either way.
     """
+    if target >> 64:
+        addresses(target)
+    if operand_size is not None:
+        sizes = f"the operand of RET has 16, 32 or 64 bits, not {operand_size}"
+        require(operand_size in CODE_BITS, sizes)
     state = unit.state
     if state.plain:
         state.ip = target

@@ -8,6 +8,7 @@ from enum import IntEnum
 from rtit.packets import encoder
 from rtit.unit.core import Unit
 from rtit.unit.packets import generator, timing
+from rtit.unit.refusal import within
 from rtit.unit.state.arch import Arch
 
 _CFE = encoder("CFE")
@@ -44,11 +45,17 @@ class Report:
     """What event trace tells of an event: `vector` 0 where the type has none (Table 33-50).
 
     `data` are its EVDs, (type, payload of 64 bits), in the order in which they are sent.
+    IllegalEvent for what does not fit.
     """
 
     type: Cfe
     vector: int = 0
     data: tuple[tuple[Evd, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        within("a vector", self.vector, 8)
+        for _, payload in self.data:
+            within("what an EVD tells", payload, 64)
 
 
 Reports = tuple[tuple[Report, int | None], ...]

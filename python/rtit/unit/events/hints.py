@@ -10,6 +10,7 @@ from rtit.packets import encode, encoder
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.packets import generator, overflow, stream, timing
+from rtit.unit.refusal import addresses, require, within
 
 _PAD = encode("PAD")
 
@@ -33,16 +34,19 @@ def insert_cyc(unit: Unit) -> None:
 
 def pad(unit: Unit, count: int = 1) -> None:
     """`count` PADs."""
+    require(count >= 0, f"there are {count} PADs")
     _insert(unit, _PAD * count)
 
 
 def mnt(unit: Unit, payload: int) -> None:
     """An MNT with a payload of 64 bits."""
+    within("the payload of MNT", payload, 64)
     _insert(unit, _MNT(payload))
 
 
 def drop_mtc(unit: Unit, count: int = 1) -> None:
     """The next `count` MTCs get lost."""
+    require(count >= 0, f"{count} MTCs get lost")
     unit.state.mtc_drop = count
 
 
@@ -54,6 +58,7 @@ def begin_overflow(unit: Unit) -> None:
 
 def end_overflow(unit: Unit, ip: int | None = None) -> None:
     """An overflow, if there is one, resolves; the next instruction is that at `ip`."""
+    addresses(ip)
     if ip is not None:
         unit.state.ip = steering.address(unit, ip)
     stream.resolve_overflow(unit)

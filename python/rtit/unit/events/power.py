@@ -11,7 +11,7 @@ from rtit.packets.table import WAKE_REASONS
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, within
 
 _MWAIT = encoder("MWAIT")
 
@@ -52,6 +52,10 @@ def sleep(
         0 <= state <= 15 and 0 <= sub_state <= 15,
         f"a C-state and its sub-state are 0 to 15, not {state}, {sub_state}",
     )
+    addresses(ip)
+    if mwait is not None:
+        within("the hint of MWAIT", mwait[0], 8)
+        within("the extensions of MWAIT", mwait[1], 2)
     if mwait is not None or hardware:
         require_awake(unit, "a processor goes to sleep")
     if state == C0 and (sub_state < 2 or unit.parameters.power_min_cstate == "C1"):
@@ -81,6 +85,9 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
     `ticks` at TSC rate. IllegalEvent for a bad reason, and unless it sleeps.
     """
     state = unit.state
+    within("a core C-state", last, 4)
+    within("a core C-state", deepest, 4)
+    require_time(ticks)
     require(reason in WAKE_REASONS, f"a wake reason is one of the bits 0 to 3, not {reason:#x}")
     require(state.asleep or state.dozing, "a processor wakes that does not sleep")
     told, state.asleep, state.dozing = state.asleep, False, False
@@ -96,8 +103,12 @@ def wake(unit: Unit, *, last: int, deepest: int, reason: int, ticks: int = 0) ->
 def stop_clocks(unit: Unit, ip: int, *, ticks: int = 0, ratio: int | None = None) -> None:
     """TM1, TM2, STPCLK#, or a frequency change to `ratio`, stops execution for `ticks`.
 
-    `ip` is the oldest instruction that has not completed.
+    `ip` is the oldest instruction that has not completed. UsageError for a ratio that is none.
     """
+    addresses(ip)
+    require_time(ticks)
+    if ratio is not None:
+        unit.time.at_ratio(unit.state.cycle, ratio)
     if unit.configuration.pwr_evt_en and unit.state.trigger_en:
         generator.flush_tnt(unit)
         timing.eligible(unit)
@@ -122,6 +133,11 @@ def change_frequency(unit: Unit, ratio: int) -> None:
     timing.cbr(unit)
     stream.commit(unit)
     stream.extra_psb(unit, "frequency")
+
+
+def require_time(ticks: int) -> None:
+    """Raise IllegalEvent if a sleep or stop takes less than no time."""
+    require(ticks >= 0, f"a sleep or stop takes {ticks} ticks")
 
 
 def require_awake(unit: Unit, what: str) -> None:

@@ -7,7 +7,7 @@ from rtit.packets import encoder
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require
 
 _PTW = encoder("PTW")
 
@@ -27,6 +27,7 @@ def ptwrite(unit: Unit, ip: int, next_ip: int, value: int, size: int = 8) -> Non
         size in _PAYLOAD_BYTES and not value >> 8 * size,
         f"PTWRITE has an operand of 4 or 8 bytes, not {value:#x} in {size}",
     )
+    addresses(ip, next_ip)
     state, configuration = unit.state, unit.configuration
     source = steering.address(unit, ip)
     state.ip = steering.address(unit, next_ip)

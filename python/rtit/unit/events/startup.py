@@ -9,7 +9,7 @@ from rtit.unit.enables import conditions, steering
 from rtit.unit.events import event_trace, transfers
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 
 
@@ -19,6 +19,8 @@ def init_wait(unit: Unit, ip: int) -> None:
     FUP without TIP: there is no target. PacketEn counts as 0 while it waits, without TIP.PGD
     unless the context is left.
     """
+    addresses(ip)
+    require_no_transaction(unit.state.arch, "INIT")
     state = unit.state
     before, source = state.arch, steering.address(unit, ip)
     state.arch = replace(Arch.reset(), wait_for_sipi=True)
@@ -65,6 +67,7 @@ def shutdown(unit: Unit, ip: int) -> None:
 
     It sleeps then: see `power.sleep`.
     """
+    addresses(ip)
     state = unit.state
     event_trace.send(
         unit,

@@ -10,6 +10,7 @@ from rtit.unit.enables import steering
 from rtit.unit.events import event_trace
 from rtit.unit.events.event_trace import Report, Reports, announce
 from rtit.unit.packets import generator, overflow, stream, timing
+from rtit.unit.refusal import addresses, require_no_transaction
 from rtit.unit.state.arch import Arch
 
 
@@ -59,8 +60,13 @@ def transfer(
     carries: the instruction that was next (traps, interrupts) or the one at fault.
     `report` is what event trace says of it, at `report_ip` if there is no `event_ip`;
     `transition` what a VM entry or exit adds, in the place of `report`.
-    IllegalEvent if `stamps` go back in time.
+    IllegalEvent if `stamps` go back in time, and for what aborts a transaction inside one (section
+    33.2.9.2).
     """
+    addresses(target, event_ip, report_ip)
+    _check_stamps(unit, stamps)
+    if event_ip is not None or _aborts(unit.state.arch, arch):
+        require_no_transaction(unit.state.arch, "an event, or a change of CPL or CR3,")
     state = unit.state
     before = state.arch
     source = None if event_ip is None else steering.address(unit, event_ip)
@@ -143,6 +149,8 @@ def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
     `arch` holds the new value; `next_ip` is the next instruction. In a TraceStop range it stops the
     trace (Table 33-28): Parameters.tracestop_mov_cr3.
     """
+    addresses(ip, next_ip)
+    require_no_transaction(unit.state.arch, "MOV CR3")
     state = unit.state
     source = steering.address(unit, ip)
     state.arch = arch
@@ -173,6 +181,7 @@ def change_mode(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
 
     STI, CLI, POPF; MOV CR0 and WRMSR that change EFER.LMA. Privilege and CR3 stay.
     """
+    addresses(ip, next_ip)
     state = unit.state
     before, source = state.arch, steering.address(unit, ip)
     state.arch = arch
@@ -207,11 +216,27 @@ def _change_context(unit: Unit, ip: int) -> bool:
     return stops
 
 
+def _aborts(before: Arch, after: Arch) -> bool:
+    """True if going from one to the other aborts a transaction."""
+    return (
+        before.privilege != after.privilege
+        or before.cr3 != after.cr3
+        or before.vmx != after.vmx
+        or before.in_enclave != after.in_enclave
+    )
+
+
+def _check_stamps(unit: Unit, stamps: Stamps) -> None:
+    now = unit.state.cycle
+    for clock in (stamps.pip, stamps.mode_exec, stamps.target):
+        if clock is not None:
+            if clock * unit.time.cpi < now:
+                raise IllegalEvent(f"a part of an operation at clock {clock}, before the last one")
+            now = clock * unit.time.cpi
+
+
 def _time(unit: Unit, clock: int | None) -> None:
     """A CYC-eligible part of the operation follows, at `clock` or at once."""
     if clock is not None:
-        cycle = clock * unit.time.cpi
-        if cycle < unit.state.cycle:
-            raise IllegalEvent(f"a part of an operation at clock {clock}, before the last one")
-        timing.catch_up(unit, cycle)
+        timing.catch_up(unit, clock * unit.time.cpi)
     timing.eligible(unit)

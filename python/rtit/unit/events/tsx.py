@@ -12,7 +12,7 @@ from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.events import transfers
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require
 
 
 def begin_transaction(unit: Unit, ip: int, next_ip: int) -> None:
@@ -30,6 +30,7 @@ def abort_transaction(unit: Unit, ip: int, target: int) -> None:
 
     `target` is the fallback handler (RTM) or the XACQUIRE lock (HLE).
     """
+    addresses(ip, target)
     state, source = unit.state, steering.address(unit, ip)
     _set(unit, in_tx=False)
     state.ip = target = steering.address(unit, target)
@@ -43,6 +44,7 @@ def abort_transaction(unit: Unit, ip: int, target: int) -> None:
 
 
 def _change(unit: Unit, ip: int, next_ip: int, *, in_tx: bool) -> None:
+    addresses(ip, next_ip)
     source = steering.address(unit, ip)
     _set(unit, in_tx=in_tx)
     unit.state.ip = steering.address(unit, next_ip)

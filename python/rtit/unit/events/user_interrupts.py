@@ -7,6 +7,7 @@ from rtit.unit.enables import steering
 from rtit.unit.events import event_trace, transfers
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.packets import generator, stream
+from rtit.unit.refusal import addresses
 
 UIRET_LENGTH = 4
 """Bytes of the instruction: F3 0F 01 EC."""
@@ -38,6 +39,7 @@ def _literal(unit: Unit) -> bool:
 
 
 def _stand_alone(unit: Unit, ip: int, target: int, report: Report) -> None:
+    addresses(ip, target)
     generator.flush_tnt(unit)
     source = steering.address(unit, ip)
     event_trace.send(unit, report, before=True, after=True, ip=source, branch_fup=True)

@@ -64,6 +64,12 @@ class Arch:
             raise UsageError("real mode excludes virtual-8086 mode and long mode")
         if self.vmx not in ("off", "root", "nonroot"):
             raise UsageError(f"VMX operation is off, root or nonroot, not {self.vmx!r}")
+        for what, value in (("CR3", self.cr3), ("the base of CS", self.cs_base)):
+            if value >> 64:
+                raise UsageError(f"{what} has 64 bits: {value:#x} does not fit")
+        for pointer in (self.vmcs, self.stm):
+            if pointer is not None and pointer >> 64:
+                raise UsageError(f"a VMCS pointer has 64 bits: {pointer:#x} does not fit")
 
     @classmethod
     def user64(cls, *, cpl: int = 3, cr3: int = 0) -> Arch:

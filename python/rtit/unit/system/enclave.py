@@ -11,7 +11,7 @@ from dataclasses import replace
 from rtit.unit.core import Unit
 from rtit.unit.events import event_trace, transfers
 from rtit.unit.events.event_trace import Cfe, Report
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Ssa
 
@@ -72,8 +72,10 @@ def enclave_event(
     """
     left = unit.state.arch
     arch = _outside(unit, arch, "an asynchronous exit")
-    unit.state.ssa += (Ssa(ip, left.opted_out_enclave),)
+    require_no_transaction(left, "an asynchronous exit")
+    addresses(ip, aep, handler)
     report = Report(Cfe.INTR, vector) if cr2 is None else event_trace.page_fault(cr2)
+    unit.state.ssa += (Ssa(ip, left.opted_out_enclave),)
     transfers.transfer(unit, handler, arch, event_ip=ip, report=report, report_ip=aep)
 
 

@@ -7,7 +7,7 @@ from rtit.unit.enables import steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
 from rtit.unit.output import writing
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.saved import Acm
 
 
@@ -16,6 +16,8 @@ def getsec(unit: Unit, ip: int, next_ip: int) -> None:
 
     Parameters.senter_drop says whether what is buffered, and the end of the trace, is lost.
     """
+    addresses(ip, next_ip)
+    require_no_transaction(unit.state.arch, "GETSEC")
     _lose(unit, ip)
     unit.state.ip = steering.address(unit, next_ip)
 
@@ -25,6 +27,8 @@ def senter_sleep(unit: Unit, ip: int) -> None:
 
     Its TraceEn is cleared as that of the other.
     """
+    addresses(ip)
+    require_no_transaction(unit.state.arch, "SENTER")
     _lose(unit, ip)
 
 
@@ -35,6 +39,8 @@ def acm_begin(unit: Unit, ip: int) -> None:
     """
     state = unit.state
     require(state.acm is None, "an authenticated code module starts in another")
+    addresses(ip)
+    require_no_transaction(state.arch, "an authenticated code module")
     state.ip = steering.address(unit, ip)
     if not unit.registers.trace_en:
         state.acm = Acm(trace_en=False)
@@ -55,6 +61,7 @@ def acm_end(unit: Unit, target: int) -> None:
     TSC, TMA and CBR follow if Parameters.acm_timing_packets, with a CYC for the cycles before the
     module. Raises IllegalEvent if none runs.
     """
+    addresses(target)
     state = unit.state
     acm = state.acm
     if acm is None:

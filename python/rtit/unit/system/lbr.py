@@ -11,6 +11,7 @@ from dataclasses import replace
 from rtit.errors import GeneralProtection
 from rtit.unit.core import Unit
 from rtit.unit.output.pmi import COUNTERS_FROZEN, LBRS_FROZEN
+from rtit.unit.refusal import addresses
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, RESTRICTED
 
 _DEBUGCTL_BITS = 0xFFC3
@@ -37,6 +38,7 @@ def last_branch(unit: Unit, from_ip: int, to_ip: int, info: int = 0) -> None:
     """A branch that LBR records if IA32_DEBUGCTL.LBR is 1, and BTS or BTM if TR is 1; unless they
     are suspended, or a PMI froze LBR.
     """
+    addresses(from_ip, to_ip, info)
     if suspended(unit):
         return
     records = unit.state.last_branches
@@ -51,6 +53,7 @@ def last_branch(unit: Unit, from_ip: int, to_ip: int, info: int = 0) -> None:
 
 def last_exception(unit: Unit, from_ip: int, to_ip: int) -> None:
     """The last branch before an exception or interrupt, which LER keeps."""
+    addresses(from_ip, to_ip)
     if not suspended(unit):
         records = replace(unit.state.last_branches, ler_from=from_ip, ler_to=to_ip)
         unit.state.last_branches = records

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering, trace_en
+from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report, Reports
-from rtit.unit.refusal import Shutdown, require
+from rtit.unit.refusal import Shutdown, addresses, require, require_no_transaction, within
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Smram
 
@@ -22,12 +23,18 @@ def smi(unit: Unit, ip: int, smbase: int = 0x3_0000) -> None:
     """SMI before the instruction at `ip`: SMRAM takes TraceEn, which is cleared.
 
     The handler starts in 16-bit code at `smbase` + 8000H. CR3 changes without PIP. Raises
-    IllegalEvent in SMM, where SMI is blocked, and while an STM takes SMIs.
+    IllegalEvent in SMM, where SMI is blocked, while an STM takes SMIs, in a transaction that it has
+    not aborted, and for a processor that sleeps or waits for SIPI.
     """
     state = unit.state
     arch = state.arch
     require(not arch.in_smm, "an SMI comes in SMM, where SMIs are blocked")
     require(arch.stm is None, "with an STM an SMI is an SMM VM exit")
+    require(not arch.wait_for_sipi, "an SMI comes to a processor that waits for SIPI")
+    power.require_awake(unit, "an SMI comes to a processor")
+    require_no_transaction(arch, "SMI")
+    addresses(ip)
+    within("SMBASE", smbase, 32)
     saved = Smram(arch, ip, unit.registers.trace_en, state.host)
     trace_en.clear(unit, ip, ((Report(Cfe.SMI), steering.address(unit, ip)),))
     state.smram, state.host = saved, None
@@ -41,6 +48,7 @@ def rsm(unit: Unit, target: int | None = None, arch: Arch | None = None) -> None
     Raises IllegalEvent without a saved state; Shutdown if TraceEn is 1, or if it would be while
     LBR is on, where the two exclude each other (Parameters.rsm_with_lbr).
     """
+    addresses(target)
     state = unit.state
     saved = state.smram
     if saved is None:

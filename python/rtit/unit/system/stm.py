@@ -13,7 +13,7 @@ from rtit.unit.enables import steering
 from rtit.unit.events import event_trace
 from rtit.unit.events.event_trace import Cfe, Report, Reports
 from rtit.unit.events.transfers import Transition
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Executive
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
@@ -42,6 +42,9 @@ def smm_vm_exit(
     require(arch.stm is not None, "an SMM VM exit needs an STM")
     require(not arch.in_smm, "an SMM VM exit starts in SMM")
     require(arch.vmx != "off", "an SMM VM exit starts outside VMX operation")
+    require_no_transaction(arch, "an SMM VM exit")
+    addresses(ip, target)
+    left = event_trace.vm_exit(unit, reason, qualification)
     root = arch.vmx == "root" and arch.privilege == 0
     require(cause == "smi" or root, "only the executive monitor reaches the STM by VMCALL")
     state.executive, state.host = Executive(arch, state.host), None
@@ -49,7 +52,6 @@ def smm_vm_exit(
     reports: Reports = ()
     if told and cause == "smi":
         # They share one IP: that of the first.
-        left = event_trace.vm_exit(unit, reason, qualification)
         reports = ((Report(Cfe.SMI), steering.address(unit, ip)), (left, None))
     monitor = replace(
         monitor, vmx="root", vmcs=arch.stm, stm=arch.stm, controls=NO_CONTROLS, in_smm=True
@@ -67,6 +69,7 @@ def smm_vm_entry(
     non-root operation stays. `controls` are the VM-entry controls of the SMM-transfer VMCS.
     Raises IllegalEvent unless an STM runs.
     """
+    addresses(ip, target)
     state = unit.state
     saved = state.executive
     if saved is None:

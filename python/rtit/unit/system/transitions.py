@@ -8,7 +8,7 @@ from rtit.unit.events import transfers
 from rtit.unit.events.event_trace import announce
 from rtit.unit.events.transfers import Transition
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import Shutdown, require
+from rtit.unit.refusal import Shutdown, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.system import msr_loads
 from rtit.unit.system.msr_loads import Loads
@@ -99,4 +99,5 @@ def in_root(unit: Unit, what: str) -> Arch:
     arch = unit.state.arch
     require(arch.vmx == "root", f"{what} is executed outside VMX root operation")
     require(arch.privilege == 0, f"{what} is executed at CPL {arch.privilege}")
+    require_no_transaction(arch, what)
     return arch

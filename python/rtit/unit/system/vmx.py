@@ -16,7 +16,7 @@ from rtit.unit.events import event_trace, transfers
 from rtit.unit.events.event_trace import Cfe, Report, Reports, announce
 from rtit.unit.events.transfers import Transition
 from rtit.unit.packets import generator, stream, timing
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 from rtit.unit.system import msr_loads, transitions
@@ -33,6 +33,8 @@ def vmxon(unit: Unit, ip: int, next_ip: int) -> None:
     arch = unit.state.arch
     require(arch.vmx == "off", "VMXON is executed in VMX operation")
     require(arch.privilege == 0, f"VMXON is executed at CPL {arch.privilege}")
+    require_no_transaction(arch, "VMXON")
+    addresses(ip, next_ip)
     if not unit.profile.vmx_tracing:
         trace_en.clear(unit, ip)
     steering.go(unit, next_ip, replace(arch, vmx="root", vmcs=None))
@@ -41,6 +43,7 @@ def vmxon(unit: Unit, ip: int, next_ip: int) -> None:
 def vmxoff(unit: Unit, ip: int, next_ip: int) -> None:
     """VMXOFF at `ip`."""
     arch = transitions.in_root(unit, "VMXOFF")
+    addresses(ip, next_ip)
     steering.go(unit, next_ip, replace(arch, vmx="off", vmcs=None))
 
 
@@ -50,6 +53,7 @@ def vmptrld(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
     `pointer` is aligned to 4096; IllegalEvent if not.
     """
     arch = transitions.in_root(unit, "VMPTRLD")
+    addresses(ip, next_ip)
     _check_pointer(unit, pointer)
     steering.go(unit, next_ip, replace(arch, vmcs=pointer))
     if unit.state.trigger_en and unit.state.context_en:
@@ -62,6 +66,7 @@ def vmptrld(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
 def vmclear(unit: Unit, ip: int, next_ip: int, pointer: int) -> None:
     """VMCLEAR; if `pointer` is the current VMCS, there is none afterwards."""
     arch = transitions.in_root(unit, "VMCLEAR")
+    addresses(ip, next_ip)
     _check_pointer(unit, pointer)
     steering.go(unit, next_ip, replace(arch, vmcs=None) if arch.vmcs == pointer else arch)
 
@@ -85,6 +90,7 @@ def vm_entry(
     MSRs as they were.
     """
     arch = transitions.in_root(unit, "VM entry")
+    addresses(ip, target, next_ip, host_ip)
     require(not arch.in_smm, "an STM leaves SMM by `smm_vm_entry`")
     require(arch.vmcs is not None, "VM entry has no current VMCS")
     if controls.of_pt and not unit.profile.vmx_tracing:
@@ -131,11 +137,13 @@ def vm_exit(
     state = unit.state
     arch = state.arch
     require(arch.vmx == "nonroot", "there is no VM exit outside VMX non-root operation")
+    require_no_transaction(arch, "VM exit")
+    addresses(guest_ip, target)
+    report = event_trace.vm_exit(unit, reason, qualification, vector)
     controls = arch.controls
     host = replace(host, vmx="root", vmcs=arch.vmcs, controls=NO_CONTROLS)
     state.host = None
     told = not controls.conceal_exit
-    report = event_trace.vm_exit(unit, reason, qualification, vector)
     reports: Reports = ((report, steering.address(unit, guest_ip)),) if told else ()
     transition = Transition(pip=told, reports=reports)
     transitions.leave(unit, guest_ip, target, host, controls.on_exit, transition, aborts=aborts)

@@ -12,6 +12,7 @@ from rtit.registers import Msr, check_rdmsr, check_wrmsr
 from rtit.unit.core import Unit
 from rtit.unit.enables import pt_msrs, steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
+from rtit.unit.refusal import addresses
 
 IA32_XSS = 0xDA0
 
@@ -57,6 +58,7 @@ def xsaves(
     the instruction faults or exits after that (`completes` False) TraceEn is set again, and
     nothing is returned. Raises GeneralProtection above CPL 0.
     """
+    addresses(ip, next_ip)
     _privileged(unit, "XSAVES")
     if not rfbm & unit.state.xss & PT_STATE:
         unit.state.ip = steering.address(unit, next_ip)
@@ -89,6 +91,7 @@ def xrstors(
     changed, above CPL 0, with TraceEn=1, or for a value that WRMSR would refuse. ValueError if
     the component has not 128 bytes.
     """
+    addresses(ip, next_ip)
     _privileged(unit, "XRSTORS")
     if component is not None and len(component) != COMPONENT_SIZE:
         raise ValueError(f"the component has {COMPONENT_SIZE} bytes, not {len(component)}")

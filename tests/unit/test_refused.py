@@ -1,0 +1,263 @@
+"""A refused event changes nothing: any event, any arguments, in any state."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtit.errors import GeneralProtection, IllegalEvent, RtitError, UndefinedOpcode, UsageError
+from rtit.processor import Arch, Processor
+from rtit.registers import BROADWELL, CTL, FULL, SKYLAKE, Msr
+from rtit.unit import Memory, Parameters, Shutdown, Stamps, TimeModel, TraceUnit, VmxControls
+from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.state.vmx_controls import NO_CONTROLS
+from rtit.unit.system.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
+
+TABLE, REGION = 0x1000, 0x10_0000
+KERNEL = Arch(cpl=0, cr3=0x5000)
+PLACES = {
+    "user": Arch(cr3=0x5000),
+    "kernel": KERNEL,
+    "root": replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000),
+    "guest": replace(KERNEL, vmx="nonroot", vmcs=0x9000),
+    "enclave": Arch(in_enclave=True),
+    "transaction": replace(KERNEL, in_tx=True),
+    "user transaction": Arch(in_tx=True),
+    "guest transaction": replace(KERNEL, vmx="nonroot", vmcs=0x9000, in_tx=True),
+    "waits": replace(Arch.reset(), wait_for_sipi=True),
+}
+NUMBERS: tuple[int, ...] = (
+    -1,
+    0,
+    1,
+    2,
+    3,
+    5,
+    15,
+    16,
+    255,
+    256,
+    0x1000,
+    1 << 31,
+    1 << 63,
+    1 << 64,
+    (1 << 70) + 5,
+)
+NUMBERS += (0x1010, 0x2000, 0x9000, Msr.CTL, Msr.STATUS, Msr.OUTPUT_BASE, IA32_XSS, 0x1D9)
+REFUSALS = (RtitError, GeneralProtection, UndefinedOpcode)
+NO_EVENTS = {"snapshot", "restore", "rdmsr", "cpuid", "last_branch", "last_exception"}
+"""They have no state to keep, or are about nothing else."""
+
+
+def events_of(kind: type) -> dict[str, Callable[..., Any]]:
+    """Every event that the class lists."""
+    names = [name for name in vars(kind) if not name.startswith("_")]
+    return {
+        name: getattr(kind, name)
+        for name in names
+        if inspect.isfunction(getattr(kind, name)) and name not in NO_EVENTS
+    }
+
+
+EVENTS = {f"unit.{name}": event for name, event in events_of(TraceUnit).items()}
+EVENTS |= {f"cpu.{name}": event for name, event in events_of(Processor).items()}
+
+
+def machine(random: Random, place: str) -> tuple[Processor, bytearray]:
+    """In the midst of a trace, with packets that wait."""
+    out = bytearray()
+    memory = Memory(observer=lambda _, data: out.extend(data))
+    cpu = Processor(
+        profile=FULL if PLACES[place].vmx != "off" else random.choice((FULL, SKYLAKE, BROADWELL)),
+        memory=memory,
+        time=TimeModel(),
+        parameters=Parameters(
+            buffer_bytes=random.choice((0, 300)),
+            deferred_tips=random.choice((0, 3)),
+            uintr_literal=random.choice(("full", "table")),
+        ),
+        arch=PLACES[place],
+    )
+    write_table(memory, TABLE, [Entry(REGION), Entry(TABLE, end=True)])
+    out.clear()
+    unit = cpu.unit
+    unit.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    if cpu.unit.profile is FULL:
+        unit.wrmsr(IA32_XSS, PT_STATE)
+    ctl = {"TraceEn": int(random.random() < 0.8), "ToPA": 1, "OS": 1, "User": 1, "BranchEn": 1}
+    if cpu.unit.profile is FULL:
+        for name in ("CYCEn", "MTCEn", "EventEn", "PwrEvtEn", "PTWEn"):
+            ctl[name] = random.randrange(2)
+        ctl["TSCEn"] = random.randrange(2)
+    unit.wrmsr(Msr.CTL, CTL.encode(**ctl), next_ip=0x1000)
+    unit.at(7)
+    unit.call(0x1000, 0x1005, 0x2000)
+    unit.conditional(0x2000, 0x2002, 0x2010, True)
+    unit.indirect_jump(0x2010, 0x3000)
+    unit.conditional(0x3000, 0x3002, 0x3010, True)
+    turn = random.random()
+    if turn < 0.2:
+        unit.begin_overflow()
+    elif turn < 0.3 and place != "waits":
+        unit.sleep(0x3010, 2)
+    elif turn < 0.4 and place == "kernel":
+        random.choice((unit.smi, unit.acm_begin))(0x3010)
+    unit.at(9)
+    return cpu, out
+
+
+def argument(random: Random, name: str, hint: Any) -> Any:
+    """A value of the type, right or wrong."""
+    if hint is int or hint == (int | None):
+        if name == "clock":
+            return random.choice((-1, 5, 9, 12, 100))
+        if name in ("count", "ticks"):
+            return random.choice((-1, 0, 3))
+        return random.choice(NUMBERS)
+    if hint is bool:
+        return random.random() < 0.5
+    if hint is Arch or hint == (Arch | None):
+        return random.choice(list(PLACES.values()))
+    if hint is VmxControls:
+        ends = VmxControls(clear_ctl=True, load_ctl=random.choice((0, 1, 1 << 63)))
+        return random.choice((NO_CONTROLS, ends, VmxControls(tsc_offset=5)))
+    if hint is Stamps:
+        clocks = (None, 3, 9, 12, 20)
+        return Stamps(*(random.choice(clocks) for _ in range(3)))
+    if hint == (bytes | None):
+        ones = b"\xff" * COMPONENT_SIZE
+        return random.choice((None, b"", bytes(COMPONENT_SIZE), ones))
+    if hint == (tuple[int, int] | None):
+        return random.choice((None, (0x20, 1), (256, 0), (0, 4)))
+    if get_origin(hint) is Mapping or "Mapping" in str(hint):
+        if name == "clocks":
+            return random.choice((None, {4: 12}, {4: 3}, {4: 20, 5: 15}))
+        return random.choice(({4: [(0, 1)]}, {4: [(31, 1)]}, {7: []}, {4: [(0, 1)], 5: [(1, 2)]}))
+    literals = [each for part in (hint, *get_args(hint)) for each in get_args(part)]
+    words: list[str | None] = [each for each in literals if isinstance(each, str)]
+    assert words or "None" in str(hint), f"{name}: {hint}"
+    choices = [*words, None] if "None" in str(hint) else words
+    return random.choice(choices)
+
+
+def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
+    hints = get_type_hints(event)
+    found: dict[str, Any] = {}
+    for name, parameter in list(inspect.signature(event).parameters.items())[1:]:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            if random.random() < 0.5:
+                found["cr3"] = random.choice((0x5000, 0x6000, 1 << 64))
+        elif parameter.default is inspect.Parameter.empty or random.random() < 0.5:
+            found[name] = argument(random, name, hints[name])
+    return found
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(list(PLACES)), st.integers(0, 1 << 32))
+def test_a_refused_event_changes_nothing(name: str, place: str, seed: int) -> None:
+    random = Random(seed)
+    cpu, out = machine(random, place)
+    unit = cpu.unit
+    given = arguments(random, EVENTS[name])
+    before, length, telling = unit.snapshot(), len(out), unit.telling
+    try:
+        EVENTS[name](unit if name.startswith("unit.") else cpu, **given)
+        return
+    except Shutdown:
+        return
+    except (*REFUSALS, ValueError, TypeError) as error:
+        refusal = error
+    after = unit.snapshot()
+    assert after.state.diff(before.state) == {}, given
+    assert after == before, given
+    assert not unit.packets, given
+    assert unit.telling == telling, given
+    assert len(out) == length, given
+    # The rest is for callers that give no such component, or no such change.
+    assert isinstance(refusal, REFUSALS) or "component" in str(refusal) or "cr3" in given
+
+
+@pytest.mark.parametrize("vector", [-1, 256])
+def test_a_vector_has_eight_bits(vector: int) -> None:
+    cpu = Processor()
+    with pytest.raises(IllegalEvent, match="a vector has 8 bits"):
+        cpu.interrupt(0x1000, 0x2000, vector=vector)
+
+
+def test_what_tma_cannot_count_is_no_time() -> None:
+    """33.4.2.13: FastCounter has 9 bits."""
+    fits = TimeModel(crystal_hz=1_000_000, tsc_numerator=512, tsc_denominator=1, bus_hz=51_200_000)
+    assert max(map(fits.fast_counter_at, range(2000))) == 511
+    with pytest.raises(UsageError, match="TMA counts 512"):
+        TimeModel(crystal_hz=1_000_000, tsc_numerator=1000, tsc_denominator=1, bus_hz=100_000_000)
+
+
+def test_a_program_above_cpl_0_writes_no_msr() -> None:
+    cpu = Processor(arch=Arch(cpl=3))
+    with pytest.raises(GeneralProtection, match="WRMSR at CPL 3"):
+        cpu.wrmsr(Msr.CR3_MATCH, 0x5000, executed=True)
+    assert cpu.rdmsr(Msr.CR3_MATCH) == 0
+    Processor(arch=KERNEL).wrmsr(Msr.CR3_MATCH, 0x5000, executed=True)
+
+
+IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {
+    "syscall": ("user transaction", lambda cpu: cpu.syscall(1, 2)),
+    "resume": ("transaction", lambda cpu: cpu.resume(1)),
+    "far": ("user transaction", lambda cpu: cpu.far(1, 2, cr3=0x6000)),
+    "interrupt": ("transaction", lambda cpu: cpu.interrupt(1, 2)),
+    "exception": ("transaction", lambda cpu: cpu.exception(1, 2)),
+    "user interrupt": ("user transaction", lambda cpu: cpu.user_interrupt(1, 2, 3)),
+    "MOV CR3": ("transaction", lambda cpu: cpu.mov_cr3(1, 4, 0x6000)),
+    "SMI": ("transaction", lambda cpu: cpu.smi(1)),
+    "INIT": ("transaction", lambda cpu: cpu.init(1)),
+    "INIT to wait": ("transaction", lambda cpu: cpu.init(1, bsp=False)),
+    "EENTER": ("user transaction", lambda cpu: cpu.eenter(1, 2)),
+    "VMXON": ("transaction", lambda cpu: cpu.vmxon(1, 2)),
+    "VM exit": ("guest transaction", lambda cpu: cpu.vm_exit(1, 2)),
+    "GETSEC": ("transaction", lambda cpu: cpu.getsec(1, 2)),
+    "ACM": ("transaction", lambda cpu: cpu.acm_begin(1)),
+}
+
+
+@pytest.mark.spec("TSX-008")
+@pytest.mark.parametrize("name", IN_TRANSACTION)
+def test_a_transaction_is_aborted_first(name: str) -> None:
+    place, event = IN_TRANSACTION[name]
+    cpu = Processor(arch=PLACES[place])
+    before = cpu.unit.snapshot()
+    with pytest.raises(IllegalEvent, match="in a transaction, which it aborts first"):
+        event(cpu)
+    assert cpu.unit.snapshot() == before
+    cpu.abort_transaction(1, 2)
+    event(cpu)
+    assert not cpu.arch.in_tx
+
+
+@pytest.mark.spec("TSX-008")
+def test_vm_entry_and_vmptrld_abort_first() -> None:
+    cpu = Processor(arch=replace(PLACES["root"], in_tx=True))
+    with pytest.raises(IllegalEvent, match="aborts first"):
+        cpu.vm_entry(1, 2)
+    with pytest.raises(IllegalEvent, match="aborts first"):
+        cpu.vmptrld(1, 2, 0x1000)
+    with pytest.raises(IllegalEvent, match="aborts first"):
+        cpu.smm_vm_exit(1, 2)
+
+
+@pytest.mark.parametrize("cause", ["sleeps", "waits for SIPI"])
+def test_no_smi_for_a_processor_that_does_not_run(cause: str) -> None:
+    cpu = Processor(arch=KERNEL)
+    if cause == "sleeps":
+        cpu.mwait(1, 4, 0x20)
+    else:
+        cpu.init(1, bsp=False)
+    with pytest.raises(IllegalEvent, match=cause):
+        cpu.smi(4)
