@@ -37,7 +37,7 @@ def decoding(
         pt.write_bytes(long)
         data = Path(folder) / "long.data"
         replicate.perf_data(recording, long, data)
-        space = trace.images.space(stream.tid)
+        space = trace.images.image(stream.tid).native
 
         def flow(walk: bool = False) -> _core.Flow:
             return _core.Flow(long, space, walk=walk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rtit._core import Space
+from rtit.image import Image
 from rtit.packets import encode
 from rtit.trace import Settings, Stream
 
@@ -36,7 +36,7 @@ class Bytes:
 
 def stream(packets: bytes, code: dict[int, str], **settings: int | bool) -> Stream:
     """`packets` behind a PSB+ whose FUP is 0x1000; `code` has hexadecimal text by address."""
-    space = Space()
+    image = Image()
     for address, text in code.items():
-        space.map(0, address, bytes.fromhex(text))
-    return Stream(Bytes(HEAD + packets), space, Settings(**settings), tid=7, pid=7)  # type: ignore[arg-type]
+        image.add(address, bytes.fromhex(text))
+    return Stream(Bytes(HEAD + packets), image, Settings(**settings), tid=7, pid=7)  # type: ignore[arg-type]

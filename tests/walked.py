@@ -39,7 +39,7 @@ def assert_same(stream: Stream) -> None:
 
 
 def outcome(stream: Stream, way: Callable[[Flow], Any]) -> list[Any]:
-    flow = stream.flow()
+    flow = stream.native()
     return [way(flow), flow.counts(), flow.ledger()]
 
 

@@ -1,7 +1,8 @@
 """rtit: Intel Processor Trace, complete, in software.
 
-`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.scenario` runs
-events on a modelled processor. They load what they need on first use.
+`rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.decode(data,
+image)` takes bare PT and an `rtit.Image` of the code, `rtit.scenario` runs events on a modelled
+processor. They load what they need on first use.
 """
 
 from __future__ import annotations
@@ -10,18 +11,32 @@ TYPE_CHECKING = False  # the typing module alone would take longer to load than 
 if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture import Recording, record
+    from rtit.image import Image
     from rtit.linter import lint
-    from rtit.trace import Trace
+    from rtit.trace import Start, Trace, decode
 
 __version__: str = "0.1.0"
 
-__all__ = ["Recording", "Trace", "__version__", "lint", "record", "scenario"]
+__all__ = [
+    "Image",
+    "Recording",
+    "Start",
+    "Trace",
+    "__version__",
+    "decode",
+    "lint",
+    "record",
+    "scenario",
+]
 
 _HOMES = {
+    "Image": "rtit.image",
     "Recording": "rtit.capture",
-    "record": "rtit.capture",
-    "lint": "rtit.linter",
+    "Start": "rtit.trace",
     "Trace": "rtit.trace",
+    "decode": "rtit.trace",
+    "lint": "rtit.linter",
+    "record": "rtit.capture",
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rtit
 from rtit.errors import IllegalEvent
 from rtit.packets import packets
 from rtit.processor import Processor
@@ -17,7 +18,6 @@ from rtit.unit import Memory
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
 from rtit.emulate import Driver
-from rtit.trace import Stream
 
 CODE, STACK, BUFFER, SIZE = 0x40_0000, 0x80_0000, 0x1000_0000, 1 << 16
 KERNEL = 0xFFFF_FFFF_8100_0000
@@ -97,7 +97,8 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
         executed.pop()  # a REP instruction that is not over is not traced
     driver.cpu.wrmsr(Msr.CTL, 0, ip=end)
     written = driver.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
-    stream = Stream.of(driver.cpu.unit.output.memory.read(BUFFER, written), {CODE: code})
+    pt = driver.cpu.unit.output.memory.read(BUFFER, written)
+    stream = rtit.decode(pt, rtit.Image().add(CODE, code)).streams[0]
     assert [int(ip) for ips, _ in stream.instructions() for ip in ips] == executed
 
 

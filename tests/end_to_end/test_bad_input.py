@@ -70,7 +70,7 @@ def test_truncated_at_every_offset(small: bytes, tmp_path: Path) -> None:
         path.write_bytes(small[:size])
         with contextlib.suppress(RtitError), Trace(path) as trace:
             for stream in trace.streams:
-                stream.flow().count()
+                stream.native().count()
 
 
 def test_each_byte_of_a_stream_flipped(program: ProgramBuilder, record: Recorder) -> None:
@@ -78,7 +78,7 @@ def test_each_byte_of_a_stream_flipped(program: ProgramBuilder, record: Recorder
     with Trace(live.data) as trace:
         (stream,) = trace.streams
         good = stream.read()
-        space = trace.images.space(stream.tid)
+        space = trace.images.image(stream.tid).native
         for index in range(len(good)):
             for flip in (0x01, 0x80, 0xFF):
                 bad = bytearray(good)

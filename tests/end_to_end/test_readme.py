@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from readme import README, ROOT, commands, programs, run_all
+from rtit.cli.main import main
 
 
 def test_the_readme_has_commands() -> None:
     assert len(commands()) > 5
-    assert len(programs()) == 1
+    assert len(programs()) == 2
 
 
 def test_commands(tmp_path: Path) -> None:
@@ -24,6 +26,22 @@ def test_commands(tmp_path: Path) -> None:
     rtit.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rtit "$@"\n')
     rtit.chmod(0o755)
     run_all(tmp_path, rtit.parent)
+
+
+def test_programs(tmp_path: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    main(["scenario", "--raw", str(tmp_path / "pt.bin"), "table_33_10_begin"])
+    for program in programs():
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout
 
 
 def test_make_targets_exist() -> None:

@@ -70,5 +70,5 @@ def test_a_recording(record: Recorder) -> None:
         for ips, times in stream.instructions():
             numbers, _ = trace.symbols.lookup_many(stream.tid, times, ips)
             expected.update(trace.symbols.table[number] for number in numbers)
-        found = stream.flow().functions(trace.symbols.names(stream.tid))
+        found = stream.native().functions(trace.symbols.names(stream.tid))
         assert {(name, path): count for name, path, count in found} == expected

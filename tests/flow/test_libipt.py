@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-core = pytest.importorskip("rtit._core", reason="the native module is not built")
+import rtit
+from rtit.trace import Span, Stream
 
 # Where we stop on purpose and libipt goes on, or the other way round: case -> the classes of our
 # errors.
@@ -71,14 +71,14 @@ def settings(run: dict[str, Any], cpu: str | None) -> dict[str, Any]:
     return found
 
 
-def decode(folder: Path, case: dict[str, Any], **settings: Any) -> tuple[list[int], Any]:
-    space = core.Space()
-    space.map(0, int(case["image_base"], 16), (folder / f"{case['name']}.bin").read_bytes())
-    flow = core.Flow((folder / f"{case['name']}.pt").read_bytes(), space, **settings)
-    ips = array("Q")
-    while (part := flow.ips(1000)) is not None:
-        ips.frombytes(part[0])
-    return list(ips), flow
+def decode(folder: Path, case: dict[str, Any], **settings: Any) -> Stream:
+    image = rtit.Image().add_file(folder / f"{case['name']}.bin", int(case["image_base"], 16))
+    trace = rtit.decode((folder / f"{case['name']}.pt").read_bytes(), image, **settings)
+    return trace.streams[0]
+
+
+def ips_of(stream: Stream) -> list[int]:
+    return [int(ip) for ips, _ in stream.instructions() for ip in ips]
 
 
 def listed(path: Path) -> list[int]:
@@ -94,8 +94,9 @@ def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]])
     case = cases[name]
     run = next(run for run in case["runs"] if run["level"] == "instructions")
     for cpu in run["cpus"]:
-        ips, flow = decode(folder, case, **settings(run, cpu))
-        classes = [row[3] for row in flow.ledger() if row[3] is not None]
+        stream = decode(folder, case, **settings(run, cpu))
+        ips = ips_of(stream)
+        classes = [span.cause.label for span in stream.ledger() if span.cause is not None]
         if name in DIFFERENT:
             assert classes == DIFFERENT[name]
             continue
@@ -104,6 +105,6 @@ def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]])
 
 
 def test_a_long_line_of_code(traces: Path, cases: dict[str, dict[str, Any]]) -> None:
-    ips, flow = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])
-    assert ips == list(range(0x100000, 0x100000 + 100000))
-    assert flow.ledger() == [(0, 0x21, "exact", None, None, None, None)]
+    stream = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])
+    assert ips_of(stream) == list(range(0x100000, 0x100000 + 100000))
+    assert stream.ledger() == [Span(0, 0x21, "exact", "")]

@@ -31,7 +31,7 @@ def kinds(images: Images) -> list[str]:
 def test_a_mapping_shows_the_file_from_its_offset(raw: Path) -> None:
     images = Images()
     images.mmap(10, 1, 1, 0x10000, 2 * PAGE, PAGE, str(raw))
-    space = images.space(1)
+    space = images.image(1).native
     assert space.read(10, 0x10000 + PAGE - 1, 2) == b"\1\2"
     # behind the end of the file there is nothing to decode
     assert len(space.read(10, 0x10000, 3 * PAGE)) == 2 * PAGE - 100
@@ -44,11 +44,11 @@ def test_threads_share_and_processes_do_not(raw: Path) -> None:
     images.fork(20, 1, 1, 2, 1)  # a thread
     images.fork(20, 3, 1, 3, 1)  # a process
     images.mmap(30, 1, 2, 0x20000, PAGE, PAGE, str(raw))
-    assert images.space(1) is images.space(2)
+    assert images.image(1).native is images.image(2).native
     assert (images.pid(2), images.pid(3), images.pid(99)) == (1, 3, 99)
-    assert images.space(1).read(30, 0x20000, 1) == b"\1"
-    assert images.space(3).read(30, 0x20000, 1) == b""
-    assert images.space(3).read(30, 0x10000, 1) == b"\0"
+    assert images.image(1).native.read(30, 0x20000, 1) == b"\1"
+    assert images.image(3).native.read(30, 0x20000, 1) == b""
+    assert images.image(3).native.read(30, 0x10000, 1) == b"\0"
     assert images.pids == [1, 3]
 
 
@@ -57,7 +57,7 @@ def test_exec_drops_the_old_program(raw: Path) -> None:
     images.mmap(10, 1, 1, 0x10000, PAGE, 0, str(raw))
     images.exec(20, 1, 1)
     images.mmap(21, 1, 1, 0x20000, PAGE, 0, str(raw))
-    space = images.space(1)
+    space = images.image(1).native
     assert (space.read(19, 0x10000, 1), space.read(20, 0x10000, 1)) == (b"\0", b"")
     assert (space.read(19, 0x20000, 1), space.read(20, 0x20000, 1)) == (b"", b"\0")
 
@@ -67,7 +67,7 @@ def test_a_process_number_used_again_is_a_copy_of_its_parent(raw: Path) -> None:
     images.mmap(0, 1, 1, 0x10000, PAGE, 0, str(raw))
     images.mmap(5, 2, 2, 0x20000, PAGE, PAGE, str(raw))
     images.fork(50, 2, 1, 2, 1)
-    space = images.space(2)
+    space = images.image(2).native
     assert (space.read(49, 0x20000, 1), space.read(49, 0x10000, 1)) == (b"\1", b"")
     assert (space.read(50, 0x20000, 1), space.read(50, 0x10000, 1)) == (b"", b"\0")
 
@@ -76,10 +76,10 @@ def test_memory_without_a_file_has_the_bytes_that_were_written() -> None:
     images = Images()
     for path in ("[vdso]", "//anon", "anon_inode:[perf]", "/memfd:jit (deleted)"):
         images.mmap(10, 1, 1, 0x10000, PAGE, 0, path)
-        assert images.space(1).read(10, 0x10000, 4) == b""
+        assert images.image(1).native.read(10, 0x10000, 4) == b""
     images.text_poke(11, 1, 0x10010, b"\xc3")
     images.mmap(12, 1, 1, 0x10000, PAGE, 0, "/memfd:jit (deleted)")  # mprotect
-    assert images.space(1).read(12, 0x10010, 4) == b"\xc3"
+    assert images.image(1).native.read(12, 0x10010, 4) == b"\xc3"
     assert not images.problems
 
 
@@ -89,7 +89,7 @@ def test_protecting_a_file_mapping_again_keeps_what_was_written(raw: Path) -> No
     images.text_poke(20, 1, 0x10004, b"\xcc")
     images.mmap(30, 1, 1, 0x11000, PAGE, PAGE, str(raw))
     images.mmap(30, 1, 1, 0x10000, PAGE, 0, str(raw))
-    assert images.space(1).read(30, 0x10004, 1) == b"\xcc"
+    assert images.image(1).native.read(30, 0x10004, 1) == b"\xcc"
     assert len(list(images.mappings(1))) == 1
 
 
@@ -98,7 +98,7 @@ def test_another_mapping_hides_what_was_there(raw: Path) -> None:
     images.mmap(10, 1, 1, 0x10000, 2 * PAGE, 0, str(raw))
     images.mmap(20, 1, 1, 0x11000, PAGE, 0, "//anon")
     images.mmap(30, 1, 1, 0x10000, PAGE, PAGE, "/does/not/exist")
-    space = images.space(1)
+    space = images.image(1).native
     assert len(space.read(19, 0x10000, 2 * PAGE)) == 2 * PAGE
     assert len(space.read(20, 0x10000, 2 * PAGE)) == PAGE
     assert space.read(30, 0x10000, 1) == b""
@@ -112,7 +112,7 @@ def test_data_kernel_and_empty_mappings_are_passed_over(raw: Path) -> None:
     images.mmap(0, 1, 1, 0x10000, 0, 0, str(raw))
     images.mmap(0, 1, 1, (1 << 64) - 1, (1 << 64) - 1, 0, str(raw))
     images.text_poke(0, 1, 0xFFFFFFFF81000000, b"\xc3")
-    assert images.space(1).changes == 0
+    assert images.image(1).native.changes == 0
 
 
 def test_what_is_wrong_with_a_file_is_reported_once_and_nothing_is_mapped(
@@ -126,7 +126,7 @@ def test_what_is_wrong_with_a_file_is_reported_once_and_nothing_is_mapped(
         images.mmap(0, pid, pid, 0x40000, PAGE, (1 << 64) - PAGE, str(raw))
     assert kinds(images) == ["missing", "unreadable", "truncated"]
     assert images.problems[2] == Problem("truncated", str(raw), images.problems[2].message, 12188)
-    assert all(images.space(1).read(9, at << 16, 1) == b"" for at in range(1, 5))
+    assert all(images.image(1).native.read(9, at << 16, 1) == b"" for at in range(1, 5))
     assert [mapping.problem is not None for mapping in images.mappings(2)] == [True] * 4
 
 
@@ -144,7 +144,7 @@ def test_a_file_changed_while_in_use_is_not_decoded(raw: Path) -> None:
     os.utime(raw, ns=(1, 1))
     images.mmap(0, 1, 1, 0x20000, PAGE, PAGE, str(raw))
     assert kinds(images) == ["changed"]
-    assert images.space(1).read(0, 0x20000, 1) == b""
+    assert images.image(1).native.read(0, 0x20000, 1) == b""
 
 
 def test_recorded_paths_are_looked_up_elsewhere(raw: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_recorded_paths_are_looked_up_elsewhere(raw: Path, tmp_path: Path) -> No
         Images(path_map={"/usr/lib/code": str(raw)}, symfs="/nowhere"),
     ):
         images.mmap(0, 1, 1, 0x10000, PAGE, 0, "/usr/lib/code")
-        assert images.space(1).read(0, 0x10000, 1) == b"\0"
+        assert images.image(1).native.read(0, 0x10000, 1) == b"\0"
         assert not images.problems
 
 
@@ -185,7 +185,7 @@ def test_build_ids_decide_whether_a_file_is_the_recorded_one(tmp_path: Path) -> 
         images = Images(build_ids=table, recorded=None)
         images.mmap(0, 1, 1, 0x10000, PAGE, 0, path, build_id=build_id)
         assert kinds(images) == expected
-        assert bool(images.space(1).read(0, 0x10000, 1)) == (not expected)
+        assert bool(images.image(1).native.read(0, 0x10000, 1)) == (not expected)
     assert "build id aabbccdd, recorded was 0102" in images.problems[0].message
     assert images.problems[0].value == "aabbccdd"
 
@@ -203,7 +203,7 @@ def test_the_build_id_cache_has_what_the_path_lost(tmp_path: Path) -> None:
     shutil.copy(kept, place / "elf")
     images = Images(build_id_cache=tmp_path / "cache")
     images.mmap(0, 1, 1, 0x10000, PAGE, 0, "/gone", build_id=bytes.fromhex("aabbccdd"))
-    assert images.space(1).read(0, 0x10000, 4) == b"\x7fELF"
+    assert images.image(1).native.read(0, 0x10000, 4) == b"\x7fELF"
     assert not images.problems
 
 
@@ -211,5 +211,5 @@ def test_a_missing_file_hides_code_written_before() -> None:
     images = Images()
     images.text_poke(10, 1, 0x10000, b"\xc3")
     images.mmap(20, 1, 1, 0x10000, PAGE, 0, "/missing")
-    assert images.space(1).read(19, 0x10000, 1) == b"\xc3"
-    assert images.space(1).read(20, 0x10000, 1) == b""
+    assert images.image(1).native.read(19, 0x10000, 1) == b"\xc3"
+    assert images.image(1).native.read(20, 0x10000, 1) == b""

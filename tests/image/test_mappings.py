@@ -63,7 +63,7 @@ def test_bytes_and_mappings_agree(
                 touched.clear()
         else:
             images.fork(time, 2, 1, 2, 1)
-    space = images.space(1)
+    space = images.image(1).native
     for page in range(PAGES + 4):
         name, offset = model.get(page, ("?", 0))
         expected = name.encode() + bytes([offset]) if name in "ab" else b""

@@ -31,7 +31,17 @@ def test_import_is_light() -> None:
 
 
 def test_public_names() -> None:
-    assert dir(rtit) == ["Recording", "Trace", "__version__", "lint", "record", "scenario"]
+    assert dir(rtit) == [
+        "Image",
+        "Recording",
+        "Start",
+        "Trace",
+        "__version__",
+        "decode",
+        "lint",
+        "record",
+        "scenario",
+    ]
     for name in dir(rtit):
         assert getattr(rtit, name) is not None
 

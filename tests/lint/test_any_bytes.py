@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lint.streams import ON
 from plain import Bytes
-from rtit._core import Space
+from rtit.image import Image
 from rtit.linter import lint
 from rtit.packets import packets
 from rtit.scenario import load, run, shipped
@@ -39,9 +39,8 @@ def test_parts_make_no_difference(data: bytes, step: int) -> None:
 
 @given(STREAMS)
 def test_what_happened_can_be_told(data: bytes) -> None:
-    space = Space()
-    space.map(0, 0x40_1000, b"\x90" * 64)
-    for happening in Stream(Bytes(data), space, Settings()).events():
+    image = Image().add(0x40_1000, b"\x90" * 64)
+    for happening in Stream(Bytes(data), image, Settings()).events():
         assert 0 <= happening.offset < len(data)
         name = as_json(happening).get("name", happening.what)
         assert describe(happening).startswith(str(name))

@@ -33,7 +33,7 @@ def test_text(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lint", "--raw", "--json", str(bare)]) == 1
+    assert main(["lint", "--raw", str(bare), "--json"]) == 1
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
         "stream": None,

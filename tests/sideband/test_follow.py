@@ -36,7 +36,7 @@ def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
         threads = follow(data, images)
     assert threads.names == {1: "sh", 3: "ls"}
     assert images.pids == [1, 3]
-    assert images.space(1).read(100, 0x1000, 2) == b"\x90\xc3"
+    assert images.image(1).native.read(100, 0x1000, 2) == b"\x90\xc3"
     # The fork copied it, and the exec made an end of it.
-    assert images.space(3).read(500, 0x1000, 2) == b"\x90\xc3"
-    assert images.space(3).read(600, 0x1000, 2) == b""
+    assert images.image(3).native.read(500, 0x1000, 2) == b"\x90\xc3"
+    assert images.image(3).native.read(600, 0x1000, 2) == b""

@@ -34,7 +34,7 @@ def code(*records: Record, pid: int = 7) -> bytes:
     images = Images()
     for time, record in enumerate(records, 1):
         apply(images, time, record)
-    return images.space(pid).read(len(records), 0x1000, 2)
+    return images.image(pid).native.read(len(records), 0x1000, 2)
 
 
 def test_what_is_executable_is_shown(raw: str) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from plain import HEAD, Bytes, stream
-from rtit._core import Space
 from rtit.errors import PerfDataError
+from rtit.image import Image
 from rtit.packets import BadBytes, encode
 from rtit.trace import End, Settings, Stream
 
@@ -32,12 +32,12 @@ def test_what_ran() -> None:
 
 def test_without_settings_its_packets_can_be_had() -> None:
     why = PerfDataError("no Intel PT event describes the trace", source="x")
-    packets_alone = Stream(Bytes(HEAD), Space(), why)
+    packets_alone = Stream(Bytes(HEAD), Image(), why)
     names = [each.name for each in packets_alone.packets() if not isinstance(each, BadBytes)]
     assert names == ["PSB", "TSC", "CBR", "MODE.Exec", "FUP", "PSBEND"]
     for _ in range(2):
         with pytest.raises(PerfDataError, match="no Intel PT event"):
-            packets_alone.flow()
+            packets_alone.native()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_titles(cpu: int, tid: int, name: str | None, part: int, title: str) -> 
 
 def stream_of(cpu: int, tid: int, name: str | None, part: int) -> Stream:
     whole = stream(b"", {})
-    return Stream(whole.source, whole.space, whole.settings, cpu, tid, tid, name, part)
+    return Stream(whole.source, whole.image, whole.settings, cpu, tid, tid, name, part)
 
 
 def test_totals() -> None:

@@ -50,7 +50,7 @@ def test_closed(data: Path) -> None:
         next(begun)
         counted = trace.streams[0]
         assert counted.counts().packets == {"PSB": 1}
-        stream.flow()
+        stream.native()
     trace.close()
     questions: list[Callable[[], object]] = [
         lambda: trace.data,
@@ -68,7 +68,7 @@ def test_closed(data: Path) -> None:
             ask()
     # It is a ValueError, as of any closed file of Python.
     with pytest.raises(ValueError, match="is closed"):
-        stream.flow()
+        stream.native()
     # What is known stays known.
     assert counted.counts().packets == {"PSB": 1}
     assert stream.title == "thread 8"

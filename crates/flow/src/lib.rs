@@ -7,6 +7,7 @@
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
 
+mod branches;
 mod code;
 mod counts;
 mod decoder;
@@ -26,10 +27,12 @@ mod stack;
 mod steps;
 mod stream;
 mod time;
+mod timed;
 mod totals;
 mod walk;
 mod window;
 
+pub use branches::Branches;
 pub use counts::Counts;
 pub use decoder::Decoder;
 pub use errata::{Cpu, Errata, Erratum};
@@ -40,10 +43,11 @@ pub use hashed::{HashedRun, HashedRuns};
 pub use instructions::Instructions;
 pub use ledger::{Ledger, Span, Trust};
 pub use rows::{Columns, PlacedEvent, Rows, Run};
-pub use settings::{FilterRanges, Settings, StepLimits, MAX_RANGES};
+pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
 pub use sink::{Counting, End, Sequence, Sink, Step, Wants};
 pub use spaces::{SpaceKey, Spaces};
 pub use stream::{Flow, RunIter};
 pub use time::TimeSettings;
+pub use timed::TimedInstructions;
 pub use totals::{EdgeTotal, RunTotal, Totals};
 pub use window::{Source, Window};

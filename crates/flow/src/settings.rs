@@ -1,5 +1,7 @@
 //! How a stream is to be read.
 
+use rtit_x86::Mode;
+
 use crate::errata::Cpu;
 use crate::time::TimeSettings;
 
@@ -46,7 +48,19 @@ pub struct Settings {
     /// The processor that wrote the stream, if it is known: it decides which errata to reckon with.
     pub cpu: Option<Cpu>,
     pub ranges: FilterRanges,
+    /// What is known where the stream begins; `None`: nothing is, and it is read from its first PSB on.
+    pub start: Option<Start>,
     pub steps: StepLimits,
+}
+
+/// The state of tracing at the first byte of a stream, which is that of a packet outside a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// The next instruction; `None`: tracing is off.
+    pub ip: Option<u64>,
+    pub mode: Mode,
+    /// What IPs are compressed against (section 33.4.2.2).
+    pub last_ip: u64,
 }
 
 /// How far the step table is used instead of the walker (module `steps`). Results are the same, whatever is set here.
@@ -88,6 +102,7 @@ impl Default for Settings {
             cache_limit: 1 << 26,
             cpu: None,
             ranges: FilterRanges::default(),
+            start: None,
             steps: StepLimits::default(),
         }
     }

@@ -53,6 +53,14 @@ impl Sections {
         }
     }
 
+    /// Where the first section behind `address` begins.
+    pub(crate) fn after(&self, address: u64) -> Option<u64> {
+        let next = self
+            .sorted
+            .partition_point(|section| section.start <= address);
+        self.sorted.get(next).map(|section| section.start)
+    }
+
     /// Puts `new` over what is there. Returns the ranges that were readable before and read
     /// differently now.
     pub(crate) fn overlay(&mut self, new: Section) -> Vec<(u64, u64)> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::bytes::Bytes;
 use crate::change::{Action, Change};
+use crate::pager::Pager;
 use crate::view::{Changed, View};
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
@@ -13,6 +14,7 @@ use crate::view::{Changed, View};
 pub struct Space {
     /// Shared with the views, which keep the list as it was when they were made.
     changes: Arc<Vec<Change>>,
+    pager: Option<Arc<Pager>>,
 }
 
 impl Space {
@@ -68,6 +70,7 @@ impl Space {
             .unwrap_or(&[]);
         Space {
             changes: Arc::new(live.to_vec()),
+            pager: self.pager.clone(),
         }
     }
 
@@ -79,6 +82,15 @@ impl Space {
         for change in inherited.changes.iter() {
             self.add(time, change.action.clone());
         }
+    }
+
+    /// Where nothing is mapped the pager is asked, at any time.
+    pub fn set_pager(&mut self, pager: Option<Arc<Pager>>) {
+        self.pager = pager;
+    }
+
+    pub fn pager(&self) -> Option<&Arc<Pager>> {
+        self.pager.as_ref()
     }
 
     /// The number of different contents that a decoder can meet: 1, and one more for each time at
@@ -104,7 +116,7 @@ impl Space {
     /// A cursor before the first change. It shares the bytes and does not see later additions to
     /// this space.
     pub fn view(&self) -> View {
-        View::new(Arc::clone(&self.changes))
+        View::new(Arc::clone(&self.changes), self.pager.clone())
     }
 
     fn add(&mut self, time: u64, action: Action) {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use crate::change::{Action, Change};
+use crate::pager::Pager;
 use crate::ranges::Ranges;
 use crate::sections::{Section, Sections};
 
@@ -28,15 +29,17 @@ pub struct View {
     /// Index of the first change whose time has not come.
     next: usize,
     sections: Sections,
+    pager: Option<Arc<Pager>>,
 }
 
 impl View {
-    pub(crate) fn new(changes: Arc<Vec<Change>>) -> View {
+    pub(crate) fn new(changes: Arc<Vec<Change>>, pager: Option<Arc<Pager>>) -> View {
         let sections = first_sections(&changes, 0);
         View {
             changes,
             next: 0,
             sections,
+            pager,
         }
     }
 
@@ -92,31 +95,53 @@ impl View {
         self.changes.get(self.next).map(|change| change.time)
     }
 
-    /// Copies up to 16 bytes from `address` on, across sections that touch, and returns how many
-    /// there are; 0 means that nothing is mapped at `address`. The rest of `out` is left as it was.
+    /// Copies up to 16 bytes from `address` on, across sections and known pages that touch, and returns how many
+    /// there are; 0 means that nothing is known at `address`. The rest of `out` is left as it was.
     pub fn read(&self, address: u64, out: &mut [u8; 16]) -> usize {
         self.read_into(address, out)
     }
 
     /// As `read`, for any number of bytes.
     pub fn read_into(&self, address: u64, out: &mut [u8]) -> usize {
-        let mut at = address;
         let mut done = 0;
-        for section in self.sections.from(address) {
-            if section.start > at || done == out.len() {
+        while done < out.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                break;
+            };
+            let count = self.read_part(at, out.get_mut(done..).unwrap_or(&mut []));
+            if count == 0 {
                 break;
             }
-            let bytes = section.bytes.as_slice();
-            let rest = bytes.get((at - section.start) as usize..).unwrap_or(&[]);
-            let room = out.get_mut(done..).unwrap_or(&mut []);
-            let count = rest.len().min(room.len());
-            for (to, from) in room.iter_mut().zip(rest) {
-                *to = *from;
-            }
             done += count;
-            at = section.end;
         }
         done
+    }
+
+    /// What one section or page has.
+    fn read_part(&self, address: u64, out: &mut [u8]) -> usize {
+        let copy = |bytes: &[u8], out: &mut [u8]| {
+            let count = bytes.len().min(out.len());
+            for (to, from) in out.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            count
+        };
+        if let Some(bytes) = self.section_bytes(address) {
+            return copy(bytes, out);
+        }
+        let Some(page) = self.pager.as_ref().and_then(|pager| pager.known(address)) else {
+            return 0;
+        };
+        // a section within the page goes before it
+        let until = self.sections.after(address).unwrap_or(u64::MAX);
+        let room = usize::try_from(until - address).unwrap_or(usize::MAX);
+        let bytes = page.as_slice();
+        copy(bytes.get(..room).unwrap_or(bytes), out)
+    }
+
+    /// Nothing is known at `address`: whoever has the pages is asked, if anybody has. Whether there is something now.
+    pub fn ask(&self, address: u64) -> bool {
+        self.pager.as_ref().is_some_and(|pager| pager.ask(address))
     }
 
     /// The bytes from `address` to the end of its section; more may follow in a section that

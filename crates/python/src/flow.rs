@@ -1,22 +1,26 @@
 //! `Flow`: one PT stream and its code into what ran, as columns.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Columns, Counting, Counts, Cpu, End, Erratum, ErrorClass, EventKind, FilterRanges, HashedRuns,
-    Instructions, Ledger, Settings, Sink, Spaces, Span, StepLimits, TimeSettings, Totals, Trust,
+    Branches, Columns, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, HashedRuns,
+    Instructions, Ledger, Settings, Sink, Spaces, StepLimits, TimeSettings, TimedInstructions,
+    Totals,
 };
 use rtit_listing::{ByFunction, Lines};
-use rtit_packet::table::ROWS;
 
+use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::as_bytes::{halves, octets, words};
+use crate::column::Column;
 use crate::image::Space;
 use crate::listing::Listing;
+use crate::missing::Missing;
 use crate::names::Names;
 use crate::spaces::spaces_of;
+use crate::start::Beginning;
 use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -36,6 +40,18 @@ enum Way {
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Count(Box<rtit_flow::Flow<Stream, Counting>>),
     Totals(Box<rtit_flow::Flow<Stream, Totals>>),
+    Branches(Box<rtit_flow::Flow<Stream, Branches>>),
+    Timed(Box<rtit_flow::Flow<Stream, TimedInstructions>>),
+}
+
+impl Way {
+    /// What a decoder is made of, once, if none has been made.
+    fn take(&mut self) -> Option<(Stream, Spaces, Settings)> {
+        match self {
+            Way::Open(parts) => parts.take().map(|parts| *parts),
+            _ => None,
+        }
+    }
 }
 
 /// Follows the PT packets of one logical processor through the code of a space.
@@ -47,22 +63,29 @@ enum Way {
 /// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC.
 /// `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
 /// reckon with; None: not known. `ranges`: the IP filter ranges, each as first and last address, at most 4; empty: no
-/// filter, or not known. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several address
-/// spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `walk`: take every packet by itself, which is the reference for the table of whole steps that is
-/// used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the moment.
+/// filter, or not known. `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of
+/// the next instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP. `spaces`: other code by (CR3, NR) or
+/// (CR3, NR, VMCS pointer), for a stream of several address spaces; `space` is for what has no key, and a key with a VMCS
+/// pointer goes before one without. `walk`: take every packet by itself, which is the reference for the table of whole
+/// steps that is used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the
+/// moment.
 ///
-/// Results are taken by one of `next`, `runs`, `ips`, `lines`, `functions`, `count` and `totals`, not by several. Errors of the stream are no
+/// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `lines`, `functions`, `count` and
+/// `totals`, not by several. Errors of the stream are no
 /// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     way: Mutex<Way>,
+    /// Who is asked for pages.
+    missing: Option<Arc<Missing>>,
 }
 
 #[pymethods]
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), spaces = None, walk = false))]
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), start = None,
+        spaces = None, walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -75,6 +98,7 @@ impl Flow {
         no_retcomp: bool,
         cpu: Option<(u16, u16, u8)>,
         ranges: Vec<(u64, u64)>,
+        start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
         walk: bool,
     ) -> PyResult<Flow> {
@@ -101,6 +125,7 @@ impl Flow {
                 stepping,
             }),
             ranges,
+            start: start.map(|start| start.0),
             steps: match walk {
                 true => StepLimits::NONE,
                 false => StepLimits::default(),
@@ -110,6 +135,7 @@ impl Flow {
         let parts = (Stream::new(stream)?, spaces_of(space, spaces)?, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
+            missing: space.missing(),
         })
     }
 
@@ -120,16 +146,14 @@ impl Flow {
     /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, spaces, &settings)));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, spaces, &settings)));
         }
         let Way::Rows(flow) = &mut *way else {
             return Err(taken());
         };
         flow.sink_mut().set_limit(max_rows.max(1));
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let rows = flow.sink_mut().take();
         if rows.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -156,16 +180,14 @@ impl Flow {
     /// them; None at the end.
     fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, spaces, &settings)));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, spaces, &settings)));
         }
         let Way::Runs(flow) = &mut *way else {
             return Err(taken());
         };
         flow.sink_mut().limit = max_runs.max(1);
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let runs = std::mem::take(&mut flow.sink_mut().ready);
         if runs.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -180,17 +202,15 @@ impl Flow {
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::instructions(stream, spaces, &settings);
-                *way = Way::Instructions(Box::new(flow));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            let flow = rtit_flow::Flow::instructions(stream, spaces, &settings);
+            *way = Way::Instructions(Box::new(flow));
         }
         let Way::Instructions(flow) = &mut *way else {
             return Err(taken());
         };
         flow.sink_mut().limit = max_instructions.max(1);
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let sink = flow.sink_mut();
         let (ips, lengths) = (
             std::mem::take(&mut sink.ips),
@@ -202,6 +222,64 @@ impl Flow {
         Ok(Some((
             words(py, &ips, |&ip| ip)?,
             PyBytes::new(py, &lengths),
+        )))
+    }
+
+    /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), and the times of their
+    /// runs as `next` has them (u64); None at the end.
+    fn instructions(
+        &self,
+        py: Python<'_>,
+        max_instructions: usize,
+    ) -> PyResult<Option<(Column, Column, Column)>> {
+        let mut way = self.lock()?;
+        if let Some((stream, spaces, settings)) = way.take() {
+            let sink = TimedInstructions::default();
+            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+            *way = Way::Timed(Box::new(flow));
+        }
+        let Way::Timed(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().limit = max_instructions.max(1);
+        self.advance(py, flow)?;
+        let sink = flow.sink_mut();
+        let ips = std::mem::take(&mut sink.ips);
+        let lengths = std::mem::take(&mut sink.lengths);
+        let times = std::mem::take(&mut sink.times);
+        if ips.is_empty() && flow.is_finished() {
+            return Ok(None);
+        }
+        Ok(Some((ips.into(), lengths.into(), times.into())))
+    }
+
+    /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
+    /// branch that was not taken), time (u64: TSC estimate, a lower bound); None at the end.
+    fn branches(
+        &self,
+        py: Python<'_>,
+        max_branches: usize,
+    ) -> PyResult<Option<(Column, Column, Column, Column)>> {
+        let mut way = self.lock()?;
+        if let Some((stream, spaces, settings)) = way.take() {
+            let sink = Branches::default();
+            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+            *way = Way::Branches(Box::new(flow));
+        }
+        let Way::Branches(flow) = &mut *way else {
+            return Err(taken());
+        };
+        flow.sink_mut().limit = max_branches.max(1);
+        self.advance(py, flow)?;
+        let taken = flow.sink_mut().take();
+        if taken.from.is_empty() && flow.is_finished() {
+            return Ok(None);
+        }
+        Ok(Some((
+            taken.from.into(),
+            taken.to.into(),
+            taken.kind.into(),
+            taken.time.into(),
         )))
     }
 
@@ -233,7 +311,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().set_limits(max_bytes, max_lines);
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let part = py.allow_threads(|| flow.sink_mut().take(max_bytes, max_lines, until));
         if part.lines == 0 && flow.sink_mut().next_time().is_none() {
             return Ok(None);
@@ -249,7 +327,7 @@ impl Flow {
         };
         if flow.sink_mut().next_time().is_none() {
             flow.sink_mut().set_limits(1, 1);
-            advance(py, flow)?;
+            self.advance(py, flow)?;
         }
         Ok(flow.sink_mut().next_time())
     }
@@ -258,17 +336,15 @@ impl Flow {
     /// there is none. `names` has the names of the stream's process.
     fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, String, u64)>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                let sink = ByFunction::new(names.cursor());
-                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-                *way = Way::Functions(Box::new(flow));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            let sink = ByFunction::new(names.cursor());
+            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+            *way = Way::Functions(Box::new(flow));
         }
         let Way::Functions(flow) = &mut *way else {
             return Err(taken());
         };
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let found = py.allow_threads(|| flow.sink_mut().finish());
         let rows = found.into_iter();
         Ok(rows
@@ -279,16 +355,14 @@ impl Flow {
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, Counting);
-                *way = Way::Count(Box::new(flow));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, Counting);
+            *way = Way::Count(Box::new(flow));
         }
         let Way::Count(flow) = &mut *way else {
             return Err(taken());
         };
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         counts_dict(py, &flow.counts(), flow.ledger())
     }
 
@@ -300,16 +374,14 @@ impl Flow {
     /// edge_count (u64).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
-        if let Way::Open(parts) = &mut *way {
-            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-                let flow = rtit_flow::Flow::adding_up(stream, spaces, &settings);
-                *way = Way::Totals(Box::new(flow));
-            }
+        if let Some((stream, spaces, settings)) = way.take() {
+            let flow = rtit_flow::Flow::adding_up(stream, spaces, &settings);
+            *way = Way::Totals(Box::new(flow));
         }
         let Way::Totals(flow) = &mut *way else {
             return Err(taken());
         };
-        advance(py, flow)?;
+        self.advance(py, flow)?;
         let (runs, edges) = py.allow_threads(|| {
             let totals = flow.totals();
             (totals.runs(), totals.edges())
@@ -329,19 +401,7 @@ impl Flow {
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
     /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None.
     fn ledger(&self) -> PyResult<Vec<LedgerRow>> {
-        let row = |span: &Span| {
-            let error = span.error.as_ref();
-            (
-                span.from,
-                span.to,
-                span.trust.name(),
-                error.map(|error| error.cause.class().name()),
-                error.map(ToString::to_string),
-                error.map(|error| error.offset),
-                error.map(|error| error.cause.value()),
-            )
-        };
-        let rows = self.with(|_, ledger| ledger.spans().iter().map(row).collect())?;
+        let rows = self.with(|_, ledger| ledger_rows(ledger))?;
         Ok(rows.unwrap_or_default())
     }
 
@@ -393,15 +453,6 @@ type Triple<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
 );
-type LedgerRow = (
-    u64,
-    u64,
-    &'static str,
-    Option<&'static str>,
-    Option<String>,
-    Option<u64>,
-    Option<u64>,
-);
 
 impl Flow {
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
@@ -415,6 +466,29 @@ impl Flow {
         }
     }
 
+    /// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages.
+    fn advance<S: Sink + Send>(
+        &self,
+        py: Python<'_>,
+        flow: &mut rtit_flow::Flow<Stream, S>,
+    ) -> PyResult<()> {
+        while !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE)) {
+            if flow.is_starved() {
+                let position = flow.position();
+                flow.stream_mut().go_on(py, position)?;
+            }
+            self.check(py)?;
+        }
+        self.check(py)
+    }
+
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(missing) = &self.missing {
+            missing.check()?;
+        }
+        py.check_signals()
+    }
+
     /// None before the first results were taken.
     fn with<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
         Ok(Some(match &*self.lock()? {
@@ -426,63 +500,12 @@ impl Flow {
             Way::Functions(flow) => take(&flow.counts(), flow.ledger()),
             Way::Count(flow) => take(&flow.counts(), flow.ledger()),
             Way::Totals(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Branches(flow) => take(&flow.counts(), flow.ledger()),
+            Way::Timed(flow) => take(&flow.counts(), flow.ledger()),
         }))
     }
 }
 
 fn taken() -> PyErr {
     PyValueError::new_err("the results of this Flow are already being taken in another way")
-}
-
-/// Decodes until the sink is full, without the GIL.
-fn advance<S: Sink + Send>(py: Python<'_>, flow: &mut rtit_flow::Flow<Stream, S>) -> PyResult<()> {
-    while !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE)) {
-        if flow.is_starved() {
-            let position = flow.position();
-            flow.stream_mut().go_on(py, position)?;
-        }
-        py.check_signals()?;
-    }
-    Ok(())
-}
-
-fn counts_dict<'py>(
-    py: Python<'py>,
-    counts: &Counts,
-    ledger: &Ledger,
-) -> PyResult<Bound<'py, PyDict>> {
-    let packets = PyDict::new(py);
-    for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
-        packets.set_item(row.name, counts.of(row.kind))?;
-    }
-    let errors = PyDict::new(py);
-    for class in ErrorClass::ALL {
-        if ledger.errors(class) != 0 {
-            errors.set_item(class.name(), ledger.errors(class))?;
-        }
-    }
-    let bytes = PyDict::new(py);
-    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
-        bytes.set_item(trust.name(), ledger.bytes(trust))?;
-    }
-    let errata = PyDict::new(py);
-    for erratum in Erratum::ALL {
-        let count = counts.errata[erratum as usize];
-        if count != 0 {
-            errata.set_item(erratum.name(), count)?;
-        }
-    }
-    let dict = PyDict::new(py);
-    dict.set_item("errata", errata)?;
-    dict.set_item("packets", packets)?;
-    dict.set_item("errors", errors)?;
-    dict.set_item("bytes", bytes)?;
-    dict.set_item("instructions", counts.instructions)?;
-    dict.set_item("conditional", counts.conditional)?;
-    dict.set_item("indirect", counts.indirect)?;
-    dict.set_item("returns", counts.returns)?;
-    dict.set_item("compressed_returns", counts.compressed_returns)?;
-    dict.set_item("asynchronous", counts.asynchronous)?;
-    dict.set_item("cycles", counts.cycles)?;
-    Ok(dict)
 }

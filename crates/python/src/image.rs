@@ -4,12 +4,14 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use rtit_image::{elf, Bytes, ElfError, Symbol, View};
+use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
+
+use crate::missing::{Asked, Missing};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Code>()?;
@@ -68,6 +70,7 @@ struct State {
     space: rtit_image::Space,
     /// The view that the last `read` left, and its time.
     view: Option<(u64, View)>,
+    missing: Option<Arc<Missing>>,
 }
 
 impl Space {
@@ -76,9 +79,18 @@ impl Space {
         self.lock().space.clone()
     }
 
-    fn from(space: rtit_image::Space) -> Space {
+    /// Who is asked for pages.
+    pub fn missing(&self) -> Option<Arc<Missing>> {
+        self.lock().missing.clone()
+    }
+
+    fn from(space: rtit_image::Space, missing: Option<Arc<Missing>>) -> Space {
         Space {
-            state: Mutex::new(State { space, view: None }),
+            state: Mutex::new(State {
+                space,
+                view: None,
+                missing,
+            }),
         }
     }
 
@@ -105,7 +117,7 @@ enum CodeOrBytes<'py> {
 impl Space {
     #[new]
     fn new() -> Space {
-        Space::from(rtit_image::Space::new())
+        Space::from(rtit_image::Space::new(), None)
     }
 
     /// `code` is mapped at `address` from `time` on and replaces what it overlaps.
@@ -134,7 +146,8 @@ impl Space {
 
     /// The space of a process forked from this one at `time`.
     fn fork(&self, time: u64) -> Space {
-        Space::from(self.lock().space.fork(time))
+        let state = self.lock();
+        Space::from(state.space.fork(time), state.missing.clone())
     }
 
     /// From `time` on this is a copy of `parent` as of `time` (a process number used again).
@@ -143,33 +156,69 @@ impl Space {
         self.change(|space| space.adopt(time, &parent));
     }
 
+    /// Where nothing is mapped `callable` is asked: it is given the address of a page of 4096 bytes and gives what is
+    /// there, up to 4096 bytes, or None. Answers are kept, also that nothing is there. None: nobody is asked.
+    fn set_missing(&self, callable: Option<Py<PyAny>>) {
+        let missing = callable.map(Missing::new);
+        let pager = missing
+            .clone()
+            .map(|missing| Arc::new(Pager::new(Box::new(Asked(missing)))));
+        let mut state = self.lock();
+        state.view = None;
+        state.missing = missing;
+        state.space.set_pager(pager);
+    }
+
+    /// The answers about pages that hold one of `size` bytes from `address` on are forgotten.
+    fn forget(&self, address: u64, size: u64) {
+        if let Some(pager) = self.lock().space.pager() {
+            pager.forget(address, size);
+        }
+    }
+
     /// The bytes from `address` on as of `time`: at most `size`, fewer up to the first that is
-    /// unknown.
+    /// unknown. Raises what the callable raises that is asked for pages.
     fn read<'py>(
         &self,
         py: Python<'py>,
         time: u64,
         address: u64,
         size: usize,
-    ) -> Bound<'py, PyBytes> {
-        let mut state = self.lock();
-        let view = match state.view.take() {
-            Some((now, view)) if now <= time => view,
-            _ => state.space.view(),
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        // Without the lock: who is asked for a page may use this space.
+        let (view, missing) = {
+            let mut state = self.lock();
+            let view = match state.view.take() {
+                Some((now, view)) if now <= time => view,
+                _ => state.space.view(),
+            };
+            (view, state.missing.clone())
         };
-        let (_, view) = state.view.insert((time, view));
+        let mut view = view;
         view.advance(time);
         let mut out = Vec::new();
-        let mut at = Some(address);
-        while let Some(bytes) = at.and_then(|at| view.section_bytes(at)) {
-            let count = bytes.len().min(size - out.len());
-            if count == 0 {
+        while let Some(at) = address.checked_add(out.len() as u64) {
+            let left = size - out.len();
+            if left == 0 {
                 break;
             }
-            out.extend(bytes.iter().take(count));
-            at = address.checked_add(out.len() as u64);
+            if let Some(bytes) = view.section_bytes(at) {
+                out.extend(bytes.iter().take(left));
+                continue;
+            }
+            let mut part = [0; 1 << 12];
+            let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
+            let count = view.read_into(at, part);
+            if count == 0 && !view.ask(at) {
+                break;
+            }
+            out.extend(part.iter().take(count));
         }
-        PyBytes::new(py, &out)
+        if let Some(missing) = missing {
+            missing.check()?;
+        }
+        self.lock().view = Some((time, view));
+        Ok(PyBytes::new(py, &out))
     }
 
     /// The number of different contents that a decoder can meet.

@@ -1,14 +1,17 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
+mod account;
 mod as_bytes;
 mod column;
 mod flow;
 mod image;
 mod listing;
+mod missing;
 mod names;
 mod packet;
 mod packet_columns;
 mod spaces;
+mod start;
 mod stream;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_streams(parser)
     add_images(parser)
+    add_bare_code(add_raw(parser))
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 

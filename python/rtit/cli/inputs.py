@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
+from rtit.cli.bare import is_bare, opened_bare
+from rtit.cli.selecting import processor
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,11 +55,20 @@ def named(arguments: argparse.Namespace) -> str | BinaryIO:
 
 
 def opened(arguments: argparse.Namespace) -> Trace:
-    """The trace that the options name. Raises UsageError and what `Trace` does."""
+    """The trace that the options name. Raises UsageError and what `Trace` or `decode` does."""
     from rtit.trace import Trace
+    from rtit.trace.settings import cpu_named
 
+    model = processor(arguments)
+    if is_bare(arguments):
+        return opened_bare(arguments, model)
     path_map = dict(_place(text) for text in getattr(arguments, "map", []))
-    return Trace(named(arguments), symfs=getattr(arguments, "symfs", None), path_map=path_map)
+    return Trace(
+        named(arguments),
+        symfs=getattr(arguments, "symfs", None),
+        path_map=path_map,
+        cpu=cpu_named(model) if model is not None else None,
+    )
 
 
 def _place(text: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
@@ -12,6 +13,8 @@ from rtit.errors import UsageError
 from rtit.views.listing import FIELDS, listing
 
 _DEFAULT = "tid,ip,sym,asm"
+_BARE = "ip,sym,asm"
+"""Of bare PT nobody knows the thread."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_code(group)
     add_ends(group)
     add_images(parser)
+    add_bare_code(add_raw(parser))
     parser.add_argument(
         "--fields",
-        default=_DEFAULT,
         metavar="LIST",
         help=f"what to print, of {','.join(FIELDS)} (default: {_DEFAULT}); "
         "time is the TSC estimate in nanoseconds at the start of the run, a lower bound",
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; 3 if something could not be decoded."""
-    fields = parse_fields(arguments.fields)
+    fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _BARE))
     gaps = False
     with opened(arguments) as trace:
         wanted = selection(arguments)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rtit.cli.inputs import add_file, named, opened
+from rtit.cli.bare import add_raw
+from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
 
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_file(parser)
     add_streams(parser)
+    add_raw(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--raw", action="store_true", help="FILE holds bare PT bytes, no perf.data")
     parser.add_argument("--rules", action="store_true", help="list the rules, and read no file")
     parser.add_argument(
         "--ignore", action="append", default=[], metavar="RULE[,RULE...]", help="leave these out"
@@ -63,15 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
                 found = True
                 sys.stdout.write(_line(title, finding, as_json=arguments.json))
 
-    if arguments.raw:
-        data = _bare(arguments)
-        show(None, lint(data, psb_period=arguments.psb_period, errata=chosen or ()))
-        return int(found)
+    bare = arguments.raw is not None
     with opened(arguments) as trace:
-        period = arguments.psb_period or _psb_period(trace)
+        period = arguments.psb_period or (None if bare else _psb_period(trace))
         for stream in selection(arguments).streams(trace.streams):
             errata = _errata_of(stream) if chosen is None else chosen
-            show(stream.title, lint(stream.parts(), psb_period=period, errata=errata))
+            title = None if bare else stream.title
+            show(title, lint(stream.parts(), psb_period=period, errata=errata))
     return int(found)
 
 
@@ -88,14 +86,6 @@ def _line(title: str | None, finding: Finding, *, as_json: bool) -> str:
         "detail": finding.detail,
     }
     return json.dumps(fields) + "\n"
-
-
-def _bare(arguments: argparse.Namespace) -> Iterator[bytes]:
-    source = named(arguments)
-    file = Path(source).open("rb") if isinstance(source, str) else source  # noqa: SIM115 - below
-    with file:
-        while part := file.read(1 << 20):
-            yield part
 
 
 def _rules(texts: list[str], known: set[str]) -> set[str]:

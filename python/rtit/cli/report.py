@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import PurePath
 
+from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_streams(parser)
     add_images(parser)
+    add_bare_code(add_raw(parser))
     parser.add_argument(
         "--top", type=int, default=15, metavar="N", help="how many functions (default 15)"
     )
@@ -53,9 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
-    command = " ".join(trace.data.command_line)
+    command = " ".join(trace.command_line)
     print(f"{trace.path}: {command}" if command else trace.path)
-    for name, value in trace.data.facts.items():
+    for name, value in trace.facts.items():
         print(f"  {name}: {value}")
     count = size(roots)
     if count == 1:

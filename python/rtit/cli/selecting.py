@@ -17,7 +17,12 @@ def add_streams(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     for option, metavar, text in (
         ("--tid", "TID[,TID...]", "only these threads"),
         ("--pid", "PID[,PID...]", "only these processes"),
-        ("--cpu", "CPU[,CPU...]", "only these CPUs"),
+        (
+            "--cpu",
+            "CPU[,CPU...]|F/M/S",
+            "only these CPUs; with slashes: the family, model and stepping of the processor that "
+            "was traced, whose errata are reckoned with",
+        ),
         ("--comm", "NAME[,NAME...]", "only threads of these names (the last that each had)"),
     ):
         group.add_argument(option, action="append", default=[], metavar=metavar, help=text)
@@ -77,7 +82,9 @@ def selection(arguments: argparse.Namespace) -> Selection:
     return Selection(
         tids=numbers("tid"),
         pids=numbers("pid"),
-        cpus=numbers("cpu"),
+        cpus=tuple(
+            n for text in given("cpu") if "/" not in text for n in parse_numbers("--cpu", text)
+        ),
         comms=comms,
         time=parse_times(time) if time is not None else None,
         ranges=tuple(parse_range(text) for text in given("range")),
@@ -85,6 +92,14 @@ def selection(arguments: argparse.Namespace) -> Selection:
         head=getattr(arguments, "head", None),
         tail=getattr(arguments, "tail", None),
     )
+
+
+def processor(arguments: argparse.Namespace) -> str | None:
+    """The processor that --cpu names, if it does. Raises UsageError if it names two."""
+    models = [text for text in getattr(arguments, "cpu", []) if "/" in text]
+    if len(models) > 1:
+        raise UsageError(f"--cpu names two processors: {' and '.join(models)}")
+    return models[0] if models else None
 
 
 def _count(text: str) -> int:

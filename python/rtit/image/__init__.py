@@ -1,8 +1,9 @@
 """Code bytes by address over time, and names for addresses.
 
-`Images` turns sideband (mappings, forks, execs, written code) into one `Space` a process; `Symbols`
-names addresses as of a time; `FileSymbols` is what one ELF file says. Bytes that are not known for
-sure (a missing or changed file) are left out and reported as a `Problem`.
+`Image` is what a user puts together; `Images` turns sideband (mappings, forks, execs, written code)
+into one a process; `Symbols` names addresses as of a time; `FileSymbols` is what one ELF file says.
+Bytes that are not known for sure (a missing or changed file) are left out and reported as a
+`Problem`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rtit.lazy import exports
 if TYPE_CHECKING:
     from rtit.image.file_symbols import FileSymbols, Function
     from rtit.image.files import Files, Problem
+    from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.mappings import Mapping, has_file
     from rtit.image.symbols import Location, Symbols
@@ -22,6 +24,7 @@ __all__ = [
     "FileSymbols",
     "Files",
     "Function",
+    "Image",
     "Images",
     "Location",
     "Mapping",
@@ -35,6 +38,7 @@ __getattr__ = exports(
     {
         "file_symbols": "FileSymbols Function",
         "files": "Files Problem",
+        "image": "Image",
         "images": "Images",
         "mappings": "Mapping has_file",
         "symbols": "Location Symbols",

@@ -1,4 +1,4 @@
-"""Sideband in, spaces out: what code each process had at each time.
+"""Sideband in, images out: what code each process had at each time.
 
 Events are plain values in order of time; times are TSC values, addresses and sizes bytes.
 """
@@ -8,28 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping as Table
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rtit.image.files import Files, Problem, Unusable
+from rtit.image.image import Image
 from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
-
-if TYPE_CHECKING:
-    from rtit._core import Space
 
 _LAST_USER = 1 << 63
 
 
-class _Process:
-    def __init__(self, space: Space, mappings: Mappings) -> None:
-        self.space = space
-        self.mappings = mappings
-
-
 class Images:
-    """The spaces of all processes of a recording.
+    """The images of all processes of a recording.
 
     Options are those of `Files`. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time, then
-    ask for `space(tid)`. `problems` lists every file that could not be used, each once.
+    ask for `image(tid)`. `problems` lists every file that could not be used, each once.
     """
 
     def __init__(
@@ -48,7 +39,7 @@ class Images:
             build_id_cache=build_id_cache,
             recorded=recorded,
         )
-        self._processes: dict[int, _Process] = {}
+        self._processes: dict[int, Image] = {}
         self._pids: dict[int, int] = {}
         self._problems: dict[Problem, None] = {}
 
@@ -66,9 +57,13 @@ class Images:
         """The process of a thread; a thread never heard of is its own."""
         return self._pids.get(tid, tid)
 
-    def space(self, tid: int) -> Space:
+    def image(self, tid: int) -> Image:
         """The code of the thread's process over time; empty for one never heard of."""
-        return self._process(self.pid(tid)).space
+        return self._process(self.pid(tid))
+
+    def put(self, pid: int, image: Image) -> None:
+        """This is the code of process `pid`."""
+        self._processes[pid] = image
 
     def mappings(self, tid: int) -> Mappings:
         """What was mapped in the thread's process."""
@@ -112,30 +107,30 @@ class Images:
         for each in old:
             if has_file(each.path):
                 start = max(address, each.start)
-                process.space.unmap(time, start, min(end, each.end) - start)
+                process.native.unmap(time, start, min(end, each.end) - start)
         for part in _gaps(new, old):
             process.mappings.add(part)
 
-    def _show(self, process: _Process, part: Mapping) -> Problem | None:
+    def _show(self, process: Image, part: Mapping) -> Problem | None:
         size = part.end - part.start
         # Also behind the end of a file that is cut there, nothing of an older mapping may stay.
         for old in process.mappings.covering(part.start, part.end):
             start = max(part.start, old.start)
-            process.space.unmap(part.since, start, min(part.end, old.end) - start)
+            process.native.unmap(part.since, start, min(part.end, old.end) - start)
         try:
             code = self.files.code(part.path, part.offset, size, part.build_id)
         except Unusable as error:
-            process.space.unmap(part.since, part.start, size)
+            process.native.unmap(part.since, part.start, size)
             self._problems.setdefault(error.problem)
             return error.problem
-        process.space.map(part.since, part.start, code)
+        process.native.map(part.since, part.start, code)
         return None
 
     def exec(self, time: int, pid: int, tid: int | None = None) -> None:
         """A new program starts in `pid` (COMM by exec): all its mappings are gone."""
         self.thread(pid, pid if tid is None else tid)
         process = self._process(pid)
-        process.space.clear(time)
+        process.native.clear(time)
         process.mappings.clear(time)
 
     def fork(self, time: int, pid: int, ppid: int, tid: int, ptid: int | None = None) -> None:
@@ -151,21 +146,19 @@ class Images:
         parent = self._process(ppid)
         known = self._processes.get(pid)
         if known is None:
-            self._processes[pid] = _Process(parent.space.fork(time), parent.mappings.fork(time))
+            self._processes[pid] = parent.fork(time)
         else:
-            known.space.adopt(time, parent.space)
+            known.native.adopt(time, parent.native)
             known.mappings.adopt(parent.mappings, time)
 
     def text_poke(self, time: int, pid: int, address: int, new: bytes) -> None:
         """Code was written (TEXT_POKE): `new` is what `address` holds from `time` on."""
         if 0 <= address < _LAST_USER:
-            self._process(pid).space.poke(time, address, new)
+            self._process(pid).native.poke(time, address, new)
 
-    def _process(self, pid: int) -> _Process:
+    def _process(self, pid: int) -> Image:
         if pid not in self._processes:
-            from rtit._core import Space
-
-            self._processes[pid] = _Process(Space(), Mappings())
+            self._processes[pid] = Image()
         return self._processes[pid]
 
 

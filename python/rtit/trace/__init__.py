@@ -1,8 +1,8 @@
 """What a user opens: a recording, its streams, and what ran.
 
-`Trace` opens a recording; a `Stream` is decoded from plain values (bytes in parts, a space of code,
-`Settings`), wherever they come from; `Rows` and `Span` are what decoding gives, of all or of a
-`Selection`.
+`Trace` opens a recording, `decode` makes one of bare PT and an `rtit.Image`. A `Stream` is decoded
+from plain values (bytes in parts, an image of the code, `Settings`), wherever they come from;
+`Rows` and `Span` are what decoding gives, of all or of a `Selection`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from rtit.lazy import exports
 if TYPE_CHECKING:
     from rtit.trace.categories import End, ErrorClass, EventKind
     from rtit.trace.counts import Counts
+    from rtit.trace.decode import decode
     from rtit.trace.places import Place, Places
     from rtit.trace.rows import Event, Events, Rows, Span
     from rtit.trace.selection import Selection, Times
-    from rtit.trace.settings import Settings
+    from rtit.trace.settings import Settings, Start
     from rtit.trace.source import AuxBytes, Bytes, Source
     from rtit.trace.stream import Stream
     from rtit.trace.totals import EdgeTotals, RunTotals, Totals
@@ -43,10 +44,12 @@ __all__ = [
     "Settings",
     "Source",
     "Span",
+    "Start",
     "Stream",
     "Times",
     "Totals",
     "Trace",
+    "decode",
 ]
 
 __getattr__ = exports(
@@ -54,10 +57,11 @@ __getattr__ = exports(
     {
         "categories": "End ErrorClass EventKind",
         "counts": "Counts",
+        "decode": "decode",
         "places": "Place Places",
         "rows": "Event Events Rows Span",
         "selection": "Selection Times",
-        "settings": "Settings",
+        "settings": "Settings Start",
         "source": "AuxBytes Bytes Source",
         "stream": "Stream",
         "totals": "EdgeTotals RunTotals Totals",

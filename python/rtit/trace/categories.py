@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 _WORDS = {
     "MODE_EXEC": "mode.exec",
@@ -21,6 +22,14 @@ class Category(IntEnum):
     def label(self) -> str:
         """The name in words, as it is printed."""
         return _WORDS.get(self.name, self.name.lower().replace("_", " "))
+
+    @classmethod
+    def labelled(cls, label: str) -> Self:
+        """The one of this label. Raises ValueError."""
+        for each in cls:
+            if each.label == label:
+                return each
+        raise ValueError(f"no {cls.__name__} is called {label!r}")
 
 
 class End(Category):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtit.trace.categories import EventKind
+from rtit.trace.categories import ErrorClass, EventKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,13 +116,14 @@ class Rows:
 @dataclass(frozen=True, slots=True)
 class Span:
     """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed or lost; `error`
-    says why.
+    says why, `cause` what kind of error that is, None where there is none.
     """
 
     start: int
     end: int
     kind: str
     error: str
+    cause: ErrorClass | None = None
 
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rtit.errors import PerfDataError
+from rtit.errors import PerfDataError, UsageError
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import config_value
+
+_MAX_RANGES = 4
+
+Cpu = tuple[int, int, int]
+"""DisplayFamily, DisplayModel and stepping of an Intel processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The state of tracing at the first byte of a stream, which begins a packet outside a block.
+
+    `ip` is the next instruction, None: tracing is off; `bits` the mode of the code (16, 32, 64);
+    `last_ip` what IPs are compressed against (section 33.4.2.2).
+    """
+
+    ip: int | None = None
+    bits: int = 64
+    last_ip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +38,8 @@ class Settings:
     `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC; `cpu`: DisplayFamily, DisplayModel and
     stepping of the Intel processor, None if not known (errata go by it); `ranges`: the IP filter
     ranges, each as first and last address, at most 4, empty if there was no filter or they are not
-    known; `walk`: decode each packet by itself, which takes longer and gives the same.
+    known; `start`: how things are at the first byte, None for a stream that is read from its first
+    PSB on; `walk`: decode each packet by itself, which takes longer and gives the same.
     """
 
     mtc_freq: int = 0
@@ -29,14 +48,16 @@ class Settings:
     start_time: int = 0
     no_tnt: bool = False
     no_retcomp: bool = False
-    cpu: tuple[int, int, int] | None = None
+    cpu: Cpu | None = None
     ranges: tuple[tuple[int, int], ...] = ()
+    start: Start | None = None
     walk: bool = False
 
 
-def of_perf(data: PerfData, start_time: int) -> Settings:
-    """The settings of a perf.data file. Raises PerfDataError if nothing in it describes the trace,
-    or if a number has more bits than its register.
+def of_perf(data: PerfData, start_time: int, cpu: Cpu | None = None) -> Settings:
+    """The settings of a perf.data file; `cpu` instead of the processor that it names. Raises
+    PerfDataError if nothing in it describes the trace, or if a number has more bits than its
+    register.
     """
     info, event = data.info, data.intel_pt
     if info is None or event is None:
@@ -56,11 +77,11 @@ def of_perf(data: PerfData, start_time: int) -> Settings:
         start_time=start_time,
         no_tnt=bool(config_value(config, "notnt")),
         no_retcomp=bool(config_value(config, "noretcomp")),
-        cpu=processor(data.cpuid),
+        cpu=cpu or processor(data.cpuid),
     )
 
 
-def processor(cpuid: str | None) -> tuple[int, int, int] | None:
+def processor(cpuid: str | None) -> Cpu | None:
     """Family, model and stepping of an Intel processor as perf writes them (GenuineIntel,6,94,3,
     perhaps with more behind); None for anything else.
     """
@@ -71,3 +92,43 @@ def processor(cpuid: str | None) -> tuple[int, int, int] | None:
         return None
     family, model, stepping = map(int, numbers[:3])
     return family, model, stepping
+
+
+def cpu_named(text: str) -> Cpu:
+    """`F/M/S` or `F/M`, decimal or with 0x, as a processor. Raises UsageError."""
+    try:
+        numbers = [int(word, 0) for word in text.split("/")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3):
+        raise UsageError(f"cpu {text!r}: it is FAMILY/MODEL/STEPPING, as 6/94/3")
+    family, model, stepping = (*numbers, 0)[:3]
+    return family, model, stepping
+
+
+def checked(settings: Settings) -> Settings:
+    """The same; raises UsageError for a number that its register or a stream cannot have."""
+    ebx, eax = settings.tsc_ctc
+    cpu = settings.cpu or (0, 0, 0)
+    start = settings.start or Start()
+    rules = [
+        ("mtc_freq", settings.mtc_freq, 4),
+        ("cpuid_15 EBX", ebx, 32),
+        ("cpuid_15 EAX", eax, 32),
+        ("nom_freq", settings.max_nonturbo_ratio, 8),
+        ("start_time", settings.start_time, 64),
+        ("cpu family", cpu[0], 16),
+        ("cpu model", cpu[1], 16),
+        ("cpu stepping", cpu[2], 8),
+        ("start ip", start.ip or 0, 64),
+        ("start last_ip", start.last_ip, 64),
+        *(("ranges", address, 64) for each in settings.ranges for address in each),
+    ]
+    for name, value, bits in rules:
+        if not 0 <= value < 1 << bits:
+            raise UsageError(f"{name} is {value}: it has {bits} bits")
+    if start.bits not in (16, 32, 64):
+        raise UsageError(f"start bits is {start.bits}: code has 16, 32 or 64")
+    if len(settings.ranges) > _MAX_RANGES:
+        raise UsageError(f"{len(settings.ranges)} filter ranges: there are {_MAX_RANGES} at most")
+    return settings

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
+from rtit.image import Image
 from rtit.packets import BadBytes, Packet, scan_parts
+from rtit.trace.categories import ErrorClass
 from rtit.trace.counts import Counts
 from rtit.trace.packets import PacketColumns, packet_columns
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
-from rtit.trace.source import Bytes, Source
+from rtit.trace.source import Source
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -32,12 +34,12 @@ class Stream:
 
     Of a CPU's stream `tid` and `pid` are those of the first thread that was traced there, -1 if
     the file does not say; `name` is the thread's, None if it has none. `source` has the bytes,
-    `space` the code over time, `settings` how it was made, or the error that says why that is not
+    `image` the code over time, `settings` how it was made, or the error that says why that is not
     known: then its packets can be had, and what ran cannot.
     """
 
     source: Source
-    space: _core.Space
+    image: Image
     settings: Settings | RtitError
     cpu: int = -1
     tid: int = -1
@@ -46,16 +48,6 @@ class Stream:
     part: int = 0
     _flow: _core.Flow | None = None
 
-    @classmethod
-    def of(cls, data: bytes, code: Mapping[int, bytes], settings: Settings | None = None) -> Stream:
-        """PT bytes of any origin, and the code that ran, by address; it does not change."""
-        from rtit import _core
-
-        space = _core.Space()
-        for address, part in code.items():
-            space.map(0, address, part)
-        return cls(Bytes(bytes(data)), space, Settings() if settings is None else settings)
-
     def __repr__(self) -> str:
         return f"<Stream {self.title}, {self.size:,} bytes of PT>"
 
@@ -63,6 +55,8 @@ class Stream:
     def title(self) -> str:
         """How to call it."""
         where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
+        if self.tid < 0 and self.cpu < 0:
+            return "stream"
         title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
         return f"{title}, part {self.part}" if self.part else title
 
@@ -87,16 +81,19 @@ class Stream:
         """Its packets as columns: hundreds of times as fast as one object each."""
         return packet_columns(self.parts())
 
-    def flow(self) -> _core.Flow:
-        """A decoder at the start of the stream. Raises the error of `settings`, if it is one."""
+    def native(self) -> _core.Flow:
+        """A decoder at the start of the stream, for native code and nobody else. Raises the error
+        of `settings`, if it is one.
+        """
         from rtit import _core
 
         settings = self.settings
         if isinstance(settings, RtitError):
             raise settings.with_traceback(None)
+        start = settings.start
         self._flow = _core.Flow(
             self._decodable(),
-            self.space,
+            self.image.native,
             mtc_freq=settings.mtc_freq,
             tsc_ctc=settings.tsc_ctc,
             max_nonturbo_ratio=settings.max_nonturbo_ratio,
@@ -105,13 +102,14 @@ class Stream:
             no_retcomp=settings.no_retcomp,
             cpu=settings.cpu,
             ranges=settings.ranges,
+            start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             walk=settings.walk,
         )
         return self._flow
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        flow = self.flow()
+        flow = self.native()
         first = 0
         while (columns := flow.next(_ROWS)) is not None:
             rows = Rows.of(columns, first)
@@ -128,7 +126,7 @@ class Stream:
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
-        flow = self.flow()
+        flow = self.native()
         while (columns := flow.runs(_ROWS)) is not None:
             yield columns
 
@@ -136,14 +134,10 @@ class Stream:
         """Every instruction: columns of IPs and of times (of the run's start, see `Rows`)."""
         import numpy as np
 
-        ips = np.zeros(0, np.uint64)
-        single = self.flow()
-        for rows in self.rows():
-            times = np.repeat(rows.time, rows.instructions)
-            while len(ips) < len(times) and (columns := single.ips(len(times) - len(ips))):
-                ips = np.concatenate([ips, np.frombuffer(columns[0], np.uint64)])
-            yield ips[: len(times)], times
-            ips = ips[len(times) :]
+        flow = self.native()
+        while (columns := flow.instructions(_ROWS)) is not None:
+            ips, _, times = columns
+            yield np.asarray(ips), np.asarray(times)
 
     def totals(self) -> Totals:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
@@ -151,7 +145,7 @@ class Stream:
         """
         import numpy as np
 
-        columns = self.flow().totals()
+        columns = self.native().totals()
         runs = RunTotals(
             np.frombuffer(columns["run_start"], np.uint64),
             np.frombuffer(columns["run_instructions"], np.uint32),
@@ -170,13 +164,13 @@ class Stream:
         return self.totals().edges
 
     def ledger(self) -> list[Span]:
-        """The account of every byte, as far as the last `flow` has come; decodes the whole stream
+        """The account of every byte, as far as it was decoded last; decodes the whole stream
         if none has been used.
         """
         rows = self._decoded().ledger()
         return [
-            Span(start, end, trust, text or "")
-            for start, end, trust, _class, text, _at, _value in rows
+            Span(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
+            for start, end, trust, cause, text, _at, _value in rows
         ]
 
     def counts(self) -> Counts:
@@ -190,7 +184,7 @@ class Stream:
     def _decoded(self) -> _core.Flow:
         flow = self._flow
         if flow is None or not flow.counts():
-            flow = self.flow()
+            flow = self.native()
             flow.count()
         return flow
 

@@ -1,4 +1,4 @@
-"""A recording, opened."""
+"""A trace, opened: a recording, or bare PT with its code."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from textwrap import shorten
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from rtit.errors import PerfDataError, RtitError
+from rtit.errors import RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
-from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
-from rtit.sideband import Ended, Process, Threads, follow
-from rtit.trace.settings import Settings, of_perf
-from rtit.trace.snapshots import connected
-from rtit.trace.source import AuxBytes, open_data
+from rtit.perfdata import PerfData, TimeConversion
+from rtit.sideband import Ended, Process
+from rtit.trace.origin import Origin, Recording
+from rtit.trace.settings import Cpu
 from rtit.trace.stream import Stream
 
 __all__ = ["Ended", "Process", "Trace"]
 
 
 class Trace:
-    """A recording (perf.data), opened for reading. A context manager.
+    """A recording (perf.data), opened for reading. A context manager. `rtit.decode` gives the same
+    of bare PT.
 
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
     file without a name first. `symfs` is a folder that holds the recorded files under their
-    recorded paths; `path_map` gives single files or folders other places. Raises PerfDataError,
+    recorded paths; `path_map` gives single files or folders other places. `cpu` is DisplayFamily,
+    DisplayModel and stepping of the processor, instead of what the file says. Raises PerfDataError,
     UnsupportedError; and ClosedError for what is in the file, here and in its streams, once it is
     closed.
     """
@@ -36,11 +37,16 @@ class Trace:
         *,
         symfs: str | os.PathLike[str] | None = None,
         path_map: dict[str, str] | None = None,
+        cpu: Cpu | None = None,
     ) -> None:
-        self._data = PerfData(path)
-        self.path = self._data.path
-        self._symfs = symfs
-        self._path_map = path_map
+        self._origin: Origin = Recording(PerfData(path), symfs, path_map, cpu)
+
+    @classmethod
+    def of(cls, origin: Origin) -> Self:
+        """From where it comes, if that is no recording."""
+        trace = cls.__new__(cls)
+        trace._origin = origin
+        return trace
 
     def __enter__(self) -> Self:
         return self
@@ -54,77 +60,80 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        if self._data.closed:
+        if self._origin.closed:
             return f"<Trace {self.path!r}, closed>"
         try:
-            buffers = self._data.auxtrace_buffers()
-            command = " ".join(self._data.command_line)
+            size, count = self._origin.size, self._origin.buffers
+            command = " ".join(self.command_line)
         except RtitError as error:
             return f"<Trace {self.path!r}: {error}>"
-        size = sum(piece.size for pieces in buffers.values() for piece in pieces)
         what = f": {shorten(command, 60, placeholder=' ...')}" if command else ""
-        count = f"{len(buffers)} buffer" + "s" * (len(buffers) != 1)
-        return f"<Trace {self.path!r}{what}; {count}, {size:,} bytes of PT>"
+        buffers = f"{count} buffer" + "s" * (count != 1)
+        return f"<Trace {self.path!r}{what}; {buffers}, {size:,} bytes of PT>"
 
     def close(self) -> None:
         """Let go of the file. What was asked for before stays known."""
-        self._data.close()
+        self._origin.close()
+
+    @property
+    def path(self) -> str:
+        """The file, or how bare PT is called."""
+        return self._origin.path
 
     @property
     def data(self) -> PerfData:
-        """The file itself."""
-        return open_data(self._data)
+        """The file itself. Raises UnsupportedError if it is no perf.data file."""
+        return self._origin.data
+
+    @property
+    def command_line(self) -> list[str]:
+        """The recorder's arguments; empty if they are not known."""
+        return self._origin.command_line
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What rtit wrote about a recording of its own; empty for others."""
+        return self._origin.facts
 
     @property
     def incomplete(self) -> str | None:
         """Why the file ends early, in one sentence; None if it is whole."""
-        return self.data.incomplete
+        return self._origin.incomplete
 
     @property
     def is_snapshot(self) -> bool:
         """Whether it holds the last packets of each buffer alone, and what was asked for before."""
-        return self.data.info is not None and bool(self.data.info.snapshot_mode)
+        return self._origin.is_snapshot
 
     @property
     def filter(self) -> str | None:
         """The address filter that it was recorded with, as the kernel spells it."""
-        return self.data.info.filter if self.data.info else None
+        return self._origin.filter
 
     @property
     def clock(self) -> TimeConversion | None:
-        """TSC ticks <-> ns of the perf clock; None if the file does not say."""
-        return self.data.time_conversion
+        """TSC ticks <-> ns of the perf clock; None if that is not known."""
+        return self._origin.clock
 
     @property
     def images(self) -> Images:
         """Code bytes of every process over time."""
-        return self._sideband[0]
+        return self._origin.images
 
     @property
     def comms(self) -> dict[int, str]:
         """The name of every thread that has one, by tid."""
-        return self._sideband[1].names
+        return self._origin.comms
 
     @property
     def endings(self) -> list[Ended]:
         """How each process ended, where the file says it: recordings of rtit do."""
-        return self._sideband[1].endings.processes
+        return self._origin.endings
 
-    @cached_property
+    @property
     def processes(self) -> list[Process]:
         """Who started whom and how each ended; a parent comes before its children."""
-        threads = self._sideband[1]
-        return threads.processes.all(threads.endings.processes)
-
-    @cached_property
-    def _sideband(self) -> tuple[Images, Threads]:
-        images = Images(
-            symfs=self._symfs,
-            path_map=self._path_map,
-            build_ids=self.data.build_ids,
-            recorded=self.data.modified,
-        )
-        return images, follow(self.data, images)
+        return self._origin.processes
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -138,36 +147,9 @@ class Trace:
 
     @cached_property
     def streams(self) -> list[Stream]:
-        """The PT streams, in the order of the file."""
-        streams = []
-        for queue, pieces in self.data.auxtrace_buffers().items():
-            parts = connected(pieces) if self.is_snapshot else [pieces]
-            for number, part in enumerate(parts, 1):
-                streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))
-        return streams
+        """The PT streams, in the order of the file; of bare PT there is one."""
+        return self._origin.streams()
 
     def mappings(self) -> dict[int, list[Mapping]]:
         """Executable mappings of every process, over all its life."""
         return {pid: list(self.images.mappings(pid)) for pid in self.images.pids}
-
-    def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
-        images, threads = self._sideband
-        if queue.cpu < 0:
-            pid, tid = images.pid(queue.tid), queue.tid
-        else:
-            pid, tid = threads.first_on(queue.cpu)
-        settings: Settings | PerfDataError
-        try:
-            settings = of_perf(self.data, pieces[0].reference)
-        except PerfDataError as error:
-            settings = error
-        return Stream(
-            AuxBytes(self.data, pieces, snapshot=self.is_snapshot),
-            images.space(tid),
-            settings,
-            cpu=queue.cpu,
-            tid=tid,
-            pid=pid,
-            name=threads.names.get(tid),
-            part=part,
-        )

@@ -91,7 +91,7 @@ class Crash:
         """The instruction; `(bad)` if there is none."""
         from rtit._core import disassemble
 
-        return disassemble(self._stream.space.read(self.time, self.ip, _LONGEST), self.ip)
+        return disassemble(self._stream.image.native.read(self.time, self.ip, _LONGEST), self.ip)
 
     @property
     def mark(self) -> str:

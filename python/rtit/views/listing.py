@@ -74,7 +74,7 @@ def _crashed(trace: Trace, stream: Stream, fields: list[str], selection: Selecti
     found = crash(trace, stream)
     if found is None:
         return None
-    clock = trace.data.time_conversion
+    clock = trace.clock
     if selection.time is not None:
         first, last = selection.time.ticks(clock)
         if not first <= found.time <= last:
@@ -94,12 +94,12 @@ def _flow(
 ) -> _core.Flow:
     from rtit._core import Listing
 
-    clock = trace.data.time_conversion
-    flow = stream.flow()
+    clock = trace.clock
+    flow = stream.native()
     flow.list(
         Listing(
             fields,
-            stream.space,
+            stream.image.native,
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,

@@ -58,7 +58,7 @@ def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
 
 
 def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
-    for name, path, count in stream.flow().functions(trace.symbols.names(stream.tid)):
+    for name, path, count in stream.native().functions(trace.symbols.names(stream.tid)):
         functions[name, path] += count
     counts = stream.counts()
     ledger = stream.ledger()

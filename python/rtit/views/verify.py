@@ -53,7 +53,7 @@ def verify(
     """
     truth = _core.TruthFile(truth_path)
     threads = truth.threads()
-    cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.data.facts
+    cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.facts
     if trace.is_snapshot:
         return verify_snapshots(trace, truth, ranges, cut=cut)
     streams = {stream.tid: stream for stream in trace.streams}
@@ -99,7 +99,7 @@ def verify_snapshots(
         filters, stops = (list(each) for each in ranges(pid))
         streams = of_thread.pop(tid, [])
         # A thread that has ended may have made room for others, of which the recording tells.
-        dropped = "dropped" in trace.data.facts
+        dropped = "dropped" in trace.facts
         if not streams and instructions and not (cut or dropped or filters or stops):
             verdicts.append(Verdict(tid, pid, False, 0, 0, "the recording has no trace of it"))
         for number, stream in enumerate(streams, 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plain import Bytes
-from rtit._core import Space
+from rtit.image import Image
 from rtit.trace import Settings, Stream
 from rtit.trace.meaning import describe
 
@@ -125,7 +125,6 @@ def test_a_published_case(cases: Path, name: str) -> None:
     (case,) = (
         each for each in json.loads((cases / "index.json").read_text()) if each["name"] == name
     )
-    space = Space()
-    space.map(0, int(case["image_base"], 16), (cases / f"{name}.bin").read_bytes())
-    stream = Stream(Bytes((cases / f"{name}.pt").read_bytes()), space, Settings())
+    image = Image().add_file(cases / f"{name}.bin", int(case["image_base"], 16))
+    stream = Stream(Bytes((cases / f"{name}.pt").read_bytes()), image, Settings())
     assert [describe(each) for each in stream.events()] == CASES[name]

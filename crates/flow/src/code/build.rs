@@ -191,14 +191,21 @@ impl Reader<'_> {
         if rest.len() >= MAX_LENGTH {
             return decode(rest, ip, mode).map_err(|error| cause(error, ip));
         }
-        // the end of a section: the rest may be in the next one
+        // the end of a section: the rest may be in the next one, or in a page that nobody has asked for
         let mut bytes = [0; 16];
-        let count = self.view.read(ip, &mut bytes);
-        let bytes = bytes.get(..count).unwrap_or(&[]);
-        if bytes.is_empty() {
-            return Err(Cause::Unmapped { ip });
+        loop {
+            let count = self.view.read(ip, &mut bytes);
+            let known = bytes.get(..count).unwrap_or(&[]);
+            let decoded = match known {
+                [] => Err(Undecodable::Truncated),
+                _ => decode(known, ip, mode),
+            };
+            let more = matches!(decoded, Err(Undecodable::Truncated)) && count < MAX_LENGTH;
+            let behind = ip.checked_add(count as u64).filter(|_| more);
+            if !behind.is_some_and(|address| self.view.ask(address)) {
+                return decoded.map_err(|error| cause(error, ip));
+            }
         }
-        decode(bytes, ip, mode).map_err(|error| cause(error, ip))
     }
 
     fn rest(&self, ip: u64) -> &[u8] {

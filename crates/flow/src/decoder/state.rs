@@ -103,9 +103,13 @@ fn only_cycles(head: &[u8]) -> bool {
 }
 
 impl Decoder {
-    /// Begins at the first PSB of the stream that begins with `stream`.
+    /// Begins where the stream does, which begins with `stream`, if `settings` say how things are there; else at its
+    /// first PSB.
     pub fn new(spaces: impl Into<Spaces>, stream: Window<'_>, settings: &Settings) -> Decoder {
-        let position = find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len());
+        let position = match settings.start {
+            Some(_) => 0,
+            None => find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len()),
+        };
         let error = FlowError {
             offset: 0,
             cause: Cause::BeforePsb,
@@ -117,24 +121,31 @@ impl Decoder {
             error: None,
         });
         let head = stream.bytes.get(..position).unwrap_or(&[]);
-        let none = position == stream.bytes.len();
+        let none = position == stream.bytes.len() && settings.start.is_none();
         if none && position > 0 || !only_cycles(head) {
             ledger.fail(0, error);
         }
         let position = if none { 0 } else { position };
+        let mut walker = Walker::new(spaces.into(), settings);
+        let mut state = State::Lost { resume: false };
+        if let Some(start) = settings.start {
+            walker.mode = start.mode;
+            walker.go_to(start.ip.unwrap_or(0), 0);
+            state = start.ip.map_or(State::Off, |_| State::On);
+        }
         Decoder {
-            walker: Walker::new(spaces.into(), settings),
+            walker,
             clock: Clock::new(settings.time),
             ledger,
             counts: Counts::default(),
-            state: State::Lost { resume: false },
+            state,
             errata: Errata::of(settings.cpu),
             after_branch: false,
             after_overflow: None,
             past: 0,
             event_data: 0,
             in_tx: None,
-            last_ip: 0,
+            last_ip: settings.start.map_or(0, |start| start.last_ip),
             group: None,
             bound: None,
             new_mode: None,
@@ -142,7 +153,7 @@ impl Decoder {
             vmcs: None,
             position,
             block: None,
-            searching: true,
+            searching: settings.start.is_none(),
             finished: false,
         }
     }

@@ -1,0 +1,54 @@
+//! Instructions with their times.
+
+use crate::event::Event;
+use crate::sink::{End, Sequence, Sink, Wants, MAX_RUN};
+
+/// The sink that lists every instruction: its IP, its length and when its run began, as `Run` has it.
+#[derive(Clone, Debug, Default)]
+pub struct TimedInstructions {
+    pub ips: Vec<u64>,
+    pub lengths: Vec<u8>,
+    pub times: Vec<u64>,
+    /// Decoding pauses when this many wait.
+    pub limit: usize,
+    /// The time of the open run, and how many instructions it has.
+    open: (u64, u32),
+}
+
+impl Sink for TimedInstructions {
+    const WANTS: Wants = Wants::Order;
+
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        let mut ip = sequence.start;
+        for &length in sequence.lengths {
+            self.ips.push(ip);
+            ip = ip.wrapping_add(u64::from(length));
+        }
+        self.lengths.extend_from_slice(sequence.lengths);
+        let (began, before) = self.open;
+        let began = if before == 0 { time } else { began };
+        self.times.resize(self.ips.len(), began);
+        let count = before + sequence.lengths.len() as u32;
+        self.open = if count >= MAX_RUN {
+            (0, 0)
+        } else {
+            (began, count)
+        };
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {
+        self.open = (0, 0);
+    }
+
+    fn event(&mut self, _event: &Event) {}
+
+    fn room(&self, _rows: usize, instructions: usize) -> usize {
+        self.limit
+            .saturating_sub(self.ips.len())
+            .div_ceil(instructions)
+    }
+
+    fn is_full(&self) -> bool {
+        self.ips.len() >= self.limit
+    }
+}

@@ -1,0 +1,74 @@
+//! What is known of a stream's bytes, and how much was in them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
+use rtit_packet::table::ROWS;
+
+/// from, to, trust; class of the error, its text, offset and bad value
+pub type LedgerRow = (
+    u64,
+    u64,
+    &'static str,
+    Option<&'static str>,
+    Option<String>,
+    Option<u64>,
+    Option<u64>,
+);
+
+pub fn ledger_rows(ledger: &Ledger) -> Vec<LedgerRow> {
+    let row = |span: &Span| {
+        let error = span.error.as_ref();
+        (
+            span.from,
+            span.to,
+            span.trust.name(),
+            error.map(|error| error.cause.class().name()),
+            error.map(ToString::to_string),
+            error.map(|error| error.offset),
+            error.map(|error| error.cause.value()),
+        )
+    };
+    ledger.spans().iter().map(row).collect()
+}
+
+pub fn counts_dict<'py>(
+    py: Python<'py>,
+    counts: &Counts,
+    ledger: &Ledger,
+) -> PyResult<Bound<'py, PyDict>> {
+    let packets = PyDict::new(py);
+    for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
+        packets.set_item(row.name, counts.of(row.kind))?;
+    }
+    let errors = PyDict::new(py);
+    for class in ErrorClass::ALL {
+        if ledger.errors(class) != 0 {
+            errors.set_item(class.name(), ledger.errors(class))?;
+        }
+    }
+    let bytes = PyDict::new(py);
+    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
+        bytes.set_item(trust.name(), ledger.bytes(trust))?;
+    }
+    let errata = PyDict::new(py);
+    for erratum in Erratum::ALL {
+        let count = counts.errata[erratum as usize];
+        if count != 0 {
+            errata.set_item(erratum.name(), count)?;
+        }
+    }
+    let dict = PyDict::new(py);
+    dict.set_item("errata", errata)?;
+    dict.set_item("packets", packets)?;
+    dict.set_item("errors", errors)?;
+    dict.set_item("bytes", bytes)?;
+    dict.set_item("instructions", counts.instructions)?;
+    dict.set_item("conditional", counts.conditional)?;
+    dict.set_item("indirect", counts.indirect)?;
+    dict.set_item("returns", counts.returns)?;
+    dict.set_item("compressed_returns", counts.compressed_returns)?;
+    dict.set_item("asynchronous", counts.asynchronous)?;
+    dict.set_item("cycles", counts.cycles)?;
+    Ok(dict)
+}

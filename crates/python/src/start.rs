@@ -1,0 +1,26 @@
+//! How things are where a stream begins, as Python says it.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rtit_flow::Start;
+use rtit_x86::Mode;
+
+/// IP of the next instruction or None, bits of the code, LastIP.
+pub struct Beginning(pub Start);
+
+impl<'py> FromPyObject<'py> for Beginning {
+    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Beginning> {
+        let (ip, bits, last_ip): (Option<u64>, u8, u64) = object.extract()?;
+        let mode = match bits {
+            16 => Mode::Bits16,
+            32 => Mode::Bits32,
+            64 => Mode::Bits64,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "code of {bits} bits: it is 16, 32 or 64"
+                )))
+            }
+        };
+        Ok(Beginning(Start { ip, mode, last_ip }))
+    }
+}

@@ -1,0 +1,137 @@
+"""Bare PT and its code as options, instead of a perf.data file; see `rtit.decode`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rtit.trace import Trace
+
+_PART = 1 << 20
+_OPTIONS = ("image", "elf", "mtc_freq", "nom_freq", "cpuid_15")
+
+
+def add_raw(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The packets alone; returns the group of the options."""
+    group = parser.add_argument_group("bare PT, instead of a recording")
+    group.add_argument(
+        "--raw", metavar="FILE", help="the packets of one logical processor; - reads a pipe"
+    )
+    return group
+
+
+def add_bare_code(group: argparse._ArgumentGroup) -> None:
+    """The code that ran, and how it was traced."""
+    group.add_argument(
+        "--image",
+        action="append",
+        metavar="FILE@ADDRESS",
+        help="the bytes of this file are at this hexadecimal address; may be repeated",
+    )
+    group.add_argument(
+        "--elf",
+        action="append",
+        metavar="FILE[@BASE]",
+        help="the code of this ELF file, its first page at this hexadecimal address; may be "
+        "repeated, and goes behind --image where both have something",
+    )
+    group.add_argument("--mtc-freq", metavar="N", help="IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    group.add_argument("--nom-freq", metavar="N", help="MSR_PLATFORM_INFO[15:8], 0 to 255")
+    group.add_argument(
+        "--cpuid-15", metavar="EAX,EBX", help="CPUID.15H: TSC ticks in a tick of the crystal"
+    )
+
+
+def is_bare(arguments: argparse.Namespace) -> bool:
+    """Whether the options tell of bare PT. Raises UsageError if only some of them do."""
+    if getattr(arguments, "raw", None) is not None:
+        return True
+    for name in _OPTIONS:
+        if getattr(arguments, name, None) is not None:
+            raise UsageError(
+                f"--{name.replace('_', '-')} tells of bare PT: it goes with --raw FILE"
+            )
+    return False
+
+
+def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
+    """The trace that the options name. Raises OSError, UsageError and what `decode` does."""
+    from rtit.image import Image
+    from rtit.trace import decode
+    from rtit.trace.source import Pieces, RawFile
+
+    def given(name: str) -> list[str]:
+        return getattr(arguments, name, None) or []
+
+    def number(name: str) -> int:
+        text = getattr(arguments, name, None)
+        return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
+
+    if arguments.file is not None or arguments.input is not None:
+        named = arguments.file if arguments.file is not None else arguments.input
+        raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
+    image = Image()
+    for text in given("elf"):
+        file, _, base = _cut(text)
+        image.add_elf(file, _address("--elf", base) if base else None)
+    for text in given("image"):
+        file, _, address = _cut(text)
+        if not address:
+            raise UsageError(f"--image takes FILE@ADDRESS, not {text!r}")
+        image.add_file(file, _address("--image", address))
+    if arguments.raw == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
+        source: RawFile | Pieces = Pieces(_parts(sys.stdin.buffer))
+    else:
+        source = RawFile(arguments.raw)
+    return decode(
+        source,
+        image,
+        cpu=cpu,
+        mtc_freq=number("mtc_freq"),
+        nom_freq=number("nom_freq"),
+        cpuid_15=_pair(getattr(arguments, "cpuid_15", None)),
+        title="<stdin>" if arguments.raw == "-" else arguments.raw,
+    )
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    while part := file.read(_PART):
+        yield part
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """At the last @, if an address may follow: names of files have some, too."""
+    file, at, address = text.rpartition("@")
+    return (file, at, address) if file else (text, "", "")
+
+
+def _address(option: str, text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise UsageError(f"{option} ...@{text}: {text!r} is no hexadecimal address") from None
+
+
+def _number(option: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise UsageError(f"{option} takes a number, not {text!r}") from None
+
+
+def _pair(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 0, 0
+    words = text.split(",")
+    if len(words) != 2:
+        raise UsageError(f"--cpuid-15 takes EAX,EBX, not {text!r}")
+    eax, ebx = (_number("--cpuid-15", word) for word in words)
+    return eax, ebx

@@ -1,0 +1,65 @@
+"""Bare PT and the code: what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rtit.image import Image
+from rtit.trace.origin import Bare
+from rtit.trace.settings import Cpu, Settings, Start, checked, cpu_named
+from rtit.trace.source import Source, source_of
+from rtit.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def decode(
+    data: Buffer | Iterable[Buffer] | Source,
+    image: Image | None = None,
+    *,
+    cpu: Cpu | str | None = None,
+    mtc_freq: int = 0,
+    nom_freq: int = 0,
+    cpuid_15: tuple[int, int] = (0, 0),
+    start_time: int = 0,
+    start: Start | None = None,
+    ranges: Sequence[tuple[int, int]] = (),
+    no_tnt: bool = False,
+    no_retcomp: bool = False,
+    title: str = "PT",
+) -> Trace:
+    """A trace of bare PT, the packets of one logical processor, and of the code that ran; without
+    an image it has packets alone.
+
+    `data` is anything with a buffer of bytes, or an iterable of such: parts of one stream, taken
+    one at a time as decoding comes to them; or a `Source`, which says where they come from. What
+    can be iterated once alone (a live stream) can be decoded once alone. A buffer that changes
+    meanwhile gives some of its contents at some time.
+
+    `cpu`: DisplayFamily, DisplayModel and stepping, also as "6/94/3"; without it the errata that
+    are safe for all processors are reckoned with. `mtc_freq` is IA32_RTIT_CTL.MTCFreq, 0..15;
+    `nom_freq` MSR_PLATFORM_INFO[15:8], 0..255; `cpuid_15` EAX and EBX of CPUID.15H: without them
+    MTCs and CYCs give no time. `start_time`: any TSC value near the beginning, which completes the
+    56 bits of TSC packets. The stream is read from its first PSB on, or from its first byte if
+    `start` says how things are there. `ranges`: IP filter ranges, each as first and last address,
+    at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `title` is how errors call it.
+
+    Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
+    `ledger` has it.
+    """
+    eax, ebx = cpuid_15
+    settings = Settings(
+        mtc_freq=mtc_freq,
+        tsc_ctc=(ebx, eax),
+        max_nonturbo_ratio=nom_freq,
+        start_time=start_time,
+        no_tnt=no_tnt,
+        no_retcomp=no_retcomp,
+        cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
+        ranges=tuple(ranges),
+        start=start,
+    )
+    whole = Image() if image is None else image
+    return Trace.of(Bare(source_of(data), whole, checked(settings), title))

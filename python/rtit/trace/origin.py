@@ -1,0 +1,224 @@
+"""Where a trace comes from: what is known of it beside its packets."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from rtit.errors import PerfDataError, UnsupportedError
+from rtit.image import Image, Images
+from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
+from rtit.sideband import Ended, Process, Threads, follow
+from rtit.trace.settings import Cpu, Settings, of_perf
+from rtit.trace.snapshots import connected
+from rtit.trace.source import AuxBytes, Source, open_data
+from rtit.trace.stream import Stream
+
+if TYPE_CHECKING:
+    import os
+
+
+class Origin(Protocol):
+    """What a `Trace` is made of; its properties of the same names say what they are."""
+
+    path: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was let go of."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of PT, as far as they have come."""
+
+    @property
+    def buffers(self) -> int:
+        """How many buffers they are in."""
+
+    @property
+    def data(self) -> PerfData: ...
+    @property
+    def command_line(self) -> list[str]: ...
+    @property
+    def facts(self) -> dict[str, str]: ...
+    @property
+    def incomplete(self) -> str | None: ...
+    @property
+    def is_snapshot(self) -> bool: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def clock(self) -> TimeConversion | None: ...
+    @property
+    def images(self) -> Images: ...
+    @property
+    def comms(self) -> dict[int, str]: ...
+    @property
+    def endings(self) -> list[Ended]: ...
+    @property
+    def processes(self) -> list[Process]: ...
+
+    def streams(self) -> list[Stream]:
+        """The streams of PT, made anew."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Recording:
+    """A perf.data file: what is in it is told as long as it is open, ClosedError comes after."""
+
+    def __init__(
+        self,
+        data: PerfData,
+        symfs: str | os.PathLike[str] | None,
+        path_map: dict[str, str] | None,
+        cpu: Cpu | None,
+    ) -> None:
+        self._data = data
+        self.path = data.path
+        self._symfs = symfs
+        self._path_map = path_map
+        self._cpu = cpu
+
+    @property
+    def closed(self) -> bool:
+        return self._data.closed
+
+    def close(self) -> None:
+        self._data.close()
+
+    @property
+    def buffers(self) -> int:
+        return len(self.data.auxtrace_buffers())
+
+    @property
+    def size(self) -> int:
+        buffers = self.data.auxtrace_buffers().values()
+        return sum(piece.size for pieces in buffers for piece in pieces)
+
+    @property
+    def data(self) -> PerfData:
+        return open_data(self._data)
+
+    @property
+    def command_line(self) -> list[str]:
+        return self.data.command_line
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return self.data.facts
+
+    @property
+    def incomplete(self) -> str | None:
+        return self.data.incomplete
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.data.info is not None and bool(self.data.info.snapshot_mode)
+
+    @property
+    def filter(self) -> str | None:
+        return self.data.info.filter if self.data.info else None
+
+    @property
+    def clock(self) -> TimeConversion | None:
+        return self.data.time_conversion
+
+    @property
+    def images(self) -> Images:
+        return self._sideband[0]
+
+    @property
+    def comms(self) -> dict[int, str]:
+        return self._sideband[1].names
+
+    @property
+    def endings(self) -> list[Ended]:
+        return self._sideband[1].endings.processes
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        threads = self._sideband[1]
+        return threads.processes.all(threads.endings.processes)
+
+    @cached_property
+    def _sideband(self) -> tuple[Images, Threads]:
+        images = Images(
+            symfs=self._symfs,
+            path_map=self._path_map,
+            build_ids=self.data.build_ids,
+            recorded=self.data.modified,
+        )
+        return images, follow(self.data, images)
+
+    def streams(self) -> list[Stream]:
+        streams = []
+        for queue, pieces in self.data.auxtrace_buffers().items():
+            parts = connected(pieces) if self.is_snapshot else [pieces]
+            for number, part in enumerate(parts, 1):
+                streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))
+        return streams
+
+    def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
+        images, threads = self._sideband
+        if queue.cpu < 0:
+            pid, tid = images.pid(queue.tid), queue.tid
+        else:
+            pid, tid = threads.first_on(queue.cpu)
+        settings: Settings | PerfDataError
+        try:
+            settings = of_perf(self.data, pieces[0].reference, self._cpu)
+        except PerfDataError as error:
+            settings = error
+        return Stream(
+            AuxBytes(self.data, pieces, snapshot=self.is_snapshot),
+            images.image(tid),
+            settings,
+            cpu=queue.cpu,
+            tid=tid,
+            pid=pid,
+            name=threads.names.get(tid),
+            part=part,
+        )
+
+
+class Bare:
+    """Bare packets and an image: nothing else is known."""
+
+    command_line: list[str] = []  # noqa: RUF012 - nobody changes them
+    facts: dict[str, str] = {}  # noqa: RUF012
+    incomplete: str | None = None
+    is_snapshot = False
+    filter: str | None = None
+    clock: TimeConversion | None = None
+    comms: dict[int, str] = {}  # noqa: RUF012
+    endings: list[Ended] = []  # noqa: RUF012
+    processes: list[Process] = []  # noqa: RUF012
+    closed = False
+    buffers = 1
+
+    def __init__(self, source: Source, image: Image, settings: Settings, path: str) -> None:
+        self.path = path
+        self._source = source
+        self._settings = settings
+        self.images = Images()
+        self.images.put(_NOBODY, image)
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    @property
+    def data(self) -> PerfData:
+        raise UnsupportedError(f"{self.path} is bare PT: there is no perf.data around it")
+
+    def streams(self) -> list[Stream]:
+        return [Stream(self._source, self.images.image(_NOBODY), self._settings)]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+_NOBODY = -1
+"""The process of a stream of which it is not known."""

@@ -1,0 +1,158 @@
+"""Bare PT and an image: what a user gives, in all its forms."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rtit
+from plain import HEAD
+from rtit.errors import UnsupportedError, UsageError
+from rtit.image import Image
+from rtit.packets import encode
+from rtit.trace import EventKind, Stream
+
+CODE = bytes.fromhex("ffd0")
+"""1000 call rax"""
+MORE = bytes.fromhex("7402 90 90 ffe0")
+"""2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
+LOOP = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TNT", bits="N")
+LOOP += encode("TIP", ip_bytes=6, payload=0x1000)
+RAN = [0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
+
+
+def image() -> Image:
+    return Image().add(0x1000, CODE).add(0x2000, MORE)
+
+
+def ips(stream: Stream) -> list[int]:
+    return [int(ip) for ips, _ in stream.instructions() for ip in ips]
+
+
+def test_what_ran() -> None:
+    with rtit.decode(HEAD + LOOP, image(), title="mine") as trace:
+        (stream,) = trace.streams
+        assert ips(stream) == RAN
+        assert [span.kind for span in stream.ledger()] == ["exact"]
+        assert trace.path == stream.title.replace("stream", "mine") == "mine"
+        assert repr(trace) == f"<Trace 'mine'; 1 buffer, {len(HEAD + LOOP)} bytes of PT>"
+        assert (trace.command_line, trace.facts, trace.clock) == ([], {}, None)
+        with pytest.raises(UnsupportedError, match="mine is bare PT"):
+            _ = trace.data
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        bytes,
+        bytearray,
+        memoryview,
+        lambda data: array("B", data),
+        lambda data: array("b", [byte - 256 * (byte > 127) for byte in data]),
+        lambda data: [data[:20], bytearray(data[20:21]), b"", memoryview(data)[21:]],
+        lambda data: iter([data[:50], data[50:]]),
+        lambda data: (data[at : at + 1] for at in range(len(data))),
+    ],
+)
+def test_what_holds_the_packets(form: Callable[[bytes], object]) -> None:
+    trace = rtit.decode(form(HEAD + LOOP), image())  # type: ignore[arg-type]
+    assert ips(trace.streams[0]) == RAN
+
+
+def test_a_live_stream_is_taken_as_decoding_comes_to_it() -> None:
+    taken = []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(1000):
+            taken.append(number)
+            yield HEAD + LOOP * 200
+
+    stream = rtit.decode(parts(), image()).streams[0]
+    first = next(iter(stream.rows()))
+    assert len(first) > 10_000
+    assert 0 < len(taken) < 500
+    with pytest.raises(UsageError, match="iterator, which was read before"):
+        list(stream.rows())
+
+
+@pytest.mark.parametrize("data", [5, "text", None, memoryview(bytes(8))[::2], [b"", 5], [7.0]])
+def test_what_holds_no_packets(data: object) -> None:
+    with pytest.raises(UsageError, match="stream"):
+        rtit.decode(data).streams[0].counts()  # type: ignore[arg-type]
+
+
+def test_a_buffer_that_another_thread_changes() -> None:
+    data = bytearray((HEAD + LOOP * 50) * 300)
+    stop = threading.Event()
+
+    def spoil() -> None:
+        at = 0
+        while not stop.is_set():
+            at = (at * 69069 + 1) % len(data)
+            data[at] ^= 1 << at % 8
+
+    thread = threading.Thread(target=spoil)
+    thread.start()
+    try:
+        stream = rtit.decode(data, image()).streams[0]
+        for _ in range(3):
+            assert sum(len(rows) for rows in stream.rows()) >= 0
+            assert sum(span.end - span.start for span in stream.ledger()) == len(data)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("ip", [0x1000, None])
+def test_a_stream_without_a_psb(ip: int | None) -> None:
+    begin = encode("TIP.PGE", ip_bytes=1, payload=0x1000) if ip is None else b""
+    stream = rtit.decode(begin + LOOP, image(), start=rtit.Start(ip=ip)).streams[0]
+    assert ips(stream) == RAN
+    assert [span.kind for span in stream.ledger()] == ["exact"]
+    kinds = [EventKind(kind) for rows in stream.rows() for kind in rows.events.kind]
+    assert kinds == ([EventKind.ENABLED] if ip is None else [])
+    unknown = rtit.decode(begin + LOOP, image()).streams[0]
+    assert ips(unknown) == []
+    assert [span.kind for span in unknown.ledger()] == ["lost"]
+
+
+def test_last_ip_and_mode_at_the_start() -> None:
+    # 32-bit code: 40 is INC EAX there, and a REX prefix in 64-bit code.
+    code = Image().add(0xAB_1000, bytes.fromhex("40 ffd0")).add(0xAB_2000, b"\x40\xff\xe0")
+    packets = encode("TIP", ip_bytes=1, payload=0x2000) + encode("TIP", ip_bytes=1, payload=0x1000)
+    start = rtit.Start(ip=0xAB_1000, bits=32, last_ip=0xAB_1000)
+    stream = rtit.decode(packets, code, start=start).streams[0]
+    assert ips(stream) == [0xAB_1000, 0xAB_1001, 0xAB_2000, 0xAB_2001]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cpu": "sixth"}, "cpu 'sixth': it is FAMILY/MODEL/STEPPING"),
+        ({"cpu": (6, 1 << 16, 0)}, "cpu model is 65536: it has 16 bits"),
+        ({"mtc_freq": 16}, "mtc_freq is 16"),
+        ({"nom_freq": -1}, "nom_freq is -1"),
+        ({"cpuid_15": (1 << 32, 2)}, "EAX is 4294967296"),
+        ({"start": rtit.Start(bits=8)}, "start bits is 8"),
+        ({"start": rtit.Start(ip=1 << 64)}, "start ip is"),
+        ({"ranges": [(0, 1)] * 5}, "5 filter ranges"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        rtit.decode(b"", **settings)  # type: ignore[arg-type]
+
+
+def test_the_processor_decides_the_errata(traces: Path) -> None:
+    # BDM70: a PSB+ before TIP.PGE wrongly has a FUP; elsewhere it is an error.
+    folder = traces / "libipt-cases"
+    code = Image().add_file(folder / "bdm70-psb_fup-tip_pge.bin", 0x100000)
+    data = (folder / "bdm70-psb_fup-tip_pge.pt").read_bytes()
+    text = rtit.decode(data, code, cpu="6/61/4").streams[0]
+    numbers = rtit.decode(data, code, cpu=(6, 61, 4)).streams[0]
+    assert ips(text) == ips(numbers)
+    assert text.settings == numbers.settings
