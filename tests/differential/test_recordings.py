@@ -20,7 +20,7 @@ ProgramBuilder = Callable[[str], Path]
 def ours(data: Path) -> dict[int, list[int]]:
     with Trace(data) as trace:
         return {
-            stream.tid: [int(ip) for ips, _ in stream.instructions() for ip in ips]
+            stream.tid: [int(ip) for part in stream.instructions() for ip in part.ip]
             for stream in trace.streams
         }
 

@@ -54,7 +54,7 @@ def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path
 def ours(data: Path) -> dict[int, list[int]]:
     with Trace(data) as trace:
         return {
-            stream.tid: [int(ip) for ips, _ in stream.instructions() for ip in ips]
+            stream.tid: [int(ip) for part in stream.instructions() for ip in part.ip]
             for stream in trace.streams
         }
 

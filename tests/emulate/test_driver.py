@@ -99,7 +99,7 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
     written = driver.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
     pt = driver.cpu.unit.output.memory.read(BUFFER, written)
     stream = rtit.decode(pt, rtit.Image().add(CODE, code)).streams[0]
-    assert [int(ip) for ips, _ in stream.instructions() for ip in ips] == executed
+    assert [int(ip) for part in stream.instructions() for ip in part.ip] == executed
 
 
 def names(out: bytearray) -> list[str]:

@@ -163,7 +163,7 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
             assert recorder.wait(timeout=60) == 0
         assert finish(process) == ENDS["workers"]
     with Trace(tmp_path / "perf.data") as trace:
-        ips = {int(ip) for s in trace.streams for ips, _ in s.instructions() for ip in ips}
+        ips = {int(ip) for s in trace.streams for part in s.instructions() for ip in part.ip}
         (text,) = (each for each in trace.images.mappings(process.pid) if each.path == str(exe))
     symbols = FileSymbols(exe)
     names = {getattr(symbols.at(ip - text.start + text.offset), "name", None) for ip in ips}

@@ -143,6 +143,6 @@ def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> No
         pytest.skip(str(error))
     with Trace(data) as trace:
         [stream] = trace.streams
-        ends = [int(some[-1]) for _, some in stream.instructions()]
+        ends = [int(part.time[-1]) for part in stream.instructions()]
     theirs = round(float(lines[-1].split(":")[0]) * 1e9)
     assert abs(theirs - ends[-1]) <= 100

@@ -61,7 +61,7 @@ def test_the_beginning_is_there(
         assert trace.incomplete is None
         [stream] = trace.streams
         assert {span.kind for span in stream.ledger()} == {"exact"}
-        ips = {stream.tid: [int(ip) for some, _ in stream.instructions() for ip in some]}
+        ips = {stream.tid: [int(ip) for part in stream.instructions() for ip in part.ip]}
     assert main(["report", str(data)]) == 0
     assert "stopped: at a size of 16K" in capsys.readouterr().out
     try:

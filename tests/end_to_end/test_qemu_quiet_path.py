@@ -108,8 +108,8 @@ def executed(data: Path) -> list[bytes]:
         paths = []
         for stream in trace.streams:
             path = hashlib.sha256()
-            for ips, _ in stream.instructions():
-                path.update(ips.tobytes())
+            for part in stream.instructions():
+                path.update(part.ip.tobytes())
             paths.append(path.digest())
         return paths
 

@@ -78,6 +78,6 @@ def main_image_path(data: Path, path: str) -> NDArray[np.uint64]:
     with Trace(data) as trace:
         (stream,) = trace.streams
         (image,) = [each for each in trace.images.mappings(stream.pid) if each.path == path]
-        ips = np.concatenate([part for part, _ in stream.instructions()])
+        ips = stream.instructions().columns()["ip"]
     inside = ips[(ips >= image.start) & (ips < image.end)]
     return inside - np.uint64(image.start) + np.uint64(image.offset)

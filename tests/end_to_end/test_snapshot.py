@@ -53,7 +53,7 @@ def ours(data: Path) -> dict[int, list[int]]:
     with Trace(data) as trace:
         for stream in trace.streams:
             into = ips.setdefault(stream.tid, [])
-            into += [int(ip) for some, _ in stream.instructions() for ip in some]
+            into += [int(ip) for part in stream.instructions() for ip in part.ip]
     return ips
 
 

@@ -63,7 +63,8 @@ def paths(data: Path) -> list[list[int]]:
     """The decoded addresses of each thread."""
     with Trace(data) as trace:
         return [
-            [int(ip) for ips, _ in stream.instructions() for ip in ips] for stream in trace.streams
+            [int(ip) for part in stream.instructions() for ip in part.ip]
+            for stream in trace.streams
         ]
 
 

@@ -67,8 +67,8 @@ def test_a_recording(record: Recorder) -> None:
     with Trace(live.data) as trace:
         [stream] = trace.streams
         expected: Counter[tuple[str, str]] = Counter()
-        for ips, times in stream.instructions():
-            numbers, _ = trace.symbols.lookup_many(stream.tid, times, ips)
+        for part in stream.instructions():
+            numbers, _ = trace.symbols.lookup_many(stream.tid, part.time, part.ip)
             expected.update(trace.symbols.table[number] for number in numbers)
         found = stream.native().functions(trace.symbols.names(stream.tid))
         assert {(name, path): count for name, path, count in found} == expected

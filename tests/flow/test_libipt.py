@@ -78,7 +78,7 @@ def decode(folder: Path, case: dict[str, Any], **settings: Any) -> Stream:
 
 
 def ips_of(stream: Stream) -> list[int]:
-    return [int(ip) for ips, _ in stream.instructions() for ip in ips]
+    return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
 def listed(path: Path) -> list[int]:

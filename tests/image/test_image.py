@@ -19,7 +19,7 @@ CALLS = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TIP", ip_bytes=6, pa
 
 
 def ips(stream: Stream) -> list[int]:
-    return [int(ip) for ips, _ in stream.instructions() for ip in ips]
+    return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
 def test_bytes_pages_and_files(tmp_path: Path) -> None:

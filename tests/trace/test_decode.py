@@ -30,7 +30,7 @@ def image() -> Image:
 
 
 def ips(stream: Stream) -> list[int]:
-    return [int(ip) for ips, _ in stream.instructions() for ip in ips]
+    return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
 def test_what_ran() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from plain import HEAD, Bytes, stream
@@ -23,7 +22,7 @@ def test_what_ran() -> None:
     plain = stream(packets, CODE)
     assert plain.size == len(HEAD + packets)
     assert plain.read() == HEAD + packets
-    ips = np.concatenate([ips for ips, _ in plain.instructions()])
+    ips = plain.instructions().columns()["ip"]
     # Of the call at 1000 no packet says that it ran a second time.
     assert ips.tolist() == [0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
     assert sum(int(rows.instructions.sum()) for rows in plain.rows()) == 5

@@ -36,8 +36,8 @@ def test_every_instruction_in_order(threads: Live, capfd: pytest.CaptureFixture[
         ] == [
             (stream.tid, clock.to_nanoseconds(int(time)), int(ip))
             for stream in trace.streams
-            for ips, times in stream.instructions()
-            for ip, time in zip(ips, times, strict=True)
+            for part in stream.instructions()
+            for ip, time in zip(part.ip, part.time, strict=True)
         ]
 
 

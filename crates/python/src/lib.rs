@@ -1,6 +1,7 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
 mod account;
+mod arrow;
 mod as_bytes;
 mod column;
 mod flow;
@@ -24,6 +25,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    arrow::register(module)?;
     flow::register(module)?;
     image::register(module)?;
     listing::register(module)?;

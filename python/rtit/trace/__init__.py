@@ -12,22 +12,36 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
+    from rtit.trace.batch import Batch, Table
     from rtit.trace.categories import End, ErrorClass, EventKind
     from rtit.trace.counts import Counts
     from rtit.trace.decode import decode
     from rtit.trace.places import Place, Places
-    from rtit.trace.rows import Event, Events, Rows, Span
+    from rtit.trace.results import (
+        Branch,
+        Branches,
+        Instruction,
+        Instructions,
+        SyncPoint,
+        SyncPoints,
+    )
+    from rtit.trace.rows import Block, Event, Events, Rows, Span
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings, Start
     from rtit.trace.source import AuxBytes, Bytes, Source
     from rtit.trace.stream import Stream
-    from rtit.trace.totals import EdgeTotals, RunTotals, Totals
+    from rtit.trace.totals import Edge, EdgeTotals, RunTotal, RunTotals, Totals
     from rtit.trace.trace import Ended, Process, Trace
 
 __all__ = [
     "AuxBytes",
+    "Batch",
+    "Block",
+    "Branch",
+    "Branches",
     "Bytes",
     "Counts",
+    "Edge",
     "EdgeTotals",
     "End",
     "Ended",
@@ -35,10 +49,13 @@ __all__ = [
     "Event",
     "EventKind",
     "Events",
+    "Instruction",
+    "Instructions",
     "Place",
     "Places",
     "Process",
     "Rows",
+    "RunTotal",
     "RunTotals",
     "Selection",
     "Settings",
@@ -46,6 +63,9 @@ __all__ = [
     "Span",
     "Start",
     "Stream",
+    "SyncPoint",
+    "SyncPoints",
+    "Table",
     "Times",
     "Totals",
     "Trace",
@@ -55,16 +75,18 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
+        "batch": "Batch Table",
         "categories": "End ErrorClass EventKind",
         "counts": "Counts",
         "decode": "decode",
         "places": "Place Places",
-        "rows": "Event Events Rows Span",
+        "results": "Branch Branches Instruction Instructions SyncPoint SyncPoints",
+        "rows": "Block Event Events Rows Span",
         "selection": "Selection Times",
         "settings": "Settings Start",
         "source": "AuxBytes Bytes Source",
         "stream": "Stream",
-        "totals": "EdgeTotals RunTotals Totals",
+        "totals": "Edge EdgeTotals RunTotal RunTotals Totals",
         "trace": "Ended Process Trace",
     },
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rtit.packets import BadBytes
 from rtit.packets.encode import Value
 from rtit.packets.table import DECLARATIONS
+from rtit.trace.batch import Batch, Field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ _PACKETS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PacketColumns:
+class PacketColumns(Batch):
     """Packets of a stream as columns of one length, in order (section 33.4.2).
 
     `kind`: which packet, a place in `KINDS`. `offset`: of its first byte. `payload`:
@@ -33,15 +34,18 @@ class PacketColumns:
     bytes from there on that are no packet, before the next batch.
     """
 
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("kind", "u1", KINDS),
+        ("detail", "u1", None),
+        ("offset", "u8", None),
+        ("payload", "u8", None),
+    )
     kind: NDArray[np.uint8]
     detail: NDArray[np.uint8]
     offset: NDArray[np.uint64]
     payload: NDArray[np.uint64]
     end: int
     bad: BadBytes | None
-
-    def __len__(self) -> int:
-        return len(self.kind)
 
     def size(self) -> NDArray[np.uint64]:
         """Bytes of each packet."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from rtit.trace.categories import ErrorClass, EventKind
+from rtit.trace.batch import Batch, Field
+from rtit.trace.categories import End, ErrorClass, EventKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,12 +33,20 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Events:
+class Events(Batch):
     """Events as columns of one length, in the order of the stream; iterated they are `Event`s.
 
     The columns are those of `Event`; the numbers of `kind` are those of `EventKind`.
     """
 
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("row", "u8", None),
+        ("kind", "u1", EventKind),
+        ("ip", "u8", None),
+        ("value", "u8", None),
+        ("time", "u8", None),
+        ("offset", "u8", None),
+    )
     row: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     ip: NDArray[np.uint64]
@@ -57,8 +66,19 @@ class Events:
         return f"<Events: {len(self)}>"
 
 
+class Block(NamedTuple):
+    """One row; see `Rows`."""
+
+    start: int
+    instructions: int
+    last: int
+    end: End
+    time: int
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Rows:
+class Rows(Batch):
     """Runs of instructions that followed each other in memory, as columns of one length.
 
     `start`: IP of the first instruction; `instructions`: how many; `last`: IP of the last; `end`:
@@ -67,6 +87,14 @@ class Rows:
     `first` how many rows the stream has before these: `events.row - first` is a place among these.
     """
 
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("start", "u8", None),
+        ("instructions", "u4", None),
+        ("last", "u8", None),
+        ("end", "u1", End),
+        ("time", "u8", None),
+        ("offset", "u8", None),
+    )
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     last: NDArray[np.uint64]
@@ -78,6 +106,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def __iter__(self) -> Iterator[Block]:
+        columns = (each.tolist() for each in self.columns().values())
+        for start, instructions, last, end, time, offset in zip(*columns, strict=True):
+            yield Block(start, instructions, last, End(end), time, offset)
 
     def __repr__(self) -> str:
         instructions = int(self.instructions.sum())

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 from rtit.errors import RtitError
 from rtit.image import Image
 from rtit.packets import BadBytes, Packet, scan_parts
-from rtit.trace.categories import ErrorClass
+from rtit.trace.batch import Table
+from rtit.trace.categories import ErrorClass, EventKind
 from rtit.trace.counts import Counts
 from rtit.trace.packets import PacketColumns, packet_columns
+from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Rows, Span
 from rtit.trace.settings import Settings
 from rtit.trace.source import Source
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rtit import _core
     from rtit.trace.meaning.values import Happening
 
@@ -77,9 +76,9 @@ class Stream:
         """Its packets, and what lies between."""
         return scan_parts(self.parts())
 
-    def packet_columns(self) -> Iterator[PacketColumns]:
+    def packet_columns(self) -> Table[PacketColumns]:
         """Its packets as columns: hundreds of times as fast as one object each."""
-        return packet_columns(self.parts())
+        return Table(PacketColumns, lambda: packet_columns(self.parts()))
 
     def native(self) -> _core.Flow:
         """A decoder at the start of the stream, for native code and nobody else. Raises the error
@@ -130,14 +129,42 @@ class Stream:
         while (columns := flow.runs(_ROWS)) is not None:
             yield columns
 
-    def instructions(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
-        """Every instruction: columns of IPs and of times (of the run's start, see `Rows`)."""
+    def blocks(self) -> Table[Rows]:
+        """Runs of instructions that followed each other in memory: `rows` as a table."""
+        return Table(Rows, self.rows)
+
+    def instructions(self) -> Table[Instructions]:
+        """Every instruction."""
+        return Table(Instructions, self._instructions)
+
+    def branches(self) -> Table[Branches]:
+        """Every branch and other transfer; `edges` adds them up."""
+        return Table(Branches, self._branches)
+
+    def sync_points(self) -> Table[SyncPoints]:
+        """Every PSB+ that was read."""
+        return Table(SyncPoints, self._sync_points)
+
+    def _instructions(self) -> Iterator[Instructions]:
         import numpy as np
 
         flow = self.native()
         while (columns := flow.instructions(_ROWS)) is not None:
-            ips, _, times = columns
-            yield np.asarray(ips), np.asarray(times)
+            yield Instructions(*map(np.asarray, columns))
+
+    def _branches(self) -> Iterator[Branches]:
+        import numpy as np
+
+        flow = self.native()
+        while (columns := flow.branches(_ROWS)) is not None:
+            yield Branches(*map(np.asarray, columns))
+
+    def _sync_points(self) -> Iterator[SyncPoints]:
+        for rows in self.rows():
+            events = rows.events
+            here = events.kind == EventKind.PSB
+            if here.any():
+                yield SyncPoints(events.offset[here], events.ip[here], events.time[here])
 
     def totals(self) -> Totals:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
@@ -162,6 +189,10 @@ class Stream:
     def edges(self) -> EdgeTotals:
         """The edges of `totals`."""
         return self.totals().edges
+
+    def coverage(self) -> RunTotals:
+        """What ran and how often: the runs of `totals`."""
+        return self.totals().runs
 
     def ledger(self) -> list[Span]:
         """The account of every byte, as far as it was decoded last; decodes the whole stream

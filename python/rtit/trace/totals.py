@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from rtit.trace.batch import Batch, Field
+from rtit.trace.categories import End
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
+@dataclass(frozen=True, slots=True)
+class RunTotal:
+    """One run; see `RunTotals`."""
+
+    start: int
+    instructions: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge; see `EdgeTotals`."""
+
+    source: int
+    target: int
+    kind: End
+    count: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class RunTotals:
+class RunTotals(Batch):
     """Runs of instructions that follow each other in memory, as columns of one length, sorted by
     `start` (IP of the first) and `instructions` (how many); `count`: how often they ran.
 
     Runs overlap: an instruction ran as often as all runs that hold it.
     """
 
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("start", "u8", None),
+        ("instructions", "u4", None),
+        ("count", "u8", None),
+    )
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     count: NDArray[np.uint64]
 
-    def __len__(self) -> int:
-        return len(self.start)
+    def __iter__(self) -> Iterator[RunTotal]:
+        columns = (each.tolist() for each in self.columns().values())
+        return map(RunTotal, *columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EdgeTotals:
+class EdgeTotals(Batch):
     """Transfers, as columns of one length, sorted by `source` (IP of the instruction), `target`
     (where it went) and `kind`; `count`: how often.
 
@@ -36,13 +65,21 @@ class EdgeTotals:
     instruction there.
     """
 
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("source", "u8", None),
+        ("target", "u8", None),
+        ("kind", "u1", End),
+        ("count", "u8", None),
+    )
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
 
-    def __len__(self) -> int:
-        return len(self.source)
+    def __iter__(self) -> Iterator[Edge]:
+        columns = (each.tolist() for each in self.columns().values())
+        for source, target, kind, count in zip(*columns, strict=True):
+            yield Edge(source, target, End(kind), count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

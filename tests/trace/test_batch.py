@@ -1,0 +1,175 @@
+"""Results with names: for NumPy, for Arrow, and one by one."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import rtit
+from plain import HEAD
+from rtit.packets import encode
+from rtit.trace import End, Stream
+from rtit.trace.results import Branch, Instruction, SyncPoint
+
+CALL = encode("TIP", ip_bytes=6, payload=0x2000)
+BACK = encode("TIP", ip_bytes=6, payload=0x1000)
+PSB = HEAD.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=2 << 20))
+
+
+def stream(times: int = 1) -> Stream:
+    """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax; jz is taken, then not."""
+    image = rtit.Image().add(0x1000, b"\xff\xd0").add(0x2000, bytes.fromhex("7402 90 90 ffe0"))
+    loop = b"".join(CALL + encode("TNT", bits=bits) + BACK for bits in "TN" * times)
+    return rtit.decode(HEAD + loop + PSB, image).streams[0]
+
+
+def test_instructions() -> None:
+    (batch,) = stream().instructions()
+    assert batch.ip.tolist() == [0x1000, 0x2000, 0x2004, 0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
+    assert batch.size.tolist() == [2, 2, 2, 2, 2, 1, 1, 2]
+    assert set(batch.time.tolist()) == {1 << 20}
+    assert next(iter(batch)) == Instruction(0x1000, 2, 1 << 20)
+    assert len(batch) == len(list(batch)) == 8
+
+
+def test_branches_are_those_that_edges_add_up() -> None:
+    (batch,) = stream().branches()
+    time = 1 << 20
+    assert list(batch) == [
+        Branch(0x1000, 0x2000, End.INDIRECT_CALL, time),
+        Branch(0x2000, 0x2004, End.CONDITIONAL, time),
+        Branch(0x2004, 0x1000, End.INDIRECT_JUMP, time),
+        Branch(0x1000, 0x2000, End.INDIRECT_CALL, time),
+        Branch(0x2000, 0x2002, End.CUT, time),
+        Branch(0x2004, 0x1000, End.INDIRECT_JUMP, time),
+    ]
+    many = stream(20_000)
+    found = many.branches().columns()
+    rows = np.stack([found["source"], found["target"], found["kind"]], axis=1)
+    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    edges = many.edges()
+    expected = np.stack([edges.source, edges.target, edges.kind], axis=1)
+    assert np.array_equal(kinds, expected)
+    assert np.array_equal(counts, edges.count)
+
+
+def test_sync_points() -> None:
+    (batch,) = stream().sync_points()
+    assert list(batch) == [
+        SyncPoint(0, 0x1000, 1 << 20),
+        SyncPoint(len(HEAD + CALL + BACK) * 2 - len(HEAD) + 2, 0x1000, 2 << 20),
+    ]
+
+
+def test_blocks_and_coverage() -> None:
+    one = stream()
+    blocks = one.blocks().columns()
+    assert blocks["start"].tolist() == [0x1000, 0x2000, 0x2004, 0x1000, 0x2000]
+    assert blocks["instructions"].tolist() == [1, 1, 1, 1, 4]
+    covered = one.coverage()
+    assert dict(zip(covered.start.tolist(), covered.count.tolist(), strict=True))[0x1000] == 2
+
+
+def test_columns_of_many_batches_and_of_none() -> None:
+    many = stream(20_000)
+    assert sum(1 for _ in many.instructions()) > 1
+    columns = many.instructions().columns()
+    assert len(columns["ip"]) == len(columns["time"]) == 8 * 20_000
+    none = rtit.decode(b"").streams[0].instructions().columns()
+    assert {name: (len(each), each.dtype) for name, each in none.items()} == {
+        "ip": (0, np.dtype("u8")),
+        "size": (0, np.dtype("u1")),
+        "time": (0, np.dtype("u8")),
+    }
+
+
+def test_what_a_table_is_called() -> None:
+    assert repr(stream().branches()) == "<Table of Branches: source, target, kind, time>"
+
+
+class Schema(ctypes.Structure):
+    """ArrowSchema, as its specification has it."""
+
+
+Schema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_char_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.POINTER(ctypes.POINTER(Schema))),
+    ("dictionary", ctypes.POINTER(Schema)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+class Array(ctypes.Structure):
+    """ArrowArray, as its specification has it."""
+
+
+Array._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(Array))),
+    ("dictionary", ctypes.POINTER(Array)),
+    ("release", ctypes.c_void_p),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+def pointer(capsule: object, name: bytes) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    found: int = get(capsule, name)
+    return found
+
+
+def test_arrow_by_its_specification() -> None:
+    """Read as the C data interface says, without any library of Arrow."""
+    (batch,) = stream().branches()
+    schema_capsule, array_capsule = batch.__arrow_c_array__()
+    schema = Schema.from_address(pointer(schema_capsule, b"arrow_schema"))
+    array = Array.from_address(pointer(array_capsule, b"arrow_array"))
+    assert (schema.format, schema.n_children, array.n_children, array.length) == (b"+s", 4, 4, 6)
+    fields = [schema.children[at].contents for at in range(4)]
+    assert [(each.name, each.format) for each in fields] == [
+        (b"source", b"L"),
+        (b"target", b"L"),
+        (b"kind", b"C"),
+        (b"time", b"L"),
+    ]
+    source, kind = array.children[0].contents, array.children[2].contents
+    assert (source.length, source.null_count, source.n_buffers) == (6, 0, 2)
+    # where NumPy has it: nothing was copied
+    assert source.buffers[1] == batch.source.ctypes.data
+    assert fields[2].dictionary.contents.format == b"u"
+    words = kind.dictionary.contents
+    ends = (ctypes.c_int32 * (words.length + 1)).from_address(words.buffers[1])
+    text = ctypes.string_at(words.buffers[2], ends[words.length]).decode()
+    labels = [text[ends[at] : ends[at + 1]] for at in range(words.length)]
+    assert [labels[number] for number in batch.kind.tolist()][:2] == [
+        "indirect call",
+        "conditional",
+    ]
+    assert labels == [each.label for each in End]
+
+
+def test_arrow_libraries() -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    many = stream(20_000)
+    table = arrow.table(many.branches())
+    assert table.column_names == ["source", "target", "kind", "time"]
+    assert table.num_rows == 6 * 20_000
+    assert table["kind"].slice(0, 2).to_pylist() == ["indirect call", "conditional"]
+    assert arrow.record_batch(many.edges()).num_rows == 4
+
+    failing = rtit.decode([HEAD, 5], rtit.Image()).streams[0]  # type: ignore[list-item]
+    with pytest.raises(OSError, match="piece 1 of the stream"):
+        arrow.table(failing.branches())
