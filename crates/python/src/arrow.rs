@@ -92,7 +92,7 @@ struct Schema {
 struct SchemaOwn {
     format: CString,
     name: CString,
-    children: Vec<Box<Schema>>,
+    children: Vec<Schema>,
     pointers: Vec<*mut Schema>,
     dictionary: Option<Box<Schema>>,
 }
@@ -127,14 +127,14 @@ impl Schema {
         let mut own = Box::new(SchemaOwn {
             format: text(format)?,
             name: text(name)?,
-            children: children.into_iter().map(Box::new).collect(),
+            children,
             pointers: Vec::new(),
             dictionary: dictionary.map(Box::new),
         });
         own.pointers = own
             .children
             .iter_mut()
-            .map(|child| &raw mut **child)
+            .map(|child| &raw mut *child)
             .collect();
         Ok(Schema {
             format: own.format.as_ptr(),
@@ -185,7 +185,7 @@ struct Array {
 /// What an array's pointers point to.
 struct ArrayOwn {
     buffers: Vec<*const c_void>,
-    children: Vec<Box<Array>>,
+    children: Vec<Array>,
     pointers: Vec<*mut Array>,
     dictionary: Option<Box<Array>>,
     /// What the buffers are of.
@@ -236,7 +236,7 @@ impl Array {
     ) -> Array {
         let mut own = Box::new(ArrayOwn {
             buffers,
-            children: children.into_iter().map(Box::new).collect(),
+            children,
             pointers: Vec::new(),
             dictionary: dictionary.map(Box::new),
             _kept: kept,
@@ -244,7 +244,7 @@ impl Array {
         own.pointers = own
             .children
             .iter_mut()
-            .map(|child| &raw mut **child)
+            .map(|child| &raw mut *child)
             .collect();
         Array {
             length: length as i64,
