@@ -134,7 +134,7 @@ impl Schema {
         own.pointers = own
             .children
             .iter_mut()
-            .map(|child| &raw mut *child)
+            .map(|child| ptr::addr_of_mut!(*child))
             .collect();
         Ok(Schema {
             format: own.format.as_ptr(),
@@ -146,7 +146,7 @@ impl Schema {
             dictionary: own
                 .dictionary
                 .as_mut()
-                .map_or(ptr::null_mut(), |schema| &raw mut **schema),
+                .map_or(ptr::null_mut(), |schema| ptr::addr_of_mut!(**schema)),
             release: Some(release_schema),
             own: Box::into_raw(own).cast(),
         })
@@ -244,7 +244,7 @@ impl Array {
         own.pointers = own
             .children
             .iter_mut()
-            .map(|child| &raw mut *child)
+            .map(|child| ptr::addr_of_mut!(*child))
             .collect();
         Array {
             length: length as i64,
@@ -257,7 +257,7 @@ impl Array {
             dictionary: own
                 .dictionary
                 .as_mut()
-                .map_or(ptr::null_mut(), |array| &raw mut **array),
+                .map_or(ptr::null_mut(), |array| ptr::addr_of_mut!(**array)),
             release: Some(release_array),
             own: Box::into_raw(own).cast(),
         }
