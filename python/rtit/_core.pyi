@@ -148,6 +148,8 @@ class FlowCounts(TypedDict):
     compressed_returns: int
     asynchronous: int
     cycles: int
+    measured: tuple[int, int]
+    inactive: int
 
 @final
 class Flow:
@@ -169,6 +171,7 @@ class Flow:
         ranges: Sequence[tuple[int, int]] = (),
         spaces: dict[tuple[int, int] | tuple[int, int, int], Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
+        guest_tsc: tuple[int, int] = ...,
         walk: bool = False,
     ) -> None: ...
     def next(self, max_rows: int) -> RowColumns | None: ...

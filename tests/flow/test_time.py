@@ -118,6 +118,70 @@ def test_cycles_scale_with_the_ratio() -> None:
     assert times(*packets) == [1000, 1000, 1000]  # the ratio of the TSC is not known
 
 
+@pytest.mark.spec("CBR-003")
+def test_a_new_ratio_holds_from_its_cbr_on() -> None:
+    packets = [tsc(1000), encode("CBR", ratio=10), PGE, encode("CYC", cycles=10)]
+    packets += [encode("CBR", ratio=40), step(), encode("CYC", cycles=20), step(), step()]
+    assert times(*packets, max_nonturbo_ratio=20) == [1000, 1020, 1030]
+
+
+def counts(*packets: bytes, **settings: Any) -> Any:
+    return core.Flow(
+        encode("PSB") + encode("PSBEND") + b"".join(packets), core.Space(), **settings
+    ).count()
+
+
+def psb_at(value: int) -> bytes:
+    return encode("PSB") + tsc(value) + encode("PSBEND")
+
+
+@pytest.mark.spec("TIME-012")
+def test_the_frequency_is_cycles_by_the_time_they_took() -> None:
+    # between two TSCs, and between two MTCs: 4 TSC ticks a crystal tick
+    packets = [psb_at(1000), encode("CYC", cycles=50), psb_at(1100)]
+    assert counts(*packets)["measured"] == (50, 100)
+    packets = [tsc(1000), encode("TMA", ctc=0, fast_counter=0), encode("MTC", ctc=1)]
+    packets += [encode("CYC", cycles=6), encode("MTC", ctc=3)]
+    assert counts(*packets, tsc_ctc=(4, 1))["measured"] == (6, 8)
+    # what an overflow interrupts is no measure; nor is the time in which nothing was counted
+    cut = [psb_at(1000), encode("CYC", cycles=50), encode("OVF"), psb_at(1100)]
+    assert counts(*cut)["measured"] == (0, 0)
+    assert counts(psb_at(1000), encode("CYC", cycles=50), tsc(1100))["measured"] == (0, 0)
+
+
+def test_cycles_take_what_was_measured_last() -> None:
+    packets = [psb_at(1000), PGE, encode("CYC", cycles=50), encode("PSB") + tsc(1100)]
+    packets += [full("FUP", 0x1000), encode("PSBEND"), encode("CYC", cycles=10), step(), step()]
+    assert times(*packets)[-1] == 1120
+
+
+@pytest.mark.spec("TIME-013")
+def test_the_tsc_of_a_guest_is_scaled_and_moved() -> None:
+    def guest(host: int) -> int:
+        return host // 2 + 7000  # a multiplier of 2^47 / 2^48
+
+    enter = encode("PIP", nr=1, cr3=0x5000)
+    packets = [tsc(10_000), enter, tsc(guest(20_000)), PGE, encode("PIP", nr=0, cr3=0x5000)]
+    packets += [tsc(30_000), step(), step()]
+    assert times(*packets, guest_tsc=(7000, 1 << 47)) == [20_000, 30_000]
+    # MTCs are not a guest's: 10 crystal ticks of 3
+    clock = [enter, tsc(guest(20_000)), encode("TMA", ctc=0, fast_counter=0), PGE]
+    clock += [encode("MTC", ctc=10), step(), step()]
+    found = times(*clock, guest_tsc=(7000, 1 << 47), tsc_ctc=(3, 1))
+    assert found == [20_000, 20_030]
+    assert times(enter, tsc(500), PGE, step()) == [500]
+
+
+@pytest.mark.spec("TIME-016")
+def test_the_time_in_which_nothing_was_traced() -> None:
+    # 30 cycles at half the TSC's frequency, and a TSC at 5000
+    packets = [tsc(1000), encode("CBR", ratio=10), encode("CYC", cycles=30), tsc(5000)]
+    assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 5000 - 1060
+    assert counts(tsc(1000), encode("CBR", ratio=10), max_nonturbo_ratio=20)["inactive"] == 0
+    # one in PSB+ tells of no gap
+    assert counts(*packets[:3], psb_at(5000), max_nonturbo_ratio=20)["inactive"] == 0
+
+
 @pytest.mark.spec("CYC-009", "CYC-017")
 def test_a_cyc_before_a_tnt_is_the_time_of_its_first_branch() -> None:
     # 1000 jnz 1002; 1002 jnz 1000: taken each time

@@ -19,6 +19,7 @@ mod dispatch;
 mod fast;
 mod flow;
 mod group;
+mod held;
 mod mode;
 mod scan;
 mod state;

@@ -14,7 +14,7 @@ pub enum EventKind {
     AsyncDisabled = 4,
     /// OVF: the processor lost packets.
     Overflow = 5,
-    /// TraceStop.
+    /// TraceStop: `ip` = where TIP.PGD said that tracing ended, or else the last known; 0 if not known.
     Stopped = 6,
     /// Decoding went on after a loss, at `ip`.
     Resumed = 7,
@@ -28,17 +28,18 @@ pub enum EventKind {
     Vmcs = 11,
     /// MODE.Exec: `value` bit 0 CS.L, bit 1 CS.D, bit 2 IF.
     ModeExec = 12,
-    /// MODE.TSX: `value` bit 0 InTX, bit 1 TXAbort.
+    /// MODE.TSX: `value` bit 0 InTX, bit 1 TXAbort; `ip`: from where on. While tracing is off the last one alone is told, when
+    /// it is on again.
     ModeTsx = 13,
     /// PTW: `value` = the operand; `ip` = the PTWRITE, 0 if not known.
     PtWrite = 14,
     /// EXSTOP.
     ExStop = 15,
-    /// MWAIT: `value` = hints, extensions << 32.
+    /// MWAIT: `ip`: of its EXSTOP, 0 if not known; `value` = hints, extensions << 32.
     Mwait = 16,
-    /// PWRE: `value` = sub C-state, C-state << 4, HW << 8.
+    /// PWRE: `ip`: of the EXSTOP, 0 if not known; `value` = sub C-state, C-state << 4, HW << 8.
     Pwre = 17,
-    /// PWRX: `value` = deepest, last << 4, wake reason << 8.
+    /// PWRX: `ip`: that of its PWRE; `value` = deepest, last << 4, wake reason << 8.
     Pwrx = 18,
     /// CBR: `value` = the ratio.
     Cbr = 19,
@@ -46,7 +47,7 @@ pub enum EventKind {
     Cfe = 20,
     /// EVD: `ip` = type (not an address), `value` = the payload.
     Evd = 21,
-    /// BBP: `value` = type, SZ << 8.
+    /// BBP: `ip`: that of the BEP; `value` = type, SZ << 8.
     BlockBegin = 22,
     /// BIP: `ip` = ID (not an address), `value` = the payload.
     BlockItem = 23,

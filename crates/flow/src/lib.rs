@@ -47,7 +47,7 @@ pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
 pub use sink::{Counting, End, Sequence, Sink, Step, Wants};
 pub use spaces::{SpaceKey, Spaces};
 pub use stream::{Flow, RunIter};
-pub use time::TimeSettings;
+pub use time::{GuestTsc, TimeSettings};
 pub use timed::TimedInstructions;
 pub use totals::{EdgeTotal, RunTotal, Totals};
 pub use window::{Source, Window};

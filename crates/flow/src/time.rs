@@ -1,7 +1,8 @@
 //! From timing packets to a TSC estimate (section 33.8.3).
 //!
 //! The estimate is that of the last timing packet, so it is a lower bound for what comes after it. MTCs count crystal
-//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC, scaled by the ratio of CBR.
+//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC, scaled by what was measured between
+//! the last two of these, or by the ratio of CBR until there is a measure.
 
 /// What the packets alone do not say; all from the machine that made the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -14,6 +15,39 @@ pub struct TimeSettings {
     pub max_nonturbo_ratio: u8,
     /// Any TSC value near the beginning of the stream: it completes the 56 bits of the TSC packets.
     pub start_time: u64,
+    /// What TSC packets of guests have in them (section 33.8.3.3).
+    pub guest: GuestTsc,
+}
+
+/// The TSC of a guest: the host's times `multiplier` / 2^48, plus `offset`, modulo 2^64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestTsc {
+    pub offset: u64,
+    /// 2^48: no scaling. 0 is taken for that.
+    pub multiplier: u64,
+}
+
+const NO_SCALING: u64 = 1 << 48;
+
+impl Default for GuestTsc {
+    fn default() -> GuestTsc {
+        GuestTsc {
+            offset: 0,
+            multiplier: NO_SCALING,
+        }
+    }
+}
+
+impl GuestTsc {
+    fn of_host(self, host: u64) -> u64 {
+        let scaled = u128::from(host) * u128::from(self.multiplier) >> 48;
+        (scaled as u64).wrapping_add(self.offset)
+    }
+
+    fn to_host(self, guest: u64) -> u64 {
+        let scaled = u128::from(guest.wrapping_sub(self.offset)) << 48;
+        u64::try_from(scaled / u128::from(self.multiplier)).unwrap_or(u64::MAX)
+    }
 }
 
 const TSC_BITS: u64 = 1 << 56;
@@ -30,6 +64,16 @@ pub(crate) struct Clock {
     /// All cycles ever counted.
     total_cycles: u64,
     ratio: u8,
+    /// TSC ticks and the core cycles in them, as last measured at this ratio.
+    rate: Option<(u64, u64)>,
+    /// Since `base` something happened after which cycles and time cannot be compared.
+    broken: bool,
+    /// Cycles and TSC ticks of all measures.
+    pub measured: (u64, u64),
+    /// TSC ticks in which nothing was traced or counted.
+    pub inactive: u64,
+    /// TSC packets are a guest's.
+    pub in_guest: bool,
     crystal: Crystal,
 }
 
@@ -55,6 +99,13 @@ impl Clock {
         Clock {
             settings: TimeSettings {
                 mtc_freq: settings.mtc_freq.min(15),
+                guest: GuestTsc {
+                    multiplier: match settings.guest.multiplier {
+                        0 => NO_SCALING,
+                        multiplier => multiplier,
+                    },
+                    ..settings.guest
+                },
                 ..settings
             },
             now: settings.start_time,
@@ -62,6 +113,11 @@ impl Clock {
             cycles: 0,
             total_cycles: 0,
             ratio: 0,
+            rate: None,
+            broken: true,
+            measured: (0, 0),
+            inactive: 0,
+            in_guest: false,
             crystal: Crystal::Unknown,
         }
     }
@@ -76,18 +132,19 @@ impl Clock {
         self.total_cycles
     }
 
-    pub fn tsc(&mut self, payload: u64) {
-        let full = (self.now & !(TSC_BITS - 1)) | payload;
-        // of the values with these 56 bits, the one nearest to the estimate
-        let candidates = [
-            full.wrapping_sub(TSC_BITS),
-            full,
-            full.wrapping_add(TSC_BITS),
-        ];
-        let nearest = candidates
-            .into_iter()
-            .min_by_key(|value| value.abs_diff(self.now));
-        self.set(nearest.unwrap_or(full));
+    /// `alone`: not within PSB+. Such a TSC comes when nothing was counted for a while (section 33.3.6).
+    pub fn tsc(&mut self, payload: u64, alone: bool) {
+        let guest = self.settings.guest;
+        let time = match self.in_guest {
+            true => guest.to_host(nearest(payload, guest.of_host(self.now))),
+            false => nearest(payload, self.now),
+        };
+        if !alone {
+            self.measure(time);
+        } else if !self.broken && self.rate().is_some() {
+            self.inactive = self.inactive.saturating_add(time.saturating_sub(self.now));
+        }
+        self.set(time);
         self.crystal = Crystal::Unknown;
     }
 
@@ -128,7 +185,9 @@ impl Clock {
         self.crystal = next;
         if let (Crystal::Mtc { edge, ticks, .. }, false) = (next, first) {
             if let Some(span) = self.crystal_ticks(ticks) {
-                self.set(edge.saturating_add(span));
+                let time = edge.saturating_add(span);
+                self.measure(time);
+                self.set(time);
             }
         }
     }
@@ -144,9 +203,9 @@ impl Clock {
     }
 
     pub fn cbr(&mut self, ratio: u8) {
-        if self.cycles != 0 {
-            // what was counted so far ran at the old ratio
-            self.set(self.now);
+        if self.ratio != ratio {
+            self.rate = None;
+            self.interrupt();
         }
         self.ratio = ratio;
     }
@@ -154,9 +213,8 @@ impl Clock {
     pub fn cyc(&mut self, cycles: u64) {
         self.total_cycles = self.total_cycles.saturating_add(cycles);
         self.cycles = self.cycles.saturating_add(cycles);
-        let (nominal, ratio) = (self.settings.max_nonturbo_ratio, self.ratio);
-        if nominal != 0 && ratio != 0 {
-            let span = u128::from(self.cycles) * u128::from(nominal) / u128::from(ratio);
+        if let Some((ticks, of)) = self.rate() {
+            let span = u128::from(self.cycles) * u128::from(ticks) / u128::from(of);
             self.now = self
                 .base
                 .saturating_add(u64::try_from(span).unwrap_or(u64::MAX));
@@ -165,14 +223,56 @@ impl Clock {
 
     /// The cycle counter was interrupted: what was counted since the last TSC or MTC no longer adds up.
     pub fn overflow(&mut self) {
-        self.set(self.now);
+        self.interrupt();
+    }
+
+    /// TSC ticks for a number of cycles.
+    fn rate(&self) -> Option<(u64, u64)> {
+        let (nominal, ratio) = (self.settings.max_nonturbo_ratio, self.ratio);
+        let by_ratio = (nominal != 0 && ratio != 0).then_some((nominal.into(), ratio.into()));
+        self.rate.or(by_ratio)
+    }
+
+    /// What is counted from here on has another rate, or begins anew.
+    fn interrupt(&mut self) {
+        // where nothing was counted the last known time holds
+        if self.cycles != 0 || self.broken {
+            self.set(self.now);
+            self.broken = true;
+        }
+    }
+
+    /// The clock is known to be at `time`: the cycles since it was last known took so long (section 33.8.3.4).
+    fn measure(&mut self, time: u64) {
+        let ticks = time.saturating_sub(self.base);
+        if self.broken || self.cycles == 0 || ticks == 0 {
+            return;
+        }
+        self.rate = Some((ticks, self.cycles));
+        self.measured.0 = self.measured.0.saturating_add(self.cycles);
+        self.measured.1 = self.measured.1.saturating_add(ticks);
     }
 
     fn set(&mut self, time: u64) {
         self.now = time;
         self.base = time;
         self.cycles = 0;
+        self.broken = false;
     }
+}
+
+/// Of the values with the 56 bits of a TSC packet, the one nearest to `to`.
+fn nearest(payload: u64, to: u64) -> u64 {
+    let full = (to & !(TSC_BITS - 1)) | payload;
+    let candidates = [
+        full.wrapping_sub(TSC_BITS),
+        full,
+        full.wrapping_add(TSC_BITS),
+    ];
+    let nearest = candidates
+        .into_iter()
+        .min_by_key(|value| value.abs_diff(to));
+    nearest.unwrap_or(full)
 }
 
 #[cfg(test)]
@@ -184,7 +284,7 @@ mod tests {
             mtc_freq,
             tsc_ctc,
             max_nonturbo_ratio,
-            start_time: 0,
+            ..TimeSettings::default()
         })
     }
 
@@ -192,7 +292,7 @@ mod tests {
     #[test]
     fn first_mtc_after_tma() {
         let mut clock = clock(3, (168, 2), 0);
-        clock.tsc(1_000_000);
+        clock.tsc(1_000_000, true);
         clock.tma(0xfff0, 20);
         clock.mtc(0x01); // CTC 0008H, of which 11 bits are compared: 0008H - 07f0H = 18H
         assert_eq!(clock.now(), 1_000_000 + 0x18 * 84 - 20);
@@ -201,7 +301,7 @@ mod tests {
     #[test]
     fn mtc_wraps_from_ff_to_00() {
         let mut clock = clock(0, (3, 1), 0);
-        clock.tsc(100);
+        clock.tsc(100, true);
         clock.tma(0xfe, 0);
         clock.mtc(0xff);
         assert_eq!(clock.now(), 103);
@@ -214,7 +314,7 @@ mod tests {
     #[test]
     fn only_the_known_bits_of_a_slow_mtc_are_used() {
         let mut clock = clock(12, (2, 1), 0);
-        clock.tsc(0x10_0000);
+        clock.tsc(0x10_0000, true);
         clock.tma(0x0fff, 0);
         clock.mtc(0x31); // low 16 bits of 31000H are 1000H
         assert_eq!(clock.now(), 0x10_0000 + 2);
@@ -223,16 +323,16 @@ mod tests {
     #[test]
     fn cycles_scale_with_the_ratio() {
         let mut clock = clock(0, (0, 0), 40);
-        clock.tsc(0xa000);
+        clock.tsc(0xa000, true);
         clock.cyc(4); // no CBR yet: nothing is known
         assert_eq!(clock.now(), 0xa000);
-        clock.tsc(0xa000);
+        clock.tsc(0xa000, true);
         clock.cbr(20);
         clock.cyc(4);
         assert_eq!(clock.now(), 0xa008);
         clock.cyc(12);
         assert_eq!(clock.now(), 0xa020);
-        clock.tsc(0xa010); // overrides
+        clock.tsc(0xa010, true); // overrides
         assert_eq!(clock.now(), 0xa010);
         assert_eq!(clock.total_cycles(), 20);
     }
@@ -244,9 +344,9 @@ mod tests {
             start_time,
             ..TimeSettings::default()
         });
-        clock.tsc(0xff_ffff_ffff_fff5);
+        clock.tsc(0xff_ffff_ffff_fff5, true);
         assert_eq!(clock.now(), 0x12ff_ffff_ffff_fff5);
-        clock.tsc(0x10);
+        clock.tsc(0x10, true);
         assert_eq!(clock.now(), 0x1300_0000_0000_0010);
     }
 }

@@ -70,5 +70,7 @@ pub fn counts_dict<'py>(
     dict.set_item("compressed_returns", counts.compressed_returns)?;
     dict.set_item("asynchronous", counts.asynchronous)?;
     dict.set_item("cycles", counts.cycles)?;
+    dict.set_item("measured", counts.measured)?;
+    dict.set_item("inactive", counts.inactive)?;
     Ok(dict)
 }

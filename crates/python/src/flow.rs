@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Columns, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, HashedRuns,
-    Instructions, Ledger, Settings, Sink, Spaces, StepLimits, TimeSettings, TimedInstructions,
-    Totals,
+    Branches, Columns, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, GuestTsc,
+    HashedRuns, Instructions, Ledger, Settings, Sink, Spaces, StepLimits, TimeSettings,
+    TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Lines};
 
@@ -66,7 +66,8 @@ impl Way {
 /// filter, or not known. `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of
 /// the next instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP. `spaces`: other code by (CR3, NR) or
 /// (CR3, NR, VMCS pointer), for a stream of several address spaces; `space` is for what has no key, and a key with a VMCS
-/// pointer goes before one without. `walk`: take every packet by itself, which is the reference for the table of whole
+/// pointer goes before one without. `guest_tsc`: offset and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets
+/// while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
 /// steps that is used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the
 /// moment.
 ///
@@ -85,7 +86,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), start = None,
-        spaces = None, walk = false))]
+        spaces = None, guest_tsc = (0, 1 << 48), walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -100,6 +101,7 @@ impl Flow {
         ranges: Vec<(u64, u64)>,
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
+        guest_tsc: (u64, u64),
         walk: bool,
     ) -> PyResult<Flow> {
         if mtc_freq > 15 {
@@ -116,6 +118,10 @@ impl Flow {
                 tsc_ctc,
                 max_nonturbo_ratio,
                 start_time,
+                guest: GuestTsc {
+                    offset: guest_tsc.0,
+                    multiplier: guest_tsc.1,
+                },
             },
             no_tnt,
             no_retcomp,
@@ -407,7 +413,8 @@ impl Flow {
 
     /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream
     /// was read as one asks), and instructions, conditional, indirect,
-    /// returns, compressed_returns, asynchronous, cycles.
+    /// returns, compressed_returns, asynchronous, cycles, measured (cycles and the TSC ticks in which they were counted: their ratio is that of core clock
+    /// and TSC), inactive (TSC ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.with(|counts, ledger| counts_dict(py, counts, ledger))?
             .unwrap_or_else(|| Ok(PyDict::new(py)))

@@ -50,6 +50,17 @@ impl Decoder {
         sink: &mut S,
         stamp: Stamp,
     ) -> Result<(), Cause> {
+        let moves = matches!(
+            packet.kind,
+            PacketKind::Tnt(_)
+                | PacketKind::Tnt64(_)
+                | PacketKind::Tip(_)
+                | PacketKind::TipPge(_)
+                | PacketKind::TipPgd(_)
+        );
+        if moves || self.bound.is_none() && matches!(packet.kind, PacketKind::Fup(_)) {
+            self.held.release(None, 0, sink);
+        }
         match packet.kind {
             PacketKind::Fup(ip) => {
                 let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;
@@ -100,7 +111,7 @@ impl Decoder {
             PacketKind::Mtc { ctc } => self.clock.mtc(ctc),
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
-                self.clock.tsc(tsc);
+                self.clock.tsc(tsc, self.group.is_none());
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {
                     self.walker.advance(self.clock.now(), sink);

@@ -3,6 +3,7 @@
 use rtit_packet::{Packet, PacketKind};
 use rtit_x86::Mode;
 
+use super::held::Held;
 use super::mode::mode_of;
 use super::state::{Bound, BoundTo, Decoder, State};
 use crate::code::Stop;
@@ -153,6 +154,7 @@ impl Decoder {
         self.walker.arrive(true);
         self.walker.mode = mode;
         self.state = State::On;
+        self.held.arrive(ip, sink);
         self.event(kind, ip, 0, sink, stamp);
     }
 
@@ -193,6 +195,7 @@ impl Decoder {
             State::Overflow => self.counts.erratum(Erratum::Apl11),
             _ => return Err(Cause::UnexpectedPacket { name: "TIP.PGD" }),
         }
+        self.off_at = ip.unwrap_or(0);
         self.state = State::Off;
         Ok(())
     }
@@ -227,10 +230,12 @@ impl Decoder {
                 self.resume(ip, self.walker.mode, sink, stamp);
             }
             _ => {
+                self.held.release(Some(event.kind), ip, sink);
                 sink.event(&event);
                 return Ok(());
             }
         }
+        self.held.release(Some(event.kind), ip, sink);
         sink.event(&event);
         if self.state != State::On {
             return Ok(());
@@ -334,8 +339,15 @@ impl Decoder {
     }
 
     pub(super) fn trace_stop<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
+        self.settle(sink);
+        let ip = match self.state {
+            State::Off => self.off_at,
+            State::On => self.walker.here(),
+            _ => 0,
+        };
         sink.close(End::Off, stamp.offset);
-        self.event(EventKind::Stopped, 0, 0, sink, stamp);
+        self.event(EventKind::Stopped, ip, 0, sink, stamp);
+        self.off_at = ip;
         self.state = State::Off;
     }
 
@@ -364,6 +376,7 @@ impl Decoder {
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
                 self.paging = Some(cr3 | u64::from(nr));
+                self.clock.in_guest = nr;
                 self.walker.next_paging(cr3, nr);
                 // without a FUP before it, a MOV CR3 on the way to the next far branch has made it
                 let on = match self.state {
@@ -480,9 +493,19 @@ impl Decoder {
             time: self.clock.now(),
             offset: stamp.offset,
         };
+        if !Held::goes_with(kind) {
+            self.held.release(None, 0, sink);
+        }
         match waits {
             Some(to) => self.bound = Some(Bound { event, to }),
-            None => sink.event(&event),
+            None => {
+                if let Some(event) = self.held.keep(event) {
+                    if Held::places(event.kind) {
+                        self.held.release(None, 0, sink);
+                    }
+                    sink.event(&event);
+                }
+            }
         }
         Ok(())
     }

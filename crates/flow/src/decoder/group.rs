@@ -48,6 +48,7 @@ impl Decoder {
             PacketKind::Pip { nr, cr3 } => {
                 let paging = Some(cr3 | u64::from(nr));
                 self.walker.next_paging(cr3, nr);
+                self.clock.in_guest = nr;
                 if self.paging != paging {
                     self.paging = paging;
                     self.event(EventKind::Paging, 0, cr3 | u64::from(nr), sink, stamp);

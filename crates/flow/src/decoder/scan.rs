@@ -110,6 +110,7 @@ impl Decoder {
 
     fn finish<S: Sink>(&mut self, length: u64, sink: &mut S) {
         self.flush_bound(0, sink);
+        self.held.lose(sink);
         sink.close(End::EndOfStream, length);
         self.ledger.finish(length);
         self.finished = true;

@@ -3,6 +3,7 @@
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
+use super::held::Held;
 use crate::counts::Counts;
 use crate::errata::Errata;
 use crate::error::{Cause, ErrorClass, FlowError};
@@ -82,6 +83,9 @@ pub struct Decoder {
     pub(super) last_ip: u64,
     pub(super) group: Option<Group>,
     pub(super) bound: Option<Bound>,
+    pub(super) held: Held,
+    /// Where tracing was turned off, 0 if not known.
+    pub(super) off_at: u64,
     /// MODE.Exec waits for the IP packet at which it applies.
     pub(super) new_mode: Option<Mode>,
     /// CR3 and NR, VMCS pointer as last seen.
@@ -148,6 +152,8 @@ impl Decoder {
             last_ip: settings.start.map_or(0, |start| start.last_ip),
             group: None,
             bound: None,
+            held: Held::default(),
+            off_at: 0,
             new_mode: None,
             paging: None,
             vmcs: None,
@@ -165,6 +171,8 @@ impl Decoder {
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             cycles: self.clock.total_cycles(),
+            measured: self.clock.measured,
+            inactive: self.clock.inactive,
             ..self.counts.clone()
         };
         self.walker.add_counts(&mut counts);
@@ -206,6 +214,12 @@ impl Decoder {
     /// No FUP completed the packet that might have had one; MODE.Exec applies at `ip`.
     pub(super) fn flush_bound<S: Sink>(&mut self, ip: u64, sink: &mut S) {
         if let Some(mut bound) = self.bound.take() {
+            self.held.release(None, 0, sink);
+            // without a FUP it applies where tracing goes on, if no other comes before
+            if bound.to == (BoundTo::Tsx { abort: false }) && self.state == State::Off {
+                self.held.arrive_with(bound.event);
+                return;
+            }
             if bound.to == BoundTo::Exec {
                 bound.event.ip = ip;
             }
@@ -219,6 +233,7 @@ impl Decoder {
 
     pub(super) fn fail<S: Sink>(&mut self, offset: u64, cause: Cause, sink: &mut S) {
         self.flush_bound(0, sink);
+        self.held.lose(sink);
         sink.close(End::Lost, offset);
         self.ledger.fail(offset, FlowError { offset, cause });
         let (ip, value) = (cause.value(), cause.class() as u64);
