@@ -92,8 +92,9 @@ CASES = {
         "disabled at=0x100006 why=event_or_TraceEn",
     ],
     "tip_pgd-indirect_jump": ["disabled at=0x100003 to=0x100006 why=filter"],
+    # libipt gives no IP here; the last MODE.TSX before TIP.PGE tells the state at its IP (33.4.2.8)
     "tip_pge-tsx_abort-tip_pgd": [
-        "transaction step=begin",
+        "transaction step=begin at=0x100000",
         "enabled ip=0x100000",
         "transaction step=abort at=0x100000 to=0x100001",
         "disabled at=0x100000 to=0x100001 why=filter",
