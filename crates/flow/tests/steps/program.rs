@@ -147,7 +147,7 @@ impl Plan {
                 mtc_freq: 3,
                 tsc_ctc: (168, 2),
                 max_nonturbo_ratio: 20,
-                start_time: 0,
+                ..TimeSettings::default()
             },
             no_retcomp: !self.compress,
             ..Settings::default()
