@@ -40,7 +40,7 @@ impl Default for GuestTsc {
 
 impl GuestTsc {
     fn of_host(self, host: u64) -> u64 {
-        let scaled = u128::from(host) * u128::from(self.multiplier) >> 48;
+        let scaled = (u128::from(host) * u128::from(self.multiplier)) >> 48;
         (scaled as u64).wrapping_add(self.offset)
     }
 
