@@ -62,7 +62,8 @@ def run(
 
 
 @pytest.mark.parametrize("first", SITUATIONS)
-@settings(max_examples=3, deadline=None, phases=(Phase.generate,))
+# The same draws each time: a run of more, by hand, is a change of these numbers.
+@settings(max_examples=3, deadline=None, phases=(Phase.generate,), derandomize=True)
 @given(
     st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),
     st.sampled_from(ORDERS),
