@@ -21,6 +21,7 @@ mod flow;
 mod group;
 mod held;
 mod mode;
+mod note;
 mod scan;
 mod state;
 

@@ -1,7 +1,7 @@
 //! What is known of a stream's bytes, and how much was in them.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
 use rtit_packet::table::ROWS;
 
@@ -73,4 +73,12 @@ pub fn counts_dict<'py>(
     dict.set_item("measured", counts.measured)?;
     dict.set_item("inactive", counts.inactive)?;
     Ok(dict)
+}
+
+/// Names of the numbers in a column.
+pub fn numbered<'py>(
+    py: Python<'py>,
+    names: impl IntoIterator<Item = (u8, &'static str)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    names.into_iter().into_py_dict(py)
 }

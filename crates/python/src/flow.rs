@@ -6,13 +6,12 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Columns, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, GuestTsc,
-    HashedRuns, Instructions, Ledger, Settings, Sink, Spaces, StepLimits, TimeSettings,
-    TimedInstructions, Totals,
+    Branches, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, GuestTsc, Ledger,
+    Settings, Sink, StepLimits, TimeSettings, TimedInstructions,
 };
-use rtit_listing::{ByFunction, Lines};
+use rtit_listing::ByFunction;
 
-use crate::account::{counts_dict, ledger_rows, LedgerRow};
+use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
 use crate::image::Space;
@@ -22,6 +21,7 @@ use crate::names::Names;
 use crate::spaces::spaces_of;
 use crate::start::Beginning;
 use crate::stream::Stream;
+use crate::way::Way;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
@@ -29,30 +29,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Ctrl-C is looked for after this many bytes of a stream.
 const SLICE: usize = 1 << 22;
-
-/// What the stream is decoded into: the first call that takes results decides.
-enum Way {
-    Open(Option<Box<(Stream, Spaces, Settings)>>),
-    Rows(Box<rtit_flow::Flow<Stream, Columns>>),
-    Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
-    Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
-    Lines(Box<rtit_flow::Flow<Stream, Lines>>),
-    Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
-    Count(Box<rtit_flow::Flow<Stream, Counting>>),
-    Totals(Box<rtit_flow::Flow<Stream, Totals>>),
-    Branches(Box<rtit_flow::Flow<Stream, Branches>>),
-    Timed(Box<rtit_flow::Flow<Stream, TimedInstructions>>),
-}
-
-impl Way {
-    /// What a decoder is made of, once, if none has been made.
-    fn take(&mut self) -> Option<(Stream, Spaces, Settings)> {
-        match self {
-            Way::Open(parts) => parts.take().map(|parts| *parts),
-            _ => None,
-        }
-    }
-}
 
 /// Follows the PT packets of one logical processor through the code of a space.
 ///
@@ -424,33 +400,21 @@ impl Flow {
     #[classattr]
     #[pyo3(name = "ENDS")]
     fn ends(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        let names = PyDict::new(py);
-        for end in End::ALL {
-            names.set_item(end as u8, end.name())?;
-        }
-        Ok(names)
+        numbered(py, End::ALL.map(|end| (end as u8, end.name())))
     }
 
     /// Names of the numbers in the column `event_kind`.
     #[classattr]
     #[pyo3(name = "EVENTS")]
     fn events(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        let names = PyDict::new(py);
-        for kind in EventKind::ALL {
-            names.set_item(kind as u8, kind.name())?;
-        }
-        Ok(names)
+        numbered(py, EventKind::ALL.map(|kind| (kind as u8, kind.name())))
     }
 
     /// Names of the numbers that an event of kind "error" has as its value.
     #[classattr]
     #[pyo3(name = "ERRORS")]
     fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        let names = PyDict::new(py);
-        for class in ErrorClass::ALL {
-            names.set_item(class as u8, class.name())?;
-        }
-        Ok(names)
+        numbered(py, ErrorClass::ALL.map(|class| (class as u8, class.name())))
     }
 }
 
@@ -498,18 +462,10 @@ impl Flow {
 
     /// None before the first results were taken.
     fn with<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
-        Ok(Some(match &*self.lock()? {
-            Way::Open(_) => return Ok(None),
-            Way::Rows(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Runs(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Instructions(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Lines(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Functions(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Count(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Totals(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Branches(flow) => take(&flow.counts(), flow.ledger()),
-            Way::Timed(flow) => take(&flow.counts(), flow.ledger()),
-        }))
+        Ok(self
+            .lock()?
+            .account()
+            .map(|(counts, ledger)| take(&counts, ledger)))
     }
 }
 

@@ -18,6 +18,7 @@ mod stream;
 mod tracer;
 mod truth;
 mod unit;
+mod way;
 mod x86;
 
 use pyo3::prelude::*;

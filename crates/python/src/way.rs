@@ -1,0 +1,49 @@
+//! The ways in which a `Flow` gives its results.
+
+use rtit_flow::{
+    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Settings, Spaces,
+    TimedInstructions, Totals,
+};
+use rtit_listing::{ByFunction, Lines};
+
+use crate::stream::Stream;
+
+/// What the stream is decoded into: the first call that takes results decides.
+pub(crate) enum Way {
+    Open(Option<Box<(Stream, Spaces, Settings)>>),
+    Rows(Box<rtit_flow::Flow<Stream, Columns>>),
+    Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
+    Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
+    Lines(Box<rtit_flow::Flow<Stream, Lines>>),
+    Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
+    Count(Box<rtit_flow::Flow<Stream, Counting>>),
+    Totals(Box<rtit_flow::Flow<Stream, Totals>>),
+    Branches(Box<rtit_flow::Flow<Stream, Branches>>),
+    Timed(Box<rtit_flow::Flow<Stream, TimedInstructions>>),
+}
+
+impl Way {
+    /// What a decoder is made of, once, if none has been made.
+    pub fn take(&mut self) -> Option<(Stream, Spaces, Settings)> {
+        match self {
+            Way::Open(parts) => parts.take().map(|parts| *parts),
+            _ => None,
+        }
+    }
+
+    /// What the decoder has counted and knows of the bytes so far; None before one was made.
+    pub fn account(&self) -> Option<(Counts, &Ledger)> {
+        Some(match self {
+            Way::Open(_) => return None,
+            Way::Rows(flow) => (flow.counts(), flow.ledger()),
+            Way::Runs(flow) => (flow.counts(), flow.ledger()),
+            Way::Instructions(flow) => (flow.counts(), flow.ledger()),
+            Way::Lines(flow) => (flow.counts(), flow.ledger()),
+            Way::Functions(flow) => (flow.counts(), flow.ledger()),
+            Way::Count(flow) => (flow.counts(), flow.ledger()),
+            Way::Totals(flow) => (flow.counts(), flow.ledger()),
+            Way::Branches(flow) => (flow.counts(), flow.ledger()),
+            Way::Timed(flow) => (flow.counts(), flow.ledger()),
+        })
+    }
+}
