@@ -61,7 +61,7 @@ def test_instructions_take_their_time(
     assert instructions == recording.instructions
     with Trace(data) as trace:
         [stream] = trace.streams
-        packets = [each for each in stream.packets() if not isinstance(each, BadBytes)]
+        packets = [each for each in stream.scan() if not isinstance(each, BadBytes)]
         ratios = {each.fields["ratio"] for each in packets if each.name == "CBR"}
         assert ratios == {core_hz // 100_000_000}
         assert trace.data.info is not None

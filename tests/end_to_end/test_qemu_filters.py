@@ -91,7 +91,7 @@ def branch_packets(data: Path) -> list[tuple[str, bytes]]:
     inside, found = False, []
     with Trace(data) as trace:
         for stream in trace.streams:
-            for packet in stream.packets():
+            for packet in stream.scan():
                 assert isinstance(packet, Packet)
                 name = packet.name
                 if not inside and name not in ("PSB", "PAD"):

@@ -163,7 +163,7 @@ def test_another_path_is_refused(
     data = tmp_path / "perf.data"
     with Trace(data) as trace:
         [stream] = trace.streams
-        packets = [each for each in stream.packets() if not isinstance(each, BadBytes)]
+        packets = [each for each in stream.scan() if not isinstance(each, BadBytes)]
         tnt = [each.offset for each in packets if each.name == "TNT" and each.size == 1]
         [pieces] = trace.data.auxtrace_buffers().values()
         place = pieces[0].file_offset + tnt[-1]

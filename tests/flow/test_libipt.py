@@ -107,4 +107,4 @@ def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]])
 def test_a_long_line_of_code(traces: Path, cases: dict[str, dict[str, Any]]) -> None:
     stream = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])
     assert ips_of(stream) == list(range(0x100000, 0x100000 + 100000))
-    assert stream.ledger() == [Span(0, 0x21, "exact", "")]
+    assert list(stream.ledger()) == [Span(0, 0x21, "exact", "")]

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from packets.test_native import piece
 from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_parts
-from rtit.trace.packets import KINDS, packet_columns
+from rtit.trace.packets import KINDS, packets
 
 
 def seen(stream: Any) -> list[object]:
     """Everything the columns tell, one by one."""
     items: list[object] = []
-    for batch in packet_columns(stream):
+    for batch in packets(stream):
         sizes = batch.size()
         for index in range(len(batch)):
-            fields = batch.fields(index)
+            fields = batch.packet_fields(index)
             items.append((int(batch.offset[index]), int(sizes[index]), batch.name(index), fields))
         if batch.bad is not None:
             items.append((batch.bad.offset, batch.bad.length, "bad", batch.bad.truncated))
@@ -85,7 +85,7 @@ def test_real_traces(traces: Any) -> None:
 
 
 def test_columns_are_arrays_that_nobody_writes() -> None:
-    (batch,) = packet_columns(PSB + encode("CBR", ratio=10))
+    (batch,) = packets(PSB + encode("CBR", ratio=10))
     columns: list[Any] = [batch.kind, batch.detail, batch.offset, batch.payload]
     assert [str(column.dtype) for column in columns] == ["uint8", "uint8", "uint64", "uint64"]
     assert [batch.name(index) for index in range(len(batch))] == ["PSB", "CBR"]
@@ -96,11 +96,11 @@ def test_columns_are_arrays_that_nobody_writes() -> None:
 
 def test_batches_go_on_where_the_last_ended() -> None:
     data = encode("TNT", bits="TN") * 40000
-    batches = list(packet_columns(data))
+    batches = list(packets(data))
     assert len(batches) > 1
     assert np.array_equal(np.concatenate([batch.offset for batch in batches]), np.arange(40000))
 
 
 def test_unreadable_streams() -> None:
     with pytest.raises(TypeError, match="neither bytes-like nor an iterable"):
-        list(packet_columns(5))  # type: ignore[arg-type]
+        list(packets(5))  # type: ignore[arg-type]

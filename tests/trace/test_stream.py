@@ -32,7 +32,7 @@ def test_what_ran() -> None:
 def test_without_settings_its_packets_can_be_had() -> None:
     why = PerfDataError("no Intel PT event describes the trace", source="x")
     packets_alone = Stream(Bytes(HEAD), Image(), why)
-    names = [each.name for each in packets_alone.packets() if not isinstance(each, BadBytes)]
+    names = [each.name for each in packets_alone.scan() if not isinstance(each, BadBytes)]
     assert names == ["PSB", "TSC", "CBR", "MODE.Exec", "FUP", "PSBEND"]
     for _ in range(2):
         with pytest.raises(PerfDataError, match="no Intel PT event"):

@@ -58,7 +58,7 @@ def test_closed(data: Path) -> None:
         lambda: trace.clock,
         lambda: trace.filter,
         stream.read,
-        lambda: list(stream.packets()),
+        lambda: list(stream.scan()),
         lambda: list(stream.rows()),
         stream.counts,
         stream.ledger,

@@ -16,7 +16,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow_stream, module)?)
 }
 
-/// Name, dtype ("u1", "u4", "u8"), and of categories the label of each number from 0 on.
+/// Name, dtype ("u1", "u4", "u8", "i4", "f8"), and of categories the label of each number from 0 on.
 type Field = (String, String, Vec<String>);
 
 /// The schema of a struct with these fields, as a capsule.
@@ -64,6 +64,8 @@ fn format_of(dtype: &str) -> PyResult<&'static str> {
         "u1" => Ok("C"),
         "u4" => Ok("I"),
         "u8" => Ok("L"),
+        "i4" => Ok("i"),
+        "f8" => Ok("g"),
         _ => Err(PyValueError::new_err(format!(
             "no column has dtype {dtype}"
         ))),
@@ -273,6 +275,8 @@ impl Array {
                 "u1" => taken::<u8>(column)?,
                 "u4" => taken::<u32>(column)?,
                 "u8" => taken::<u64>(column)?,
+                "i4" => taken::<i32>(column)?,
+                "f8" => taken::<f64>(column)?,
                 _ => return Err(format_of(dtype).err().unwrap_or_else(|| missing(name))),
             };
             let words = (!labels.is_empty()).then(|| Array::words(labels));

@@ -43,7 +43,7 @@ def _show(title: str | None, stream: Stream, *, as_json: bool) -> bool:
     if title and not as_json:
         write(f"# {title}, {stream.size:,} bytes\n")
     gaps = False
-    for item in stream.packets():
+    for item in stream.scan():
         if isinstance(item, BadBytes):
             gaps |= not item.truncated
             if as_json:

@@ -13,9 +13,11 @@ from rtit.lazy import exports
 
 if TYPE_CHECKING:
     from rtit.trace.batch import Batch, Table
-    from rtit.trace.categories import End, ErrorClass, EventKind
+    from rtit.trace.categories import End, ErrorClass, EventKind, Trust
     from rtit.trace.counts import Counts
     from rtit.trace.decode import decode
+    from rtit.trace.ledger import Ledger, Span
+    from rtit.trace.packets import PacketRow, Packets
     from rtit.trace.places import Place, Places
     from rtit.trace.results import (
         Branch,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
         SyncPoint,
         SyncPoints,
     )
-    from rtit.trace.rows import Block, Event, Events, Rows, Span
+    from rtit.trace.rows import Block, Event, Events, Rows
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings, Start
     from rtit.trace.source import AuxBytes, Bytes, Source
@@ -51,6 +53,9 @@ __all__ = [
     "Events",
     "Instruction",
     "Instructions",
+    "Ledger",
+    "PacketRow",
+    "Packets",
     "Place",
     "Places",
     "Process",
@@ -69,6 +74,7 @@ __all__ = [
     "Times",
     "Totals",
     "Trace",
+    "Trust",
     "decode",
 ]
 
@@ -76,12 +82,14 @@ __getattr__ = exports(
     __name__,
     {
         "batch": "Batch Table",
-        "categories": "End ErrorClass EventKind",
+        "categories": "End ErrorClass EventKind Trust",
         "counts": "Counts",
         "decode": "decode",
+        "ledger": "Ledger Span",
+        "packets": "PacketRow Packets",
         "places": "Place Places",
         "results": "Branch Branches Instruction Instructions SyncPoint SyncPoints",
-        "rows": "Block Event Events Rows Span",
+        "rows": "Block Event Events Rows",
         "selection": "Selection Times",
         "settings": "Settings Start",
         "source": "AuxBytes Bytes Source",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -11,50 +13,86 @@ if TYPE_CHECKING:
     from rtit.trace.categories import Category
 
 Field = tuple[str, str, "type[Category] | tuple[str, ...] | None"]
-"""The name of a column, its dtype (u1, u4, u8), and what its numbers stand for, or their names."""
+"""The name of a column, its dtype (u1, u4, u8, i4, f8), and what its numbers stand for, or their
+names.
+"""
+
+MORE: dict[str, Field] = {
+    "tid": ("tid", "i4", None),
+    "cpu": ("cpu", "i4", None),
+}
+"""Columns that a table has if they are asked for. Of a trace's tables: `tid` and `cpu` of the
+stream, -1 where there is none.
+"""
 
 
 class Batch:
-    """Columns of one length, NumPy arrays with the names in `FIELDS`. Whatever takes Arrow's C data
-    interface (pyarrow, polars, DuckDB, pandas) takes it as it is, without a copy; categories are
-    dictionaries of their labels there.
+    """Columns of one length, NumPy arrays with the names in `FIELDS`, and behind them those of
+    `more`, which are attributes as well. Whatever takes Arrow's C data interface (pyarrow, polars,
+    DuckDB, pandas) takes it as it is, without a copy; categories are dictionaries of their labels
+    there.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    WHEN: ClassVar[str | None] = "time"
+    """The column of times, by which rows are chosen."""
+    WHERE: ClassVar[tuple[str, str] | None] = None
+    """The columns of a row's lowest and highest address; None: rows have no address."""
+    more: Mapping[str, NDArray[Any]]
     __slots__ = ()
 
     def __len__(self) -> int:
         return len(getattr(self, self.FIELDS[0][0]))
 
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name in MORE and name in self.more:
+            return self.more[name]
+        raise AttributeError(f"{type(self).__name__} has no column {name!r}")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What columns it has."""
+        return *self.FIELDS, *(MORE[name] for name in self.more)
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns by name."""
-        return {name: getattr(self, name) for name, _, _ in self.FIELDS}
+        return {name: getattr(self, name) for name, _, _ in self.FIELDS} | dict(self.more)
+
+    def take(self, which: NDArray[Any] | slice) -> Self:
+        """Some of the rows: a mask, or a slice."""
+        own = {name: getattr(self, name)[which] for name, _, _ in self.FIELDS}
+        more = {name: column[which] for name, column in self.more.items()}
+        return replace(self, **own, more=more)  # type: ignore[type-var]
+
+    def with_columns(self, **columns: NDArray[Any]) -> Self:
+        """The same with more columns, named in `MORE`."""
+        return replace(self, more={**self.more, **columns})  # type: ignore[type-var]
 
     @classmethod
-    def joined(cls, batches: Iterator[Self]) -> dict[str, NDArray[Any]]:
+    def joined(cls, batches: Iterator[Self], more: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
         """The columns of all batches, each in one piece."""
         import numpy as np
 
-        parts: dict[str, list[NDArray[Any]]] = {name: [] for name, _, _ in cls.FIELDS}
+        fields = (*cls.FIELDS, *(MORE[name] for name in more))
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name, _, _ in fields}
         for batch in batches:
             for name, column in batch.columns().items():
                 parts[name].append(column)
         return {
-            name: np.concatenate([np.zeros(0, dtype), *parts[name]])
-            for name, dtype, _ in cls.FIELDS
+            name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype, _ in fields
         }
 
     def __arrow_c_schema__(self) -> object:
         """A struct of the columns (Arrow PyCapsule interface)."""
         from rtit import _core
 
-        return _core.arrow_schema(native_fields(type(self)))
+        return _core.arrow_schema(native_fields(self.fields))
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         """The schema and the columns; another schema is not heeded (Arrow PyCapsule interface)."""
         from rtit import _core
 
-        fields = native_fields(type(self))
+        fields = native_fields(self.fields)
         return _core.arrow_schema(fields), _core.arrow_array(fields, list(self.columns().values()))
 
 
@@ -64,36 +102,50 @@ B = TypeVar("B", bound=Batch)
 class Table(Generic[B]):
     """Batches of a stream, made as they are taken: iterated it decodes from the start each time.
 
-    `columns` has all in memory. Whatever takes an Arrow stream takes the table as it is, a batch at
-    a time.
+    `rows` gives what is in the batches one by one, `columns` has all in memory. Whatever takes an
+    Arrow stream takes the table as it is, a batch at a time. `more` are the columns of `MORE` that
+    it has.
     """
 
-    def __init__(self, kind: type[B], batches: Callable[[], Iterator[B]]) -> None:
+    def __init__(
+        self, kind: type[B], batches: Callable[[], Iterator[B]], more: tuple[str, ...] = ()
+    ) -> None:
         self.kind = kind
+        self.more = more
         self._batches = batches
 
     def __iter__(self) -> Iterator[B]:
         return self._batches()
 
     def __repr__(self) -> str:
-        names = ", ".join(name for name, _, _ in self.kind.FIELDS)
-        return f"<Table of {self.kind.__name__}: {names}>"
+        return f"<Table of {self.kind.__name__}: {', '.join(name for name, _, _ in self.fields)}>"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """What columns its batches have."""
+        return *self.kind.FIELDS, *(MORE[name] for name in self.more)
+
+    def rows(self) -> Iterator[Any]:
+        """One by one, as named values (`Block`, `Instruction`, ...), without the columns of `more`:
+        for a look at some; columns are hundreds of times as fast.
+        """
+        return chain.from_iterable(iter(batch) for batch in self)  # type: ignore[call-overload]
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Each column in one piece."""
-        return self.kind.joined(iter(self))
+        return self.kind.joined(iter(self), self.more)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """All batches; another schema is not heeded (Arrow PyCapsule interface)."""
         from rtit import _core
 
         parts = (list(batch.columns().values()) for batch in self)
-        return _core.arrow_stream(native_fields(self.kind), parts)
+        return _core.arrow_stream(native_fields(self.fields), parts)
 
 
-def native_fields(kind: type[Batch]) -> list[tuple[str, str, list[str]]]:
+def native_fields(fields: tuple[Field, ...]) -> list[tuple[str, str, list[str]]]:
     """As native code has them: labels instead of a category."""
-    return [(name, dtype, labels(words)) for name, dtype, words in kind.FIELDS]
+    return [(name, dtype, labels(words)) for name, dtype, words in fields]
 
 
 def labels(category: type[Category] | tuple[str, ...] | None) -> list[str]:

@@ -118,3 +118,13 @@ class ErrorClass(Category):
     HARDWARE_LOSS = 4
     UNSUPPORTED = 5
     INCOMPLETE = 6
+
+
+class Trust(Category):
+    """What is known of bytes of a stream."""
+
+    EXACT = 0
+    RESUMED = 1
+    """Decoded from an IP that a packet gave after a loss; no PSB has confirmed the state since."""
+    LOST = 2
+    """Not decoded into code that ran."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtit.image import Image
 from rtit.trace.origin import Bare
-from rtit.trace.settings import Cpu, Settings, Start, checked, cpu_named
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named
 from rtit.trace.source import Source, source_of
 from rtit.trace.trace import Trace
 
@@ -24,6 +24,7 @@ def decode(
     nom_freq: int = 0,
     cpuid_15: tuple[int, int] = (0, 0),
     start_time: int = 0,
+    guest_tsc: tuple[int, int] = NO_SCALING,
     start: Start | None = None,
     ranges: Sequence[tuple[int, int]] = (),
     no_tnt: bool = False,
@@ -42,9 +43,11 @@ def decode(
     are safe for all processors are reckoned with. `mtc_freq` is IA32_RTIT_CTL.MTCFreq, 0..15;
     `nom_freq` MSR_PLATFORM_INFO[15:8], 0..255; `cpuid_15` EAX and EBX of CPUID.15H: without them
     MTCs and CYCs give no time. `start_time`: any TSC value near the beginning, which completes the
-    56 bits of TSC packets. The stream is read from its first PSB on, or from its first byte if
-    `start` says how things are there. `ranges`: IP filter ranges, each as first and last address,
-    at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `title` is how errors call it.
+    56 bits of TSC packets. `guest_tsc`: TSC offset and TSC multiplier (in units of 2**-48) of the
+    guest's VMCS: times are the host's. The stream is read from its first PSB on, or from its first
+    byte if `start` says how things are there. `ranges`: IP filter ranges, each as first and last
+    address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `title` is how errors
+    call it.
 
     Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
     `ledger` has it.
@@ -55,6 +58,7 @@ def decode(
         tsc_ctc=(ebx, eax),
         max_nonturbo_ratio=nom_freq,
         start_time=start_time,
+        guest_tsc=guest_tsc,
         no_tnt=no_tnt,
         no_retcomp=no_retcomp,
         cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,

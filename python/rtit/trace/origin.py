@@ -180,6 +180,8 @@ class Recording:
             pid=pid,
             name=threads.names.get(tid),
             part=part,
+            clock=self.clock,
+            images=images,
         )
 
 
@@ -214,7 +216,8 @@ class Bare:
         raise UnsupportedError(f"{self.path} is bare PT: there is no perf.data around it")
 
     def streams(self) -> list[Stream]:
-        return [Stream(self._source, self.images.image(_NOBODY), self._settings)]
+        image = self.images.image(_NOBODY)
+        return [Stream(self._source, image, self._settings, images=self.images)]
 
     def close(self) -> None:
         """Nothing is open."""

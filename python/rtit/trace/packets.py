@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit.packets import BadBytes
 from rtit.packets.encode import Value
@@ -23,15 +23,23 @@ _PACKETS = 1 << 14
 """Of a batch: its columns then are small enough for the allocator to use their memory again."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PacketColumns(Batch):
+class PacketRow(NamedTuple):
+    """One packet: the offset of its first byte, its name and its fields; see `Packets`."""
+
+    offset: int
+    name: str
+    fields: dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Packets(Batch):
     """Packets of a stream as columns of one length, in order (section 33.4.2).
 
     `kind`: which packet, a place in `KINDS`. `offset`: of its first byte. `payload`:
-    its largest field, 0 if it has none; `detail`: the others, in `fields` by name. TNT: `payload`
-    holds the results below a stop bit, the oldest highest. TIP, TIP.PGE, TIP.PGD, FUP: the IP
-    payload, not yet joined with LastIP, and IPBytes. `end`: offset behind the last packet. `bad`:
-    bytes from there on that are no packet, before the next batch.
+    its largest field, 0 if it has none; `detail`: the others (`packet_fields` has all by name).
+    TNT: `payload` holds the results below a stop bit, the oldest highest. TIP, TIP.PGE, TIP.PGD,
+    FUP: the IP payload, not yet joined with LastIP, and IPBytes. `end`: offset behind the last
+    packet. `bad`: bytes from there on that are no packet, before the next batch.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -40,12 +48,18 @@ class PacketColumns(Batch):
         ("offset", "u8", None),
         ("payload", "u8", None),
     )
+    WHEN: ClassVar[str | None] = None
     kind: NDArray[np.uint8]
     detail: NDArray[np.uint8]
     offset: NDArray[np.uint64]
     payload: NDArray[np.uint64]
     end: int
     bad: BadBytes | None
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[PacketRow]:
+        for index, offset in enumerate(self.offset.tolist()):
+            yield PacketRow(offset, self.name(index), self.packet_fields(index))
 
     def size(self) -> NDArray[np.uint64]:
         """Bytes of each packet."""
@@ -57,7 +71,7 @@ class PacketColumns(Batch):
         """The name of packet `index`. Raises IndexError."""
         return KINDS[int(self.kind[index])]
 
-    def fields(self, index: int) -> dict[str, Value]:
+    def packet_fields(self, index: int) -> dict[str, Value]:
         """The fields of packet `index` by name, as `rtit.packets.Packet` has them. Raises
         IndexError.
         """
@@ -65,7 +79,7 @@ class PacketColumns(Batch):
         return take(int(self.detail[index]), int(self.payload[index])) if take else {}
 
 
-def packet_columns(stream: Buffer | Iterable[Buffer]) -> Iterator[PacketColumns]:
+def packets(stream: Buffer | Iterable[Buffer]) -> Iterator[Packets]:
     """The packets of raw PT, bytes or an iterable of parts of a stream, from its first byte on;
     after bytes that are no packet from the next PSB on.
     """
@@ -76,7 +90,7 @@ def packet_columns(stream: Buffer | Iterable[Buffer]) -> Iterator[PacketColumns]
     scan = PacketScan(stream)
     while (batch := scan.next(_PACKETS)) is not None:
         kind, detail, offset, payload, end, bad = batch
-        yield PacketColumns(
+        yield Packets(
             np.asarray(kind),
             np.asarray(detail),
             np.asarray(offset),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
@@ -33,9 +33,11 @@ class Instructions(Batch):
         ("size", "u1", None),
         ("time", "u8", None),
     )
+    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     ip: NDArray[np.uint64]
     size: NDArray[np.uint8]
     time: NDArray[np.uint64]
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Instruction]:
         columns = (column.tolist() for column in (self.ip, self.size, self.time))
@@ -64,10 +66,12 @@ class Branches(Batch):
         ("kind", "u1", End),
         ("time", "u8", None),
     )
+    WHERE: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     time: NDArray[np.uint64]
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Branch]:
         columns = (self.source, self.target, self.kind, self.time)
@@ -94,9 +98,11 @@ class SyncPoints(Batch):
         ("ip", "u8", None),
         ("time", "u8", None),
     )
+    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     offset: NDArray[np.uint64]
     ip: NDArray[np.uint64]
     time: NDArray[np.uint64]
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[SyncPoint]:
         columns = (column.tolist() for column in (self.offset, self.ip, self.time))

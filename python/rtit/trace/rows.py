@@ -1,13 +1,13 @@
-"""What decoding gives: rows as columns, the events between them, and the account of the bytes."""
+"""What decoding gives: rows as columns, and the events between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from rtit.trace.batch import Batch, Field
-from rtit.trace.categories import End, ErrorClass, EventKind
+from rtit.trace.categories import End, EventKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,15 +47,14 @@ class Events(Batch):
         ("time", "u8", None),
         ("offset", "u8", None),
     )
+    WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     row: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     ip: NDArray[np.uint64]
     value: NDArray[np.uint64]
     time: NDArray[np.uint64]
     offset: NDArray[np.uint64]
-
-    def __len__(self) -> int:
-        return len(self.kind)
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Event]:
         columns = (self.row, self.kind, self.ip, self.value, self.time, self.offset)
@@ -85,6 +84,7 @@ class Rows(Batch):
     why the run ended, a number of `End`; `time`: TSC estimate at its start, a lower bound;
     `offset`: place in the stream of the packet that ended it. `events` is what came between, and
     `first` how many rows the stream has before these: `events.row - first` is a place among these.
+    Rows that were chosen from others have no events.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -95,6 +95,7 @@ class Rows(Batch):
         ("time", "u8", None),
         ("offset", "u8", None),
     )
+    WHERE: ClassVar[tuple[str, str] | None] = ("start", "last")
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     last: NDArray[np.uint64]
@@ -103,12 +104,10 @@ class Rows(Batch):
     offset: NDArray[np.uint64]
     events: Events
     first: int = 0
-
-    def __len__(self) -> int:
-        return len(self.start)
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Block]:
-        columns = (each.tolist() for each in self.columns().values())
+        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
         for start, instructions, last, end, time, offset in zip(*columns, strict=True):
             yield Block(start, instructions, last, End(end), time, offset)
 
@@ -118,6 +117,10 @@ class Rows(Batch):
             f"<Rows {self.first:,} to {self.first + len(self):,}: "
             f"{instructions:,} instructions, {len(self.events):,} events>"
         )
+
+    def take(self, which: NDArray[Any] | slice) -> Self:
+        """Some of the rows: a mask, or a slice."""
+        return replace(Batch.take(self, which), events=self.events.take(slice(0, 0)))
 
     @classmethod
     def of(cls, columns: RowColumns, first: int) -> Rows:
@@ -144,20 +147,3 @@ class Rows(Batch):
             ),
             first=first,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed or lost; `error`
-    says why, `cause` what kind of error that is, None where there is none.
-    """
-
-    start: int
-    end: int
-    kind: str
-    error: str
-    cause: ErrorClass | None = None
-
-    def __str__(self) -> str:
-        text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
-        return f"{text}: {self.error}" if self.error else text

@@ -14,13 +14,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
-    from rtit.trace.stream import Stream
+
+
+class Chosen(Protocol):
+    """A stream, as far as it is chosen by it."""
+
+    @property
+    def tid(self) -> int: ...  # noqa: D102 - see `Stream`
+    @property
+    def pid(self) -> int: ...  # noqa: D102
+    @property
+    def cpu(self) -> int: ...  # noqa: D102
+    @property
+    def name(self) -> str | None: ...  # noqa: D102
+    @property
+    def title(self) -> str: ...  # noqa: D102
+
+
+S = TypeVar("S", bound=Chosen)
 
 LATEST = (1 << 64) - 1
 """The last TSC value, and the last address."""
@@ -92,7 +109,7 @@ class Selection:
         partial = (self.ranges, self.functions, self.time, self.head is not None)
         return not any(partial) and self.tail is None
 
-    def takes(self, stream: Stream) -> bool:
+    def takes(self, stream: Chosen) -> bool:
         """Whether a stream is among those chosen."""
         return (
             (not self.tids or stream.tid in self.tids)
@@ -101,7 +118,7 @@ class Selection:
             and (not self.comms or stream.name in self.comms)
         )
 
-    def streams(self, streams: Iterable[Stream]) -> list[Stream]:
+    def streams(self, streams: Iterable[S]) -> list[S]:
         """Those that are chosen, in their order. Raises UsageError if some are asked for and there
         are none.
         """

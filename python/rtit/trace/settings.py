@@ -10,6 +10,9 @@ from rtit.perfdata.attr import config_value
 
 _MAX_RANGES = 4
 
+NO_SCALING = (0, 1 << 48)
+"""Guests see the TSC as it is."""
+
 Cpu = tuple[int, int, int]
 """DisplayFamily, DisplayModel and stepping of an Intel processor."""
 
@@ -36,10 +39,12 @@ class Settings:
     tick as a fraction of 32-bit numbers; `max_nonturbo_ratio`: MSR_PLATFORM_INFO[15:8], 0..255;
     `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets;
     `no_tnt`, `no_retcomp`: recorded with DisTNT, DisRETC; `cpu`: DisplayFamily, DisplayModel and
-    stepping of the Intel processor, None if not known (errata go by it); `ranges`: the IP filter
-    ranges, each as first and last address, at most 4, empty if there was no filter or they are not
-    known; `start`: how things are at the first byte, None for a stream that is read from its first
-    PSB on; `walk`: decode each packet by itself, which takes longer and gives the same.
+    stepping of the Intel processor, None if not known (errata go by it); `guest_tsc`: offset and
+    multiplier by which guests see the TSC, the multiplier in units of 2**-48; `ranges`: the
+    IP filter ranges, each as first and last address, at most 4, empty if there was no filter or
+    they are not known; `start`: how things are at the first byte, None for a stream that is read
+    from its first PSB on; `walk`: decode each packet by itself, which takes longer and gives the
+    same.
     """
 
     mtc_freq: int = 0
@@ -49,6 +54,7 @@ class Settings:
     no_tnt: bool = False
     no_retcomp: bool = False
     cpu: Cpu | None = None
+    guest_tsc: tuple[int, int] = NO_SCALING
     ranges: tuple[tuple[int, int], ...] = ()
     start: Start | None = None
     walk: bool = False
@@ -117,6 +123,8 @@ def checked(settings: Settings) -> Settings:
         ("cpuid_15 EAX", eax, 32),
         ("nom_freq", settings.max_nonturbo_ratio, 8),
         ("start_time", settings.start_time, 64),
+        ("guest_tsc offset", settings.guest_tsc[0], 64),
+        ("guest_tsc multiplier", settings.guest_tsc[1], 64),
         ("cpu family", cpu[0], 16),
         ("cpu model", cpu[1], 16),
         ("cpu stepping", cpu[2], 8),

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.image import Image
+from rtit.image import Image, Images
 from rtit.packets import BadBytes, Packet, scan_parts
+from rtit.perfdata import TimeConversion
+from rtit.trace import tables
 from rtit.trace.batch import Table
-from rtit.trace.categories import ErrorClass, EventKind
 from rtit.trace.counts import Counts
-from rtit.trace.packets import PacketColumns, packet_columns
+from rtit.trace.filtering import Filter
+from rtit.trace.ledger import Ledger
+from rtit.trace.packets import Packets, packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
-from rtit.trace.rows import Rows, Span
+from rtit.trace.rows import Events, Rows
+from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
 from rtit.trace.source import Source
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
@@ -22,8 +26,6 @@ from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace.meaning.values import Happening
-
-_ROWS = 1 << 16
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -34,7 +36,13 @@ class Stream:
     Of a CPU's stream `tid` and `pid` are those of the first thread that was traced there, -1 if
     the file does not say; `name` is the thread's, None if it has none. `source` has the bytes,
     `image` the code over time, `settings` how it was made, or the error that says why that is not
-    known: then its packets can be had, and what ran cannot.
+    known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
+    knows the files in its image; None where that is not known.
+
+    What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
+    takes: a stream that the selection does not name has an empty table. Rows are chosen by their
+    `time`, and by address: instructions and branches by where they are, blocks if any instruction
+    of theirs is there. Raises UsageError for what rows cannot be chosen by.
     """
 
     source: Source
@@ -45,6 +53,8 @@ class Stream:
     pid: int = -1
     name: str | None = None
     part: int = 0
+    clock: TimeConversion | None = None
+    images: Images | None = None
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -72,13 +82,15 @@ class Stream:
         """As `read`, in parts, each good until the next is taken."""
         return self.source.parts()
 
-    def packets(self) -> Iterator[Packet | BadBytes]:
-        """Its packets, and what lies between."""
+    def scan(self) -> Iterator[Packet | BadBytes]:
+        """Its packets as objects, with their bytes, and what lies between: hundreds of times as
+        slow as `packets`.
+        """
         return scan_parts(self.parts())
 
-    def packet_columns(self) -> Table[PacketColumns]:
-        """Its packets as columns: hundreds of times as fast as one object each."""
-        return Table(PacketColumns, lambda: packet_columns(self.parts()))
+    def packets(self, where: Selection | None = None) -> Table[Packets]:
+        """Its packets."""
+        return tables.table(Packets, lambda: packets(self.parts()), self._wanted(where))
 
     def native(self) -> _core.Flow:
         """A decoder at the start of the stream, for native code and nobody else. Raises the error
@@ -101,6 +113,7 @@ class Stream:
             no_retcomp=settings.no_retcomp,
             cpu=settings.cpu,
             ranges=settings.ranges,
+            guest_tsc=settings.guest_tsc,
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             walk=settings.walk,
         )
@@ -110,7 +123,7 @@ class Stream:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
         flow = self.native()
         first = 0
-        while (columns := flow.next(_ROWS)) is not None:
+        while (columns := flow.next(tables.ROWS)) is not None:
             rows = Rows.of(columns, first)
             yield rows
             first += len(rows)
@@ -126,83 +139,61 @@ class Stream:
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
         flow = self.native()
-        while (columns := flow.runs(_ROWS)) is not None:
+        while (columns := flow.runs(tables.ROWS)) is not None:
             yield columns
 
-    def blocks(self) -> Table[Rows]:
+    def blocks(self, where: Selection | None = None) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
-        return Table(Rows, self.rows)
+        return tables.table(Rows, self.rows, self._wanted(where))
 
-    def instructions(self) -> Table[Instructions]:
+    def instructions(self, where: Selection | None = None) -> Table[Instructions]:
         """Every instruction."""
-        return Table(Instructions, self._instructions)
+        return tables.table(
+            Instructions, lambda: tables.instructions(self.native()), self._wanted(where)
+        )
 
-    def branches(self) -> Table[Branches]:
+    def branches(self, where: Selection | None = None) -> Table[Branches]:
         """Every branch and other transfer; `edges` adds them up."""
-        return Table(Branches, self._branches)
+        return tables.table(Branches, lambda: tables.branches(self.native()), self._wanted(where))
 
-    def sync_points(self) -> Table[SyncPoints]:
+    def raw_events(self, where: Selection | None = None) -> Table[Events]:
+        """What single packets told beside the instructions, as `rows` has it; `events` puts it
+        together.
+        """
+        return tables.table(Events, lambda: tables.of_rows(self.rows()), self._wanted(where))
+
+    def sync_points(self, where: Selection | None = None) -> Table[SyncPoints]:
         """Every PSB+ that was read."""
-        return Table(SyncPoints, self._sync_points)
-
-    def _instructions(self) -> Iterator[Instructions]:
-        import numpy as np
-
-        flow = self.native()
-        while (columns := flow.instructions(_ROWS)) is not None:
-            yield Instructions(*map(np.asarray, columns))
-
-    def _branches(self) -> Iterator[Branches]:
-        import numpy as np
-
-        flow = self.native()
-        while (columns := flow.branches(_ROWS)) is not None:
-            yield Branches(*map(np.asarray, columns))
-
-    def _sync_points(self) -> Iterator[SyncPoints]:
-        for rows in self.rows():
-            events = rows.events
-            here = events.kind == EventKind.PSB
-            if here.any():
-                yield SyncPoints(events.offset[here], events.ip[here], events.time[here])
+        return tables.table(
+            SyncPoints, lambda: tables.sync_points(self.rows()), self._wanted(where)
+        )
 
     def totals(self) -> Totals:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
         the time that rows take.
         """
-        import numpy as np
+        return tables.totals(self.native())
 
-        columns = self.native().totals()
-        runs = RunTotals(
-            np.frombuffer(columns["run_start"], np.uint64),
-            np.frombuffer(columns["run_instructions"], np.uint32),
-            np.frombuffer(columns["run_count"], np.uint64),
-        )
-        edges = EdgeTotals(
-            np.frombuffer(columns["edge_from"], np.uint64),
-            np.frombuffer(columns["edge_to"], np.uint64),
-            np.frombuffer(columns["edge_kind"], np.uint8),
-            np.frombuffer(columns["edge_count"], np.uint64),
-        )
-        return Totals(runs, edges)
+    def edges(self, where: Selection | None = None) -> EdgeTotals:
+        """How often each transfer was taken: of all, those of `totals`."""
+        wanted = self._wanted(where)
+        if wanted is None or wanted.is_ordered:
+            return tables.edges_of(self.branches(where))
+        return wanted.of(self.totals().edges)
 
-    def edges(self) -> EdgeTotals:
-        """The edges of `totals`."""
-        return self.totals().edges
+    def coverage(self, where: Selection | None = None) -> RunTotals:
+        """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an
+        instruction in it.
+        """
+        if where is None:
+            return self.totals().runs
+        return tables.runs_of(self.blocks(where))
 
-    def coverage(self) -> RunTotals:
-        """What ran and how often: the runs of `totals`."""
-        return self.totals().runs
-
-    def ledger(self) -> list[Span]:
+    def ledger(self) -> Ledger:
         """The account of every byte, as far as it was decoded last; decodes the whole stream
         if none has been used.
         """
-        rows = self._decoded().ledger()
-        return [
-            Span(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
-            for start, end, trust, cause, text, _at, _value in rows
-        ]
+        return Ledger.of(self._decoded().ledger())
 
     def counts(self) -> Counts:
         """Totals, of the same bytes as `ledger`."""
@@ -211,6 +202,13 @@ class Stream:
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
         self._flow = None
+
+    def _wanted(self, where: Selection | None) -> Filter | None:
+        if where is None:
+            return Filter()
+        if not where.takes(self):
+            return None
+        return Filter.meant(where, self.pid, self.images, self.clock)
 
     def _decoded(self) -> _core.Flow:
         flow = self._flow

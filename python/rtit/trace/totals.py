@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
@@ -46,12 +46,14 @@ class RunTotals(Batch):
         ("instructions", "u4", None),
         ("count", "u8", None),
     )
+    WHEN: ClassVar[str | None] = None
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     count: NDArray[np.uint64]
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[RunTotal]:
-        columns = (each.tolist() for each in self.columns().values())
+        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
         return map(RunTotal, *columns)
 
 
@@ -71,13 +73,16 @@ class EdgeTotals(Batch):
         ("kind", "u1", End),
         ("count", "u8", None),
     )
+    WHEN: ClassVar[str | None] = None
+    WHERE: ClassVar[tuple[str, str] | None] = ("source", "source")
     source: NDArray[np.uint64]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Edge]:
-        columns = (each.tolist() for each in self.columns().values())
+        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
         for source, target, kind, count in zip(*columns, strict=True):
             yield Edge(source, target, End(kind), count)
 

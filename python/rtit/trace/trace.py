@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from textwrap import shorten
 from types import TracebackType
@@ -12,7 +13,15 @@ from rtit.errors import RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
+from rtit.trace import tables
+from rtit.trace.batch import B, Table
+from rtit.trace.ledger import Ledger
 from rtit.trace.origin import Origin, Recording
+from rtit.trace.packets import Packets
+from rtit.trace.places import Places
+from rtit.trace.results import Branches, Instructions, SyncPoints
+from rtit.trace.rows import Events, Rows
+from rtit.trace.selection import Selection
 from rtit.trace.settings import Cpu
 from rtit.trace.stream import Stream
 
@@ -149,6 +158,49 @@ class Trace:
     def streams(self) -> list[Stream]:
         """The PT streams, in the order of the file; of bare PT there is one."""
         return self._origin.streams()
+
+    def blocks(self, where: Selection | None = None) -> Table[Rows]:
+        """Of all streams that `where` takes, one stream after the other, with the columns `tid` and
+        `cpu`; as the following. Raises UsageError if it names streams or functions and there are
+        none.
+        """
+        return self._all(Rows, lambda stream: stream.blocks(where), where)
+
+    def instructions(self, where: Selection | None = None) -> Table[Instructions]:
+        """As `Stream.instructions`, of all streams."""
+        return self._all(Instructions, lambda stream: stream.instructions(where), where)
+
+    def branches(self, where: Selection | None = None) -> Table[Branches]:
+        """As `Stream.branches`, of all streams."""
+        return self._all(Branches, lambda stream: stream.branches(where), where)
+
+    def raw_events(self, where: Selection | None = None) -> Table[Events]:
+        """As `Stream.raw_events`, of all streams."""
+        return self._all(Events, lambda stream: stream.raw_events(where), where)
+
+    def sync_points(self, where: Selection | None = None) -> Table[SyncPoints]:
+        """As `Stream.sync_points`, of all streams."""
+        return self._all(SyncPoints, lambda stream: stream.sync_points(where), where)
+
+    def packets(self, where: Selection | None = None) -> Table[Packets]:
+        """As `Stream.packets`, of all streams."""
+        return self._all(Packets, lambda stream: stream.packets(where), where)
+
+    def ledger(self, where: Selection | None = None) -> Ledger:
+        """As `Stream.ledger`, of all streams that `where` takes."""
+        return tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in self._chosen(where)])
+
+    def _all(
+        self, kind: type[B], of: Callable[[Stream], Table[B]], where: Selection | None
+    ) -> Table[B]:
+        streams = self._chosen(where)
+        if where is not None:
+            Places(where, self.images).check(each.pid for each in streams)
+        parts = [(of(each), each.tid, each.cpu) for each in streams]
+        return tables.one_after_the_other(parts, kind)
+
+    def _chosen(self, where: Selection | None) -> list[Stream]:
+        return self.streams if where is None else where.streams(self.streams)
 
     def mappings(self) -> dict[int, list[Mapping]]:
         """Executable mappings of every process, over all its life."""

@@ -1,0 +1,104 @@
+"""The account of a stream's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from rtit.trace.batch import MORE, Batch, Field
+from rtit.trace.categories import ErrorClass, Trust
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
+"""As the native decoder gives them: start, end, trust; class of the error, text, offset, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed or lost; `error`
+    says why, `cause` what kind of error that is, None where there is none.
+    """
+
+    start: int
+    end: int
+    kind: str
+    error: str
+    cause: ErrorClass | None = None
+
+    def __str__(self) -> str:
+        text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
+        return f"{text}: {self.error}" if self.error else text
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ledger(Batch):
+    """Spans of a stream, without gaps between them, as columns of one length; iterated and by
+    number they are `Span`s.
+
+    `start`, `end`: offsets; `kind`: a `Trust`; `cause`: an `ErrorClass`, 0 where nothing is wrong;
+    `value`: the bad value, 0 if there is none; `error`: a place in `texts`, which say why.
+    """
+
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        ("start", "u8", None),
+        ("end", "u8", None),
+        ("kind", "u1", Trust),
+        ("cause", "u1", ErrorClass),
+        ("value", "u8", None),
+        ("error", "u4", ()),
+    )
+    WHEN: ClassVar[str | None] = None
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    cause: NDArray[np.uint8]
+    value: NDArray[np.uint64]
+    error: NDArray[np.uint32]
+    texts: tuple[str, ...] = ("",)
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns; the words of `error` are this ledger's own."""
+        own = (*self.FIELDS[:-1], ("error", "u4", self.texts))
+        return *own, *(MORE[name] for name in self.more)
+
+    def __iter__(self) -> Iterator[Span]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: int) -> Span:
+        """Span `index`; raises IndexError."""
+        cause = int(self.cause[index])
+        return Span(
+            int(self.start[index]),
+            int(self.end[index]),
+            Trust(self.kind[index]).label,
+            self.texts[self.error[index]],
+            ErrorClass(cause) if cause else None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {', '.join(map(str, self))}>"
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """From the account of the native decoder."""
+        import numpy as np
+
+        rows = list(rows)
+        texts: dict[str, int] = {"": 0}
+        error = [texts.setdefault(row[4] or "", len(texts)) for row in rows]
+        cause = [ErrorClass.labelled(row[3]) if row[3] else 0 for row in rows]
+        return cls(
+            np.array([row[0] for row in rows], np.uint64),
+            np.array([row[1] for row in rows], np.uint64),
+            np.array([Trust.labelled(row[2]) for row in rows], np.uint8),
+            np.array(cause, np.uint8),
+            np.array([row[6] or 0 for row in rows], np.uint64),
+            np.array(error, np.uint32),
+            tuple(texts),
+        )

@@ -1,0 +1,162 @@
+"""What a stream decodes to as tables, and which part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rtit.trace.batch import Batch, Table
+from rtit.trace.categories import EventKind
+from rtit.trace.filtering import Filter
+from rtit.trace.ledger import Ledger
+from rtit.trace.results import Branches, Instructions, SyncPoints
+from rtit.trace.rows import Events, Rows
+from rtit.trace.totals import EdgeTotals, RunTotals, Totals
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtit import _core
+
+B = TypeVar("B", bound=Batch)
+ROWS = 1 << 16
+"""Of a batch, about."""
+
+
+def table(kind: type[B], batches: Callable[[], Iterator[B]], wanted: Filter | None) -> Table[B]:
+    """What `wanted` takes of the batches; None: nothing. Raises UsageError for what rows of this
+    kind cannot be chosen by.
+    """
+    if wanted is None:
+        return Table(kind, lambda: iter(()))
+    wanted.check(kind)
+    if wanted == Filter():
+        return Table(kind, batches)
+    return Table(kind, lambda: wanted.apply(batches()))
+
+
+def of_rows(rows: Iterator[Rows]) -> Iterator[Events]:
+    """The events between rows."""
+    return (each.events for each in rows if len(each.events))
+
+
+def sync_points(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
+    """The PSBs among the events."""
+    for events in of_rows(rows):
+        here = events.kind == EventKind.PSB
+        if here.any():
+            yield SyncPoints(events.offset[here], events.ip[here], events.time[here])
+
+
+def instructions(flow: _core.Flow) -> Iterator[Instructions]:
+    """All of a decoder."""
+    import numpy as np
+
+    while (columns := flow.instructions(ROWS)) is not None:
+        ip, size, time = map(np.asarray, columns)
+        yield Instructions(ip, size, time)
+
+
+def branches(flow: _core.Flow) -> Iterator[Branches]:
+    """All of a decoder."""
+    import numpy as np
+
+    while (columns := flow.branches(ROWS)) is not None:
+        source, target, kind, time = map(np.asarray, columns)
+        yield Branches(source, target, kind, time)
+
+
+def totals(flow: _core.Flow) -> Totals:
+    """All of a decoder."""
+    import numpy as np
+
+    columns = flow.totals()
+    runs = RunTotals(
+        np.frombuffer(columns["run_start"], np.uint64),
+        np.frombuffer(columns["run_instructions"], np.uint32),
+        np.frombuffer(columns["run_count"], np.uint64),
+    )
+    edges = EdgeTotals(
+        np.frombuffer(columns["edge_from"], np.uint64),
+        np.frombuffer(columns["edge_to"], np.uint64),
+        np.frombuffer(columns["edge_kind"], np.uint8),
+        np.frombuffer(columns["edge_count"], np.uint64),
+    )
+    return Totals(runs, edges)
+
+
+def edges_of(found: Table[Branches]) -> EdgeTotals:
+    """Branches added up."""
+    source, target, kind, count = _added_up(
+        ((each.source, each.target, each.kind) for each in found), "u8 u8 u1"
+    )
+    return EdgeTotals(source, target, kind, count)
+
+
+def runs_of(found: Table[Rows]) -> RunTotals:
+    """Rows added up."""
+    start, instructions, count = _added_up(
+        ((each.start, each.instructions) for each in found), "u8 u4"
+    )
+    return RunTotals(start, instructions, count)
+
+
+def _added_up(batches: Iterator[tuple[NDArray[Any], ...]], dtypes: str) -> tuple[NDArray[Any], ...]:
+    """How often each combination of numbers came, sorted: columns, and the count behind them."""
+    import numpy as np
+
+    known = [np.zeros(0, dtype) for dtype in dtypes.split()]
+    count = np.zeros(0, np.uint64)
+    for batch in batches:
+        ones = np.ones(len(batch[0]), np.uint64)
+        weights = np.concatenate([count, ones])
+        keys = [np.concatenate(pair) for pair in zip(known, batch, strict=True)]
+        order = np.lexsort(keys[::-1])
+        keys = [key[order] for key in keys]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        known = [key[new] for key in keys]
+        count = np.add.reduceat(weights[order], np.flatnonzero(new))
+    return *known, count
+
+
+def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -> Table[B]:
+    """Tables of several streams as one, with `tid` and `cpu` of each stream as columns."""
+    import numpy as np
+
+    def batches() -> Iterator[B]:
+        for part, tid, cpu in parts:
+            for batch in part:
+                shape = len(batch)
+                yield batch.with_columns(
+                    tid=np.full(shape, tid, np.int32), cpu=np.full(shape, cpu, np.int32)
+                )
+
+    more = parts[0][0].more if parts else ()
+    return Table(kind, batches, (*more, "tid", "cpu"))
+
+
+def ledgers(parts: list[tuple[Ledger, int, int]]) -> Ledger:
+    """Those of several streams as one, with `tid` and `cpu` of each stream as columns."""
+    import numpy as np
+
+    texts: dict[str, int] = {"": 0}
+    numbers = [
+        np.array([texts.setdefault(text, len(texts)) for text in part.texts], np.uint32)[part.error]
+        for part, _, _ in parts
+    ]
+    columns = [
+        part.columns() | {"error": error}
+        for (part, _, _), error in zip(parts, numbers, strict=True)
+    ]
+    own = {
+        name: np.concatenate([np.zeros(0, dtype), *(each[name] for each in columns)])
+        for name, dtype, _ in Ledger.FIELDS
+    }
+    more = {
+        name: np.concatenate(
+            [np.zeros(0, np.int32), *(np.full(len(each[0]), each[at], np.int32) for each in parts)]
+        )
+        for at, name in ((1, "tid"), (2, "cpu"))
+    }
+    return Ledger(**own, texts=tuple(texts), more=more)

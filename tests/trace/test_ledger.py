@@ -1,0 +1,59 @@
+"""The account of the bytes as columns, and one span after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rtit
+from plain import HEAD
+from rtit.packets import encode
+from rtit.trace import ErrorClass, Ledger, Span, Stream, Trust
+
+BAD = b"\x05"
+
+
+def stream() -> Stream:
+    jump = encode("TIP", ip_bytes=6, payload=0x1000)
+    image = rtit.Image().add(0x1000, bytes.fromhex("ffe0"))
+    away = encode("TIP", ip_bytes=6, payload=0x9000) + encode("TNT", bits="T")
+    return rtit.decode(HEAD + jump + BAD + HEAD + away + HEAD, image).streams[0]
+
+
+def test_columns_are_the_spans() -> None:
+    ledger = stream().ledger()
+    spans = list(ledger)
+    assert len(ledger) == len(spans) == 5
+    assert [span.kind for span in spans] == ["exact", "lost"] * 2 + ["exact"]
+    assert ledger.start.tolist() == [span.start for span in spans]
+    assert ledger.end.tolist()[:-1] == ledger.start.tolist()[1:]
+    assert [Trust(kind).label for kind in ledger.kind] == [span.kind for span in spans]
+    assert [ErrorClass(cause) if cause else None for cause in ledger.cause] == [
+        span.cause for span in spans
+    ]
+    assert [ledger.texts[number] for number in ledger.error] == [span.error for span in spans]
+    assert ledger.value.tolist() == [0, 0, 0, 0x9000, 0]
+    assert [column.dtype for column in ledger.columns().values()] == [
+        np.dtype(code) for code in ("u8", "u8", "u1", "u1", "u8", "u4")
+    ]
+    assert ledger[1] == spans[1]
+    assert ledger[-1].kind == "exact"
+    with pytest.raises(IndexError):
+        ledger[5]
+
+
+def test_a_text_that_comes_again_is_there_once() -> None:
+    ledger = stream().ledger()
+    assert len(set(ledger.texts)) == len(ledger.texts) == 3
+    assert ledger.fields[-1] == ("error", "u4", ledger.texts)
+
+
+def test_an_empty_one() -> None:
+    assert list(Ledger.of([])) == []
+    assert list(rtit.decode(b"").streams[0].ledger()) == []
+
+
+def test_how_it_is_printed() -> None:
+    one = Ledger.of([(0, 5, "exact", None, None, None, None)])
+    assert repr(one) == "<Ledger: bytes 0x0 to 0x5 exact>"
+    assert list(one) == [Span(0, 5, "exact", "")]
