@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.filters import Filter, parse_filters
+from rtit.capture.filters import parse_filters
 from rtit.errors import UsageError
+from rtit.perfdata.filters import Filter
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 

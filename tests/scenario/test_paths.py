@@ -13,13 +13,6 @@ from scenario.program import Program, Segment
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
-LISTED: dict[str, set[str]] = {
-    **UNTOLD,
-    "the decoder takes the TIP.PGD behind the PIP of a MOV CR3 that stops the trace as of the next "
-    "branch (33.4.2.5)": {"trace_stop_mov_cr3_in_context"},
-}
-"""Scenarios whose path the decoder does not find, by reason."""
-
 
 def decode(of: Program) -> tuple[list[int], bool]:
     """As `paths.Decode` says."""
@@ -44,7 +37,7 @@ def test_every_scenario_has_a_program_or_is_listed() -> None:
 
 def test_the_decoder_finds_the_path_of_every_scenario() -> None:
     found, _ = programs()
-    assert deviating(decode, found) == set().union(*LISTED.values())
+    assert deviating(decode, found) == set().union(*UNTOLD.values())
 
 
 def test_a_path_with_a_loss_may_end_early() -> None:

@@ -118,6 +118,10 @@ pub enum Cause {
     VmEntryOrEvent {
         ip: u64,
     },
+    /// The MOV CR3 at the address stopped the trace, or a branch behind it did.
+    MovCr3OrBranch {
+        ip: u64,
+    },
     /// The packet has no business here.
     UnexpectedPacket {
         name: &'static str,
@@ -143,7 +147,9 @@ impl Cause {
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
-            Cause::NoResults { .. } | Cause::VmEntryOrEvent { .. } => ErrorClass::Unsupported,
+            Cause::NoResults { .. }
+            | Cause::VmEntryOrEvent { .. }
+            | Cause::MovCr3OrBranch { .. } => ErrorClass::Unsupported,
             _ => ErrorClass::Disagreement,
         }
     }
@@ -163,6 +169,7 @@ impl Cause {
             | Cause::OnUnannounced { ip }
             | Cause::OtherMode { ip }
             | Cause::VmEntryOrEvent { ip }
+            | Cause::MovCr3OrBranch { ip }
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::BrokenOff { psb } => psb,
@@ -229,6 +236,12 @@ impl fmt::Display for Cause {
                 write!(
                     out,
                     "whether the VM entry at {ip:#x} ran depends on the processor (SKD022)"
+                )
+            }
+            Cause::MovCr3OrBranch { ip } => {
+                write!(
+                    out,
+                    "the trace stopped at the MOV CR3 at {ip:#x} or at a branch behind it"
                 )
             }
             Cause::OnUnannounced { ip } => {

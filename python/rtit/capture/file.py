@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtit.capture.filters import kernel_form
 from rtit.capture.request import Plan
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer, is_older, rotate
+from rtit.perfdata.filters import kernel_form
 from rtit.registers import FULL
 
 

@@ -21,51 +21,14 @@ from pathlib import Path
 from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
+from rtit.perfdata.filters import Filter
 
 MAX_FILTERS = 4
-FILTER_EN = 1
-TRACE_STOP = 2
 
 _FORM = "filter|tracestop <start> [/ <size>] [@ <file>]"
 _LIMIT = 1 << 64
 _INDEX = re.compile(r"#(?:(?P<global>[gG])|(?P<number>[0-9]+))")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One address range of one file.
-
-    `action` is "filter" (trace inside only) or "stop" (TraceStop inside), the kernel's words;
-    `path` is the file's real path; `offset` (in the file) and `size` are in bytes, size > 0. A
-    filter of kernel code, in a recording made by perf, has path "" and an address for its offset.
-    """
-
-    action: str
-    path: str
-    offset: int
-    size: int
-
-    @property
-    def addr_cfg(self) -> int:
-        """ADDRn_CFG of IA32_RTIT_CTL: 1 FilterEn range, 2 TraceStop range (section 33.2.8.2)."""
-        return FILTER_EN if self.action == "filter" else TRACE_STOP
-
-    @property
-    def kernel_form(self) -> str:
-        """What perf hands to the kernel, and writes into the recording."""
-        return f"{self.action} {self.offset:#x}/{self.size:#x}@{self.path}"
-
-    def addresses(self, address: int, pgoff: int, size: int, path: str) -> tuple[int, int] | None:
-        """ADDRn_A and ADDRn_B, both inclusive, for `size` bytes from `pgoff` of `path`.
-
-        Cut to what the mapping shows; None if that is nothing of this range.
-        """
-        first = max(self.offset, pgoff)
-        end = min(self.offset + self.size, pgoff + size)
-        if path != self.path or first >= end:
-            return None
-        return address + first - pgoff, address + end - pgoff - 1
 
 
 def parse_filters(
@@ -89,20 +52,6 @@ def parse_filters(
     return found
 
 
-def kernel_form(filters: Iterable[Filter]) -> str | None:
-    """All of them as one text; None without any."""
-    return ",".join(each.kernel_form for each in filters) or None
-
-
-def parse_kernel_form(text: str) -> list[Filter]:
-    """Filters back from `kernel_form`s joined by commas or spaces. Opens no file.
-
-    Raises UsageError for anything else.
-    """
-    parser = _Parser(text, None, kernel=True)
-    return parser.filters()
-
-
 @dataclass(frozen=True, slots=True)
 class _Point:
     """A number, or a function with its selection: -1 any, 0 the global one, n the n'th."""
@@ -113,13 +62,10 @@ class _Point:
 
 
 class _Parser:
-    def __init__(
-        self, text: str, program: str | PathLike[str] | None, *, kernel: bool = False
-    ) -> None:
+    def __init__(self, text: str, program: str | PathLike[str] | None) -> None:
         self._text = text
         self._at = 0
         self._program = program
-        self._kernel = kernel
 
     def filters(self) -> list[Filter]:
         found = []
@@ -164,8 +110,6 @@ class _Parser:
         if number is not None:
             self._at = number.end()
             return _Point(number=self._number(number[0]))
-        if self._kernel:
-            raise self._error("a number was expected")
         if self._accept('"'):
             name = self._word('"')
             if not self._accept('"'):
@@ -197,13 +141,9 @@ class _Parser:
         return value
 
     def _path(self, file: str | None) -> str:
-        if file is None and self._kernel:
-            return ""
         if file is None and self._program is None:
             raise self._error("a file is needed: only user code can be filtered here")
         path = file if file is not None else fspath(self._program or "")
-        if self._kernel:
-            return path
         real = Path(path).resolve()
         if not real.is_file():
             raise self._error(f"{path} is not a file")

@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from rtit.capture.filters import Filter, parse_filters
+from rtit.capture.filters import parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.private import refuse_link_to_nothing
 from rtit.capture.program import arguments, find_program
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
 from rtit.errors import ImageError, RecordError, UsageError
+from rtit.perfdata.filters import Filter
 from rtit.registers import FULL
 from rtit.unit import TimeModel
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from rtit.capture.filters import FILTER_EN, parse_kernel_form
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.watching import watched
+from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
 from rtit.trace import Trace
 from rtit.views.verify import Ranges, verify
 

@@ -9,6 +9,7 @@ from rtit.errors import PerfDataError, UnsupportedError
 from rtit.image import Image, Images
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Ended, Process, Threads, follow
+from rtit.trace.filters import traced_ranges
 from rtit.trace.settings import Cpu, Settings, of_perf
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, Source, open_data
@@ -162,13 +163,15 @@ class Recording:
 
     def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
         images, threads = self._sideband
+        ranges: tuple[tuple[int, int], ...] = ()
         if queue.cpu < 0:
             pid, tid = images.pid(queue.tid), queue.tid
+            ranges = traced_ranges(self.filter, images.mappings(tid))
         else:
             pid, tid = threads.first_on(queue.cpu)
         settings: Settings | PerfDataError
         try:
-            settings = of_perf(self.data, pieces[0].reference, self._cpu)
+            settings = of_perf(self.data, pieces[0].reference, self._cpu, ranges)
         except PerfDataError as error:
             settings = error
         return Stream(

@@ -8,7 +8,7 @@ from rtit.errors import PerfDataError, UsageError
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import config_value
 
-_MAX_RANGES = 4
+MAX_RANGES = 4
 
 NO_SCALING = (0, 1 << 48)
 """Guests see the TSC as it is."""
@@ -60,10 +60,15 @@ class Settings:
     walk: bool = False
 
 
-def of_perf(data: PerfData, start_time: int, cpu: Cpu | None = None) -> Settings:
-    """The settings of a perf.data file; `cpu` instead of the processor that it names. Raises
-    PerfDataError if nothing in it describes the trace, or if a number has more bits than its
-    register.
+def of_perf(
+    data: PerfData,
+    start_time: int,
+    cpu: Cpu | None = None,
+    ranges: tuple[tuple[int, int], ...] = (),
+) -> Settings:
+    """The settings of a perf.data file; `cpu` instead of the processor that it names, `ranges` as
+    the filters gave them. Raises PerfDataError if nothing in it describes the trace, or if a number
+    has more bits than its register.
     """
     info, event = data.info, data.intel_pt
     if info is None or event is None:
@@ -84,6 +89,7 @@ def of_perf(data: PerfData, start_time: int, cpu: Cpu | None = None) -> Settings
         no_tnt=bool(config_value(config, "notnt")),
         no_retcomp=bool(config_value(config, "noretcomp")),
         cpu=cpu or processor(data.cpuid),
+        ranges=ranges,
     )
 
 
@@ -137,6 +143,6 @@ def checked(settings: Settings) -> Settings:
             raise UsageError(f"{name} is {value}: it has {bits} bits")
     if start.bits not in (16, 32, 64):
         raise UsageError(f"start bits is {start.bits}: code has 16, 32 or 64")
-    if len(settings.ranges) > _MAX_RANGES:
-        raise UsageError(f"{len(settings.ranges)} filter ranges: there are {_MAX_RANGES} at most")
+    if len(settings.ranges) > MAX_RANGES:
+        raise UsageError(f"{len(settings.ranges)} filter ranges: there are {MAX_RANGES} at most")
     return settings

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
 from rtit.capture.events import RECORD, Kind
-from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.ptrace.recorder import Recorder
 from rtit.capture.store.output import OutputSetup
 from rtit.perfdata import Writer
+from rtit.perfdata.filters import Filter
 from rtit.processor import Processor
 from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
 from rtit.unit import Memory, Parameters, TimeModel

@@ -3,6 +3,7 @@
 use rtit_x86::Mode;
 
 use super::state::{Bound, BoundTo, Decoder, State};
+use crate::code::Stop;
 use crate::errata::Erratum;
 use crate::error::Cause;
 use crate::event::EventKind;
@@ -96,6 +97,10 @@ impl Decoder {
         }
         let mode = self.new_mode.take().unwrap_or(self.walker.mode);
         let ip = ip.ok_or(Cause::NoIp { name: "TIP.PGE" })?;
+        if let State::Async { ip } = self.state {
+            self.counts.asynchronous += 1;
+            self.event(EventKind::AsyncDisabled, ip, 0, sink, stamp);
+        }
         // on without a loss: trust stays what it was
         if self.ledger.trust() == Trust::Lost {
             self.ledger.go_on(stamp.offset, Trust::Resumed);
@@ -145,7 +150,12 @@ impl Decoder {
         match self.state {
             State::On => {
                 self.walker.expect_none_waiting()?;
+                let stopped = self.stopped_by_mov_cr3(ip)?;
+                if stopped.is_some() {
+                    sink.close(End::Off, stamp.offset);
+                }
                 let (last, target) = match ip {
+                    _ if stopped.is_some() => (stopped.unwrap_or(0), 0),
                     None => self.walker.stop_at_branch(sink, &mut self.counts, stamp)?,
                     Some(ip) => (
                         self.walker
@@ -174,6 +184,23 @@ impl Decoder {
         self.off_at = ip.unwrap_or(0);
         self.state = State::Off;
         Ok(())
+    }
+
+    /// The MOV CR3 that has just run if it was what stopped the trace: both PIP and TIP.PGD are its own then. The
+    /// TIP.PGD of most branches behind it would have an IP.
+    fn stopped_by_mov_cr3(&mut self, target: Option<u64>) -> Result<Option<u64>, Cause> {
+        let Some(ip) = self.moved_cr3.take() else {
+            return Ok(None);
+        };
+        if self.past == 0 || target.is_some() || !self.stops {
+            return Ok(None);
+        }
+        match self.walker.next_stop() {
+            Some(Stop::Conditional | Stop::Far | Stop::Syscall | Stop::VmEntry | Stop::MovCr3) => {
+                Err(Cause::MovCr3OrBranch { ip })
+            }
+            _ => Ok(Some(ip)),
+        }
     }
 
     pub(super) fn fup<S: Sink>(

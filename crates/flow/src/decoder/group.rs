@@ -13,10 +13,6 @@ use crate::walk::Stamp;
 impl Decoder {
     pub(super) fn begin_group<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) -> Result<(), Cause> {
         self.flush_bound(0, sink);
-        // a PSB never comes within a compound event; it is a place to go on from all the same
-        if let State::Async { .. } = self.state {
-            self.fail(stamp.offset, Cause::UnexpectedPacket { name: "PSB" }, sink);
-        }
         if let Err(cause) = self.walker.expect_none_waiting() {
             self.fail(stamp.offset, cause, sink);
         }
@@ -85,6 +81,16 @@ impl Decoder {
             ..stamp
         };
         self.settle(sink);
+        // a PSB never comes within a compound event; only a processor that waits for a SIPI has ended it without a word
+        if let State::Async { ip } = self.state {
+            if group.ip.is_none() {
+                self.event(EventKind::AsyncDisabled, ip, 0, sink, at_psb);
+                self.counts.asynchronous += 1;
+            } else {
+                let cause = Cause::UnexpectedPacket { name: "PSB" };
+                self.fail(group.offset, cause, sink);
+            }
+        }
         let followed = self.state == State::On && self.ledger.trust() == Trust::Exact;
         if let (true, Some(ip), Some(mode)) = (followed, group.ip, group.mode) {
             if mode != self.walker.mode {

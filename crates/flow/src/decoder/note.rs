@@ -46,6 +46,7 @@ impl Decoder {
         if self.state == State::Overflow && !matches!(packet.kind, PacketKind::ModeTsx { .. }) {
             self.state = State::Off;
         }
+        self.moved_cr3 = None;
         let (kind, value) = match packet.kind {
             PacketKind::Pip { nr, cr3 } => {
                 self.paging = Some(cr3 | u64::from(nr));
@@ -57,11 +58,11 @@ impl Decoder {
                     State::PsbOn { unannounced: None } => self.walker.comes_past(Stop::MovCr3),
                     state => state == State::On,
                 };
-                if on
-                    && self.walk_past(Stop::MovCr3, sink, stamp).is_some()
-                    && self.walker.arrive(false)
-                {
-                    sink.close(End::Cut, stamp.offset);
+                if on {
+                    self.moved_cr3 = self.walk_past(Stop::MovCr3, sink, stamp);
+                    if self.moved_cr3.is_some() && self.walker.arrive(false) {
+                        sink.close(End::Cut, stamp.offset);
+                    }
                 }
                 (E::Paging, cr3 | u64::from(nr))
             }

@@ -7,7 +7,26 @@ use super::state::{Decoder, State};
 use crate::error::Cause;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
-use crate::window::Window;
+use crate::window::{Window, MARGIN};
+
+const LOOK_AHEAD: usize = MARGIN / 2;
+
+/// Whether the next packet but for those that tell time is a TraceStop.
+fn stops_next(packet: &Packet, stream: Window<'_>) -> bool {
+    let from = packet.end().saturating_sub(stream.base);
+    // what is looked at is there in any window
+    let to = stream.bytes.len().min(from + LOOK_AHEAD);
+    let mut scanner = Scanner::new(stream.bytes.get(from..to).unwrap_or(&[]));
+    let next = std::iter::from_fn(|| scanner.next()).find(|packet| {
+        !packet.as_ref().is_ok_and(|packet| {
+            matches!(
+                packet.kind.kind(),
+                Kind::Pad | Kind::Cyc | Kind::Mtc | Kind::Tma | Kind::Tsc | Kind::Cbr | Kind::Mnt
+            )
+        })
+    });
+    matches!(next, Some(Ok(packet)) if packet.kind == PacketKind::TraceStop)
+}
 
 impl Decoder {
     /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come. `stream`
@@ -50,6 +69,7 @@ impl Decoder {
                         let cause = Cause::InBlock { name: row.name };
                         self.fail(packet.offset as u64, cause, sink);
                     }
+                    self.stops = self.moved_cr3.is_some() && stops_next(&packet, stream);
                     self.take(&packet, sink);
                 }
                 Some(Err(error)) => {

@@ -76,6 +76,10 @@ pub struct Decoder {
     pub(super) after_overflow: Option<u64>,
     /// Instructions that packets without a place of their own were bound past since one that had one.
     pub(super) past: u64,
+    /// The MOV CR3 that the packet before this one was bound to, and nothing has run since (`past` is not 0).
+    pub(super) moved_cr3: Option<u64>,
+    /// The packet after this one, but for what tells time, is a TraceStop.
+    pub(super) stops: bool,
     /// Types of the EVDs that wait for their CFE, one bit each.
     pub(super) event_data: u64,
     /// The program is in a transaction; `None`: not known.
@@ -147,6 +151,8 @@ impl Decoder {
             after_branch: false,
             after_overflow: None,
             past: 0,
+            moved_cr3: None,
+            stops: false,
             event_data: 0,
             in_tx: None,
             last_ip: settings.start.map_or(0, |start| start.last_ip),

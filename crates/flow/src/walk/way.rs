@@ -372,6 +372,12 @@ impl Walker {
         }
     }
 
+    /// What the next packet that says nothing of a place could be of, if the code on the way is known.
+    pub fn next_stop(&mut self) -> Option<Stop> {
+        let way = self.find_stop(|stop| matches!(stop, Stop::VmEntry | Stop::MovCr3));
+        way.ok().map(|way| self.code.node(way.last).stop)
+    }
+
     /// Runs on to where nothing is mapped.
     fn run_to_hole<S: Sink>(&mut self, way: &Way, sink: &mut S, counts: &mut Counts, stamp: Stamp) {
         self.run_through(way, sink, counts, stamp);

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
-from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import RECORDED
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.output import OutputSetup
 from rtit.perfdata import Ending, Fault, Writer
+from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit import Memory, Parameters, TimeModel

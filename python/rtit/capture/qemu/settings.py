@@ -6,11 +6,11 @@ import os
 import struct
 from collections.abc import Sequence
 
-from rtit.capture.filters import Filter
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import RECORDED
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Edge, Window
+from rtit.perfdata.filters import Filter
 from rtit.unit import TimeModel
 
 # The processes' shared words: clock, what the recorder asks for, phase.
