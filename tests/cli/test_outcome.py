@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.backends import Choice
 from rtit.capture.recording import Recording
-from rtit.cli import outcome
+from rtit.cli import out, outcome
 from rtit.perfdata import Ending, Fault
 
 CHOICE = Choice("ptrace", "as asked for")
@@ -55,10 +55,11 @@ def test_the_line(recording: Recording, text: str) -> None:
     assert line.endswith(f"{text}ptrace: as asked for ]")
 
 
-def test_json_is_one_line_with_the_documented_names() -> None:
+def test_json_is_one_line_with_the_documented_names(capsys: pytest.CaptureFixture[str]) -> None:
     from rtit.cli import record
 
-    text = outcome.as_json(CRASHED, CHOICE, ["./program", "a b"])
+    out.document(outcome.as_json(CRASHED, CHOICE, ["./program", "a b"]))
+    text = capsys.readouterr().out
     assert text.count("\n") == 1
     found = json.loads(text)
     told = record._EPILOG.split("object:")[1].split(".")[0].replace(",", " ").split()
@@ -67,4 +68,4 @@ def test_json_is_one_line_with_the_documented_names() -> None:
     assert found["fault"] == {"ip": 0x401000, "address": 0x10, "si_code": 1}
     assert found["ended"] == str(CRASHED.ending)
     assert found["command"] == ["./program", "a b"]
-    assert json.loads(outcome.as_json(PLAIN, CHOICE, []))["fault"] is None
+    assert outcome.as_json(PLAIN, CHOICE, [])["fault"] is None

@@ -15,10 +15,11 @@ from layers.python_modules import dependencies
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
 
-# part -> the parts that it may import (itself, `errors` and `lazy` always)
+# part -> the parts that it may import (itself, `errors`, `lazy` and `readable` always)
 PYTHON = {
     "errors": set(),
     "lazy": set(),
+    "readable": set(),
     "generated": set(),
     "packets": {"generated"},
     "registers": set(),
@@ -89,7 +90,7 @@ def parts_of(modules: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PYTHON)
 def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy"}
+    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
     assert "rtit" not in used[part]
 
 

@@ -1,6 +1,7 @@
 //! How many instructions ran in each function.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 
 use rtit_flow::{AddressMap, End, Event, Sequence, Sink, Step, Wants};
 use rtit_image::demangle;
@@ -178,7 +179,7 @@ impl ByFunction {
     }
 
     /// Instructions by (function, path of its file); a name is empty where there is none.
-    pub fn finish(&mut self) -> BTreeMap<(String, String), u64> {
+    pub fn finish(&mut self) -> BTreeMap<(String, OsString), u64> {
         self.settle();
         let mut found = BTreeMap::new();
         for (&(region, function), &count) in &self.functions {
@@ -188,7 +189,7 @@ impl ByFunction {
                 .and_then(|source| source.functions());
             let function = functions.and_then(|all| all.all().get(function as usize));
             let name = function.map_or(String::new(), |function| demangle(&function.name));
-            let path = region.map_or(String::new(), |region| region.path.to_string());
+            let path = region.map_or(OsString::new(), |region| (*region.path).to_owned());
             *found.entry((name, path)).or_default() += count;
         }
         found

@@ -14,4 +14,4 @@ mod stretch;
 pub use by_function::ByFunction;
 pub use layout::{Field, Layout, Place, TimeScale, Wanted};
 pub use lines::{Lines, Part};
-pub use names::{escaped, Cursor, Names, Region, Source};
+pub use names::{escaped, module, Cursor, Names, Region, Source};

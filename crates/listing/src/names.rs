@@ -1,6 +1,8 @@
 //! What addresses are called, as of a time.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use rtit_image::{demangle, Function, Functions};
@@ -20,7 +22,7 @@ pub struct Region {
     /// The file offset of `start`.
     pub offset: u64,
     /// The file as it was recorded, or another name of the memory.
-    pub path: Arc<str>,
+    pub path: Arc<OsStr>,
     /// The last part of it, to be printed: control characters are escaped.
     pub module: Arc<str>,
     pub source: Option<Arc<dyn Source>>,
@@ -181,14 +183,60 @@ impl Readable {
     }
 }
 
-/// A name comes from a file, and is to be printed: `\x1b` instead of the character.
+/// The last part of a path, to be printed.
+pub fn module(path: &OsStr) -> String {
+    let mut rest = path
+        .as_bytes()
+        .rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or(&[]);
+    let mut out = String::new();
+    loop {
+        let error = match std::str::from_utf8(rest) {
+            Ok(text) => {
+                out.push_str(&escaped(text));
+                return out;
+            }
+            Err(error) => error,
+        };
+        let (text, after) = rest.split_at(error.valid_up_to());
+        out.push_str(&escaped(std::str::from_utf8(text).unwrap_or("")));
+        let (bytes, after) = after.split_at(error.error_len().unwrap_or(after.len()));
+        for byte in bytes {
+            // writing to a string does not fail
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+        rest = after;
+    }
+}
+
+/// A name comes from a file, and is to be printed: `\x1b` instead of a character that controls a terminal or turns text
+/// round, as `rtit.readable` has it.
 pub fn escaped(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for each in name.chars() {
-        match each.is_control() {
-            true => out.extend(each.escape_default()),
-            false => out.push(each),
-        }
+        let number = u32::from(each);
+        // writing to a string does not fail
+        let _ = match each {
+            '\n' | '\r' | '\t' => {
+                out.extend(each.escape_default());
+                Ok(())
+            }
+            _ if !each.is_control() && !is_format(number) => {
+                out.push(each);
+                Ok(())
+            }
+            _ if number < 0x100 => write!(out, "\\x{number:02x}"),
+            _ if number < 0x1_0000 => write!(out, "\\u{number:04x}"),
+            _ => write!(out, "\\U{number:08x}"),
+        };
     }
     out
+}
+
+/// Characters without a shape of their own that change how others are shown: Unicode's categories Cf, Zl and Zp where text
+/// may meet them.
+fn is_format(number: u32) -> bool {
+    matches!(number, 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff
+        | 0xfff9..=0xfffb | 0xe0001..=0xe007f)
 }

@@ -10,6 +10,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyIterator};
 
+use crate::arguments::Items;
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(arrow_schema, module)?)?;
     module.add_function(wrap_pyfunction!(arrow_array, module)?)?;
@@ -21,18 +23,18 @@ type Field = (String, String, Vec<String>);
 
 /// The schema of a struct with these fields, as a capsule.
 #[pyfunction]
-fn arrow_schema(py: Python<'_>, fields: Vec<Field>) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new(py, Schema::of(&fields)?, Some(c"arrow_schema".to_owned()))
+fn arrow_schema(py: Python<'_>, fields: Items<Field>) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new(py, Schema::of(&fields.0)?, Some(c"arrow_schema".to_owned()))
 }
 
 /// A struct of columns, NumPy arrays or other buffers of one length, as a capsule.
 #[pyfunction]
 fn arrow_array<'py>(
     py: Python<'py>,
-    fields: Vec<Field>,
-    columns: Vec<Bound<'py, PyAny>>,
+    fields: Items<Field>,
+    columns: Items<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let array = Array::of(&fields, &columns)?;
+    let array = Array::of(&fields.0, &columns.0)?;
     PyCapsule::new(py, array, Some(c"arrow_array".to_owned()))
 }
 
@@ -40,12 +42,12 @@ fn arrow_array<'py>(
 #[pyfunction]
 fn arrow_stream<'py>(
     py: Python<'py>,
-    fields: Vec<Field>,
+    fields: Items<Field>,
     batches: Bound<'py, PyIterator>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    Schema::of(&fields)?;
+    Schema::of(&fields.0)?;
     let own = Box::new(Batches {
-        fields,
+        fields: fields.0,
         iterator: batches.unbind(),
         error: CString::default(),
     });
@@ -408,7 +410,7 @@ unsafe extern "C" fn get_next(stream: *mut Stream, out: *mut Array) -> c_int {
         let Some(batch) = own.iterator.bind(py).clone().next() else {
             return Ok(Array::END);
         };
-        Array::of(&own.fields, &batch?.extract::<Vec<Bound<'_, PyAny>>>()?)
+        Array::of(&own.fields, &batch?.extract::<Items<Bound<'_, PyAny>>>()?.0)
     };
     // SAFETY: as `give` asks.
     unsafe { give(stream, out, next) }

@@ -1,5 +1,6 @@
 //! `Flow`: one PT stream and its code into what ran, as columns.
 
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -12,6 +13,7 @@ use rtit_flow::{
 use rtit_listing::ByFunction;
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
+use crate::arguments::Items;
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
 use crate::image::Space;
@@ -61,7 +63,7 @@ pub struct Flow {
 impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
-        no_tnt = false, no_retcomp = false, cpu = None, ranges = Vec::new(), start = None,
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
         spaces = None, guest_tsc = (0, 1 << 48), walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -74,7 +76,7 @@ impl Flow {
         no_tnt: bool,
         no_retcomp: bool,
         cpu: Option<(u16, u16, u8)>,
-        ranges: Vec<(u64, u64)>,
+        ranges: Items<(u64, u64)>,
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
         guest_tsc: (u64, u64),
@@ -85,8 +87,8 @@ impl Flow {
                 "mtc_freq is {mtc_freq}, not 0 to 15"
             )));
         }
-        let ranges = FilterRanges::new(&ranges).ok_or_else(|| {
-            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.len()))
+        let ranges = FilterRanges::new(&ranges.0).ok_or_else(|| {
+            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.0.len()))
         })?;
         let settings = Settings {
             time: TimeSettings {
@@ -316,7 +318,7 @@ impl Flow {
 
     /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), "" where
     /// there is none. `names` has the names of the stream's process.
-    fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, String, u64)>> {
+    fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, OsString, u64)>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
             let sink = ByFunction::new(names.cursor());

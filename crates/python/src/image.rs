@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
 
+use crate::arguments::OsText;
 use crate::missing::{Asked, Missing};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -310,7 +311,8 @@ fn open(path: &Path) -> Result<(elf::ReadCache<File>, Identity), Failure> {
 #[pymethods]
 impl ElfFile {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf) -> PyResult<ElfFile> {
+    fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
+        let path = PathBuf::from(path);
         let read = py.allow_threads(|| {
             let (file, identity) = open(&path)?;
             Ok((elf::read(&file).map_err(Failure::Elf)?, identity))

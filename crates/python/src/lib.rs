@@ -1,6 +1,7 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
 mod account;
+mod arguments;
 mod arrow;
 mod as_bytes;
 mod column;

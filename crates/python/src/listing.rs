@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rtit_listing::{Field, Layout, Lines, Place, TimeScale, Wanted};
 
+use crate::arguments::Items;
 use crate::image::Space;
 use crate::names::Names;
 
@@ -32,12 +33,12 @@ impl Listing {
         tail = None))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
-        fields: Vec<String>,
+        fields: Items<String>,
         space: Py<Space>,
         names: Py<Names>,
         tid: i64,
         clock: Option<(u16, u32, u64)>,
-        places: Option<Vec<(u64, u64, u64, u64)>>,
+        places: Option<Items<(u64, u64, u64, u64)>>,
         times: (u64, u64),
         tail: Option<u64>,
     ) -> PyResult<Listing> {
@@ -45,7 +46,7 @@ impl Listing {
             let found = Field::ALL.into_iter().find(|field| field.name() == name);
             found.ok_or_else(|| PyValueError::new_err(format!("no field {name:?}")))
         };
-        let fields: Vec<Field> = fields.iter().map(field).collect::<PyResult<_>>()?;
+        let fields: Vec<Field> = fields.0.iter().map(field).collect::<PyResult<_>>()?;
         if fields.is_empty() {
             return Err(PyValueError::new_err("no field given"));
         }
@@ -54,7 +55,7 @@ impl Listing {
             tid,
             scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
             wanted: Wanted {
-                places: places.map(|places| places.into_iter().map(place).collect()),
+                places: places.map(|places| places.0.into_iter().map(place).collect()),
                 times,
                 tail,
             },

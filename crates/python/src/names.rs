@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 use rtit_image::{elf, joined, source_line, Function, Owned};
 use rtit_listing::{Region, Source};
 
+use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
 use crate::image::{ElfFile, Failure, Handle};
 
@@ -152,15 +153,16 @@ type Row<'py> = (
     u64,
     u64,
     u64,
-    String,
+    OsText,
     Option<PyRef<'py, Functions>>,
 );
 
 #[pymethods]
 impl Names {
     #[new]
-    fn new(regions: Vec<Row<'_>>) -> Names {
+    fn new(regions: Items<Row<'_>>) -> Names {
         let regions = regions
+            .0
             .into_iter()
             .map(
                 |(start, end, since, until, offset, path, functions)| Region {
@@ -169,8 +171,8 @@ impl Names {
                     since,
                     until,
                     offset,
-                    module: rtit_listing::escaped(path.rsplit('/').next().unwrap_or("")).into(),
-                    path: path.into(),
+                    module: rtit_listing::module(&path.0).into(),
+                    path: path.0.into(),
                     source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
                 },
             )

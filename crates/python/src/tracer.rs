@@ -1,7 +1,6 @@
 //! `Tracer`: the ptrace tracer, `check_program` and `check_processes`.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +9,8 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_tracer::{Edge, Error, Options};
+
+use crate::arguments::{Items, OsText};
 
 /// Adds the class and the functions of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -25,15 +26,15 @@ pub struct Tracer {
     inner: Option<rtit_tracer::Tracer>,
 }
 
-type Environment = Option<HashMap<OsString, OsString>>;
+type Environment = Option<HashMap<OsText, OsText>>;
 
 /// File, offset in it; or number of instructions, since the start.
-type EdgeRow = (Option<OsString>, u64, u64, bool);
+type EdgeRow = (Option<OsText>, u64, u64, bool);
 
 fn edge((path, offset, count, relative): EdgeRow) -> Edge {
     match path {
         Some(path) => Edge::Code {
-            path: path.into_vec(),
+            path: path.0.into_vec(),
             offset,
         },
         None if relative => Edge::AfterStart(count),
@@ -41,16 +42,16 @@ fn edge((path, offset, count, relative): EdgeRow) -> Edge {
     }
 }
 
-fn options(argv: Vec<OsString>, env: Environment, cwd: Option<PathBuf>) -> Options {
-    let entry = |(mut name, value): (OsString, OsString)| {
+fn options(argv: Items<OsText>, env: Environment, cwd: Option<OsText>) -> Options {
+    let entry = |(OsText(mut name), value): (OsText, OsText)| {
         name.push("=");
-        name.push(value);
+        name.push(value.0);
         name
     };
     Options {
         environment: env.map(|env| env.into_iter().map(entry).collect()),
-        directory: cwd,
-        ..Options::new(argv)
+        directory: cwd.map(PathBuf::from),
+        ..Options::new(argv.0.into_iter().map(|word| word.0))
     }
 }
 
@@ -71,9 +72,9 @@ fn record_error(py: Python<'_>, error: &Error) -> PyErr {
 #[pyo3(signature = (argv, *, env = None, cwd = None))]
 fn check_program(
     py: Python<'_>,
-    argv: Vec<OsString>,
+    argv: Items<OsText>,
     env: Environment,
-    cwd: Option<PathBuf>,
+    cwd: Option<OsText>,
 ) -> PyResult<()> {
     let options = options(argv, env, cwd);
     py.allow_threads(|| rtit_tracer::Tracer::check(&options))
@@ -82,8 +83,8 @@ fn check_program(
 
 /// Raises what `Tracer.attach` would raise before it stops anything.
 #[pyfunction]
-fn check_processes(py: Python<'_>, pids: Vec<u32>) -> PyResult<()> {
-    rtit_tracer::Tracer::check_processes(&pids).map_err(|error| record_error(py, &error))
+fn check_processes(py: Python<'_>, pids: Items<u32>) -> PyResult<()> {
+    rtit_tracer::Tracer::check_processes(&pids.0).map_err(|error| record_error(py, &error))
 }
 
 #[pymethods]
@@ -96,28 +97,28 @@ impl Tracer {
     #[new]
     #[pyo3(signature = (
         argv, *, env = None, cwd = None, no_aslr = false, truth = None, cut_at_branches = false,
-        pin = true, blocked = Some(vec![]), start = None, stop = None
+        pin = true, blocked = Some(Items::default()), start = None, stop = None
     ))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         py: Python<'_>,
-        argv: Vec<OsString>,
+        argv: Items<OsText>,
         env: Environment,
-        cwd: Option<PathBuf>,
+        cwd: Option<OsText>,
         no_aslr: bool,
-        truth: Option<PathBuf>,
+        truth: Option<OsText>,
         cut_at_branches: bool,
         pin: bool,
-        blocked: Option<Vec<i32>>,
+        blocked: Option<Items<i32>>,
         start: Option<EdgeRow>,
         stop: Option<EdgeRow>,
     ) -> PyResult<Self> {
         let options = Options {
             no_aslr,
-            truth,
+            truth: truth.map(PathBuf::from),
             cut_at_branches,
             pin,
-            blocked_signals: blocked,
+            blocked_signals: blocked.map(|signals| signals.0),
             start: start.map(edge),
             stop: stop.map(edge),
             ..options(argv, env, cwd)
@@ -138,12 +139,15 @@ impl Tracer {
     #[pyo3(signature = (pids, *, truth = None, cut_at_branches = false))]
     fn attach(
         py: Python<'_>,
-        pids: Vec<u32>,
-        truth: Option<PathBuf>,
+        pids: Items<u32>,
+        truth: Option<OsText>,
         cut_at_branches: bool,
     ) -> PyResult<Self> {
+        let truth = truth.map(PathBuf::from);
         let tracer = py
-            .allow_threads(|| rtit_tracer::Tracer::attach(&pids, truth.as_deref(), cut_at_branches))
+            .allow_threads(|| {
+                rtit_tracer::Tracer::attach(&pids.0, truth.as_deref(), cut_at_branches)
+            })
             .map_err(|error| record_error(py, &error))?;
         Ok(Tracer {
             inner: Some(tracer),

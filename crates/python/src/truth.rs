@@ -11,6 +11,8 @@ use rtit_truth::{
     Run, Selected, ThreadRuns,
 };
 
+use crate::arguments::{Items, OsText};
+
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TruthFile>()
@@ -33,8 +35,8 @@ type Columns<'py> = (
 impl TruthFile {
     /// Opens `path` and checks its header.
     #[new]
-    fn new(path: PathBuf) -> PyResult<Self> {
-        let file = TruthFile { path };
+    fn new(path: OsText) -> PyResult<Self> {
+        let file = TruthFile { path: path.into() };
         file.reader().map_err(|error| file.error(error))?;
         Ok(file)
     }
@@ -104,15 +106,15 @@ impl TruthFile {
     /// instructions (up to the last agreement), truth_index, decoded_index, truth and decoded (the runs that follow
     /// there as (start, instructions), or None), until (the instruction count by which they have parted, or None),
     /// reason.
-    #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new(), prefix = false, behind = 0))]
+    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default(), prefix = false, behind = 0))]
     #[allow(clippy::too_many_arguments)] // keywords
     fn compare<'py>(
         &self,
         py: Python<'py>,
         tid: u32,
         decoded: &Bound<'py, PyAny>,
-        filters: Vec<(u64, u64)>,
-        stops: Vec<(u64, u64)>,
+        filters: Items<(u64, u64)>,
+        stops: Items<(u64, u64)>,
         prefix: bool,
         behind: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
@@ -136,14 +138,14 @@ impl TruthFile {
     /// Looks for a decoded path, as of `compare`, anywhere in a thread's truth.
     ///
     /// Returns a dict: "identical"; if True also instructions, runs, shortfall, excess, unchecked as of `compare`.
-    #[pyo3(signature = (tid, decoded, *, filters = Vec::new(), stops = Vec::new()))]
+    #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default()))]
     fn find<'py>(
         &self,
         py: Python<'py>,
         tid: u32,
         decoded: &Bound<'py, PyAny>,
-        filters: Vec<(u64, u64)>,
-        stops: Vec<(u64, u64)>,
+        filters: Items<(u64, u64)>,
+        stops: Items<(u64, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
         let found =
@@ -160,13 +162,13 @@ impl TruthFile {
     }
 
     /// Instructions of a thread that filters let through.
-    #[pyo3(signature = (tid, *, filters = Vec::new(), stops = Vec::new()))]
+    #[pyo3(signature = (tid, *, filters = Items::default(), stops = Items::default()))]
     fn instructions(
         &self,
         py: Python<'_>,
         tid: u32,
-        filters: Vec<(u64, u64)>,
-        stops: Vec<(u64, u64)>,
+        filters: Items<(u64, u64)>,
+        stops: Items<(u64, u64)>,
     ) -> PyResult<u64> {
         let sum = py.allow_threads(|| {
             self.selected(tid, filters, stops)?
@@ -189,11 +191,11 @@ impl TruthFile {
     fn selected(
         &self,
         tid: u32,
-        filters: Vec<(u64, u64)>,
-        stops: Vec<(u64, u64)>,
+        filters: Items<(u64, u64)>,
+        stops: Items<(u64, u64)>,
     ) -> Result<impl Iterator<Item = Result<Run, Failure>> + use<>, Failure> {
         let reader = self.reader().map_err(Failure::Truth)?;
-        let runs = Selected::new(reader, tid, filters, stops);
+        let runs = Selected::new(reader, tid, filters.0, stops.0);
         Ok(runs.map(|run| run.map_err(Failure::Truth)))
     }
 

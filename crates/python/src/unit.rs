@@ -2,8 +2,10 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict};
 use rtit_unit::{Error, Range, RangeKind, Settings, State, Unit};
+
+use crate::arguments::Items;
 
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -53,8 +55,9 @@ impl BulkUnit {
 
     /// Address ranges from the next enable on: at most 4 of (ADDRn_CFG, first, last), with ADDRn_CFG 1 for FilterEn, 2
     /// for TraceStop.
-    fn set_ranges(&mut self, ranges: Vec<(u8, u64, u64)>) -> PyResult<()> {
+    fn set_ranges(&mut self, ranges: Items<(u8, u64, u64)>) -> PyResult<()> {
         let ranges: PyResult<Vec<Range>> = ranges
+            .0
             .into_iter()
             .map(|(cfg, first, last)| {
                 let kind = match cfg {
@@ -106,8 +109,8 @@ impl BulkUnit {
 
 /// A setting's value as `Settings::set` takes it: items of a sequence have colons between them.
 fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    match value.extract::<Vec<String>>() {
-        Ok(items) if !value.is_instance_of::<PyString>() => Ok(items.join(":")),
+    match value.extract::<Items<String>>() {
+        Ok(items) => Ok(items.0.join(":")),
         _ => Ok(value.str()?.to_string()),
     }
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
+from rtit.cli import out
 from rtit.errors import UsageError
 from rtit.registers import ERRATA, LEAVES, PROFILES, Leaf, Profile, explain
 from rtit.registers.names import find_profile, parse_address, parse_value
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     answers = {key: profile.cpuid(*key) if profile else Leaf(**given) for key in keys}
     outputs = tuple(given) if given else _OUTPUTS
     if arguments.json:
-        print(json.dumps(_to_json(answers, outputs, profile), indent=2))
+        out.document(_to_json(answers, outputs, profile), indent=2)
         return 0
     notes = _Notes(profile)
     if profile is not None and asked is None:
@@ -89,9 +89,9 @@ class _Notes:
     def show(self) -> None:
         """Print the sources."""
         if self._numbers:
-            print("where the values come from:")
+            out.line("where the values come from:")
         for source, number in self._numbers.items():
-            print(f"  [{number}] {source}")
+            out.line(f"  [{number}] {source}")
 
 
 def _split(words: list[str]) -> tuple[tuple[int, int] | None, dict[str, int]]:
@@ -136,11 +136,11 @@ def _show_profile(profile: Profile, notes: _Notes) -> None:
         ("linear addresses", f"{profile.linear_width} bits", "linear_width"),
     ]
     for title, text, attribute in facts:
-        print(f"{title:24} {text}{notes.mark(attribute)}")
+        out.line(f"{title:24} {text}{notes.mark(attribute)}")
     for name in profile.known_errata:
         switch = "on" if name in profile.active_errata else "off"
         each = ERRATA[name]
-        print(f"erratum {name:16} {switch}: {each.effect}{notes.mark_text(each.source)}")
+        out.line(f"erratum {name:16} {switch}: {each.effect}{notes.mark_text(each.source)}")
 
 
 def _show(
@@ -152,7 +152,7 @@ def _show(
     everything: bool,
 ) -> None:
     values = "  ".join(f"{name.upper()} {getattr(answer, name):08X}" for name in outputs)
-    print(f"CPUID.({key[0]:02X}H,{key[1]})  {values}")
+    out.line(f"CPUID.({key[0]:02X}H,{key[1]})  {values}")
     for output in outputs:
         value = getattr(answer, output)
         rows, undefined = _explain(key, output, value)
@@ -164,11 +164,11 @@ def _show(
             where = f"{output.upper()}[{row.bits}]"
             content = f"{row.content:#x}" if row.name in _BITMAPS else f"{row.content}"
             mark = notes.mark(_attribute(key, output, row.name))
-            print(f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){mark}")
+            out.line(f"  {where:11} {row.name:15} {content:<8}  {row.words} ({row.source}){mark}")
         if hidden:
-            print(f"  {output.upper():11} 0: {', '.join(hidden)}")
+            out.line(f"  {output.upper():11} 0: {', '.join(hidden)}")
         if undefined:
-            print(f"  {output.upper():11} not about PT, or reserved: {set_bits(undefined)}")
+            out.line(f"  {output.upper():11} not about PT, or reserved: {set_bits(undefined)}")
 
 
 def _explain(key: tuple[int, int], output: str, value: int) -> tuple[list[Row], int]:
@@ -232,10 +232,10 @@ def _profile_json(profile: Profile) -> dict[str, Any]:
 def _list(*, as_json: bool) -> None:
     if as_json:
         leaves = [{"leaf": f"{leaf:#x}", "subleaf": subleaf} for leaf, subleaf in LEAVES]
-        print(json.dumps({"profiles": list(PROFILES), "leaves": leaves}, indent=2))
+        out.document({"profiles": list(PROFILES), "leaves": leaves}, indent=2)
         return
     for name, profile in PROFILES.items():
-        print(f"{name:14} {profile.family:02X}_{profile.model:02X}H")
+        out.line(f"{name:14} {profile.family:02X}_{profile.model:02X}H")
     for (leaf, subleaf), registers in LEAVES.items():
         fields = [row.name for register in registers.values() for row in register.fields]
-        print(f"CPUID.({leaf:02X}H,{subleaf})  {', '.join(fields)}")
+        out.line(f"CPUID.({leaf:02X}H,{subleaf})  {', '.join(fields)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes.util
-import json
 import os
 import platform
 import shutil
@@ -13,6 +12,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from rtit.cli import out
 
 _PMU = Path("/sys/bus/event_source/devices/intel_pt")
 
@@ -35,12 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings; 1 if recording or decoding does not work at all."""
     findings = [check() for check in _CHECKS]
     if arguments.json:
-        print(json.dumps([asdict(each) for each in findings], indent=2))
+        out.document([asdict(each) for each in findings], indent=2)
     else:
         width = max(len(each.topic) for each in findings)
         for each in findings:
             mark = {True: "yes", False: "no ", None: "-  "}[each.ok]
-            print(f"{each.topic:{width}}  {mark}  {each.text}")
+            out.line(f"{each.topic:{width}}  {mark}  {each.text}")
     needed = {"decoder", "recording"}
     return int(any(each.ok is False for each in findings if each.topic in needed))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
+from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
+from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 
@@ -24,22 +24,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the events; 3 if something could not be decoded."""
     from rtit.trace.meaning import as_json, describe
 
-    gaps = False
     with opened(arguments) as trace:
+        gaps = Gaps("events", trace)
         clock = trace.clock
         for stream in selection(arguments).streams(trace.streams):
             if not arguments.json:
-                print(f"# {stream.title}, {stream.size:,} bytes")
+                out.line(f"# {stream.title}, {stream.size:,} bytes")
             for happening in stream.events():
                 time = happening.time
                 when = clock.to_nanoseconds(time) if clock is not None else time
                 if arguments.json:
                     line = {"stream": stream.title, "nanoseconds": when if clock else None}
-                    print(json.dumps(line | as_json(happening)))
+                    out.document(line | as_json(happening))
                 else:
-                    print(f"{when:>15} {happening.offset:08x}  {describe(happening)}")
-            for span in stream.ledger():
-                if span.kind != "exact":
-                    gaps = True
-                    print(f"rtit events: {stream.title}: {span}", file=sys.stderr)
-    return 3 if gaps else 0
+                    out.line(f"{when:>15} {happening.offset:08x}  {describe(happening)}")
+            gaps.ledgers([stream])
+        return gaps.exit_code()

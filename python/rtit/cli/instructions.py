@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
+from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
@@ -41,24 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; 3 if something could not be decoded."""
     fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _BARE))
-    gaps = False
     with opened(arguments) as trace:
+        gaps = Gaps("instructions", trace)
         wanted = selection(arguments)
         streams = wanted.streams(trace.streams)
-        sys.stdout.flush()
         with watched("instructions", streams, prints=True):
             for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
-                sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-        for stream in streams:
-            for span in stream.ledger():
-                if span.kind != "exact":
-                    gaps = True
-                    print(f"rtit instructions: {stream.title}: {span}", file=sys.stderr)
-        for problem in trace.image_problems:
-            print(f"rtit instructions: {problem}", file=sys.stderr)
-            gaps = True
-    return 3 if gaps else 0
+                out.listed(text)
+        out.flush()
+        gaps.ledgers(streams)
+        gaps.images()
+        return gaps.exit_code()
 
 
 def parse_fields(text: str) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rtit.cli import out
 from rtit.cli.bare import add_raw
+from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; 1 if there are any."""
+    """Print the findings; 1 if there are any, 3 if there are none and the file was cut."""
     from rtit.linter import RULES, lint
 
     if arguments.rules:
         for rule in {rule.name: rule for rule in RULES}.values():
-            print(f"{rule.name:<16} {rule.section:<26} {rule.says}")
+            out.line(f"{rule.name:<16} {rule.section:<26} {rule.says}")
         return 0
     ignored = _rules(arguments.ignore, {rule.name for rule in RULES})
     chosen = _errata(arguments.errata)
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         for finding in findings:
             if finding.rule.name not in ignored:
                 found = True
-                sys.stdout.write(_line(title, finding, as_json=arguments.json))
+                _show(title, finding, as_json=arguments.json)
 
     bare = arguments.raw is not None
     with opened(arguments) as trace:
@@ -70,12 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
             errata = _errata_of(stream) if chosen is None else chosen
             title = None if bare else stream.title
             show(title, lint(stream.parts(), psb_period=period, errata=errata))
-    return int(found)
+        gaps = Gaps("lint", trace).exit_code()
+    return 1 if found else gaps
 
 
-def _line(title: str | None, finding: Finding, *, as_json: bool) -> str:
+def _show(title: str | None, finding: Finding, *, as_json: bool) -> None:
     if not as_json:
-        return f"{title}: {finding}\n" if title else f"{finding}\n"
+        out.line(f"{title}: {finding}" if title else str(finding))
+        return
     fields = {
         "stream": title,
         "offset": finding.offset,
@@ -85,7 +87,7 @@ def _line(title: str | None, finding: Finding, *, as_json: bool) -> str:
         "says": finding.rule.says,
         "detail": finding.detail,
     }
-    return json.dumps(fields) + "\n"
+    out.document(fields)
 
 
 def _rules(texts: list[str], known: set[str]) -> set[str]:

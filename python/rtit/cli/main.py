@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtit.cli import usage
+from rtit.cli import out, usage
 from rtit.errors import RtitError
 
 VERBS = {
@@ -29,14 +29,15 @@ VERBS = {
 
 _EXIT_CODES = """exit codes:
   record gives the program's own status (125: rtit failed, 126: not executable, 127: not found);
-  the others: 0 clean, 1 failure (verify: they differ), 2 usage, 3 decoded with gaps
+  the others: 0 clean, 1 failure (verify: they differ; lint: there are findings), 2 usage,
+  3 with gaps: something could not be decoded, code is not known, or the recording was cut
 """
 
 
 def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The command line; of the verbs only the one that `argv` names is loaded, with its options."""
     wanted = next((word for word in argv if not word.startswith("-")), None)
-    top = argparse.ArgumentParser(
+    top = usage.Parser(
         prog="rtit",
         description="Intel Processor Trace in software: record any program, decode what ran.",
         epilog=_EXIT_CODES,
@@ -73,26 +74,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from rtit import __version__
 
-        print(f"rtit {__version__}")
+        out.line(f"rtit {__version__}")
         return 0
     if arguments.verb is None:
         top.print_help()
         return 2
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        out.flush()
+        return code
     except RtitError as error:
-        print(f"rtit {arguments.verb}: {error}", file=sys.stderr)
+        out.complain(arguments.verb, str(error))
         return error.exit_code
     except MemoryError:
-        print(f"rtit {arguments.verb}: out of memory", file=sys.stderr)
+        out.complain(arguments.verb, "out of memory")
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"rtit {arguments.verb}: {where}{error.strerror or error}", file=sys.stderr)
+        out.complain(arguments.verb, f"{where}{error.strerror or error}")
         return 125 if arguments.verb == "record" else 1
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        out.line(to=sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
         return 130

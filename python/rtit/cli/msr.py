@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from rtit.cli import out
 from rtit.errors import UsageError
 from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, explain, wrmsr
 from rtit.registers.names import find_profile, find_register, parse_value, unknown
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             current = parse_value(arguments.current)
         verdict = _judge(register, value, current, profile, arguments)
     if arguments.json:
-        print(json.dumps(_to_json(register, value, profile, verdict), indent=2))
+        out.document(_to_json(register, value, profile, verdict), indent=2)
     else:
         _show(register, value, profile, everything=arguments.all)
         if verdict is not None:
@@ -130,28 +130,30 @@ def _judge(
 
 
 def _show(register: Register, value: int, profile: Profile | None, *, everything: bool) -> None:
-    print(f"{register.name} ({_address(register):X}H, {register.source}) = {value:#x}")
+    out.line(f"{register.name} ({_address(register):X}H, {register.source}) = {value:#x}")
     rows = explain(register, value, profile)
     shown = [row for row in rows if row.shown or everything]
     width = max((len(row.name) for row in shown), default=0)
     for row in shown:
-        print(f"  {row.bits:>5}  {row.name:{width}}  {row.content:#x}  {row.words} ({row.source})")
+        out.line(
+            f"  {row.bits:>5}  {row.name:{width}}  {row.content:#x}  {row.words} ({row.source})"
+        )
     if hidden := [row.name for row in rows if row not in shown]:
-        print(f"  0: {', '.join(hidden)}")
+        out.line(f"  0: {', '.join(hidden)}")
     if reserved := value & register.reserved_mask:
-        print(f"  reserved, yet set: {set_bits(reserved)} ({reserved:#x})")
+        out.line(f"  reserved, yet set: {set_bits(reserved)} ({reserved:#x})")
 
 
 def _show_verdict(verdict: Verdict) -> None:
     name = verdict.profile.name
     if verdict.faults:
-        print(f"on {name} WRMSR faults, #GP(0):")
+        out.line(f"on {name} WRMSR faults, #GP(0):")
         for reason in verdict.faults:
-            print(f"  {reason}")
+            out.line(f"  {reason}")
         return
-    print(f"on {name} WRMSR is legal; the MSR is then {verdict.after:#x}")
+    out.line(f"on {name} WRMSR is legal; the MSR is then {verdict.after:#x}")
     for field, before, after in verdict.changes:
-        print(f"  {field}: {before:#x} -> {after:#x}")
+        out.line(f"  {field}: {before:#x} -> {after:#x}")
 
 
 def _to_json(
@@ -198,8 +200,8 @@ def _list(*, as_json: bool) -> None:
             {"register": each.name, "address": f"{int(msr):#x}", "source": each.source}
             for msr, each in MSRS.items()
         ]
-        print(json.dumps(listed, indent=2))
+        out.document(listed, indent=2)
         return
     for msr, each in MSRS.items():
         fields = ", ".join(row.name for row in each.fields)
-        print(f"{int(msr):X}H  {each.name:27}  {each.source:16}  {fields}")
+        out.line(f"{int(msr):X}H  {each.name:27}  {each.source:16}  {fields}")

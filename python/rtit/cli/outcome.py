@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtit.capture.backends import Choice
@@ -34,11 +33,11 @@ def _traced(recording: Recording) -> str:
     return f"of them {instructions:,} instructions, {branches:,} branches"
 
 
-def as_json(recording: Recording, choice: Choice, command: list[str]) -> str:
-    """One line of JSON; what it has is documented in `rtit record --help`."""
+def as_json(recording: Recording, choice: Choice, command: list[str]) -> dict[str, Any]:
+    """One JSON object; what it has is documented in `rtit record --help`."""
     ending = recording.ending
     fault = ending.fault if ending is not None else None
-    found = {
+    return {
         "file": str(recording.path),
         "command": command,
         "backend": choice.backend,
@@ -59,4 +58,3 @@ def as_json(recording: Recording, choice: Choice, command: list[str]) -> str:
         "stopped": recording.stopped,
         "warnings": list(recording.warnings),
     }
-    return json.dumps(found) + "\n"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
 
+from rtit.cli import out
 from rtit.cli.bare import add_raw
+from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
@@ -26,33 +26,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the packets; 3 if some bytes are no packet."""
-    gaps = False
+    """Print the packets; 3 if some bytes are no packet, or the file was cut."""
     with opened(arguments) as trace:
+        gaps = Gaps("packets", trace)
         streams = selection(arguments).streams(trace.streams)
         with watched("packets", streams, prints=True):
             for stream in streams:
                 # bare PT is one stream, which has no name and perhaps no size
                 title = stream.title if arguments.raw is None else None
-                gaps |= _show(title, stream, as_json=arguments.json)
-    return 3 if gaps else 0
+                if _show(title, stream, as_json=arguments.json):
+                    gaps.noted()
+        return gaps.exit_code()
 
 
 def _show(title: str | None, stream: Stream, *, as_json: bool) -> bool:
-    write = sys.stdout.write
     if title and not as_json:
-        write(f"# {title}, {stream.size:,} bytes\n")
+        out.line(f"# {title}, {stream.size:,} bytes")
     gaps = False
     for item in stream.scan():
         if isinstance(item, BadBytes):
-            gaps |= not item.truncated
+            gaps = True
             if as_json:
                 bad = {"offset": item.offset, "size": item.length, "error": item.reason}
-                write(json.dumps({"stream": title, **bad}) + "\n")
+                out.document({"stream": title, **bad})
             else:
-                write(f"{item.offset:08x}  ({item.length} bytes) {item.reason}\n")
+                out.line(f"{item.offset:08x}  ({item.length} bytes) {item.reason}")
         elif as_json:
-            write(json.dumps({"stream": title, **to_json(item)}) + "\n")
+            out.document({"stream": title, **to_json(item)})
         else:
-            write(f"{item.offset:08x}  {describe(item)}\n")
+            out.line(f"{item.offset:08x}  {describe(item)}")
     return gaps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from rtit.cli import out
 from rtit.cli.outcome import line
 from rtit.cli.status import StatusLine
 
@@ -56,12 +57,10 @@ class Progress:
         """One line on what was recorded, and every warning."""
         self._line.clear()
         for warning in recording.warnings:
-            print(f"rtit record: warning: {warning}", file=self._stream)
+            out.line(f"rtit record: warning: {warning}", to=self._stream)
         if self._quiet:
             return
         if recording.stopped is not None:
-            print(
-                f"[ rtit record: stopped {recording.stopped}; the program ran on ]",
-                file=self._stream,
-            )
-        print(line(recording, self._choice), file=self._stream)
+            text = f"[ rtit record: stopped {recording.stopped}; the program ran on ]"
+            out.line(text, to=self._stream)
+        out.line(line(recording, self._choice), to=self._stream)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
 
-from rtit.cli import amount, outcome
+from rtit.cli import amount, out, outcome
 from rtit.cli.progress import Progress
 
 _EPILOG = """examples:
@@ -176,11 +177,11 @@ def run(arguments: argparse.Namespace) -> int:
             log.save(Path(arguments.events))
         progress.summary(recording)
     if arguments.json is not None:
-        text = outcome.as_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
+        found = outcome.as_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
         if arguments.json == "-":
-            sys.stdout.write(text)
+            out.document(found)
         else:
-            Path(arguments.json).write_text(text)
+            Path(arguments.json).write_text(json.dumps(found) + "\n")
     return recording.exit_code
 
 

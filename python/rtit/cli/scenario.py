@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtit.cli import out
 from rtit.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format:
         from rtit.scenario.show import format_of_scenarios
 
-        print("\n".join(format_of_scenarios()))
+        for each in format_of_scenarios():
+            out.line(each)
         return 0
     paths = list(_paths(arguments.files)) or (shipped() if arguments.list else [])
     if not paths:
@@ -100,7 +100,7 @@ def _complain(error: ScenarioError | OSError) -> None:
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror or error}"
-    print(f"rtit scenario: {text}", file=sys.stderr)
+    out.complain("scenario", text)
 
 
 def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
@@ -109,10 +109,10 @@ def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
     loaded = list(_loaded(paths))
     scenarios = [each for each in loaded if each is not None]
     if arguments.json:
-        print(json.dumps({"scenarios": [heading_json(each) for each in scenarios]}, indent=2))
+        out.document({"scenarios": [heading_json(each) for each in scenarios]}, indent=2)
     else:
         for line in listing(scenarios):
-            print(line)
+            out.line(line)
     return int(None in loaded)
 
 
@@ -135,7 +135,7 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
             Path(arguments.raw).write_bytes(raw)
     if arguments.json:
         as_expected = not (different or refused)
-        print(json.dumps({"scenarios": documents, "as_expected": as_expected}, indent=2))
+        out.document({"scenarios": documents, "as_expected": as_expected}, indent=2)
     elif len(paths) > 1:
         _sum(len(paths), different, refused)
     return int(bool(different or refused))
@@ -148,7 +148,8 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
 
     speak = not arguments.json
     if speak and not arguments.quiet:
-        print(title(scenario))
+        for each in title(scenario).splitlines():
+            out.line(each)
     done: list[Step] = []
     document = heading_json(scenario)
     try:
@@ -156,11 +157,11 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
             done.append(step)
             if speak and not (arguments.quiet and step.as_expected):
                 if arguments.quiet:
-                    print(f"{scenario.source}:{step.event.line}:")
+                    out.line(f"{scenario.source}:{step.event.line}:")
                 for line in text_of(step, left_width(scenario)):
-                    print(line)
+                    out.line(line)
     except ScenarioError as error:
-        sys.stdout.flush()
+        out.flush()
         _complain(error)
         document["error"] = str(error)
     wrong = sum(not step.as_expected for step in done)
@@ -169,16 +170,16 @@ def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[st
     if speak and not arguments.quiet:
         packets = sum(len(step.lines) for step in done)
         if wrong:
-            print(f"DIFFERENT: {wrong} of {len(done)} events")
+            out.line(f"DIFFERENT: {wrong} of {len(done)} events")
         elif "error" not in document:
-            print(f"as expected: {len(done)} events, {packets} packets")
+            out.line(f"as expected: {len(done)} events, {packets} packets")
     return document, b"".join(step.raw for step in done)
 
 
 def _sum(total: int, different: int, refused: int) -> None:
     parts = [f"{different} differ"] if different else []
     parts += [f"{refused} cannot be run"] if refused else []
-    print(f"{total} scenarios: {', '.join(parts) or 'all as expected'}")
+    out.line(f"{total} scenarios: {', '.join(parts) or 'all as expected'}")
 
 
 def _assignments(words: list[str]) -> dict[str, str]:

@@ -6,6 +6,16 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from rtit.readable import readable
+
+
+class Parser(ArgumentParser):
+    """As argparse's, and the words that its errors repeat do nothing to a terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        super().error(readable(message))
+
 
 def unknown_verb(top: ArgumentParser, verb: str, verbs: Iterable[str]) -> NoReturn:
     """End with exit code 2."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from rtit.cli import out
+from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.watching import watched
 from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
@@ -22,12 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line a thread and the sum; 1 if anything differs, or if nothing was compared."""
+    """Print a line a thread and the sum; 1 if anything differs, or if nothing was
+    compared; 3 if the recording ends early and is right up to there."""
     with opened(arguments) as trace:
         with watched("verify", trace.streams, prints=False):
             verdicts = verify(trace, arguments.truth, filter_ranges(trace))
         for problem in trace.image_problems:
-            print(f"image: {problem}")
+            out.line(f"image: {problem}")
+        gaps = Gaps("verify", trace).exit_code()
     total = 0
     failed = 0
     for each in verdicts:
@@ -45,15 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             failed += 1
             text = f"DIFFERENT: {each.reason}"
-        print(f"thread {each.tid}: {text}")
+        out.line(f"thread {each.tid}: {text}")
     if not total:
-        print("DIFFERENT: no instruction was compared")
+        out.line("DIFFERENT: no instruction was compared")
         return 1
     if failed:
-        print(f"DIFFERENT: {failed} of {len(verdicts)} threads")
+        out.line(f"DIFFERENT: {failed} of {len(verdicts)} threads")
         return 1
-    print(f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed")
-    return 0
+    end = ", as far as the recording goes" if gaps else ""
+    text = f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed{end}"
+    out.line(text)
+    return gaps
 
 
 def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from rtit.readable import readable
+
 if TYPE_CHECKING:
     from rtit.trace import Ended, Stream, Trace
 
@@ -137,10 +139,11 @@ class Crash:
             elif field == "time":
                 texts.append(f"{nanoseconds:15}")
             elif field == "sym":
-                texts.append(self.symbol if number == len(fields) - 1 else f"{self.symbol:32}")
+                symbol = readable(self.symbol)
+                texts.append(symbol if number == len(fields) - 1 else f"{symbol:32}")
             else:
                 texts.append(self.assembly)
-        return (" ".join(texts) + self.mark + "\n").encode(errors="replace")
+        return (" ".join(texts) + readable(self.mark) + "\n").encode()
 
 
 def crash(trace: Trace, stream: Stream) -> Crash | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
 
 def report_json(
     trace: Trace, found: Statistics, roots: Iterable[Node], faults: Iterable[Crash], calls: int
-) -> str:
+) -> dict[str, Any]:
     """One object, whole; of each fault the last `calls` calls."""
-    report = {
+    return {
         "file": trace.path,
-        "command": trace.data.command_line,
-        "facts": trace.data.facts,
+        "command": trace.command_line,
+        "facts": trace.facts,
         "incomplete": trace.incomplete,
         "endings": [_ended(each) for each in trace.endings],
         "faults": [_fault(each, calls) for each in faults],
@@ -46,7 +45,6 @@ def report_json(
         ],
         "image_problems": [str(problem) for problem in trace.image_problems],
     }
-    return json.dumps(report, indent=2)
 
 
 def _ended(each: Ended) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""What a reading verb could not read: each is told on standard error, and the exit code says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rtit.cli import out
+
+if TYPE_CHECKING:
+    from rtit.trace import Stream, Trace
+
+EXIT_CODE = 3
+
+
+class Gaps:
+    """The gaps of one trace, as `verb` finds them."""
+
+    def __init__(self, verb: str, trace: Trace) -> None:
+        self._verb = verb
+        self._trace = trace
+        self._any = False
+
+    def tell(self, text: object) -> None:
+        """There is one."""
+        self._any = True
+        out.complain(self._verb, str(text))
+
+    def noted(self) -> None:
+        """There is one, and the output tells of it."""
+        self._any = True
+
+    def ledgers(self, streams: Iterable[Stream]) -> None:
+        """Tell what in these could not be decoded, as far as they were decoded last."""
+        for stream in streams:
+            for span in stream.ledger():
+                if span.kind != "exact":
+                    self.tell(f"{stream.title}: {span}")
+
+    def images(self) -> None:
+        """Tell which code is not known."""
+        for problem in self._trace.image_problems:
+            self.tell(problem)
+
+    def exit_code(self) -> int:
+        """0 if there are none. A file that ends early has one behind its end, told last."""
+        if self._trace.incomplete is not None:
+            self.tell(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
+        return EXIT_CODE if self._any else 0

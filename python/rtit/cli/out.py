@@ -1,0 +1,41 @@
+"""The one way out of every verb: a line at a time, of nothing but text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TextIO
+
+from rtit.readable import readable
+
+
+def line(text: str = "", *, to: TextIO | None = None) -> None:
+    """One line to standard output, or to another stream of text."""
+    stream = sys.stdout if to is None else to
+    stream.write(readable(text, stream.encoding or "utf-8") + "\n")
+
+
+def complain(verb: str, text: str) -> None:
+    """One line to standard error: what verb it is that says so, and what."""
+    line(f"rtit {verb}: {text}", to=sys.stderr)
+
+
+def document(value: object, *, indent: int | None = None) -> None:
+    """One JSON value to standard output. It is ASCII: names that are no text have their bytes as
+    U+DC80 to U+DCFF, as in Python.
+    """
+    sys.stdout.write(json.dumps(value, indent=indent) + "\n")
+
+
+def listed(text: bytes) -> None:
+    """Whole lines of UTF-8 from native code, which has escaped the names in them."""
+    stream = sys.stdout
+    if not text.isascii() and (stream.encoding or "utf-8").lower() != "utf-8":
+        text = text.decode().encode(stream.encoding, "backslashreplace")
+    stream.flush()
+    stream.buffer.write(text)
+
+
+def flush() -> None:
+    """What was said is to be there before what others say."""
+    sys.stdout.flush()

@@ -1,0 +1,149 @@
+"""What verbs print is lines of text, whatever the names in a recording are."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rtit.cli
+from plain import HEAD
+from rtit.cli import out
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.perfdata import Writer
+from rtit.readable import readable
+
+NASTY = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
+"""Sets a title, ends a line, clears a line, is no UTF-8, turns the text round."""
+STREAM = HEAD + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payload=None)
+VERBS = ["packets", "instructions", "report", "events", "lint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain /a/b-c.so", "plain /a/b-c.so"),
+        ("größe 変", "größe 変"),
+        ("a\nb\tc", r"a\nb\tc"),
+        ("\x1b[31m", r"\x1b[31m"),
+        ("\x9b31m\x7f", r"\x9b31m\x7f"),
+        ("\u202e\u2028", r"\u202e\u2028"),
+        (os.fsdecode(b"\xff"), r"\xff"),
+        ("\ud800", r"\ud800"),
+        ("\U000e0001", r"\U000e0001"),
+    ],
+)
+def test_readable(text: str, shown: str) -> None:
+    assert readable(text) == shown
+
+
+@given(st.text(), st.sampled_from(["utf-8", "ascii", "latin-1", "cp1252"]))
+def test_always_one_line_that_the_encoding_has(text: str, encoding: str) -> None:
+    shown = readable(text, encoding)
+    assert shown.isprintable()
+    assert readable(shown, encoding) == shown
+    shown.encode(encoding)
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_plain_text_stays(text: str) -> None:
+    assert readable(text, "ascii") == text
+
+
+def test_a_line_is_one() -> None:
+    stream = io.StringIO()
+    out.line("a\nb", to=stream)
+    assert stream.getvalue() == "a\\nb\n"
+
+
+def test_nothing_else_prints() -> None:
+    """`out` alone knows standard output; what says how far something is has its own line."""
+    folder = Path(rtit.cli.__file__).parent
+    found = set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case (
+                    ast.Call(func=ast.Name(id="print"))
+                    | ast.Attribute(
+                        value=ast.Attribute(value=ast.Name(id="sys"), attr="stdout"),
+                        attr="write" | "buffer",
+                    )
+                ):
+                    found.add(path.name)
+    assert found <= {"out.py"}
+
+
+@pytest.fixture
+def nasty(tmp_path: Path) -> Path:
+    """A recording whose every name is nasty, of a file that is not there."""
+    path = tmp_path / "perf.data"
+    with Writer(
+        path,
+        config=0x2601,
+        cpuid="GenuineIntel,6,94,3",
+        cmdline=["rtit", "record", NASTY],
+        facts={"profile": os.fsdecode(b"\x1b[2J\x9b\xff")},
+    ) as writer:
+        writer.comm(7, 7, 1, NASTY)
+        writer.comm(8, 8, 1, NASTY)
+        writer.fork(8, 7, 8, 7, 2)
+        writer.mmap2(7, 7, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/" + NASTY)
+        writer.text_poke(7, 7, 1, 0x1000, bytes.fromhex("9074fd"))
+        writer.auxtrace(7, 7, STREAM, None, 1)
+        writer.auxtrace(8, 8, STREAM[1:], None, 1)
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb(verb: str, encoding: str, nasty: Path, tmp_path: Path) -> None:
+    for options in ([], ["--json"]):
+        if options and verb == "instructions":
+            continue
+        ended = subprocess.run(
+            [sys.executable, "-m", "rtit", verb, *options, str(nasty)],
+            capture_output=True,
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            check=False,
+        )
+        assert b"Traceback" not in ended.stderr
+        assert ended.returncode in (0, 1, 3)
+        for each in (ended.stdout + ended.stderr).decode(encoding).split("\n"):
+            assert each.isprintable()
+        if options:
+            text = ended.stdout.decode()
+            for document in [text] if verb == "report" else text.splitlines():
+                json.loads(document)
+
+
+def test_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["packets", NASTY], ["packets", "--x" + NASTY], [NASTY], ["msr", NASTY],
+                  ["report", "--map", NASTY], ["scenario", NASTY], ["cpuid", "--profile", NASTY],
+                  ["record", "--", "/" + NASTY], ["packets", "--tid", NASTY]):  # fmt: skip
+        with suppress(SystemExit):
+            assert main(words)
+        said = capsys.readouterr()
+        assert all(each.isprintable() for each in (said.out + said.err).split("\n")), words
+
+
+def test_output_that_cannot_be_written(nasty: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "rtit", "report", str(nasty)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"rtit report: No space left on device\n"
