@@ -10,4 +10,4 @@ mod link;
 mod node;
 
 pub(crate) use cache::Code;
-pub(crate) use node::{Place, Stop, NO_NODE};
+pub(crate) use node::{Node, Place, Stop, NO_NODE};

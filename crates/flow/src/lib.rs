@@ -7,10 +7,12 @@
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
 
+mod bitmap;
 mod branches;
 mod code;
 mod counts;
 mod decoder;
+mod edge_hits;
 mod errata;
 mod error;
 mod event;
@@ -19,6 +21,7 @@ mod hashed;
 mod instructions;
 mod kept;
 mod ledger;
+mod persistent;
 mod rows;
 mod settings;
 mod sink;
@@ -32,9 +35,11 @@ mod totals;
 mod walk;
 mod window;
 
+pub use bitmap::{added, class, Index, Which};
 pub use branches::Branches;
 pub use counts::Counts;
 pub use decoder::Decoder;
+pub use edge_hits::EdgeHits;
 pub use errata::{Cpu, Errata, Erratum};
 pub use error::{Cause, ErrorClass, FlowError};
 pub use event::{Event, EventKind};
@@ -42,6 +47,7 @@ pub use hash::{mix, of_sequence, AddressMap, K};
 pub use hashed::{HashedRun, HashedRuns};
 pub use instructions::Instructions;
 pub use ledger::{Ledger, Span, Trust};
+pub use persistent::Persistent;
 pub use rows::{Columns, PlacedEvent, Rows, Run};
 pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};
 pub use sink::{Counting, End, Sequence, Sink, Step, Wants};

@@ -110,7 +110,7 @@ pub trait Step {
     fn offset(&self) -> u64;
     /// The time up to its first branch, and from there on, as `Sink::append` has it.
     fn times(&self) -> (u64, u64);
-    /// Tells a sink of it as the walker would, by `append` and `close`.
+    /// Tells a sink of it as the walker would, by `append`, `close` and `edge`.
     fn replay<S: Sink>(&self, sink: &mut S) {
         self.replay_at(self.times(), sink);
     }

@@ -43,6 +43,13 @@ impl Spaces {
         }
     }
 
+    /// Moves every view to the beginning of time.
+    pub(crate) fn begin(&mut self) {
+        for view in &mut self.views {
+            view.advance(0);
+        }
+    }
+
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
     pub fn add(&mut self, key: SpaceKey, view: View) {
         self.keys.push((key, self.views.len()));
@@ -73,6 +80,14 @@ impl Whereabouts {
             keys: spaces.keys.iter().copied().collect(),
             ..Whereabouts::default()
         }
+    }
+
+    /// Nothing has been said.
+    pub fn start_again(&mut self) {
+        *self = Whereabouts {
+            keys: std::mem::take(&mut self.keys),
+            ..Whereabouts::default()
+        };
     }
 
     /// The program comes to where the last PIP holds, and with `entry` the last VMCS packet, too: the number of the space.

@@ -3,6 +3,7 @@
 //! Nothing is handed to the sink before it is known that the packet at hand can be honoured: a packet that disagrees
 //! with the code leaves no instructions behind that it did not confirm.
 
+mod again;
 mod arrive;
 mod parked;
 mod stamp;

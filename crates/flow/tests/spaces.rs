@@ -1,7 +1,10 @@
 //! Code of several address spaces at the same addresses: CR3 and NR say whose runs.
 
 use proptest::prelude::*;
-use rtit_flow::{Counting, Flow, HashedRun, Rows, Settings, SpaceKey, Spaces, StepLimits, Trust};
+use rtit_flow::{
+    Counting, EdgeHits, Flow, HashedRun, Persistent, Rows, Settings, SpaceKey, Spaces, StepLimits,
+    Trust,
+};
 use rtit_image::View;
 
 const BASE: u64 = 0x1000;
@@ -153,6 +156,15 @@ proptest! {
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
             prop_assert_eq!(total, expected.len() as u64);
+
+            let edges = flow.totals().edges();
+            let mut decoder = Persistent::new(spaces(&programs), &settings);
+            let mut hits = EdgeHits::default();
+            for _ in 0..3 {
+                decoder.run(&stream, &mut hits);
+                prop_assert_eq!(hits.take(), edges.clone());
+                prop_assert_eq!(decoder.counts().instructions, expected.len() as u64);
+            }
 
             let mut flow = Flow::new(&stream[..], spaces(&programs), &settings);
             let rows: Vec<Rows> = std::iter::from_fn(|| flow.next_rows(1 << 20)).collect();

@@ -1,5 +1,6 @@
 //! What is known while a stream is read.
 
+use rtit_image::{Changed, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
@@ -114,6 +115,24 @@ impl Decoder {
     /// Begins where the stream does, which begins with `stream`, if `settings` say how things are there; else at its
     /// first PSB.
     pub fn new(spaces: impl Into<Spaces>, stream: Window<'_>, settings: &Settings) -> Decoder {
+        Decoder::begin(Walker::new(spaces.into(), settings), stream, settings)
+    }
+
+    /// As `new`, of another stream over the same code, of which it keeps what it has learned. `spaces`: the code as it is
+    /// where a stream begins, as many spaces as `new` was given.
+    pub(crate) fn restart(&mut self, spaces: &Spaces, stream: Window<'_>, settings: &Settings) {
+        let nothing = Walker::new(Spaces::new(Space::new().view()), settings);
+        let mut walker = std::mem::replace(&mut self.walker, nothing);
+        walker.start_again(spaces);
+        *self = Decoder::begin(walker, stream, settings);
+    }
+
+    /// Forgets code between two streams; `spaces` have what holds now.
+    pub(crate) fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
+        self.walker.forget(spaces, changed);
+    }
+
+    fn begin(mut walker: Walker, stream: Window<'_>, settings: &Settings) -> Decoder {
         let position = match settings.start {
             Some(_) => 0,
             None => find_psb(stream.bytes, 0).unwrap_or(stream.bytes.len()),
@@ -134,9 +153,9 @@ impl Decoder {
             ledger.fail(0, error);
         }
         let position = if none { 0 } else { position };
-        let mut walker = Walker::new(spaces.into(), settings);
         let mut state = State::Lost { resume: false };
         if let Some(start) = settings.start {
+            walker.begin();
             walker.mode = start.mode;
             walker.go_to(start.ip.unwrap_or(0), 0);
             state = start.ip.map_or(State::Off, |_| State::On);

@@ -290,6 +290,14 @@ impl Steps {
         }
     }
 
+    /// What was counted is forgotten; the steps stay.
+    pub fn start_again(&mut self) {
+        self.settle();
+        self.counted = Counts::default();
+        self.nodes = NodeTotals::default();
+        self.addresses = Totals::default();
+    }
+
     /// Forgets all steps; what they counted stays.
     fn recycle(&mut self) {
         self.settle();

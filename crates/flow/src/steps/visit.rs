@@ -1,6 +1,6 @@
 //! What a step runs through: the nodes, and how each ends.
 
-use crate::code::Code;
+use crate::code::{Code, Node};
 use crate::counts::Counts;
 use crate::sink::{End, Sink, Step};
 
@@ -159,6 +159,22 @@ pub(crate) struct Taken<'a> {
     pub visits: &'a Visits,
 }
 
+impl Taken<'_> {
+    /// Where the transfer at the end of a node went, and what it is.
+    fn transfer(&self, node: &Node, how: How) -> (u64, End) {
+        match how {
+            How::Pass | How::NotTaken => (node.next, End::Cut),
+            How::Taken => (node.target, End::Conditional),
+            How::Returned(site) => {
+                let ip = self.code.call(site).map_or(0, |call| call.return_ip);
+                (node.mode.truncate(ip), End::Return)
+            }
+            How::Tip(ip) => (ip, node.end),
+            How::TipReturn(ip) => (ip, End::Return),
+        }
+    }
+}
+
 impl Step for Taken<'_> {
     fn number(&self) -> u32 {
         self.number
@@ -180,10 +196,13 @@ impl Step for Taken<'_> {
     fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
         for (index, how) in self.visits.of(self.number) {
             let node = self.code.node(index);
-            for piece in self.code.pieces(node) {
+            for (at, piece) in self.code.pieces(node).iter().enumerate() {
                 sink.append(&self.code.sequence(piece, node.mode), time);
                 if piece.end != End::Cut {
                     sink.close(piece.end, self.offset);
+                    if S::EDGES {
+                        sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
+                    }
                 }
             }
             match how {
@@ -192,6 +211,10 @@ impl Step for Taken<'_> {
                 How::Taken => sink.close(End::Conditional, self.offset),
                 How::Returned(_) | How::TipReturn(_) => sink.close(End::Return, self.offset),
                 How::Tip(_) => sink.close(node.end, self.offset),
+            }
+            if S::EDGES {
+                let (to, kind) = self.transfer(node, how);
+                sink.edge(self.code.last_ip(node), to, kind);
             }
             time = after;
         }

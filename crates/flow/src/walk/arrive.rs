@@ -23,6 +23,15 @@ impl Walker {
         if index == self.others.current {
             return false;
         }
+        if !self.move_into(index) {
+            return false;
+        }
+        self.advance_view();
+        true
+    }
+
+    /// Brings the code of another space in; false if there is none.
+    pub(super) fn move_into(&mut self, index: usize) -> bool {
         let Some(Some(mut next)) = self.others.parked.get_mut(index).map(Option::take) else {
             return false;
         };
@@ -37,7 +46,6 @@ impl Walker {
             *place = Some(next);
         }
         self.others.current = index;
-        self.advance_view();
         true
     }
 

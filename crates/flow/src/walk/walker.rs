@@ -25,7 +25,7 @@ pub(crate) struct Walker {
     pub steps: Steps,
     pub(super) others: Others,
     /// The time to which the code has been moved on.
-    seen: u64,
+    pub(super) seen: u64,
     pub mode: Mode,
     /// The node whose first instruction runs next, or `NO_NODE`: then `ip` is to be looked up.
     pub(super) node: u32,

@@ -154,6 +154,39 @@ impl Plan {
         }
     }
 
+    /// The same program, run otherwise.
+    pub fn otherwise(&self, choices: Vec<u8>) -> Plan {
+        Plan {
+            choices,
+            ..self.clone()
+        }
+    }
+
+    /// The program with another operation of the same length in one place, and where that is; None if there is none.
+    pub fn changed(&self, at: usize) -> Option<(Plan, u64, u64)> {
+        let at = at % self.ops.len();
+        let op = match self.ops[at] {
+            Op::Nop => Op::Return,
+            Op::Return => Op::Nop,
+            Op::LongNop => Op::VmLaunch,
+            Op::MovCr3 | Op::VmLaunch => Op::LongNop,
+            Op::IndirectJump => Op::IndirectCall,
+            Op::IndirectCall | Op::Syscall => Op::IndirectJump,
+            Op::Jump(to) => Op::Call(to),
+            Op::Call(to) => Op::Jump(to),
+            Op::Conditional(to) => Op::Conditional(to.wrapping_add(1)),
+            Op::PtWrite => return None,
+        };
+        let start: u64 = BASE + self.ops[..at].iter().map(|op| op.length()).sum::<u64>();
+        let mut plan = self.clone();
+        plan.ops[at] = op;
+        Some((plan, start, start + op.length()))
+    }
+
+    pub fn changes_while_it_runs(&self) -> bool {
+        !self.pokes.is_empty()
+    }
+
     /// Whether the walker must find what ran: made-up clocks may say that code changed before it did.
     pub fn is_true(&self) -> bool {
         !self.clocks || self.pokes.is_empty()

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Columns, Counting, EdgeTotal, Flow, HashedRun, HashedRuns, Instructions, PlacedEvent, Run,
-    RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
+    Branches, Columns, Counting, EdgeHits, EdgeTotal, Flow, HashedRun, HashedRuns, Instructions,
+    PlacedEvent, Run, RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
 };
 use rtit_packet::find_psb;
 
@@ -56,6 +56,8 @@ struct Results {
     lengths: Vec<u8>,
     run_totals: Vec<RunTotal>,
     edge_totals: Vec<EdgeTotal>,
+    edge_hits: Vec<EdgeTotal>,
+    branches: Vec<(u64, u64, u8)>,
 }
 
 impl Results {
@@ -70,6 +72,9 @@ impl Results {
             .or_else(|| first(&self.lengths, &other.lengths))
             .or_else(|| first(&self.run_totals, &other.run_totals))
             .or_else(|| first(&self.edge_totals, &other.edge_totals))
+            .or_else(|| first(&self.edge_hits, &other.edge_hits))
+            .or_else(|| first(&self.edge_hits, &self.edge_totals))
+            .or_else(|| first(&self.branches, &other.branches))
     }
 }
 
@@ -105,6 +110,20 @@ fn follow<S: Sink>(
     results.spans = flow.ledger().spans().to_vec();
 }
 
+fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
+    let mut all = std::collections::BTreeMap::new();
+    for edge in some.iter().chain(more) {
+        *all.entry((edge.from, edge.to, edge.kind)).or_insert(0) += edge.count;
+    }
+    let total = |((from, to, kind), count)| EdgeTotal {
+        from,
+        to,
+        kind,
+        count,
+    };
+    all.into_iter().map(total).collect()
+}
+
 /// `size`: of windows; `limit`: of what a sink takes at a time.
 fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
     let mut results = Results::default();
@@ -121,6 +140,25 @@ fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> R
             all.edge_totals = flow.totals().edges();
         },
     );
+    follow(
+        traced,
+        settings,
+        size,
+        EdgeHits::default(),
+        all,
+        |flow, all| {
+            let more = flow.sink_mut().take();
+            all.edge_hits = together(&all.edge_hits, &more);
+        },
+    );
+    let mut branches = Branches::default();
+    branches.limit = limit;
+    follow(traced, settings, size, branches, all, |flow, all| {
+        let taken = flow.sink_mut().take();
+        let columns = taken.from.iter().zip(&taken.to).zip(&taken.kind);
+        all.branches
+            .extend(columns.map(|((&from, &to), &kind)| (from, to, kind)));
+    });
     let mut columns = Columns::default();
     columns.set_limit(limit);
     follow(traced, settings, size, columns, all, |flow, all| {

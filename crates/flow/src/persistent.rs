@@ -1,0 +1,103 @@
+//! A decoder for one short stream after the other over the same code.
+
+use rtit_image::Changed;
+
+use crate::counts::Counts;
+use crate::decoder::Decoder;
+use crate::ledger::Ledger;
+use crate::settings::{Settings, Start};
+use crate::sink::Sink;
+use crate::spaces::Spaces;
+use crate::totals::Totals;
+use crate::window::Window;
+
+/// Keeps the decoded code and the steps from stream to stream; everything else begins anew with each.
+///
+/// ```
+/// use rtit_flow::{EdgeHits, Persistent, Settings};
+/// let mut space = rtit_image::Space::new();
+/// space.map(0, 0x1000, [0x74, 0x00, 0xc3][..].into()); // je 1002; ret
+/// let mut decoder = Persistent::new(space.view(), &Settings::default());
+/// let mut hits = EdgeHits::default();
+/// // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
+/// let mut stream = [0x02, 0x82].repeat(8);
+/// stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
+/// for _ in 0..2 {
+///     decoder.run(&stream, &mut hits);
+///     let edges = hits.take();
+///     assert_eq!((edges[0].from, edges[0].to, edges[0].count), (0x1000, 0x1002, 1));
+/// }
+/// ```
+pub struct Persistent {
+    /// As they are where a stream begins.
+    spaces: Spaces,
+    settings: Settings,
+    decoder: Decoder,
+}
+
+impl Persistent {
+    pub fn new(spaces: impl Into<Spaces>, settings: &Settings) -> Persistent {
+        let mut spaces = spaces.into();
+        spaces.begin();
+        Persistent {
+            decoder: Decoder::new(spaces.clone(), Window::whole(&[]), settings),
+            spaces,
+            settings: *settings,
+        }
+    }
+
+    /// What is known where the next streams begin.
+    pub fn start_at(&mut self, start: Option<Start>) {
+        self.settings.start = start;
+    }
+
+    /// Another stream begins, whose first window is given: `advance` follows it.
+    pub fn begin(&mut self, stream: Window<'_>) {
+        self.decoder.restart(&self.spaces, stream, &self.settings);
+    }
+
+    /// As `Decoder::decode_until`.
+    pub fn advance<S: Sink>(&mut self, stream: Window<'_>, until: usize, sink: &mut S) -> bool {
+        self.decoder.decode_until(stream, until, sink)
+    }
+
+    /// Decodes a whole stream into a sink that is never full, or that was made as large as it may become.
+    pub fn run<S: Sink>(&mut self, stream: &[u8], sink: &mut S) {
+        let window = Window::whole(stream);
+        self.begin(window);
+        while self.advance(window, usize::MAX, sink) && !sink.is_full() {}
+    }
+
+    /// The code from `start` to before `end` has changed, or is asked for anew; `spaces` are what holds now, as many as
+    /// before and with the same keys. Between two streams.
+    pub fn forget(&mut self, spaces: impl Into<Spaces>, start: u64, end: u64) {
+        let mut spaces = spaces.into();
+        spaces.begin();
+        self.spaces = spaces;
+        let changed = match (start, end) {
+            (0, u64::MAX) => Changed::All,
+            _ => Changed::Ranges(vec![(start, end)]),
+        };
+        self.decoder.forget(&self.spaces, &changed);
+    }
+
+    /// Of the last stream.
+    pub fn ledger(&self) -> &Ledger {
+        self.decoder.ledger()
+    }
+
+    /// Of the last stream.
+    pub fn counts(&self) -> Counts {
+        self.decoder.counts()
+    }
+
+    /// Adds to `totals`, the sink of the last stream, what steps have counted for it.
+    pub fn take_totals(&mut self, totals: &mut Totals) {
+        self.decoder.take_totals(totals);
+    }
+
+    /// Offset of the next packet.
+    pub fn position(&self) -> usize {
+        self.decoder.position()
+    }
+}

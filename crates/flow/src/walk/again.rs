@@ -1,0 +1,76 @@
+//! One stream after the other: what was learned of the code stays, all else begins anew.
+
+use rtit_image::{Changed, View};
+use rtit_x86::Mode;
+
+use super::walker::Walker;
+use crate::code::{Code, NO_NODE};
+use crate::spaces::Spaces;
+use crate::steps::Steps;
+
+impl Walker {
+    /// The program is known to be somewhere before the first packet.
+    pub fn begin(&mut self) {
+        self.advance_view();
+    }
+
+    /// Before the first packet of another stream. `spaces`: the code as it is where a stream begins.
+    pub fn start_again(&mut self, spaces: &Spaces) {
+        self.reset();
+        self.leave();
+        if self.others.current != 0 {
+            self.move_into(0);
+        }
+        self.others.whereabouts.start_again();
+        self.seen = 0;
+        self.mode = Mode::Bits64;
+        self.go_to(0, 0);
+        self.deferred = false;
+        self.of_each(spaces, |code, view, steps, first| {
+            steps.start_again();
+            // a space is followed forward in time alone
+            if view.next_change() != first.next_change() {
+                *view = first.clone();
+                steps.forget_all(code);
+                code.clear();
+            }
+        });
+    }
+
+    /// Code has changed, or is to be asked for anew: `spaces` have what holds.
+    pub fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
+        self.reset();
+        self.leave();
+        self.of_each(spaces, |code, view, steps, first| {
+            *view = first.clone();
+            if *changed == Changed::All {
+                steps.forget_all(code);
+            }
+            code.forget(changed);
+            let dead = code.take_dead();
+            steps.forget(&dead);
+        });
+    }
+
+    /// The program is nowhere: no number of a node or call site is kept.
+    fn leave(&mut self) {
+        self.node = NO_NODE;
+        self.stack = Default::default();
+    }
+
+    /// Every space with its view as it is where a stream begins.
+    fn of_each(
+        &mut self,
+        spaces: &Spaces,
+        mut each: impl FnMut(&mut Code, &mut View, &mut Steps, &View),
+    ) {
+        let current = self.others.current;
+        for (index, first) in spaces.views.iter().enumerate() {
+            if index == current {
+                each(&mut self.code, &mut self.view, &mut self.steps, first);
+            } else if let Some(Some(parked)) = self.others.parked.get_mut(index) {
+                each(&mut parked.code, &mut parked.view, &mut parked.steps, first);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Stream after stream over the same code: whatever came before, each gives what a fresh walker gives.
+
+use proptest::prelude::*;
+use rtit_flow::{
+    added, Branches, Counting, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span,
+    StepLimits, Totals, Which,
+};
+
+use super::program::{plan, Plan, Traced};
+
+/// What one stream gives.
+#[derive(PartialEq, Debug)]
+struct Found {
+    counts: String,
+    spans: Vec<Span>,
+    edges: Vec<EdgeTotal>,
+    maps: Vec<Vec<u8>>,
+}
+
+const SIZES: [usize; 2] = [1 << 6, 1 << 16];
+
+fn maps(each: impl Fn(&mut dyn FnMut(u64, u64, End, u64))) -> Vec<Vec<u8>> {
+    let mut maps = Vec::new();
+    for index in Index::ALL {
+        for which in Which::ALL {
+            for size in SIZES {
+                let mut map = vec![0; size];
+                each(&mut |from, to, kind, count| {
+                    if which.has(kind) {
+                        let at = index.of(from, to, size as u64 - 1) as usize;
+                        map[at] = added(map[at], count);
+                    }
+                });
+                maps.push(map);
+            }
+        }
+    }
+    maps
+}
+
+/// A fresh decoder that takes every packet by itself; the maps are of its branches, one by one.
+fn walked(traced: &Traced, settings: &Settings) -> Found {
+    let settings = Settings {
+        steps: StepLimits::NONE,
+        ..*settings
+    };
+    let mut totals = Flow::adding_up(&traced.stream[..], traced.view(), &settings);
+    while totals.advance() {}
+    let mut sink = Branches::default();
+    sink.limit = usize::MAX;
+    let mut flow = Flow::with_sink(&traced.stream[..], traced.view(), &settings, sink);
+    while flow.advance() {}
+    let branches = flow.sink_mut().take();
+    Found {
+        counts: format!("{:?}", flow.counts()),
+        spans: flow.ledger().spans().to_vec(),
+        edges: totals.totals().edges(),
+        maps: maps(|take| {
+            for at in 0..branches.from.len() {
+                let kind = End::ALL[usize::from(branches.kind[at])];
+                take(branches.from[at], branches.to[at], kind, 1);
+            }
+        }),
+    }
+}
+
+fn warm(decoder: &mut Persistent, hits: &mut EdgeHits, traced: &Traced) -> Found {
+    decoder.run(&traced.stream, hits);
+    let mut parts = hits.clone();
+    let mut all = Vec::new();
+    parts.drain(|from, to, kind, count| all.push((from, to, kind, count)));
+    Found {
+        counts: format!("{:?}", decoder.counts()),
+        spans: decoder.ledger().spans().to_vec(),
+        edges: hits.take(),
+        maps: maps(|take| {
+            for &(from, to, kind, count) in &all {
+                take(from, to, kind, count);
+            }
+        }),
+    }
+}
+
+/// One stream: how the program runs, what is damaged, which instruction is another from here on.
+#[derive(Clone, Debug)]
+struct Turn {
+    choices: Vec<u8>,
+    flip: Option<(usize, u8)>,
+    cut: Option<usize>,
+    change: Option<(usize, bool)>,
+    count_first: bool,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    (
+        prop::collection::vec(any::<u8>(), 1..60),
+        prop::option::weighted(0.3, (any::<usize>(), any::<u8>())),
+        prop::option::weighted(0.2, any::<usize>()),
+        prop::option::weighted(0.3, (any::<usize>(), any::<bool>())),
+        prop::bool::weighted(0.2),
+    )
+        .prop_map(|(choices, flip, cut, change, count_first)| Turn {
+            choices,
+            flip,
+            cut,
+            change,
+            count_first,
+        })
+}
+
+fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
+    let small = StepLimits {
+        entries: 128,
+        stride: 9,
+        words: 40,
+    };
+    prop_oneof![
+        3 => Just((StepLimits::default(), 1 << 20)),
+        1 => Just((small, 1 << 20)),
+        1 => Just((StepLimits::default(), 60)),
+        1 => Just((StepLimits::NONE, 1 << 20)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_of_what_came_before_shows(
+        first in plan(),
+        turns in prop::collection::vec(turn(), 1..8),
+        (steps, cache_limit) in limits(),
+    ) {
+        let settings = Settings { steps, cache_limit, ..first.settings() };
+        let mut now: Plan = first;
+        let mut decoder = Persistent::new(now.trace().view(), &settings);
+        let mut hits = EdgeHits::default();
+        for turn in turns {
+            let mut traced = now.otherwise(turn.choices.clone()).trace();
+            let mut told = now.changes_while_it_runs().then_some((0, u64::MAX));
+            if let Some((changed, start, end)) = turn.change.and_then(|(at, _)| now.changed(at)) {
+                let whole = turn.change.is_some_and(|(_, whole)| whole) || told.is_some();
+                now = changed;
+                traced = now.otherwise(turn.choices.clone()).trace();
+                told = Some(if whole { (0, u64::MAX) } else { (start, end) });
+            }
+            if let Some((start, end)) = told {
+                decoder.forget(traced.view(), start, end);
+            }
+            if let Some((at, value)) = turn.flip {
+                let at = at % traced.stream.len();
+                traced.stream[at] ^= value;
+            }
+            if let Some(cut) = turn.cut {
+                traced.stream.truncate(cut % traced.stream.len());
+            }
+            let expected = walked(&traced, &settings);
+            if turn.count_first {
+                decoder.run(&traced.stream, &mut Counting);
+                prop_assert_eq!(format!("{:?}", decoder.counts()), &expected.counts[..]);
+                let mut totals = Totals::default();
+                decoder.run(&traced.stream, &mut totals);
+                decoder.take_totals(&mut totals);
+                prop_assert_eq!(&totals.edges(), &expected.edges);
+                prop_assert_eq!(format!("{:?}", decoder.counts()), &expected.counts[..]);
+            }
+            let found = warm(&mut decoder, &mut hits, &traced);
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn counters_stay_at_255_and_have_their_classes() {
+    assert_eq!(added(250, 5), 255);
+    assert_eq!(added(250, 6), 255);
+    assert_eq!(added(0, u64::MAX), 255);
+    // the lookup table of AFL's technical notes
+    let classes = [
+        (0, 0, 0),
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 3, 4),
+        (4, 7, 8),
+        (8, 15, 16),
+        (16, 31, 32),
+        (32, 127, 64),
+        (128, 255, 128),
+    ];
+    for (first, last, class) in classes {
+        for count in first..=last {
+            assert_eq!(rtit_flow::class(count), class, "{count}");
+        }
+    }
+}
+
+/// By hand: AFL's (ip >> 4) ^ (ip << 8), the second one halved; libxdc's with one multiplication.
+#[test]
+fn indexes() {
+    // 0x401000: 0x40100 ^ 0x40100000 = 0x40140100; 0x401010: 0x40101 ^ 0x40101000 = 0x40141101
+    assert_eq!(Index::Afl.of(0x401000, 0x401010, 0xffff), 0x1101 ^ 0x0080);
+    assert_eq!(Index::Afl.of(0, 0, 0xffff), 0);
+    // small addresses do not reach bit 31: 1 * k and (2 * k) >> 1, which is k without bit 63
+    let k: u64 = 0x7fb5_d329_728e_a185;
+    assert_eq!(Index::Libxdc.of(0, 1, u64::MAX), k & 0xffff_ffff);
+    assert_eq!(Index::Libxdc.of(2, 1, u64::MAX), 0);
+    assert_eq!(Index::Libxdc.of(0, 3, 0xff), (3 * 0x85) & 0xff);
+}
