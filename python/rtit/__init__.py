@@ -1,8 +1,8 @@
 """rtit: Intel Processor Trace, complete, in software.
 
 `rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.decode(data,
-image)` takes bare PT and an `rtit.Image` of the code, `rtit.scenario` runs events on a modelled
-processor. They load what they need on first use.
+image)` takes bare PT and an `rtit.Image` of the code, `rtit.Decoder` one short trace after the
+other, `rtit.scenario` runs events on a modelled processor. They load what they need on first use.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from rtit.capture import Recording, record
     from rtit.image import Image
     from rtit.linter import lint
-    from rtit.trace import Start, Trace, decode
+    from rtit.trace import Decoder, Start, Trace, decode
 
 __version__: str = "0.1.0"
 
 __all__ = [
+    "Decoder",
     "Image",
     "Recording",
     "Start",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Decoder": "rtit.trace",
     "Image": "rtit.image",
     "Recording": "rtit.capture",
     "Start": "rtit.trace",

@@ -169,7 +169,7 @@ class Flow:
         no_retcomp: bool = False,
         cpu: tuple[int, int, int] | None = None,
         ranges: Sequence[tuple[int, int]] = (),
-        spaces: dict[tuple[int, int] | tuple[int, int, int], Space] | None = None,
+        spaces: dict[_Key, Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
         guest_tsc: tuple[int, int] = ...,
         walk: bool = False,
@@ -191,6 +191,48 @@ class Flow:
     def ledger(
         self,
     ) -> builtins.list[tuple[int, int, str, str | None, str | None, int | None, int | None]]: ...
+
+_Key = tuple[int, int] | tuple[int, int, int]
+
+@final
+class Decoder:
+    INDEXES: ClassVar[builtins.list[str]]
+    BRANCHES: ClassVar[builtins.list[str]]
+    def __init__(
+        self,
+        space: Space,
+        *,
+        spaces: dict[_Key, Space] | None = None,
+        no_tnt: bool = False,
+        no_retcomp: bool = False,
+        cpu: tuple[int, int, int] | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
+        most: int = ...,
+        walk: bool = False,
+    ) -> None: ...
+    def run(
+        self,
+        data: Buffer,
+        bitmap: Buffer | None = None,
+        *,
+        index: int = 0,
+        branches: int = 0,
+        add: bool = False,
+        classes: bool = False,
+        start: tuple[int | None, int, int] | None = None,
+    ) -> tuple[int, int, int, int, int, bool, int, int]: ...
+    def edges(self) -> tuple[Column, Column, Column, Column]: ...
+    def forget(
+        self,
+        space: Space,
+        spaces: dict[_Key, Space] | None = None,
+        start: int = 0,
+        end: int = ...,
+    ) -> None: ...
+    def ledger(
+        self,
+    ) -> builtins.list[tuple[int, int, str, str | None, str | None, int | None, int | None]]: ...
+    def counts(self) -> FlowCounts: ...
 
 class Compared(TypedDict, total=False):
     identical: bool

@@ -63,16 +63,21 @@ impl Known {
         self.touched.push(number as u32);
     }
 
-    /// Hands over what was counted since the last time.
-    fn drain(&mut self, mut take: impl FnMut(&Edge, u64)) {
-        for number in self.touched.drain(..) {
-            let step = &mut self.steps[number as usize];
-            let hits = std::mem::take(&mut step.hits);
+    fn each(&self, mut take: impl FnMut(&Edge, u64)) {
+        for &number in &self.touched {
+            let step = &self.steps[number as usize];
             for edge in &self.edges[step.first as usize..step.end as usize] {
                 if edge.kind != NONE {
-                    take(edge, hits);
+                    take(edge, step.hits);
                 }
             }
+        }
+    }
+
+    /// Begins at 0; what is known of steps stays.
+    fn clear(&mut self) {
+        for number in self.touched.drain(..) {
+            self.steps[number as usize].hits = 0;
         }
     }
 }
@@ -105,22 +110,21 @@ pub struct EdgeHits {
 }
 
 impl EdgeHits {
-    /// Hands over every edge with how often it was taken, in no order and some of them in several parts, and begins
-    /// at 0: from, to, kind, count.
-    pub fn drain(&mut self, mut take: impl FnMut(u64, u64, End, u64)) {
-        for known in &mut self.known {
-            known.drain(|edge, hits| take(edge.from, edge.to, edge.kind, hits));
+    /// Hands over every edge with how often it was taken, in no order and some of them in several parts: from, to, kind,
+    /// count.
+    pub fn each(&self, mut take: impl FnMut(u64, u64, End, u64)) {
+        for known in &self.known {
+            known.each(|edge, hits| take(edge.from, edge.to, edge.kind, hits));
         }
-        for ((from, to, kind), count) in self.walked.drain() {
-            let kind = End::ALL[usize::from(kind)];
-            take(from, to, kind, count);
+        for (&(from, to, kind), &count) in &self.walked {
+            take(from, to, End::ALL[usize::from(kind)], count);
         }
     }
 
-    /// As `drain`, each edge once, in the order of `EdgeTotal`.
-    pub fn take(&mut self) -> Vec<EdgeTotal> {
+    /// As `each`, every edge once, in the order of `EdgeTotal`.
+    pub fn edges(&self) -> Vec<EdgeTotal> {
         let mut sums: CountsBy<(u64, u64, u8)> = CountsBy::default();
-        self.drain(|from, to, kind, count| {
+        self.each(|from, to, kind, count| {
             *sums.entry((from, to, kind as u8)).or_default() += count
         });
         let total = |((from, to, kind), count)| EdgeTotal {
@@ -134,11 +138,24 @@ impl EdgeHits {
         edges
     }
 
+    /// Begins at 0.
+    pub fn clear(&mut self) {
+        self.known.iter_mut().for_each(Known::clear);
+        self.walked.clear();
+    }
+
+    /// `edges`, and begins at 0.
+    pub fn take(&mut self) -> Vec<EdgeTotal> {
+        let edges = self.edges();
+        self.clear();
+        edges
+    }
+
     /// Lets go of what is kept of steps; the counts stay.
     fn forget(&mut self) {
         let walked = &mut self.walked;
-        for known in &mut self.known {
-            known.drain(|edge, hits| {
+        for known in &self.known {
+            known.each(|edge, hits| {
                 *walked
                     .entry((edge.from, edge.to, edge.kind as u8))
                     .or_default() += hits;

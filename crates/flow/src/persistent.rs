@@ -69,9 +69,12 @@ impl Persistent {
     }
 
     /// The code from `start` to before `end` has changed, or is asked for anew; `spaces` are what holds now, as many as
-    /// before and with the same keys. Between two streams.
-    pub fn forget(&mut self, spaces: impl Into<Spaces>, start: u64, end: u64) {
+    /// before and with the same keys: false, and nothing is done, if they have others. Between two streams.
+    pub fn forget(&mut self, spaces: impl Into<Spaces>, start: u64, end: u64) -> bool {
         let mut spaces = spaces.into();
+        if !spaces.are_those_of(&self.spaces) {
+            return false;
+        }
         spaces.begin();
         self.spaces = spaces;
         let changed = match (start, end) {
@@ -79,6 +82,7 @@ impl Persistent {
             _ => Changed::Ranges(vec![(start, end)]),
         };
         self.decoder.forget(&self.spaces, &changed);
+        true
     }
 
     /// Of the last stream.

@@ -50,6 +50,11 @@ impl Spaces {
         }
     }
 
+    /// Whether the same keys have come in the same order.
+    pub(crate) fn are_those_of(&self, other: &Spaces) -> bool {
+        self.keys == other.keys
+    }
+
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
     pub fn add(&mut self, key: SpaceKey, view: View) {
         self.keys.push((key, self.views.len()));

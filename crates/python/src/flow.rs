@@ -7,8 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counting, Counts, Cpu, End, ErrorClass, EventKind, FilterRanges, GuestTsc, Ledger,
-    Settings, Sink, StepLimits, TimeSettings, TimedInstructions,
+    Branches, Counting, Counts, End, ErrorClass, EventKind, Ledger, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
@@ -20,7 +19,8 @@ use crate::image::Space;
 use crate::listing::Listing;
 use crate::missing::Missing;
 use crate::names::Names;
-use crate::spaces::spaces_of;
+use crate::settings::{settings_of, Given};
+use crate::spaces::{check, Coded};
 use crate::start::Beginning;
 use crate::stream::Stream;
 use crate::way::Way;
@@ -56,7 +56,7 @@ const SLICE: usize = 1 << 22;
 pub struct Flow {
     way: Mutex<Way>,
     /// Who is asked for pages.
-    missing: Option<Arc<Missing>>,
+    missing: Vec<Arc<Missing>>,
 }
 
 #[pymethods]
@@ -82,44 +82,24 @@ impl Flow {
         guest_tsc: (u64, u64),
         walk: bool,
     ) -> PyResult<Flow> {
-        if mtc_freq > 15 {
-            return Err(PyValueError::new_err(format!(
-                "mtc_freq is {mtc_freq}, not 0 to 15"
-            )));
-        }
-        let ranges = FilterRanges::new(&ranges.0).ok_or_else(|| {
-            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.0.len()))
-        })?;
-        let settings = Settings {
-            time: TimeSettings {
-                mtc_freq,
-                tsc_ctc,
-                max_nonturbo_ratio,
-                start_time,
-                guest: GuestTsc {
-                    offset: guest_tsc.0,
-                    multiplier: guest_tsc.1,
-                },
-            },
+        let settings = settings_of(Given {
+            mtc_freq,
+            tsc_ctc,
+            max_nonturbo_ratio,
+            start_time,
             no_tnt,
             no_retcomp,
-            cpu: cpu.map(|(family, model, stepping)| Cpu {
-                family,
-                model,
-                stepping,
-            }),
-            ranges,
-            start: start.map(|start| start.0),
-            steps: match walk {
-                true => StepLimits::NONE,
-                false => StepLimits::default(),
-            },
-            ..Settings::default()
-        };
-        let parts = (Stream::new(stream)?, spaces_of(space, spaces)?, settings);
+            cpu,
+            ranges: ranges.0,
+            start,
+            guest_tsc,
+            walk,
+        })?;
+        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
-            missing: space.missing(),
+            missing,
         })
     }
 
@@ -456,9 +436,7 @@ impl Flow {
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(missing) = &self.missing {
-            missing.check()?;
-        }
+        check(&self.missing)?;
         py.check_signals()
     }
 

@@ -1,28 +1,46 @@
 //! Address spaces by CR3, NR and VMCS pointer, as `Flow` takes them.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{SpaceKey, Spaces};
 
 use crate::image::Space;
+use crate::missing::Missing;
 
-/// `space` for everything, and those of `others` where their keys hold: (CR3, NR) or (CR3, NR, VMCS pointer).
-pub fn spaces_of(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<Spaces> {
-    let mut spaces = Spaces::new(space.inner().view());
-    for (key, other) in others.into_iter().flatten() {
-        let (cr3, nr, vmcs) = match key.extract::<(u64, u64, Option<u64>)>() {
-            Ok(key) => key,
-            Err(_) => {
-                let (cr3, nr) = key.extract::<(u64, u64)>()?;
-                (cr3, nr, None)
+/// The code of a stream, and who is asked for pages of it.
+pub struct Coded {
+    pub spaces: Spaces,
+    pub missing: Vec<Arc<Missing>>,
+}
+
+impl Coded {
+    /// `space` for everything, and those of `others` where their keys hold: (CR3, NR) or (CR3, NR, VMCS pointer).
+    pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<Coded> {
+        let mut spaces = Spaces::new(space.inner().view());
+        let mut missing: Vec<_> = space.missing().into_iter().collect();
+        for (key, other) in others.into_iter().flatten() {
+            let (cr3, nr, vmcs) = match key.extract::<(u64, u64, Option<u64>)>() {
+                Ok(key) => key,
+                Err(_) => {
+                    let (cr3, nr) = key.extract::<(u64, u64)>()?;
+                    (cr3, nr, None)
+                }
+            };
+            if nr > 1 {
+                return Err(PyValueError::new_err(format!("NR is {nr}, not 0 or 1")));
             }
-        };
-        if nr > 1 {
-            return Err(PyValueError::new_err(format!("NR is {nr}, not 0 or 1")));
+            let other = other.downcast::<Space>()?.get();
+            spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
+            missing.extend(other.missing());
         }
-        let other = other.downcast::<Space>()?.get();
-        spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
+        Ok(Coded { spaces, missing })
     }
-    Ok(spaces)
+}
+
+/// Raises what one of those has raised who were asked for pages.
+pub fn check(missing: &[Arc<Missing>]) -> PyResult<()> {
+    missing.iter().try_for_each(|missing| missing.check())
 }

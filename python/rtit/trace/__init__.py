@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rtit.trace.categories import End, ErrorClass, EventKind, Trust
     from rtit.trace.counts import Counts
     from rtit.trace.decode import decode
+    from rtit.trace.decoder import Decoder, Run
     from rtit.trace.ledger import Ledger, Span
     from rtit.trace.packets import PacketRow, Packets
     from rtit.trace.places import Place, Places
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings, Start
     from rtit.trace.source import AuxBytes, Bytes, Source
+    from rtit.trace.spaces import SpaceKey, Spaces
     from rtit.trace.stream import Stream
     from rtit.trace.totals import Edge, EdgeTotals, RunTotal, RunTotals, Totals
     from rtit.trace.trace import Ended, Process, Trace
@@ -43,6 +45,7 @@ __all__ = [
     "Branches",
     "Bytes",
     "Counts",
+    "Decoder",
     "Edge",
     "EdgeTotals",
     "End",
@@ -60,11 +63,14 @@ __all__ = [
     "Places",
     "Process",
     "Rows",
+    "Run",
     "RunTotal",
     "RunTotals",
     "Selection",
     "Settings",
     "Source",
+    "SpaceKey",
+    "Spaces",
     "Span",
     "Start",
     "Stream",
@@ -85,6 +91,7 @@ __getattr__ = exports(
         "categories": "End ErrorClass EventKind Trust",
         "counts": "Counts",
         "decode": "decode",
+        "decoder": "Decoder Run",
         "ledger": "Ledger Span",
         "packets": "PacketRow Packets",
         "places": "Place Places",
@@ -93,6 +100,7 @@ __getattr__ = exports(
         "selection": "Selection Times",
         "settings": "Settings Start",
         "source": "AuxBytes Bytes Source",
+        "spaces": "SpaceKey Spaces",
         "stream": "Stream",
         "totals": "Edge EdgeTotals RunTotal RunTotals Totals",
         "trace": "Ended Process Trace",

@@ -9,6 +9,7 @@ from rtit.image import Image
 from rtit.trace.origin import Bare
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named
 from rtit.trace.source import Source, source_of
+from rtit.trace.spaces import Spaces
 from rtit.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def decode(
     ranges: Sequence[tuple[int, int]] = (),
     no_tnt: bool = False,
     no_retcomp: bool = False,
+    spaces: Spaces | None = None,
     title: str = "PT",
 ) -> Trace:
     """A trace of bare PT, the packets of one logical processor, and of the code that ran; without
@@ -46,8 +48,9 @@ def decode(
     56 bits of TSC packets. `guest_tsc`: TSC offset and TSC multiplier (in units of 2**-48) of the
     guest's VMCS: times are the host's. The stream is read from its first PSB on, or from its first
     byte if `start` says how things are there. `ranges`: IP filter ranges, each as first and last
-    address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `title` is how errors
-    call it.
+    address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `spaces`: the code
+    of other address spaces, by CR3, (CR3, NR) or (CR3, NR, VMCS pointer); `image` is for whatever
+    has no key, and as long as no PIP has come. `title` is how errors call it.
 
     Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
     `ledger` has it.
@@ -66,4 +69,4 @@ def decode(
         start=start,
     )
     whole = Image() if image is None else image
-    return Trace.of(Bare(source_of(data), whole, checked(settings), title))
+    return Trace.of(Bare(source_of(data), whole, checked(settings), title, spaces))

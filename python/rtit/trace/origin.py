@@ -13,6 +13,7 @@ from rtit.trace.filters import traced_ranges
 from rtit.trace.settings import Cpu, Settings, of_perf
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, Source, open_data
+from rtit.trace.spaces import Spaces
 from rtit.trace.stream import Stream
 
 if TYPE_CHECKING:
@@ -203,8 +204,16 @@ class Bare:
     closed = False
     buffers = 1
 
-    def __init__(self, source: Source, image: Image, settings: Settings, path: str) -> None:
+    def __init__(
+        self,
+        source: Source,
+        image: Image,
+        settings: Settings,
+        path: str,
+        spaces: Spaces | None = None,
+    ) -> None:
         self.path = path
+        self._spaces = spaces
         self._source = source
         self._settings = settings
         self.images = Images()
@@ -220,7 +229,9 @@ class Bare:
 
     def streams(self) -> list[Stream]:
         image = self.images.image(_NOBODY)
-        return [Stream(self._source, image, self._settings, images=self.images)]
+        return [
+            Stream(self._source, image, self._settings, images=self.images, spaces=self._spaces)
+        ]
 
     def close(self) -> None:
         """Nothing is open."""

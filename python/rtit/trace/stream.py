@@ -21,6 +21,7 @@ from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
 from rtit.trace.source import Source
+from rtit.trace.spaces import Spaces, native_spaces
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Stream:
     the file does not say; `name` is the thread's, None if it has none. `source` has the bytes,
     `image` the code over time, `settings` how it was made, or the error that says why that is not
     known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
-    knows the files in its image; None where that is not known.
+    knows the files in its image; None where that is not known. `spaces` has the code of other
+    address spaces, `image` what is in none of them.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -55,6 +57,7 @@ class Stream:
     part: int = 0
     clock: TimeConversion | None = None
     images: Images | None = None
+    spaces: Spaces | None = None
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -115,6 +118,7 @@ class Stream:
             ranges=settings.ranges,
             guest_tsc=settings.guest_tsc,
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
+            spaces=native_spaces(self.spaces),
             walk=settings.walk,
         )
         return self._flow

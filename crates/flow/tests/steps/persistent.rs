@@ -66,19 +66,14 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
 
 fn warm(decoder: &mut Persistent, hits: &mut EdgeHits, traced: &Traced) -> Found {
     decoder.run(&traced.stream, hits);
-    let mut parts = hits.clone();
-    let mut all = Vec::new();
-    parts.drain(|from, to, kind, count| all.push((from, to, kind, count)));
-    Found {
+    let found = Found {
         counts: format!("{:?}", decoder.counts()),
         spans: decoder.ledger().spans().to_vec(),
-        edges: hits.take(),
-        maps: maps(|take| {
-            for &(from, to, kind, count) in &all {
-                take(from, to, kind, count);
-            }
-        }),
-    }
+        edges: hits.edges(),
+        maps: maps(|take| hits.each(take)),
+    };
+    hits.clear();
+    found
 }
 
 /// One stream: how the program runs, what is damaged, which instruction is another from here on.

@@ -1,0 +1,293 @@
+//! `Decoder`: one short stream after the other over the same code, into edges.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rtit_flow::{
+    added, class, Cause, Cpu, EdgeHits, EdgeTotal, ErrorClass, FilterRanges, Index, Ledger,
+    Persistent, Settings, StepLimits, Trust, Which, Window,
+};
+
+use crate::account::{counts_dict, ledger_rows, LedgerRow};
+use crate::arguments::Items;
+use crate::column::Column;
+use crate::image::Space;
+use crate::missing::Missing;
+use crate::spaces::{check, Coded};
+use crate::start::Beginning;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Decoder>()
+}
+
+/// Ctrl-C is looked for after this many bytes of a stream.
+const SLICE: usize = 1 << 22;
+
+/// A larger buffer is given back after the stream that needed it.
+const KEPT: usize = 1 << 24;
+
+/// Words that are kept of steps: programs under test are small, and so is what many workers hold.
+const WORDS: usize = 1 << 21;
+
+/// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
+/// of the code is kept, about `most` instructions at most; `forget` says that it has changed. Settings are those of
+/// `Flow`. One thread at a time: RuntimeError if another decodes with it.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct Decoder {
+    state: Mutex<State>,
+}
+
+struct State {
+    persistent: Persistent,
+    hits: EdgeHits,
+    missing: Vec<Arc<Missing>>,
+    bytes: Vec<u8>,
+}
+
+/// Bytes; those that are exact, resumed, lost; errors; whether the last packet was cut off; instructions; branches.
+type Summary = (u64, u64, u64, u64, u64, bool, u64, u64);
+
+#[pymethods]
+impl Decoder {
+    #[new]
+    #[pyo3(signature = (space, *, spaces = None, no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(),
+        most = 1 << 22, walk = false))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
+    fn new(
+        space: &Space,
+        spaces: Option<&Bound<'_, PyDict>>,
+        no_tnt: bool,
+        no_retcomp: bool,
+        cpu: Option<(u16, u16, u8)>,
+        ranges: Items<(u64, u64)>,
+        most: usize,
+        walk: bool,
+    ) -> PyResult<Decoder> {
+        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let ranges = FilterRanges::new(&ranges.0).ok_or_else(|| {
+            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.0.len()))
+        })?;
+        let settings = Settings {
+            no_tnt,
+            no_retcomp,
+            cpu: cpu.map(|(family, model, stepping)| Cpu {
+                family,
+                model,
+                stepping,
+            }),
+            ranges,
+            cache_limit: most,
+            steps: match walk {
+                true => StepLimits::NONE,
+                false => StepLimits {
+                    words: WORDS,
+                    ..StepLimits::default()
+                },
+            },
+            ..Settings::default()
+        };
+        let state = State {
+            persistent: Persistent::new(spaces, &settings),
+            hits: EdgeHits::default(),
+            missing,
+            bytes: Vec::new(),
+        };
+        Ok(Decoder {
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Decodes a stream from its first PSB on, or from its first byte if `start` says how things are there, as for `Flow`.
+    /// `bitmap`, writable and of a power of two of bytes, takes the counts of its edges: INDEXES says where, BRANCHES
+    /// which; on top of what it has if `add`, else instead. With `classes` they are AFL's. It is not touched if
+    /// anything is raised: TypeError, ValueError, what those raise who are asked for pages.
+    #[pyo3(signature = (data, bitmap = None, *, index = 0, branches = 0, add = false, classes = false, start = None))]
+    #[allow(clippy::too_many_arguments)] // each is a keyword of the Python method
+    fn run(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        bitmap: Option<&Bound<'_, PyAny>>,
+        index: usize,
+        branches: usize,
+        add: bool,
+        classes: bool,
+        start: Option<Beginning>,
+    ) -> PyResult<Summary> {
+        let mut guard = self.lock()?;
+        let State {
+            persistent,
+            hits,
+            missing,
+            bytes,
+        } = &mut *guard;
+        let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches)) else {
+            return Err(PyValueError::new_err("no such index or branches"));
+        };
+        let bitmap = bitmap.map(writable).transpose()?;
+        copy(py, data, bytes)?;
+        hits.clear();
+        persistent.start_at(start.map(|start| start.0));
+        let window = Window::whole(bytes);
+        persistent.begin(window);
+        while py.allow_threads(|| {
+            let until = persistent.position().saturating_add(SLICE);
+            persistent.advance(window, until, hits)
+        }) {
+            check(missing)?;
+            py.check_signals()?;
+        }
+        check(missing)?;
+        if let Some(bitmap) = &bitmap {
+            let cells = cells(py, bitmap)?;
+            if !add {
+                cells.iter().for_each(|cell| cell.set(0));
+            }
+            write(hits, cells, index, which);
+            if classes {
+                cells.iter().for_each(|cell| cell.set(class(cell.get())));
+            }
+        }
+        let summary = summary(bytes.len() as u64, persistent);
+        if bytes.capacity() > KEPT {
+            *bytes = Vec::new();
+        }
+        Ok(summary)
+    }
+
+    /// The edges of the last stream as `Flow.totals` has them: where from, where to (u64), kind (u8), count (u64).
+    fn edges(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
+        let guard = self.lock()?;
+        let hits = &guard.hits;
+        let edges = py.allow_threads(|| hits.edges());
+        let words = |of: fn(&EdgeTotal) -> u64| edges.iter().map(of).collect::<Vec<u64>>();
+        let kinds: Vec<u8> = edges.iter().map(|edge| edge.kind).collect();
+        Ok((
+            words(|edge| edge.from).into(),
+            words(|edge| edge.to).into(),
+            kinds.into(),
+            words(|edge| edge.count).into(),
+        ))
+    }
+
+    /// The code has changed from address `start` to before `end`: `space` and `spaces`, with the keys of before, have it
+    /// as it is now. ValueError: other keys.
+    #[pyo3(signature = (space, spaces = None, start = 0, end = u64::MAX))]
+    fn forget(
+        &self,
+        space: &Space,
+        spaces: Option<&Bound<'_, PyDict>>,
+        start: u64,
+        end: u64,
+    ) -> PyResult<()> {
+        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let mut state = self.lock()?;
+        if !state.persistent.forget(spaces, start, end) {
+            return Err(PyValueError::new_err("other spaces than before"));
+        }
+        state.missing = missing;
+        Ok(())
+    }
+
+    /// As that of `Flow`, of the last stream.
+    fn ledger(&self) -> PyResult<Vec<LedgerRow>> {
+        Ok(ledger_rows(self.lock()?.persistent.ledger()))
+    }
+
+    /// As that of `Flow`, of the last stream.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let state = self.lock()?;
+        let persistent = &state.persistent;
+        counts_dict(py, &persistent.counts(), persistent.ledger())
+    }
+
+    /// Names of the ways to find an edge's place.
+    #[classattr]
+    #[pyo3(name = "INDEXES")]
+    fn indexes() -> Vec<&'static str> {
+        Index::ALL.into_iter().map(Index::name).collect()
+    }
+
+    /// Names of the sets of branches that can be counted.
+    #[classattr]
+    #[pyo3(name = "BRANCHES")]
+    fn branches() -> Vec<&'static str> {
+        Which::ALL.into_iter().map(Which::name).collect()
+    }
+}
+
+impl Decoder {
+    /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread is decoding with this Decoder",
+            )),
+        }
+    }
+}
+
+/// Nobody else writes into what is decoded.
+fn copy(py: Python<'_>, data: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
+    let buffer = PyBuffer::<u8>::get(data)
+        .map_err(|_| PyTypeError::new_err("the stream is not bytes-like"))?;
+    to.resize(buffer.item_count(), 0);
+    buffer.copy_to_slice(py, to)
+}
+
+fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    let buffer = PyBuffer::<u8>::get(object)
+        .map_err(|_| PyTypeError::new_err("the bitmap is not a buffer of bytes"))?;
+    let size = buffer.item_count();
+    if !size.is_power_of_two() || size > 1 << 32 {
+        return Err(PyValueError::new_err(format!(
+            "the bitmap has {size} bytes, which is no power of two up to 2**32"
+        )));
+    }
+    if buffer.readonly() || !buffer.is_c_contiguous() {
+        return Err(PyTypeError::new_err(
+            "the bitmap cannot be written, or is not in one piece",
+        ));
+    }
+    Ok(buffer)
+}
+
+fn cells<'a>(py: Python<'a>, bitmap: &'a PyBuffer<u8>) -> PyResult<&'a [Cell<u8>]> {
+    bitmap
+        .as_mut_slice(py)
+        .ok_or_else(|| PyTypeError::new_err("the bitmap cannot be written"))
+}
+
+fn write(hits: &EdgeHits, cells: &[Cell<u8>], index: Index, which: Which) {
+    let mask = cells.len() as u64 - 1;
+    hits.each(|from, to, kind, count| {
+        if which.has(kind) {
+            if let Some(cell) = cells.get(index.of(from, to, mask) as usize) {
+                cell.set(added(cell.get(), count));
+            }
+        }
+    });
+}
+
+fn summary(size: u64, persistent: &Persistent) -> Summary {
+    let (ledger, counts): (&Ledger, _) = (persistent.ledger(), persistent.counts());
+    let errors = ErrorClass::ALL.iter().map(|&class| ledger.errors(class));
+    let last = ledger.spans().last().and_then(|span| span.error.as_ref());
+    let cut = last.is_some_and(|error| error.cause == Cause::CutPacket);
+    (
+        size,
+        ledger.bytes(Trust::Exact),
+        ledger.bytes(Trust::Resumed),
+        ledger.bytes(Trust::Lost),
+        errors.sum(),
+        cut,
+        counts.instructions,
+        counts.conditional + counts.indirect + counts.returns,
+    )
+}

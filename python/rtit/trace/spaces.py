@@ -1,0 +1,42 @@
+"""Address spaces of one stream: whose code runs goes by what its PIP and VMCS packets say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtit.errors import UsageError
+from rtit.image import Image
+
+if TYPE_CHECKING:
+    from rtit import _core
+
+SpaceKey = int | tuple[int, int] | tuple[int, int, int]
+"""CR3; CR3 and NR (1: a guest's; 0 if it is left out); CR3, NR and the VMCS pointer. Of CR3 the
+bits 51 to 5 tell: a PIP has no others (section 33.4.2.7).
+"""
+
+Spaces = (
+    Mapping[SpaceKey, Image]
+    | Mapping[int, Image]
+    | Mapping[tuple[int, int], Image]
+    | Mapping[tuple[int, int, int], Image]
+)
+"""The code of an address space each; a key with a VMCS pointer goes before one without."""
+
+
+def native_spaces(
+    spaces: Spaces | None,
+) -> dict[tuple[int, int] | tuple[int, int, int], _core.Space] | None:
+    """As native code has them. Raises UsageError for a key that cannot be."""
+    if not spaces:
+        return None
+    return {_key(key): image.native for key, image in spaces.items()}
+
+
+def _key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
+    cr3, nr, *vmcs = (key, 0) if isinstance(key, int) else key
+    fits = all(0 <= number < 1 << 64 for number in (cr3, *vmcs))
+    if not fits or nr not in (0, 1) or len(vmcs) > 1:
+        raise UsageError(f"{key!r} is no CR3, NR (0 or 1) and VMCS pointer")
+    return (cr3, int(nr), vmcs[0]) if vmcs else (cr3, int(nr))
