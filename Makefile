@@ -21,6 +21,7 @@ lint: $(BUILT)
 	$(BIN)/mypy
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
 
 bench: $(BUILT)
 	$(BIN)/python bench/run.py

@@ -1,9 +1,34 @@
 //! Intel PT packets plus code bytes: what ran.
 //!
-//! Where to start: [`Flow`] holds a stream, pulls rows of runs and events out of it and keeps the [`Ledger`]. Below it
-//! are `decoder` (what each packet does to the state of tracing), `walk` (how packets move the program through the
-//! code), `code` (instructions decoded once into nodes), `stack` (RET compression) and `time` (timing packets to TSC).
-//! A [`Sink`] decides what becomes of the flow. Nothing here opens a file or knows Python.
+//! | what is wanted | type |
+//! |---|---|
+//! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`Columns`], [`Instructions`], [`Branches`], [`Totals`], [`HashedRuns`], [`Counting`], or one's own |
+//! | one short stream after the other over the same code | [`Persistent`], with [`EdgeHits`] and [`Index`] for a fuzzer's map |
+//! | packet by packet, the windows of a stream given from outside | [`Decoder`] |
+//! | what is known of each byte, and why something is lost | [`Ledger`], [`FlowError`] |
+//! | the code, of one address space or of several | [`rtit_image::Space`], [`Spaces`] |
+//! | how the stream was made | [`Settings`] |
+//!
+//! ```
+//! use rtit_flow::{Flow, Settings, Trust};
+//! let mut space = rtit_image::Space::new();
+//! space.map(0, 0x1000, [0x90, 0x74, 0x00, 0xff, 0xe0][..].into()); // nop; je 1003; jmp rax
+//! // PSB, MODE.Exec, FUP 1000, PSBEND; TNT of one result, taken; TIP 2000
+//! let mut stream = [0x02, 0x82].repeat(8);
+//! stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x06, 0x2d, 0x00, 0x20]);
+//!
+//! let mut flow = Flow::instructions(stream, space.view(), &Settings::default());
+//! let (ips, lengths) = flow.next_ips(100).unwrap();
+//! assert_eq!((ips, lengths), (vec![0x1000, 0x1001, 0x1003], vec![1, 2, 2]));
+//! assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
+//! ```
+//!
+//! `examples/fuzzing_loop.rs` is a fuzzer's loop. No input makes this crate panic or take memory without bound; what is wrong
+//! with a stream is in the ledger, and decoding goes on behind it. Nothing here opens a file or knows Python.
+//!
+//! Below [`Decoder`] are `decoder` (what each packet does to the state of tracing), `walk` (how packets move the program
+//! through the code), `code` (instructions decoded once into nodes), `steps` (whole packets looked up), `stack` (RET
+//! compression) and `time` (timing packets to TSC).
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
 

@@ -11,7 +11,7 @@ pub struct TimeSettings {
     pub mtc_freq: u8,
     /// TSC ticks per crystal tick as a fraction: CPUID.15H EBX and EAX. A zero in either: not known, MTCs give no time.
     pub tsc_ctc: (u32, u32),
-    /// MSR_PLATFORM_INFO[15:8], the ratio of which the TSC is the frequency. 0: not known, CYCs give no time.
+    /// `MSR_PLATFORM_INFO[15:8]`, the ratio of which the TSC is the frequency. 0: not known, CYCs give no time.
     pub max_nonturbo_ratio: u8,
     /// Any TSC value near the beginning of the stream: it completes the 56 bits of the TSC packets.
     pub start_time: u64,

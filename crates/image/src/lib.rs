@@ -2,7 +2,19 @@
 //!
 //! Where to start: [`Space`] records changes (map, poke, unmap, clear, fork), each with its time;
 //! [`View`] is a cursor over a space that moves forward in time and answers reads; [`elf`] reads
-//! build ids, segments and symbols. Nothing here opens a file, knows Python or decodes an
+//! build ids, segments and symbols; [`Pager`] asks for pages when they are needed.
+//!
+//! ```
+//! let mut space = rtit_image::Space::new();
+//! space.map(0, 0x1000, [0x90, 0xc3][..].into());
+//! space.poke(50, 0x1001, &[0xcc]); // written at time 50
+//! let (mut view, mut out) = (space.view(), [0; 16]);
+//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xc3));
+//! view.advance(50);
+//! assert_eq!((view.read(0x1000, &mut out), out[1]), (2, 0xcc));
+//! ```
+//!
+//! Nothing here opens a file, knows Python or decodes an
 //! instruction.
 
 mod bytes;

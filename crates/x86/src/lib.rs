@@ -1,6 +1,12 @@
 //! What an x86 instruction means to Intel PT: its class, its length, its direct target.
 //!
-//! `decode` is the only entry. The class comes from iced-x86's `Code`, not from its `FlowControl`, which lumps far
+//! ```
+//! use rtit_x86::{decode, Class, Mode};
+//! let je = decode(&[0x74, 0x10], 0x1000, Mode::Bits64).unwrap();
+//! assert_eq!((je.class, je.length, je.target), (Class::Conditional, 2, 0x1012));
+//! ```
+//!
+//! [`decode`] is the only entry, beside [`format`](fn@format) for text. The class comes from iced-x86's `Code`, not from its `FlowControl`, which lumps far
 //! transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section 33.2.1, Table 33-1).
 //! `known` decodes what iced-x86 knows, `apx` the encodings that it does not (REX2 prefixes, JMPABS).
 
