@@ -32,6 +32,7 @@ def test_import_is_light() -> None:
 
 def test_public_names() -> None:
     assert dir(rtit) == [
+        "Decoder",
         "Image",
         "Recording",
         "Start",
