@@ -15,7 +15,7 @@ from rtit.cli.main import main
 
 def test_the_readme_has_commands() -> None:
     assert len(commands()) > 5
-    assert len(programs()) == 3
+    assert len(programs()) == 4
 
 
 def test_commands(tmp_path: Path) -> None:
