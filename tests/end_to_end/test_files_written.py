@@ -88,6 +88,48 @@ def test_what_does_not_start_leaves_everything_as_it_was(
     assert Path("perf.data.old").read_text() == "older"
 
 
+@pytest.mark.parametrize("option", ["--truth", "--events", "--json"])
+def test_a_link_to_nothing_is_not_followed(
+    option: str, program: ProgramBuilder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is the program run then."""
+    Path("link").symlink_to("elsewhere")
+    words = ["--backend", "ptrace", option, "link", "--", str(program("endings"))]
+    assert main(["record", "-q", *words]) == 125
+    assert "link: it is a symbolic link to nothing" in capfd.readouterr().err
+    assert [each.name for each in Path.cwd().iterdir()] == ["link"]
+
+
+@pytest.mark.parametrize("option", ["--events", "--json"])
+def test_a_link_to_a_file_is(option: str, program: ProgramBuilder) -> None:
+    Path("file").write_text("older" * 100_000)
+    Path("link").symlink_to("file")
+    words = ["--backend", "ptrace", option, "link", "--", str(program("endings"))]
+    assert main(["record", "-q", *words]) == 3
+    assert Path("link").is_symlink()
+    assert b"older" not in Path("file").read_bytes()
+
+
+@pytest.mark.parametrize("option", ["--events", "--json"])
+def test_one_that_cannot_be_written_is_known_before_the_program_runs(
+    option: str, program: ProgramBuilder
+) -> None:
+    words = ["--backend", "ptrace", option, "no/file", "--", "/bin/sh", "-c", ": >ran"]
+    assert main(["record", "-q", *words]) == 125
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--events", "--json"])
+@pytest.mark.parametrize("older", [None, "older"])
+def test_what_is_not_written_stays(option: str, older: str | None) -> None:
+    """The program is not there."""
+    if older is not None:
+        Path("file").write_text(older)
+    assert main(["record", "-q", "--backend", "ptrace", option, "file", "--", "/no/program"]) == 127
+    assert Path("file").exists() == (older is not None)
+    assert older is None or Path("file").read_text() == older
+
+
 def test_one_that_starts_keeps_the_last_alone(program: ProgramBuilder) -> None:
     Path("perf.data").write_text("last")
     Path("perf.data.old").write_text("older")

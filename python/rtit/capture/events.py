@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from io import BufferedWriter
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rtit.capture.private import create
 from rtit.errors import InputError
@@ -196,12 +196,16 @@ class EventLog:
     def save(self, path: Path | str) -> None:
         """Write the log to a file. Raises OSError."""
         with BufferedWriter(create(path)) as file:
-            file.write(self._MAGIC)
-            for records, blobs in self._batches:
-                sizes = (len(records), len(blobs), *map(len, blobs))
-                file.write(struct.pack(f"<{len(sizes)}I", *sizes))
-                file.write(records)
-                file.writelines(blobs)
+            self.write(file)
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the log to a file that is open. Raises OSError."""
+        file.write(self._MAGIC)
+        for records, blobs in self._batches:
+            sizes = (len(records), len(blobs), *map(len, blobs))
+            file.write(struct.pack(f"<{len(sizes)}I", *sizes))
+            file.write(records)
+            file.writelines(blobs)
 
     @classmethod
     def load(cls, path: Path | str) -> EventLog:

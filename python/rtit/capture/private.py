@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from io import FileIO
+from contextlib import suppress
+from io import BufferedWriter, FileIO
 from pathlib import Path
+from typing import Self
 
 from rtit.errors import RecordError
 
@@ -13,6 +15,42 @@ def create(path: Path | str) -> FileIO:
     """An empty file, unbuffered; one that is new can be read by its owner alone. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     return FileIO(os.open(path, flags, 0o600), "wb")
+
+
+class Reserved:
+    """A file that is written later, all at once: whether it can be is known before. Until then it
+    keeps what it has, and one that is new goes again if nothing is written.
+
+    A context manager. Raises OSError, and RecordError for a symbolic link to nothing.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = path
+        self._new = False
+        refuse_link_to_nothing(path)
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        try:
+            number = os.open(path, flags)
+        except FileNotFoundError:
+            # with O_EXCL a link that has come meanwhile is not followed
+            number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            self._new = True
+        self._file = FileIO(number, "wb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        if self._new:
+            Path(self._path).unlink()
+
+    def writing(self) -> BufferedWriter:
+        """The file, emptied; to be closed. Raises OSError."""
+        self._new = False
+        with suppress(OSError):  # of a device or a pipe there is nothing to empty
+            self._file.truncate(0)
+        return BufferedWriter(self._file)
 
 
 def refuse_link_to_nothing(path: Path | str) -> None:

@@ -6,10 +6,15 @@ import argparse
 import json
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rtit.cli import amount, out, outcome
 from rtit.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from rtit.capture.session import Session
 
 _EPILOG = """examples:
   rtit record -- ls -l
@@ -116,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, start
     from rtit.capture.events import EventLog
+    from rtit.capture.private import Reserved
     from rtit.capture.request import Request, check_distinct
     from rtit.errors import UsageError
 
@@ -155,34 +161,46 @@ def run(arguments: argparse.Namespace) -> int:
     check_distinct(written)
     log = EventLog() if arguments.events else None
     choice = choose(request, log=log is not None)
-    if arguments.json not in (None, "-"):
+    with ExitStack() as files:
         # A path that cannot be written is an error before the program runs.
-        Path(arguments.json).write_text("")
-    session = start(request, choice=choice, log=log)
-    with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
-        asked = 0
-        while session.step(timeout=0.1):
-            progress.update(session)
-            while (info := signal.sigtimedwait(wanted, 0)) is not None:
-                if info.si_signo == signal.SIGUSR2:
-                    session.snapshot()
-                    continue
-                asked += 1
-                if pids or asked > 1:
-                    session.kill()
-                elif info.si_code <= 0:
-                    session.signal(info.si_signo)
-        recording = session.finish()
-        if log is not None:
-            log.save(Path(arguments.events))
-        progress.summary(recording)
-    if arguments.json is not None:
-        found = outcome.as_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
-        if arguments.json == "-":
-            out.document(found)
-        else:
-            Path(arguments.json).write_text(json.dumps(found) + "\n")
+        events, told = (
+            files.enter_context(Reserved(path)) if path else None
+            for path in (written["--events"], written["--json"])
+        )
+        session = start(request, choice=choice, log=log)
+        with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
+            _follow(session, progress, wanted, patient=not pids)
+            recording = session.finish()
+            if log is not None and events is not None:
+                with events.writing() as file:
+                    log.write(file)
+            progress.summary(recording)
+        if arguments.json is not None:
+            found = outcome.as_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
+            if told is None:
+                out.document(found)
+            else:
+                with told.writing() as file:
+                    file.write(json.dumps(found).encode() + b"\n")
     return recording.exit_code
+
+
+def _follow(
+    session: Session, progress: Progress, wanted: set[signal.Signals], *, patient: bool
+) -> None:
+    """Up to the end. Of SIGINT and SIGTERM the second ends it, the first if not `patient`."""
+    asked = 0
+    while session.step(timeout=0.1):
+        progress.update(session)
+        while (info := signal.sigtimedwait(wanted, 0)) is not None:
+            if info.si_signo == signal.SIGUSR2:
+                session.snapshot()
+                continue
+            asked += 1
+            if asked > 1 or not patient:
+                session.kill()
+            elif info.si_code <= 0:
+                session.signal(info.si_signo)
 
 
 def _pids(text: str) -> list[int]:
