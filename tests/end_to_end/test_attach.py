@@ -120,7 +120,11 @@ def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None
 def states(pid: int) -> set[str]:
     found = set()
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+        try:
+            text = status.read_text()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+        fields = dict(line.split(":\t", 1) for line in text.splitlines())
         found.add(fields["State"][0] + fields["TracerPid"])
     return found
 

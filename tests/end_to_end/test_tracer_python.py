@@ -7,15 +7,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from programs.build import CannotBuildError, build
+from rtit.capture.backends import start
 from rtit.capture.events import Event, EventLog, Kind, events, parse_mmap
 from rtit.capture.ptrace.tracer import PtraceTracer
+from rtit.capture.qemu import find_qemu
+from rtit.capture.request import Request
 from rtit.errors import RecordError
+from rtit.trace import Trace
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -100,6 +105,85 @@ def test_a_dropped_tracer_kills() -> None:
     del tracer
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def forked(child: Callable[[], None]) -> int:
+    """The exit code of a process that does this, 1 if it raises."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.alarm(60)
+            child()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
+    tracer = [PtraceTracer([program("endless")])]
+    pid = tracer[0].pid
+
+    def child() -> None:
+        tracer[0].kill()
+        tracer[0].signal(signal.SIGTERM)
+        assert tracer[0].next_batch(0) is None
+        tracer.clear()
+
+    assert forked(child) == 0
+    os.kill(pid, 0)
+    assert tracer[0].next_batch(30)
+    tracer[0].kill()
+    *_, last = all_events(tracer[0])
+    assert (last.kind, last.ip) == (Kind.END, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path) -> None:
+    if backend == "qemu" and isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
+    with start(request) as session:
+        assert session.step(30)
+
+        def child() -> None:
+            session.__exit__(None, None, None)
+            session.__exit__(ValueError, ValueError(), None)
+
+        assert forked(child) == 0
+        assert session.step(30)
+        before = session.totals.clock
+        session.kill()
+        while session.step(30):
+            pass
+        assert session.finish().instructions >= before
+    with Trace(tmp_path / "data") as trace:
+        assert trace.incomplete is None
+
+
+def test_attached_programs_are_let_go_also_if_a_forked_process_lives(tmp_path: Path) -> None:
+    with subprocess.Popen([program("endless")], stdout=subprocess.PIPE) as process:
+        tracer = PtraceTracer.attach([process.pid])
+        with held_copy():
+            tracer.kill()
+            assert [event.kind for event in all_events(tracer)][-1] == Kind.END
+        process.kill()
+
+
+@contextmanager
+def held_copy() -> Iterator[None]:
+    """A process that was forked here, and has copies of all that is open."""
+    pid = os.fork()
+    if not pid:
+        signal.alarm(120)
+        signal.pause()
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def test_blocked_signals_of_the_recorder_are_not_the_programs(tmp_path: Path) -> None:

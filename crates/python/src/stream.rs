@@ -1,7 +1,7 @@
 //! The bytes of a stream: all of them, or a window that moves over pieces that Python gives one at a time.
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyIterator;
@@ -20,6 +20,8 @@ pub enum Stream {
 pub struct Pieces {
     /// None: there are no more.
     rest: Option<Py<PyIterator>>,
+    /// Why the next piece could not be had: nobody may take it for the end of the stream.
+    failed: Option<PyErr>,
     bytes: Vec<u8>,
     base: usize,
 }
@@ -55,6 +57,7 @@ impl Stream {
             .unbind();
         let mut stream = Stream::Pieces(Pieces {
             rest: Some(rest),
+            failed: None,
             bytes: Vec::new(),
             base: 0,
         });
@@ -62,30 +65,49 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Forgets what is before offset `position` and takes more.
+    /// Forgets what is before offset `position` and takes more. What a piece raises is raised again by every later call.
     pub fn go_on(&mut self, py: Python<'_>, position: usize) -> PyResult<()> {
         let Stream::Pieces(pieces) = self else {
             return Ok(());
         };
+        if let Some(failed) = &pieces.failed {
+            return Err(failed.clone_ref(py));
+        }
         let past = (position - pieces.base).min(pieces.bytes.len());
         pieces.bytes.drain(..past);
         pieces.base += past;
-        while let Some(rest) = pieces.rest.take() {
-            let Some(piece) = rest.bind(py).clone().next() else {
-                break;
-            };
-            let buffer = PyBuffer::<u8>::get(&piece?)
-                .map_err(|_| PyTypeError::new_err("a piece of the stream is not bytes-like"))?;
-            pieces.rest = Some(rest);
-            let at = pieces.bytes.len();
-            pieces.bytes.resize(at + buffer.item_count(), 0);
-            if let Some(place) = pieces.bytes.get_mut(at..) {
-                buffer.copy_to_slice(py, place)?;
-            }
-            if pieces.bytes.len() >= ENOUGH {
-                break;
+        while pieces.bytes.len() < ENOUGH && pieces.rest.is_some() {
+            // of pieces that are empty there may be any number
+            py.check_signals()?;
+            if let Err(error) = pieces.take(py) {
+                pieces.failed = Some(error.clone_ref(py));
+                return Err(error);
             }
         }
         Ok(())
+    }
+}
+
+impl Pieces {
+    /// One piece more, or the end.
+    fn take(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(rest) = &self.rest else {
+            return Ok(());
+        };
+        let Some(piece) = rest.bind(py).clone().next() else {
+            self.rest = None;
+            return Ok(());
+        };
+        let buffer = PyBuffer::<u8>::get(&piece?)
+            .map_err(|_| PyTypeError::new_err("a piece of the stream is not bytes-like"))?;
+        let at = self.bytes.len();
+        self.bytes
+            .try_reserve(buffer.item_count())
+            .map_err(|_| PyMemoryError::new_err("a piece of the stream"))?;
+        self.bytes.resize(at + buffer.item_count(), 0);
+        match self.bytes.get_mut(at..) {
+            Some(place) => buffer.copy_to_slice(py, place),
+            None => Ok(()),
+        }
     }
 }

@@ -19,7 +19,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_processes, module)?)
 }
 
-/// A program under the tracer. Dropping the object kills the program, or lets go of it if it was attached to.
+/// A program under the tracer. Dropping the object kills the program, or lets go of it if it was attached to. In a
+/// process that was forked since there is nothing under it: `next_batch` gives None, and the others do nothing.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Tracer {
     /// None only while it is dropped.
@@ -164,7 +165,7 @@ impl Tracer {
         let timeout = Duration::try_from_secs_f64(timeout).map_err(|_| {
             PyValueError::new_err(format!("timeout is no number of seconds: {timeout}"))
         })?;
-        let Some(inner) = &self.inner else {
+        let Some(inner) = self.ours() else {
             return Ok(None);
         };
         let Some(batch) = py.allow_threads(|| inner.next_batch(timeout)) else {
@@ -179,7 +180,7 @@ impl Tracer {
 
     /// Send signal `number` to the first process. Raises ProcessLookupError if it has ended.
     fn signal(&self, number: i32) -> PyResult<()> {
-        match &self.inner {
+        match self.ours() {
             Some(inner) => inner
                 .signal(number)
                 .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string()))),
@@ -189,14 +190,14 @@ impl Tracer {
 
     /// Let everything run on without being stepped, from each thread's next stop on.
     fn release(&self) {
-        if let Some(inner) = &self.inner {
+        if let Some(inner) = self.ours() {
             inner.release();
         }
     }
 
     /// Kill the program and everything that it started, or let go of them if they were attached to; the events still come to their end.
     fn kill(&self) {
-        if let Some(inner) = &self.inner {
+        if let Some(inner) = self.ours() {
             inner.kill();
         }
     }
@@ -210,7 +211,7 @@ impl Tracer {
     /// A dict: `retired` instructions, `stops`, `seconds` so far, and the `processes` that exist now.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
-        if let Some(inner) = &self.inner {
+        if let Some(inner) = self.ours() {
             let now = inner.stats();
             stats.set_item("retired", now.retired)?;
             stats.set_item("stops", now.stops)?;
@@ -218,6 +219,12 @@ impl Tracer {
             stats.set_item("processes", now.processes)?;
         }
         Ok(stats)
+    }
+}
+
+impl Tracer {
+    fn ours(&self) -> Option<&rtit_tracer::Tracer> {
+        self.inner.as_ref().filter(|inner| inner.is_ours())
     }
 }
 

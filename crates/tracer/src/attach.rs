@@ -1,13 +1,14 @@
 //! Programs that run already are traced by a process of its own, so that they survive whatever ends this one: a thread
 //! that is under a single step when its tracer is killed dies of the step's trap.
 //!
-//! That process is told to let go of the programs by the end of a pipe: its child, the bell, waits for that and ends,
+//! That process is told to let go of the programs by the end of a socket: its child, the bell, waits for that and ends,
 //! which the tracing thread sees as it sees every other stop.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -32,9 +33,13 @@ pub(crate) struct Attached {
     first: Vec<([u64; 3], Batch)>,
 }
 
-/// Attaches to all threads of `pids`. The programs are let go when the descriptor that comes with it is closed.
-pub(crate) fn attach(pids: &[pid_t], truth: Truth) -> Result<(Attached, OwnedFd), Error> {
-    let (control_out, control_in) = pipe()?;
+/// Attaches to all threads of `pids`. The programs are let go when the socket that comes with it is shut down, or
+/// closed everywhere: a process that was forked meanwhile may have it, too.
+pub(crate) fn attach(pids: &[pid_t], truth: Truth) -> Result<(Attached, UnixStream), Error> {
+    let (control_out, control_in) = UnixStream::pair().map_err(|error| Error::System {
+        call: "socketpair",
+        error,
+    })?;
     let (frames_out, frames_in) = pipe()?;
     let pid = fork_silently()?;
     if pid == 0 {
@@ -141,7 +146,7 @@ fn fork_silently() -> Result<pid_t, Error> {
 }
 
 /// The life of the tracing process.
-fn trace(pids: &[pid_t], truth: Truth, control: OwnedFd, frames: OwnedFd) {
+fn trace(pids: &[pid_t], truth: Truth, control: UnixStream, frames: OwnedFd) {
     let frames = Arc::new(Mutex::new(File::from(frames)));
     let bell = match bell(control.as_raw_fd()) {
         Ok(bell) => bell,
@@ -213,7 +218,7 @@ fn send(shared: &Shared, frames: &Mutex<File>) {
     }
 }
 
-/// A child that ends when the other end of `control` is closed.
+/// A child that ends when `control` has no other end any more.
 fn bell(control: RawFd) -> Result<pid_t, Error> {
     // SAFETY: the child makes system calls only.
     let pid = unsafe { libc::fork() };

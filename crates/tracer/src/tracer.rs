@@ -1,7 +1,8 @@
 //! The handle on a traced program. The tracing itself is done by a thread of its own.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc, Mutex};
@@ -39,12 +40,15 @@ impl Drop for EndOfStream {
     }
 }
 
-/// A traced program and all that it starts. Dropping it kills them, or lets go of them if they were attached to.
+/// A traced program and all that it starts. Dropping it kills them, or lets go of them if they were attached to;
+/// in a process that was forked nothing happens.
 pub struct Tracer {
     shared: Arc<Shared>,
     pid: pid_t,
-    /// Closing it lets go of programs that were attached to.
-    control: Mutex<Option<OwnedFd>>,
+    /// Shutting it down lets go of programs that were attached to.
+    control: Mutex<Option<UnixStream>>,
+    /// The process that it belongs to: one that is forked has its memory, but not its threads.
+    owner: u32,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -81,6 +85,7 @@ impl Tracer {
             shared,
             pid,
             control: Mutex::new(None),
+            owner: std::process::id(),
             thread: Some(thread),
         })
     }
@@ -111,6 +116,7 @@ impl Tracer {
             shared,
             pid: numbers[0],
             control: Mutex::new(Some(control)),
+            owner: std::process::id(),
             thread: Some(thread),
         })
     }
@@ -124,6 +130,12 @@ impl Tracer {
     /// What [`Tracer::attach`] would find wrong before it stops anything.
     pub fn check_processes(pids: &[u32]) -> Result<(), Error> {
         process_numbers(pids).map(drop)
+    }
+
+    /// Whether this is the process that it belongs to. In one that was forked from it there is nothing to be done with
+    /// it: its locks may be held by threads that are not there, and the programs are not its own.
+    pub fn is_ours(&self) -> bool {
+        std::process::id() == self.owner
     }
 
     /// The first process.
@@ -150,10 +162,15 @@ impl Tracer {
     /// Kills every process, or lets go of those that were attached to; the events still come to their end.
     pub fn kill(&self) {
         self.shared.kill();
-        self.control
+        let control = self
+            .control
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .take();
+        if let Some(control) = control {
+            // The other end may be gone already.
+            let _ = control.shutdown(Shutdown::Both);
+        }
     }
 
     pub fn stats(&self) -> Stats {
@@ -187,6 +204,11 @@ fn process_numbers(pids: &[u32]) -> Result<Vec<pid_t>, Error> {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
+        if !self.is_ours() {
+            // neither waited for nor let go of: it is another process's
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.stream.abandon();
         self.kill();
         if let Some(thread) = self.thread.take() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -19,10 +20,11 @@ class Session(ABC):
     """Drives one recording: a context manager; `step` until it returns False, then `finish`.
 
     Leaving the context early kills the program, or lets go of it if it was attached to, and keeps
-    what was recorded.
+    what was recorded; in a process that was forked meanwhile nothing happens.
     """
 
     def __init__(self, plan: Plan, keeper: Keeper) -> None:
+        self._owner = os.getpid()
         self._plan = plan
         self._keeper = keeper
 
@@ -83,6 +85,8 @@ class Session(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._owner:
+            return  # forked meanwhile: the recording is the other's, which goes on
         if kind is None:
             self._close()
         else:

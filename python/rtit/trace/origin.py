@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -96,8 +97,7 @@ class Recording:
 
     @property
     def size(self) -> int:
-        buffers = self.data.auxtrace_buffers().values()
-        return sum(piece.size for pieces in buffers for piece in pieces)
+        return sum(self._bytes(part).size for _, parts in self._parts() for part in parts)
 
     @property
     def data(self) -> PerfData:
@@ -156,11 +156,18 @@ class Recording:
 
     def streams(self) -> list[Stream]:
         streams = []
-        for queue, pieces in self.data.auxtrace_buffers().items():
-            parts = connected(pieces) if self.is_snapshot else [pieces]
+        for queue, parts in self._parts():
             for number, part in enumerate(parts, 1):
                 streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))
         return streams
+
+    def _parts(self) -> Iterator[tuple[Queue, list[list[Piece]]]]:
+        """Of each buffer the pieces of every stream in it."""
+        for queue, pieces in self.data.auxtrace_buffers().items():
+            yield queue, connected(pieces) if self.is_snapshot else [pieces]
+
+    def _bytes(self, pieces: list[Piece]) -> AuxBytes:
+        return AuxBytes(self.data, pieces, snapshot=self.is_snapshot)
 
     def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
         images, threads = self._sideband
@@ -176,7 +183,7 @@ class Recording:
         except PerfDataError as error:
             settings = error
         return Stream(
-            AuxBytes(self.data, pieces, snapshot=self.is_snapshot),
+            self._bytes(pieces),
             images.image(tid),
             settings,
             cpu=queue.cpu,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rtit.capture.window import Edge, Window
 
 
+_MOST_PROCESSES = 1 << 22
+"""Linux has no more (PID_MAX_LIMIT)."""
+
+
 class Stats(TypedDict):
     """How far a program has come."""
 
@@ -33,6 +37,8 @@ class Stats(TypedDict):
 
 def check_processes(pids: Sequence[int]) -> None:
     """Raise what `PtraceTracer.attach` would raise before it stops anything."""
+    if len(pids) > _MOST_PROCESSES:
+        raise UsageError(f"more than {_MOST_PROCESSES} process numbers")
     for pid in pids:
         if not 0 < pid < 1 << 31:
             raise UsageError(f"no process number: {pid}")
