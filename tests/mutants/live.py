@@ -145,16 +145,22 @@ def _different(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeTyp
     yield old, new
     before = [each for each in old.co_consts if isinstance(each, CodeType)]
     after = [each for each in new.co_consts if isinstance(each, CodeType)]
-    for one, other in zip(before, after, strict=True):
-        yield from _different(one, other)
+    # A call that is dropped takes the functions among its arguments with it.
+    if len(before) == len(after):
+        for one, other in zip(before, after, strict=True):
+            yield from _different(one, other)
 
 
 def attempt(
     changed: dict[CodeType, CodeType], alive: Sequence[FunctionType], tests: Sequence[Test]
 ) -> tuple[int, Test | None]:
-    """Run tests in a child with other code: PASSED, FAILED with the test, or ABSENT."""
+    """Run tests in a child with other code: PASSED, FAILED with the test, or ABSENT.
+
+    ABSENT: no such function lives, or it cannot take the code, which closes over other names.
+    """
     places = [(each, changed[each.__code__]) for each in alive if each.__code__ in changed]
-    if not places:
+    fits = all(len(f.__code__.co_freevars) == len(code.co_freevars) for f, code in places)
+    if not places or not fits:
         return ABSENT, None
     reading, writing = os.pipe()
     child = os.fork()

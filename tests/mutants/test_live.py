@@ -84,6 +84,36 @@ def test_a_test_without_end_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome(of, endless, monkeypatch=monkeypatch) == (live.FAILED, 0)
 
 
+INNER = """
+class Base:
+    def __init__(self, seen): seen.append(1)
+
+class Derived(Base):
+    def __init__(self, seen): super().__init__(seen)
+
+def sort(rows): rows.sort(key=lambda row: row[1])
+"""
+
+
+def test_code_that_closes_over_less_has_to_be_there_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "inner.py"
+    path.write_text(INNER)
+    (without,) = [each for each in mutations("inner", INNER) if "super()" in each.text]
+    changed = live.changes(without, path)
+    names: dict[str, Any] = {}
+    (module,) = [code for code in changed if code.co_name == "<module>"]
+    exec(module, names)
+    alive = live.functions([str(path)])[str(path)]
+    assert live.attempt(changed, alive, []) == (live.ABSENT, None)
+
+
+def test_a_dropped_call_takes_its_functions_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "inner.py"
+    path.write_text(INNER)
+    (without,) = [each for each in mutations("inner", INNER) if "rows.sort" in each.text]
+    assert {code.co_name for code in live.changes(without, path)} == {"<module>", "sort"}
+
+
 def test_results_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results.txt")
     assert results.load() == {}
