@@ -66,3 +66,13 @@ def test_worked_examples_have_a_scenario() -> None:
 
 def test_every_scenario_has_a_section_of_the_chapter() -> None:
     assert [each.source for each in LOADED if each.section not in TOPICS] == []
+
+
+def test_every_expectation_is_written_out() -> None:
+    open_ended = [
+        f"{each.source}:{event.line}"
+        for each in LOADED
+        for event in each.events
+        if event.expected.open_end
+    ]
+    assert open_ended == []

@@ -56,5 +56,12 @@ def test_very_long_lists_are_compared() -> None:
     wanted = ["    PAD\n"] * 1100
     text = f"ctl User BranchEn\nenable 0x1000\n    ...\npad 1099\n{''.join(wanted)}"
     report = run(parse(text, "x")).report.splitlines()
-    assert report[-2:] == ["    PAD", "  - PAD"]
+    assert report[-2:] == ["    PAD * 1099", "  - PAD"]
     assert run(parse(text.replace("1099", "1100"), "x")).as_expected
+
+
+def test_many_pads_are_one_line() -> None:
+    text = "ctl User BranchEn\nenable 0x1000\n    ...\npad 222\n    PAD * {}\n"
+    assert run(parse(text.format(222), "x")).as_expected
+    report = run(parse(text.format(223), "x")).report.splitlines()
+    assert report == ["x:4: pad 222", "    PAD * 222", "  - PAD"]

@@ -60,6 +60,9 @@ MALFORMED = [
     (HEAD + "    = 0", 3, "'0' are no hexadecimal bytes"),
     (HEAD + "    ...\n    PSB", 4, "no line can follow ...: 'PSB'"),
     (HEAD + "    PSB\n    = 02", 4, "exact bytes stand alone"),
+    (HEAD + "    PAD * 0", 3, "write PAD * N, with N from 1 to 65536: 'PAD * 0'"),
+    (HEAD + "    PAD *", 3, "write PAD * N, with N from 1 to 65536: 'PAD *'"),
+    (HEAD + "    PAD * 60000\n    PAD * 9000", 4, "a scenario has at most 65536 PADs"),
     (HEAD + "    #GP 1", 3, "#GP has no fields, not '1'"),
 ]
 

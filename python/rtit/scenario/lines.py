@@ -18,6 +18,9 @@ FAULTS = ("#GP", "#UD")
 SHUTDOWN = "shutdown"
 REST = "..."
 
+MOST_PADDING = 1 << 16
+"""PADs of a scenario, made and expected, at most."""
+
 _WIDTHS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
 _RESULTS = frozenset("TN")
 
@@ -79,9 +82,21 @@ def hexadecimal_bytes(text: str) -> bytes:
         raise ValueError(f"{text.strip()[:40]!r} are no hexadecimal bytes") from None
 
 
-def packet_line(text: str) -> Line:
-    """An indented line of a scenario, but for `...` and exact bytes. ValueError if it is none."""
-    name, *words = text.split()
+def packet_lines(text: str) -> list[Line]:
+    """What an indented line of a scenario stands for, but for `...` and exact bytes.
+
+    Many for `PAD * 222`. ValueError if it is none.
+    """
+    words = text.split()
+    if words[:2] != ["PAD", "*"]:
+        return [_line_of(words)]
+    if len(words) != 3 or not 0 < number(words[2]) <= MOST_PADDING:
+        raise ValueError(f"write PAD * N, with N from 1 to {MOST_PADDING}: {text.strip()[:40]!r}")
+    return [Line("PAD")] * number(words[2])
+
+
+def _line_of(text: list[str]) -> Line:
+    name, *words = text
     if name in (*FAULTS, SHUTDOWN):
         if words:
             raise ValueError(f"{name} has no fields, not {words[0]!r}")

@@ -8,7 +8,7 @@ from typing import Any
 from rtit.errors import GeneralProtection, RtitError, ScenarioError, UndefinedOpcode
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, Msr
-from rtit.scenario.lines import SHUTDOWN, Reader
+from rtit.scenario.lines import MOST_PADDING, SHUTDOWN, Reader
 from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.vocabulary import HINTS, STAMPS
 from rtit.unit import Memory, Stamps
@@ -21,9 +21,8 @@ _TABLE = 0x1000
 
 _MOST_CYCLES = 1 << 24
 _MOST_CRYSTAL_CLOCKS = 1 << 20
-_MOST_PADDING = 1 << 16
-"""How far a scenario may bring the clocks and the stream: MTC and CYC come in their course. A sleep
-costs nothing.
+"""How far a scenario may bring the clocks: MTC and CYC come in their course. A sleep costs
+nothing.
 """
 
 
@@ -147,8 +146,8 @@ class Machine:
             self._soon(clock)
         if name == "pad":
             self._padding += max((*plain, *named.values()), default=1)
-            if self._padding > _MOST_PADDING:
-                raise ValueError(f"a scenario has at most {_MOST_PADDING} PADs")
+            if self._padding > MOST_PADDING:
+                raise ValueError(f"a scenario has at most {MOST_PADDING} PADs")
         if stamps:
             named["stamps"] = Stamps(**stamps)
         of = self.cpu if hasattr(self.cpu, name) else self.cpu.unit

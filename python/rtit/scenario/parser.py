@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from rtit.errors import ScenarioError, UsageError
 from rtit.registers import CTL, PROFILES
-from rtit.scenario.lines import FAULTS, REST, hexadecimal_bytes, packet_line
+from rtit.scenario.lines import FAULTS, MOST_PADDING, REST, hexadecimal_bytes, packet_lines
 from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
 from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
 from rtit.scenario.words import assign, hint, number
@@ -20,9 +20,10 @@ from rtit.unit import Arch, Parameters, TimeModel
 
 FORMAT = """\
 A file has comments (`#`), settings, and events. An indented line is a packet that the event above
-it produces; an event without indented lines produces none. `...` stands for any packets to the end
-of that event, `#GP` and `#UD` for faults, `shutdown` for the shutdown state that an event ends in,
-after its packets, and `= 04 2d 08 13` for exact bytes. IPs are full addresses.
+it produces; an event without indented lines produces none. `PAD * 222` stands for so many of it,
+`...` for any packets to the end of that event, `#GP` and `#UD` for faults, `shutdown` for the
+shutdown state that an event ends in, after its packets, and `= 04 2d 08 13` for exact bytes. IPs
+are full addresses.
 
 Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, `example 33-1`,
 `spec ID...`, `profile NAME field=value...`, `parameters name=value...`, `arch field=value...`,
@@ -78,6 +79,7 @@ class _Parser:
         self.lines: list[Line] = []
         self.raw: bytes | None = None
         self.ended = ""
+        self.padding = 0
 
     def parse(self, text: str) -> Scenario:
         remark: list[str] = []
@@ -121,7 +123,11 @@ class _Parser:
         elif text == REST:
             self.ended = REST
         else:
-            self.lines.append(packet_line(text))
+            lines = packet_lines(text)
+            self.padding += len(lines) - 1
+            if self.padding > MOST_PADDING:
+                raise ValueError(f"a scenario has at most {MOST_PADDING} PADs")
+            self.lines += lines
 
     def _close(self) -> None:
         """The indented lines of the last event are complete."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Literal
 
 from rtit.errors import RtitError, ScenarioError, UsageError
@@ -46,7 +46,15 @@ class Step:
         return self.lines == expected.lines
 
     def marked(self) -> Iterator[tuple[Mark, str]]:
-        """The packets, and in their places those that were expected instead."""
+        """The packets, and in their places those that were expected instead; many PADs as one."""
+        for (mark, text), same in groupby(self._marked()):
+            count = len(list(same))
+            if text == "PAD" and count > 1:
+                yield mark, f"PAD * {count}"
+            else:
+                yield from [(mark, text)] * count
+
+    def _marked(self) -> Iterator[tuple[Mark, str]]:
         expected = self.event.expected
         if expected.raw is not None:
             same = self.raw == expected.raw
