@@ -74,8 +74,10 @@ class Watched:
 
     def look(self) -> None:
         """What output has done is seen, not predicted."""
-        status = self.processor.unit.state
-        if self.ends and self.triggered and (status.stopped or status.error):
+        status, output = self.processor.unit.state, self.processor.unit.output.state
+        # Also as the trace ends: what internal buffers hold goes out then.
+        ended = (status.stopped and output.stopped) or (status.error and output.error)
+        if self.ends and ended:
             self.cut = True
             self.trigger(on=False)
 

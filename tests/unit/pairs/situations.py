@@ -110,7 +110,7 @@ def xsaves(m: Machine) -> Iterator[None]:
 def acm(m: Machine) -> Iterator[None]:
     m.bring(KERNEL)
     m.cpu.acm_begin(m.ip)
-    m.away, m.acm = "acm", True
+    m.away = "acm"
     m.check()
     yield
     m.cpu.acm_end(m.ip)

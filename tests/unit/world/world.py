@@ -40,7 +40,8 @@ from unit.world.program import (
 
 class World:
     """`truth`: the IPs of instructions that began while the filters let them pass; `pieces`: what
-    lies between overflows, as first and last index of it; `active`: cycles of each time of tracing.
+    lies between overflows, as first and last index of it; `begun`: the index of the instruction
+    that is executed; `active`: cycles of each time of tracing.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -57,6 +58,7 @@ class World:
         self.opted_in = False
         self.calls: dict[int, list[int]] = {base: [] for base in OWN}
         self.truth: list[int] = []
+        self.begun, self.sleeping = 0, False
         self.pieces = [[0, 0]]
         self.active: list[int] = []
 
@@ -98,7 +100,8 @@ class World:
             begin(core, **named)
 
         def resolves(core: Any, **named: Any) -> bool:
-            self.pieces.append([len(self.truth), 0])
+            # MWAIT sleeps before it completes: what is known first is that it is there.
+            self.pieces.append([self.begun if self.sleeping else len(self.truth), 0])
             return resolve(core, **named)
 
         return patch.multiple(overflow, begin=begins, resolve=resolves)
@@ -143,6 +146,7 @@ class World:
         if self.cpu.arch.in_tx and kind not in (*NEAR, *STRAIGHT):
             self.abort()
             return
+        self.begun = len(self.truth)
         if self.traced and self.allowed(area(self.ip)):
             self.truth.append(self.ip)
         self.execute(kind, target)
@@ -269,7 +273,9 @@ class World:
         if kind == "ptwrite":
             cpu.ptwrite(ip, following, self.random.randrange(1 << 32), 8)
         elif kind == "mwait":
+            self.sleeping = True
             cpu.mwait(ip, following, 0x20)
+            self.sleeping = False
             cpu.wake(last=2, deepest=2, ticks=self.random.choice((0, 700)))
         elif kind == "cli":
             cpu.change_mode(ip, following, interrupt_flag=self.random.random() < 0.5)
