@@ -91,7 +91,7 @@ def processor() -> Any:
     output = OutputSetup()
     output.install(cpu, memory)
     options = PtOptions.parse("intel_pt//u", profile=FULL)
-    cpu.wrmsr(IA32_RTIT_CTL, options.rtit_ctl | output.ctl | 1)
+    cpu.set_msr(IA32_RTIT_CTL, options.rtit_ctl | output.ctl | 1)
     cpu.resume(CODE)
     return cpu
 

@@ -44,18 +44,18 @@ class Traced:
         self.out = bytearray()
         memory = Memory(observer=lambda _, data: self.out.extend(data))
         self.cpu = Processor(profile=profile, memory=memory, arch=arch)
-        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+        self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
         self.ctl = CTL.encode(TraceEn=1, **({"User": 1, "BranchEn": 1} | ctl))
 
     def range(self, first: int, last: int) -> None:
-        self.cpu.wrmsr(Msr.ADDR0_A, BASE + first)
-        self.cpu.wrmsr(Msr.ADDR0_B, BASE + last)
+        self.cpu.set_msr(Msr.ADDR0_A, BASE + first)
+        self.cpu.set_msr(Msr.ADDR0_B, BASE + last)
 
     def enable(self, ip: int) -> None:
-        self.cpu.wrmsr(Msr.CTL, self.ctl, next_ip=BASE + ip)
+        self.cpu.set_msr(Msr.CTL, self.ctl, next_ip=BASE + ip)
 
     def disable(self, ip: int) -> None:
-        self.cpu.wrmsr(Msr.CTL, 0, ip=BASE + ip)
+        self.cpu.set_msr(Msr.CTL, 0, ip=BASE + ip)
 
     def jump(self, ip: int, target: int) -> None:
         """JMP RAX."""

@@ -33,10 +33,10 @@ STORE = b"\xb9\x03\x00\x00\x00\x48\x8d\x7c\x24\xc0\xf3\xaa"
 def start() -> tuple[Driver, bytearray]:
     out = bytearray()
     cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
-    cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
+    cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
     ctl = CTL.encode(TraceEn=1, BranchEn=1, User=1, TSCEn=1)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=CODE)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=CODE)
     out.clear()
     return Driver(cpu), out
 
@@ -95,7 +95,7 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
         driver.reach(end)
     else:
         executed.pop()  # a REP instruction that is not over is not traced
-    driver.cpu.wrmsr(Msr.CTL, 0, ip=end)
+    driver.cpu.set_msr(Msr.CTL, 0, ip=end)
     written = driver.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
     pt = driver.cpu.unit.output.memory.read(BUFFER, written)
     stream = rtit.decode(pt, rtit.Image().add(CODE, code)).streams[0]

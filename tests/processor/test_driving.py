@@ -15,9 +15,9 @@ ON = CTL.encode(TraceEn=1, BranchEn=1, User=1, DisRETC=1)
 
 def traced() -> Processor:
     cpu = Processor()
-    cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-    cpu.wrmsr(Msr.CTL, ON, next_ip=0x1000)
+    cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.set_msr(Msr.CTL, ON, next_ip=0x1000)
     return cpu
 
 
@@ -36,7 +36,7 @@ def test_the_state_is_not_set_while_it_is_traced() -> None:
     with pytest.raises(IllegalEvent, match="TraceEn is 1"):
         cpu.arch = Arch(cpl=0)
     assert cpu.snapshot() == before
-    cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     cpu.arch = Arch(cpl=0)
     assert cpu.arch.cpl == 0
 
@@ -57,17 +57,17 @@ def test_output_that_goes_nowhere(scheme: dict[str, int]) -> None:
     cpu = Processor()
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="OUTPUT_BASE"):
-        cpu.wrmsr(Msr.CTL, ON | CTL.encode(**scheme), next_ip=0x1000)
+        cpu.set_msr(Msr.CTL, ON | CTL.encode(**scheme), next_ip=0x1000)
     assert cpu.snapshot() == before
     # What the architecture refuses it refuses first.
     with pytest.raises(GeneralProtection):
-        cpu.wrmsr(Msr.CTL, ON | 1 << 63)
+        cpu.set_msr(Msr.CTL, ON | 1 << 63)
 
 
 def test_a_region_at_address_0_is_one() -> None:
     cpu = Processor()
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-    cpu.wrmsr(Msr.CTL, ON, next_ip=0x1000)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.set_msr(Msr.CTL, ON, next_ip=0x1000)
     assert cpu.unit.output.memory.read(0, 2) == b"\x02\x82"
 
 
@@ -76,9 +76,9 @@ def test_fabric_without_anybody_there() -> None:
     cpu = Processor(profile=FULL)
     before = cpu.snapshot()
     with pytest.raises(IllegalEvent, match="made without `fabric`"):
-        cpu.wrmsr(Msr.CTL, ON | fabric, next_ip=0x1000)
+        cpu.set_msr(Msr.CTL, ON | fabric, next_ip=0x1000)
     assert cpu.snapshot() == before
     out = bytearray()
     cpu = Processor(fabric=out.extend, memory=Memory())
-    cpu.wrmsr(Msr.CTL, ON | fabric, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ON | fabric, next_ip=0x1000)
     assert out.startswith(b"\x02\x82")

@@ -63,7 +63,7 @@ def test_wrong_events() -> None:
 
 def test_reset() -> None:
     cpu = Processor()
-    cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
+    cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     cpu.reset()
     assert (cpu.ip, cpu.arch.privilege, cpu.arch.bits) == (0xFFFF_FFF0, 0, 16)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0
@@ -75,7 +75,7 @@ def test_the_profile_decides() -> None:
     with pytest.raises(GeneralProtection):
         cpu.rdmsr(Msr.ADDR0_A)
     with pytest.raises(GeneralProtection):
-        cpu.wrmsr(Msr.ADDR0_A, 0)
+        cpu.set_msr(Msr.ADDR0_A, 0)
 
 
 @pytest.mark.parametrize("event", ["interrupt", "exception", "software_interrupt", "syscall"])

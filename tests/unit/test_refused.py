@@ -203,9 +203,19 @@ def test_what_tma_cannot_count_is_no_time() -> None:
 def test_a_program_above_cpl_0_writes_no_msr() -> None:
     cpu = Processor(arch=Arch(cpl=3))
     with pytest.raises(GeneralProtection, match="WRMSR at CPL 3"):
-        cpu.wrmsr(Msr.CR3_MATCH, 0x5000, executed=True)
+        cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0
-    Processor(arch=KERNEL).wrmsr(Msr.CR3_MATCH, 0x5000, executed=True)
+    kernel = Processor(arch=KERNEL)
+    kernel.wrmsr(Msr.CR3_MATCH, 0x5000)
+    assert kernel.rdmsr(Msr.CR3_MATCH) == 0x5000
+
+
+def test_whoever_drives_a_processor_writes_at_any_cpl() -> None:
+    cpu = Processor(arch=Arch(cpl=3))
+    cpu.set_msr(Msr.CR3_MATCH, 0x5000)
+    assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
+    with pytest.raises(GeneralProtection):
+        cpu.set_msr(Msr.CR3_MATCH, 1)
 
 
 IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {

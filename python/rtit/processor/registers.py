@@ -13,29 +13,33 @@ _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
 
 def rdmsr(cpu: Cpu, msr: int) -> int:
-    """RDMSR. Raises GeneralProtection."""
+    """What an MSR holds, at any CPL. Raises GeneralProtection for one that is not there."""
     return cpu.unit.rdmsr(msr)
 
 
 def wrmsr(
-    cpu: Cpu,
-    msr: int,
-    value: int,
-    *,
-    ip: int | None = None,
-    next_ip: int | None = None,
-    executed: bool = False,
+    cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
 ) -> None:
-    """WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then nothing has changed.
+    """WRMSR, which the program at hand executes: what `set_msr` does, at CPL 0 alone.
 
-    `executed`: the program itself executes it, which faults above CPL 0; else whoever drives the
-    processor writes, whatever the program is at.
+    Raises GeneralProtection, and then nothing has changed.
+    """
+    if cpu.arch.privilege > 0:
+        raise GeneralProtection(f"WRMSR at CPL {cpu.arch.privilege}")
+    set_msr(cpu, msr, value, ip=ip, next_ip=next_ip)
+
+
+def set_msr(
+    cpu: Cpu, msr: int, value: int, *, ip: int | None = None, next_ip: int | None = None
+) -> None:
+    """Whoever drives the processor writes an MSR, whatever the program is at.
+
+    But for the privilege it is WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then
+    nothing has changed.
     IllegalEvent, where the architecture says nothing, if TraceEn is set while nobody would see the
     trace: FabricEn without a `fabric`, or memory while the output MSRs still have their reset
     values, which are 128 bytes at address 0.
     """
-    if executed and cpu.arch.privilege > 0:
-        raise GeneralProtection(f"WRMSR at CPL {cpu.arch.privilege}")
     if msr == Msr.CTL and value & _TRACE_EN:
         _require_output(cpu, value)
     cpu.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)

@@ -5,10 +5,10 @@ IPs are joined with LastIP here by Table 33-18, independently of the unit, which
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from rtit.packets import NAMES, Packet, packets
+from rtit.packets import NAMES, BlockContext, Packet, Truncated, decode
 from rtit.packets.table import BY_NAME
 from rtit.scenario.nodes import Line
 from rtit.scenario.words import hint, number
@@ -30,10 +30,30 @@ class Reader:
     """Turns bytes into lines; `last_ip` is LastIP before the next of them."""
 
     last_ip: int = 0
+    _rest: bytes = b""
+    _context: BlockContext = field(default_factory=BlockContext)
 
     def read(self, data: bytes) -> list[Line]:
-        """The packets of `data`, which begins and ends between two packets. Raises PacketError."""
-        return [self._line(packet) for packet in packets(data)]
+        """The packets that end in `data`; of one that does not the rest may come later.
+
+        Raises PacketError.
+        """
+        whole, offset, lines = self._rest + data, 0, []
+        while offset < len(whole):
+            try:
+                packet = decode(whole, offset, in_block=self._context.item_size)
+            except Truncated:
+                break
+            self._context.update(packet)
+            lines.append(self._line(packet))
+            offset += packet.size
+        self._rest = whole[offset:]
+        return lines
+
+    def cut(self) -> None:
+        """The stream is over; the rest of a packet does not come any more."""
+        self._rest = b""
+        self._context = BlockContext()
 
     def _line(self, packet: Packet) -> Line:
         fields: dict[str, Any] = dict(packet.fields)

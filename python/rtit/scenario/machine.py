@@ -65,12 +65,12 @@ class Machine:
             fabric=self._out.extend,
         )
         if scenario.profile.single_range:
-            self.cpu.wrmsr(Msr.OUTPUT_BASE, _BUFFER)
-            self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
+            self.cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
+            self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
         elif scenario.profile.topa:
             memory.write_u64(_TABLE, _BUFFER | 8 << 6)
             memory.write_u64(_TABLE + 8, _TABLE | 1)
-            self.cpu.wrmsr(Msr.OUTPUT_BASE, _TABLE)
+            self.cpu.set_msr(Msr.OUTPUT_BASE, _TABLE)
 
     def do(self, event: Event) -> Outcome:
         """One event. Raises ScenarioError if it cannot happen; nothing may follow then."""
@@ -92,7 +92,10 @@ class Machine:
             ) from None
         raw = bytes(self._out)
         self._out.clear()
-        return Outcome((*self._reader.read(raw), *ends), raw, wrong)
+        lines = self._reader.read(raw)
+        if not self.cpu.unit.registers.trace_en:
+            self._reader.cut()
+        return Outcome((*lines, *ends), raw, wrong)
 
     def _can_execute(self, name: str) -> None:
         """Raise IllegalEvent where a processor would have to run that does not.
@@ -114,12 +117,14 @@ class Machine:
         cpu, plain, named = self.cpu, event.positional, dict(event.named)
         match event.name:
             case "enable":
-                cpu.wrmsr(Msr.CTL, self._ctl, next_ip=_first(event))
+                cpu.set_msr(Msr.CTL, self._ctl, next_ip=_first(event))
             case "disable":
-                cpu.wrmsr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=_first(event))
+                cpu.set_msr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=_first(event))
             case "ctl":
                 self._ctl = CTL.encode(**{"TraceEn": 1, **named})
             case "write":
+                cpu.set_msr(*plain, **named)
+            case "wrmsr":
                 cpu.wrmsr(*plain, **named)
             case "read":
                 return self._read(plain, named)

@@ -30,12 +30,12 @@ Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, 
 `time name=value...`, `ctl Field Field=value...` (what `enable` writes, with TraceEn), `fabric`
 (collect the bytes from the transport), `code ADDRESS BYTE...` (the program behind the events).
 
-Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE`, `read MSR [VALUE] [Field=value...]`,
-`state field=value...`, `vmcs name=value...` (the VMX controls of the VM entries and SMM VM exits
-from here on; MSR-load areas as `CTL:0x2009,STATUS:0`), `pebs IP TYPE:ID=VALUE...
-[at_TYPE=CLOCK]`, `ctl` (another value for the next `enable`), and methods of `Processor` by name
-with their arguments in order or as NAME=VALUE; `pip_at=`, `mode_exec_at=` and `target_at=` say when
-the parts of a long event happen.
+Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE` (at any CPL; `wrmsr` is the instruction),
+`read MSR [VALUE] [Field=value...]`, `state field=value...`, `vmcs name=value...` (the VMX controls
+of the VM entries and SMM VM exits from here on; MSR-load areas as `CTL:0x2009,STATUS:0`),
+`pebs IP TYPE:ID=VALUE... [at_TYPE=CLOCK]`, `ctl` (another value for the next `enable`), and methods
+of `Processor` by name with their arguments in order or as NAME=VALUE; `pip_at=`, `mode_exec_at=`
+and `target_at=` say when the parts of a long event happen.
 """
 
 MAXIMUM_BYTES = 1 << 18

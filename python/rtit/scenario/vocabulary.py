@@ -136,12 +136,14 @@ def events() -> Mapping[str, Signature]:
     found |= {name: _signature(getattr(TraceUnit, name)) for name in HINTS}
     entry = found["vm_entry"]
     value = {"msr": msr, "value": number}
+    write = Signature(value, {"ip": number, "next_ip": number}, frozenset(("msr", "value")))
     return found | {
         "vm_entry": replace(entry, named={**entry.named, **returns}),
         "enable": Signature(ip, ip),
         "disable": Signature(ip, ip),
         "ctl": Signature({}, settings()["ctl"]),
-        "write": Signature(value, {"ip": number, "next_ip": number}, frozenset(("msr", "value"))),
+        "write": write,
+        "wrmsr": write,
         "read": Signature(value, _register_fields(), frozenset(("msr",))),
         "state": Signature({}, _fields(State)),
         "vmcs": Signature(

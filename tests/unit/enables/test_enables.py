@@ -51,15 +51,15 @@ def names_with(field: str, value: int) -> set[str]:
     cpu = Processor(
         memory=Memory(observer=lambda _, data: out.extend(data)), arch=Arch(cpl=0, cr3=0x5000)
     )
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
     fields = {"OS": 1, "User": 1, "BranchEn": 1, "TraceEn": 1, field: value}
-    cpu.wrmsr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
     cpu.at(100)
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     cpu.ptwrite(0x1010, 0x1014, 7)
     cpu.interrupt(0x1014, 0x2000)
     cpu.mwait(0x2000, 0x2003, 0x20)
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     return {packet.name for packet in packets(bytes(out))}
 
 
@@ -99,10 +99,10 @@ def test_a_task_switch_between_user_tasks_tells_cr3_only_with_os(os: int) -> Non
         memory=Memory(observer=lambda _, data: out.extend(data)),
         arch=Arch(cpl=3, cs_l=False, cs_d=True, lma=False, cr3=0x5000),
     )
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
     # bits 11:0 of CR3 do not matter to the filter
-    cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
-    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=os, User=1, BranchEn=1, CR3Filter=1), next_ip=1)
+    cpu.set_msr(Msr.CR3_MATCH, 0x5000)
+    cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, OS=os, User=1, BranchEn=1, CR3Filter=1), next_ip=1)
     assert [p.name for p in packets(bytes(out))].count("PIP") == os
     del out[:]
     cpu.far(0x1000, 0x2000, cr3=0x5018)

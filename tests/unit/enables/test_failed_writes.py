@@ -20,14 +20,14 @@ def busy(profile: Profile, out: bytearray) -> Processor:
     memory = Memory(observer=lambda _, data: out.extend(data))
     cpu = Processor(profile=profile, memory=memory)
     write_table(memory, TABLE, [Entry(REGION), Entry(TABLE, end=True)])
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     if profile.range0:
-        cpu.wrmsr(Msr.ADDR0_A, 0x40_0000)
-        cpu.wrmsr(Msr.ADDR0_B, 0x4F_FFFF)
+        cpu.set_msr(Msr.ADDR0_A, 0x40_0000)
+        cpu.set_msr(Msr.ADDR0_B, 0x4F_FFFF)
     wanted = {"User": 1, "BranchEn": 1, "ToPA": 1, "TSCEn": 1, "TraceEn": 1}
     wanted |= {"CYCEn": 1} if profile.psb_cyc else {}
     wanted |= {"ADDR0_CFG": 1} if profile.range0 else {}
-    cpu.wrmsr(Msr.CTL, CTL.encode(**wanted), next_ip=0x40_0000)
+    cpu.set_msr(Msr.CTL, CTL.encode(**wanted), next_ip=0x40_0000)
     cpu.at(7)
     cpu.indirect_jump(0x40_0000, 0x40_0100)
     cpu.call(0x40_0100, 0x40_0105, 0x40_0200)
@@ -55,7 +55,7 @@ def test_every_bit_of_every_msr(profile: Profile, tracing: bool) -> None:
     out = bytearray()
     cpu = busy(profile, out)
     if not tracing:
-        cpu.wrmsr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=0x40_0300)
+        cpu.set_msr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=0x40_0300)
     before, length = cpu.unit.snapshot(), len(out)
     for msr in (*Msr, IA32_DEBUGCTL, IA32_XSS, 0x55F, 0x588):
         faulted = 0
@@ -65,7 +65,7 @@ def test_every_bit_of_every_msr(profile: Profile, tracing: bool) -> None:
             now = 0
         for bit in range(64):
             try:
-                cpu.wrmsr(msr, now ^ 1 << bit, ip=0x1234, next_ip=0x1236)
+                cpu.set_msr(msr, now ^ 1 << bit, ip=0x1234, next_ip=0x1236)
             except GeneralProtection:
                 faulted |= 1 << bit
                 assert cpu.unit.snapshot() == before, f"{msr:#x} bit {bit}"
@@ -87,9 +87,9 @@ def test_the_trace_goes_on_as_if_nothing_had_been_tried(profile: Profile) -> Non
         cpu = busy(profile, out)
         for msr in Msr if tries else ():
             with pytest.raises(GeneralProtection):
-                cpu.wrmsr(msr, 1 << 63 | 1 << 28 | 8)
+                cpu.set_msr(msr, 1 << 63 | 1 << 28 | 8)
         cpu.ret(0x40_0300, 0x40_0105)
         cpu.indirect_jump(0x40_0105, 0x40_0110)
-        cpu.wrmsr(Msr.CTL, 0, ip=0x40_0110)
+        cpu.set_msr(Msr.CTL, 0, ip=0x40_0110)
         streams.append(bytes(out))
     assert streams[0] == streams[1]

@@ -49,10 +49,10 @@ class Run:
             arch=Arch.user64(cr3=CR3S[0]),
         )
         self.install()
-        self.cpu.wrmsr(Msr.CR3_MATCH, CR3S[0])
+        self.cpu.set_msr(Msr.CR3_MATCH, CR3S[0])
         for number, (_, first, last) in enumerate(self.chosen.ranges):
-            self.cpu.wrmsr(Msr.ADDR0_A + 2 * number, first)
-            self.cpu.wrmsr(Msr.ADDR0_B + 2 * number, last)
+            self.cpu.set_msr(Msr.ADDR0_A + 2 * number, first)
+            self.cpu.set_msr(Msr.ADDR0_B + 2 * number, last)
         self.clock, self.started = 0, 0
         self.ip, self.cr3, self.kernel, self.back = USER, CR3S[0], False, USER
         self.calls: dict[bool, list[int]] = {False: [], True: []}
@@ -61,25 +61,25 @@ class Run:
     def install(self) -> None:
         """A single range, or a circular table with a region of each of the sizes."""
         if not self.regions:
-            self.cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
-            self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
+            self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
+            self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
         entries = [Entry(place(number), size) for number, size in enumerate(self.regions)]
         write_table(self.cpu.unit.output.memory, TABLE, [*entries, Entry(TABLE, end=True)])
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
         self.chosen.ctl["ToPA"] = 1
 
     # The model of section 33.2.6, by the letter and without speed.
 
     def enable(self) -> None:
-        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.chosen.ctl), next_ip=self.ip)
+        self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, **self.chosen.ctl), next_ip=self.ip)
         self.triggered, self.started = True, self.clock
         self.context, self.inside = False, not any(c == 1 for c, _, _ in self.chosen.ranges)
         self.entered(self.ip)
 
     def disable(self) -> None:
-        self.cpu.wrmsr(Msr.CTL, 0, ip=self.ip)
-        self.cpu.wrmsr(Msr.STATUS, self.cpu.rdmsr(Msr.STATUS) & ~STATUS["Stopped"].mask)
+        self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
+        self.cpu.set_msr(Msr.STATUS, self.cpu.rdmsr(Msr.STATUS) & ~STATUS["Stopped"].mask)
         self.untrigger()
 
     def untrigger(self) -> None:

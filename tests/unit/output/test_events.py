@@ -20,9 +20,9 @@ REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
 def topa(*entries: Entry | int, observer: Observer | None = None, **ctl: int) -> Processor:
     cpu = Processor(memory=Memory(observer=observer))
     write_table(cpu.unit.output.memory, TABLE, entries)
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     fields = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5} | ctl
-    cpu.wrmsr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, CTL.encode(**fields), next_ip=0x1000)
     return cpu
 
 
@@ -42,7 +42,7 @@ def test_clearing_traceen_delivers_everything() -> None:
     memory = cpu.unit.output.memory
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     assert memory.read(REGIONS[0], 4096).rstrip(b"\0")[-3:] == bytes.fromhex("310010")
-    cpu.wrmsr(Msr.CTL, 0, ip=0x1010)
+    cpu.set_msr(Msr.CTL, 0, ip=0x1010)
     written = memory.read(REGIONS[0], cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32)
     assert [p.name for p in packets(written)][-3:] == ["TNT", "FUP", "TIP.PGD"]
     assert cpu.rdmsr(Msr.OUTPUT_BASE) == TABLE
@@ -54,7 +54,7 @@ def test_a_region_that_the_flush_fills() -> None:
     while cpu.unit.output.state.output_offset < 4094:
         fill(cpu, 1)
     assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
 
 
@@ -75,7 +75,7 @@ def test_pmi(inject: int) -> None:
     assert seen == [1]
     assert status(cpu)["PendTopaPMI"] == inject
     assert status(cpu)["TriggerEn"] == 1
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     assert status(cpu)["PendTopaPMI"] == inject
 
 
@@ -96,7 +96,7 @@ def test_topa_stop_ends_without_a_packet() -> None:
     assert status(cpu)["PacketByteCnt"] == 4096
     region = cpu.unit.output.memory.read(REGIONS[0], 4096)
     assert not {"TIP.PGD", "TraceStop"} & {p.name for p in packets(region)}
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     assert cpu.unit.output.memory.read(REGIONS[0], 4096) == region
     assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == 4096
     assert cpu.unit.stopped
@@ -112,15 +112,15 @@ def test_error_in_mid_trace() -> None:
     assert cpu.unit.error
     assert "reserved" in (cpu.unit.output.state.error or "")
     ctl = cpu.rdmsr(Msr.CTL)
-    cpu.wrmsr(Msr.CTL, ctl & ~1)
+    cpu.set_msr(Msr.CTL, ctl & ~1)
     assert status(cpu)["Error"] == 1
     write_table(cpu.unit.output.memory, TABLE, [Entry(REGIONS[0]), Entry(REGIONS[1])])
     # The cause is gone, but until software clears Error nothing starts.
-    cpu.wrmsr(Msr.CTL, ctl)
+    cpu.set_msr(Msr.CTL, ctl)
     assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
-    cpu.wrmsr(Msr.CTL, ctl & ~1)
-    cpu.wrmsr(Msr.STATUS, 0)
-    cpu.wrmsr(Msr.CTL, ctl)
+    cpu.set_msr(Msr.CTL, ctl & ~1)
+    cpu.set_msr(Msr.STATUS, 0)
+    cpu.set_msr(Msr.CTL, ctl)
     assert status(cpu)["TriggerEn"] == 1
 
 
@@ -145,8 +145,8 @@ def test_stream_over_regions() -> None:
 @pytest.mark.spec("MSRGEN-004")
 def test_units_share_nothing() -> None:
     one, two = Processor(), Processor()
-    one.wrmsr(Msr.CR3_MATCH, 0x5000)
-    one.wrmsr(Msr.STATUS, 0x30)
+    one.set_msr(Msr.CR3_MATCH, 0x5000)
+    one.set_msr(Msr.STATUS, 0x30)
     assert two.rdmsr(Msr.CR3_MATCH) == 0
     assert two.rdmsr(Msr.STATUS) == 0
 
@@ -154,7 +154,7 @@ def test_units_share_nothing() -> None:
 def test_fabric() -> None:
     sent = bytearray()
     cpu = Processor(fabric=sent.extend)
-    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, 0)
     assert [p.name for p in packets(bytes(sent))][-2:] == ["FUP", "TIP.PGD"]
     assert cpu.unit.output.memory.snapshot() == {}

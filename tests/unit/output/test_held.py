@@ -23,9 +23,9 @@ A, B, C, D = 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
 def start(*entries: Entry | int, arch: Arch | None = None, **parameters: Any) -> Processor:
     cpu = Processor(parameters=Parameters(**parameters), arch=arch)
     write_table(cpu.unit.output.memory, TABLE, entries)
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     ctl = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5}
-    cpu.wrmsr(Msr.CTL, CTL.encode(**ctl), next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, CTL.encode(**ctl), next_ip=0x1000)
     return cpu
 
 
@@ -50,7 +50,7 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
     content = memory.read(A, 4096)
     assert content[29 + 900 - 64 :] == bytes(4096 - 29 - 900 + 64)
     assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
-    cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     assert written(cpu) == 29 + 900 + 4
     names = [packet.name for packet in packets(memory.read(A, written(cpu)))]
     assert names.count("TIP") == 300
@@ -61,12 +61,12 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
 @pytest.mark.parametrize("held", [0, 64])
 def test_trace_stop_delivers_nothing(held: int) -> None:
     cpu = Processor(parameters=Parameters(held_bytes=held))
-    cpu.wrmsr(Msr.OUTPUT_BASE, A)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-    cpu.wrmsr(Msr.ADDR0_A, 0x4000)
-    cpu.wrmsr(Msr.ADDR0_B, 0x4FFF)
+    cpu.set_msr(Msr.OUTPUT_BASE, A)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.set_msr(Msr.ADDR0_A, 0x4000)
+    cpu.set_msr(Msr.ADDR0_B, 0x4FFF)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ADDR0_CFG=2)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     tips(cpu, 40)
     cpu.indirect_jump(0x1000, 0x4000)
     assert cpu.unit.stopped
@@ -74,7 +74,7 @@ def test_trace_stop_delivers_nothing(held: int) -> None:
     seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
     assert ("TraceStop" in seen) == (held == 0)
     assert 0 < written(cpu) == 29 + 120 + 5 - held
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     seen = [packet.name for packet in packets(memory.read(A, written(cpu)))]
     assert seen[-2:] == ["TIP.PGD", "TraceStop"]
     assert seen.count("TIP") == 40
@@ -90,7 +90,7 @@ def test_what_is_buffered_at_an_error_is_lost(held: int) -> None:
     tips(cpu, 1500)
     assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).Error == 1
     assert cpu.unit.state.held == b""
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     pages = cpu.unit.output.memory.snapshot()
     assert sorted(pages) == [TABLE >> 12, A >> 12]
     assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 4096
@@ -136,11 +136,11 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
     used = {number << 12 for number in memory.snapshot()} - {TABLE}
     assert used == {A, *places}
     # The next enable reads the table as it is.
-    cpu.wrmsr(Msr.CTL, 0)
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0)
+    cpu.set_msr(Msr.CTL, 0)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     assert cpu.unit.output.state.region_base == C
 
 
@@ -165,9 +165,9 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
         memory=Memory(observer=lambda _, data: out.extend(data)),
         parameters=Parameters(psb_delay=delay),
     )
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFFF)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFFF)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, TSCEn=1, PSBFreq=freq)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     random = Random(freq)
     period = 2048 << freq
     while len(out) < 20 * period:
@@ -186,11 +186,11 @@ def test_smm_code_traces_itself_but_not_into_smram() -> None:
     cpu.smi(0x1010)
     ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
     for base in (A, C):
-        cpu.wrmsr(Msr.OUTPUT_BASE, base)
-        cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-        cpu.wrmsr(Msr.CTL, ctl, next_ip=0x8000)
+        cpu.set_msr(Msr.OUTPUT_BASE, base)
+        cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+        cpu.set_msr(Msr.CTL, ctl, next_ip=0x8000)
         cpu.indirect_jump(0x8000, 0x8100)
-        cpu.wrmsr(Msr.CTL, 0, ip=0x8100)
+        cpu.set_msr(Msr.CTL, 0, ip=0x8100)
         assert written(cpu) > 0
     assert {number << 12 for number in cpu.unit.output.memory.snapshot()} == {A}
     cpu.rsm()

@@ -23,9 +23,9 @@ def start(
     cpu = Processor(profile=profile, memory=Memory(smrr=smrr), parameters=Parameters(**parameters))
     write_table(cpu.unit.output.memory, TABLE, entries)
     write_table(cpu.unit.output.memory, SECOND, [Entry(B), Entry(TABLE, end=True)])
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     return cpu
 
 

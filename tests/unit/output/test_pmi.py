@@ -41,11 +41,11 @@ class Traced:
         self.stream.clear()
         self.seen: list[int] = []
         self.cpu.unit.on_pmi = lambda: self.seen.append(len(self.stream))
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
 
     def enable(self) -> None:
         ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5)
-        self.cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+        self.cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
 
     def fill(self, size: int) -> None:
         """TIPs until the stream has `size` bytes, or 1 or 2 more."""
@@ -67,7 +67,7 @@ def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
     """As every PMI it freezes LBRs and counters, if IA32_DEBUGCTL says so; never the trace."""
     traced = Traced()
     cpu, unit = traced.cpu, traced.cpu.unit
-    cpu.wrmsr(IA32_DEBUGCTL, debugctl)
+    cpu.set_msr(IA32_DEBUGCTL, debugctl)
     traced.enable()
     cpu.last_branch(0x1000, 0x1010)
     assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), unit.counters_frozen) == (1, False)
@@ -85,9 +85,9 @@ def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
     assert [p.name for p in packets(bytes(traced.stream[length:]))] == ["TIP"]
     # What was asked for stays asked for; what is frozen stays so until software clears it.
     assert cpu.rdmsr(IA32_DEBUGCTL) == debugctl
-    cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
+    cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
     assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == frozen
-    cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, frozen)
+    cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, frozen)
     assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
     before = cpu.rdmsr(MSR_LASTBRANCH_TOS)
     cpu.last_branch(0x1020, 0x1030)
@@ -130,7 +130,7 @@ def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
     traced.enable()
     traced.fill(4096)
     assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
-    traced.cpu.wrmsr(Msr.CTL, 0, ip=0x1000)
+    traced.cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     assert len(traced.seen) == 1
     assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
     traced.enable()
@@ -172,21 +172,21 @@ def test_a_handler_that_preserves_pmis() -> None:
 
     def handler() -> None:
         handled.append(cpu.rdmsr(Msr.CTL) & 1)
-        cpu.wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
+        cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
 
     cpu.unit.on_pmi = handler
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1, PSBFreq=5, InjectPsbPmiOnEnable=1)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     while len(traced.stream) < 4096 - 3:
         cpu.indirect_jump(0x1000, 0x1000 + len(traced.stream) % 256)
     # The packets of the end fill the region; TraceEn is 0 by then.
-    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
     assert handled == [0]
     assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PendTopaPMI == 1
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     assert handled == [0, 1]
-    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
-    cpu.wrmsr(Msr.STATUS, cpu.rdmsr(Msr.STATUS) & ~STATUS["PendTopaPMI"].mask)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
-    cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
+    cpu.set_msr(Msr.STATUS, cpu.rdmsr(Msr.STATUS) & ~STATUS["PendTopaPMI"].mask)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
     assert handled == [0, 1]

@@ -29,8 +29,8 @@ def start(
     cpu = Processor(memory=memory, arch=Arch(cpl=cpl))
     write_table(cpu.unit.output.memory, TABLE, entries)
     out.clear()
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     return cpu, out
 
 
@@ -62,7 +62,7 @@ def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
         "Error": 0,
     }
     cpu.indirect_jump(0x1000, 0x2000)
-    cpu.wrmsr(Msr.CTL, 0, ip=0x2000)
+    cpu.set_msr(Msr.CTL, 0, ip=0x2000)
     assert len(out) == 4096
     whole = [packet.name for packet in packets(bytes(out[: 4096 - left]))]
     assert "TIP.PGD" not in whole
@@ -114,8 +114,8 @@ Again = Callable[[Processor], None]
 
 
 def by_wrmsr(cpu: Processor) -> None:
-    cpu.wrmsr(Msr.CTL, BOTH & ~1, ip=0x2000)
-    cpu.wrmsr(Msr.CTL, BOTH, next_ip=0x2000)
+    cpu.set_msr(Msr.CTL, BOTH & ~1, ip=0x2000)
+    cpu.set_msr(Msr.CTL, BOTH, next_ip=0x2000)
 
 
 def by_smi(cpu: Processor) -> None:
@@ -124,14 +124,14 @@ def by_smi(cpu: Processor) -> None:
 
 
 def by_xsaves(cpu: Processor) -> None:
-    cpu.wrmsr(IA32_XSS, PT_STATE)
+    cpu.set_msr(IA32_XSS, PT_STATE)
     component = cpu.xsaves(0x2000, 0x2004)
     cpu.xrstors(0x2004, 0x2008, component)
 
 
 def by_warm_reset(cpu: Processor) -> None:
     cpu.reset(cold=False)
-    cpu.wrmsr(Msr.CTL, BOTH, next_ip=0x2000)
+    cpu.set_msr(Msr.CTL, BOTH, next_ip=0x2000)
 
 
 def by_acm(cpu: Processor) -> None:
@@ -154,7 +154,7 @@ def test_no_error_until_tracing_is_enabled_with_stopped_cleared(again: Again) ->
         assert (cpu.rdmsr(Msr.OUTPUT_BASE), cpu.rdmsr(Msr.OUTPUT_MASK_PTRS)) == pointers
     cpu.indirect_jump(0x2000, 0x3000)
     assert len(out) == 4096
-    cpu.wrmsr(Msr.CTL, BOTH & ~1)
-    cpu.wrmsr(Msr.STATUS, 0)
-    cpu.wrmsr(Msr.CTL, BOTH)
+    cpu.set_msr(Msr.CTL, BOTH & ~1)
+    cpu.set_msr(Msr.STATUS, 0)
+    cpu.set_msr(Msr.CTL, BOTH)
     assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)

@@ -70,8 +70,8 @@ def test_32_bit_linear_addresses(last: int, ip: int) -> None:
 def cpu() -> tuple[Processor, bytearray]:
     out = bytearray()
     cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
-    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+    cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)
     return cpu, out
 
 

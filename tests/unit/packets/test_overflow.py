@@ -190,8 +190,8 @@ class Anything:
             parameters=parameters,
             arch=Arch(cpl=0),
         )
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, 0x1000_0000)
-        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, 0x1000_0000)
+        self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)
         fields: tuple[str, ...] = (
             "OS",
             "User",
@@ -204,7 +204,7 @@ class Anything:
         )
         fields += ("MTCEn", "CYCEn")
         bits = {name: int(self.random.random() < 0.8) for name in fields}
-        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, MTCFreq=3, **bits), next_ip=0x1000)
+        self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, MTCFreq=3, **bits), next_ip=0x1000)
         self.clock = 0
 
     def step(self) -> None:

@@ -28,7 +28,7 @@ FILLED = bytes.fromhex("2d 34")
 
 
 def write(cpu: Processor, ctl: int) -> None:
-    cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
 
 
 def enter(cpu: Processor, ctl: int) -> None:
@@ -49,7 +49,7 @@ class Cause:
 
 
 CAUSES = {
-    "WRMSR": Cause(END, lambda cpu: cpu.wrmsr(Msr.CTL, 0, ip=0x1000)),
+    "WRMSR": Cause(END, lambda cpu: cpu.set_msr(Msr.CTL, 0, ip=0x1000)),
     "VM exit": Cause(END, lambda cpu: cpu.vm_exit(0x1000, 0x9000), enter),
     "SMI": Cause(END, lambda cpu: cpu.smi(0x1000)),
     "TraceStop": Cause(TRACE_STOP, lambda cpu: cpu.jump(0x1000, STOP)),
@@ -70,11 +70,11 @@ def test_a_psb_that_falls_due_as_the_trace_ends(name: str, inject: int) -> None:
     write_table(memory, TABLE, [Entry(REGION, stop=cause.stop), cause.second])
     size = len(BEGIN) + len(cause.last)
     room = size if cause.last == FILLED else 4096
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 4096 - room << 32 | 0x7F)
-    cpu.wrmsr(Msr.ADDR0_A, STOP)
-    cpu.wrmsr(Msr.ADDR0_B, STOP)
-    cpu.wrmsr(Msr.STATUS, STATUS.encode(PacketByteCnt=PERIOD - size))
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 4096 - room << 32 | 0x7F)
+    cpu.set_msr(Msr.ADDR0_A, STOP)
+    cpu.set_msr(Msr.ADDR0_B, STOP)
+    cpu.set_msr(Msr.STATUS, STATUS.encode(PacketByteCnt=PERIOD - size))
     settings = {"ADDR0_CFG": 2, "InjectPsbPmiOnEnable": inject}
     cause.begin(cpu, CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1, ToPA=1, **settings))
     assert bytes(out) == BEGIN

@@ -91,10 +91,10 @@ class Machine(World):
             [(1, each) for each in filters] + [(2, each) for each in stops]
         ):
             ctl[f"ADDR{number}_CFG"] = cfg
-            cpu.wrmsr(Msr.ADDR0_A + 2 * number, first)
-            cpu.wrmsr(Msr.ADDR0_B + 2 * number, last)
+            cpu.set_msr(Msr.ADDR0_A + 2 * number, first)
+            cpu.set_msr(Msr.ADDR0_B + 2 * number, last)
         ctl["CR3Filter"] = int(self.shape.cr3)
-        cpu.wrmsr(Msr.CR3_MATCH, MATCH)
+        cpu.set_msr(Msr.CR3_MATCH, MATCH)
         ends = {"topa_stop", "topa_error"} & set(self.shape.regions)
         return Watched(cpu, ctl, filters, stops, ends=bool(ends))  # type: ignore[return-value]
 
@@ -113,14 +113,14 @@ class Machine(World):
                 entries.append(Entry(BUFFER + REGION, 2 * REGION))
         room = Entry(BUFFER + 8 * SIZE, SIZE)
         write_table(self.cpu.unit.output.memory, TABLE, [*entries, room, Entry(TABLE, end=True)])
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
-        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
+        self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
 
     # Tracing: the reference says what is seen
 
     def enable(self) -> None:
         ctl = {"ToPA": 1} if self.shape.regions else {}
-        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
+        self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
         self.traced = True
 
     def ended(self) -> None:
@@ -131,9 +131,9 @@ class Machine(World):
 
     def again(self) -> None:
         """After TraceStop, a full buffer or an error: software sets it up anew."""
-        self.cpu.wrmsr(Msr.CTL, 0, ip=self.ip)
+        self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
         self.finish()
-        self.cpu.wrmsr(Msr.STATUS, 0)
+        self.cpu.set_msr(Msr.STATUS, 0)
         self.install()
         del self.out[:]
         self.truth.clear()

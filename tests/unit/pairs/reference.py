@@ -127,7 +127,7 @@ class Watched:
         elif self.triggered:
             self.context = self.allowed()
 
-    def _wrmsr(self, was: bool, msr: int, value: int, **where: int) -> None:
+    def _set_msr(self, was: bool, msr: int, value: int, **where: int) -> None:
         if msr == Msr.STATUS:
             self.stopped = self.cut = False
         if msr != Msr.CTL:

@@ -53,7 +53,7 @@ def run(
         machine.end_overflow()
         if machine.now.processor.unit.registers.trace_en:
             machine.pass_entries()
-            machine.cpu.wrmsr(Msr.CTL, 0, ip=machine.ip)
+            machine.cpu.set_msr(Msr.CTL, 0, ip=machine.ip)
     machine.finish()
 
 

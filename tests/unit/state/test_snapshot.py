@@ -74,13 +74,13 @@ def test_every_part_of_the_state_is_kept_and_compared(name: str) -> None:
 def test_a_snapshot_is_a_value() -> None:
     """What happens later does not reach into it."""
     cpu = Processor(parameters=Parameters(held_bytes=40, topa_cache="table"))
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1), next_ip=0x1000)
     cpu.call(0x1000, 0x1005, 0x2000)
     first, again = cpu.unit.snapshot(), cpu.unit.snapshot()
     cpu.call(0x2000, 0x2005, 0x3000)
     cpu.at(100)
     cpu.indirect_jump(0x3000, 0x4000)
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     assert first == again
     assert cpu.unit.snapshot() != first

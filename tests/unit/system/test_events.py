@@ -30,8 +30,8 @@ def machine(arch: Arch, out: bytearray | None = None, **more: Any) -> Processor:
     sink = bytearray() if out is None else out
     memory = Memory(observer=lambda _, data: sink.extend(data))
     cpu = Processor(memory=memory, arch=arch, **more)
-    cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xF_FFFF)
+    cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xF_FFFF)
     return cpu
 
 
@@ -117,7 +117,7 @@ def test_illegal_events_are_refused_and_change_nothing(name: str) -> None:
     arch, event, sentence = ILLEGAL[name]
     out = bytearray()
     cpu = machine(arch, out)
-    cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, TRACED, next_ip=0x1000)
     before, length = cpu.unit.snapshot(), len(out)
     with pytest.raises(IllegalEvent, match=sentence):
         event(cpu)
@@ -248,7 +248,7 @@ def test_one_rule_for_all_writes(name: str) -> None:
     cpu = machine(ROOT)
     before = cpu.unit.registers.copy()
     with pytest.raises(GeneralProtection):
-        cpu.wrmsr(msr, value)
+        cpu.set_msr(msr, value)
     assert cpu.vm_entry(0, 4, controls=VmxControls(entry_loads=loads), host_ip=0x9000) == "late"
     assert cpu.unit.registers == before
     assert cpu.vm_entry(0, 4, controls=VmxControls(exit_loads=loads)) is None
@@ -287,7 +287,7 @@ def test_nothing_is_shared_between_processors() -> None:
         *((msr, 0x5000) for msr in Msr if msr >= Msr.ADDR0_A),
         (Msr.CTL, TRACED),
     ):
-        one.wrmsr(msr, value)
+        one.set_msr(msr, value)
     one.indirect_jump(0, 0x1000)
     one.smi(0x1000)
     assert other.unit.snapshot() == before
@@ -300,11 +300,11 @@ def test_output_msrs_are_exact_once_trace_en_is_0(targets: list[int]) -> None:
     """While tracing the pointer may lag behind, it is never ahead; afterwards it is exact."""
     out = bytearray()
     cpu = machine(Arch(), out)
-    cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
+    cpu.set_msr(Msr.CTL, TRACED, next_ip=0x1000)
     for target in targets:
         cpu.indirect_jump(0, target)
         assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 <= len(out)
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
     assert cpu.rdmsr(Msr.OUTPUT_BASE) == BUFFER
     assert cpu.rdmsr(Msr.STATUS) >> 32 & 0x1FFFF == len(out) % 2048

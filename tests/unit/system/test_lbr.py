@@ -22,12 +22,12 @@ def processor(arch: Arch) -> Processor:
     memory.write_u64(TABLE, REGION)
     memory.write_u64(TABLE + 8, TABLE | 1)
     cpu = Processor(profile=SKYLAKE, memory=memory, arch=arch)
-    cpu.wrmsr(Msr.OUTPUT_BASE, TABLE)
+    cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     return cpu
 
 
 def by_wrmsr(cpu: Processor) -> None:
-    cpu.wrmsr(Msr.CTL, TRACED & ~1)
+    cpu.set_msr(Msr.CTL, TRACED & ~1)
 
 
 def by_smi(cpu: Processor) -> None:
@@ -89,11 +89,11 @@ def test_every_way_of_clearing_trace_en_resets_the_array(
     clears: Callable[[Processor], None],
 ) -> None:
     cpu = processor(Arch(cpl=0, vmx="root", vmcs=0x5000))
-    cpu.wrmsr(IA32_XSS, PT_STATE)
-    cpu.wrmsr(IA32_DEBUGCTL, LBR)
+    cpu.set_msr(IA32_XSS, PT_STATE)
+    cpu.set_msr(IA32_DEBUGCTL, LBR)
     cpu.last_branch(0x1000, 0x1010)
     assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (1, 0x1010)
-    cpu.wrmsr(Msr.CTL, TRACED)
+    cpu.set_msr(Msr.CTL, TRACED)
     clears(cpu)
     assert not cpu.rdmsr(Msr.CTL) & 1
     assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (0, 0)
@@ -107,12 +107,12 @@ def test_branch_traces_rest_while_tracing(stored: bool) -> None:
     cpu.unit.on_branch_trace = lambda *branch: seen.append(branch)
     cpu.last_branch(0x1000, 0x1010)
     assert seen == []
-    cpu.wrmsr(IA32_DEBUGCTL, TR | BTS * stored)
+    cpu.set_msr(IA32_DEBUGCTL, TR | BTS * stored)
     cpu.last_branch(0x1000, 0x1020)
-    cpu.wrmsr(Msr.CTL, TRACED)
+    cpu.set_msr(Msr.CTL, TRACED)
     cpu.last_branch(0x1000, 0x1030)
     assert cpu.rdmsr(IA32_DEBUGCTL) == TR | BTS * stored
-    cpu.wrmsr(Msr.CTL, 0)
+    cpu.set_msr(Msr.CTL, 0)
     cpu.last_branch(0x1000, 0x1040)
     assert seen == [(0x1000, 0x1020, stored), (0x1000, 0x1040, stored)]
 
@@ -121,9 +121,9 @@ def test_branch_traces_beside_pt_where_nothing_excludes_them() -> None:
     cpu = Processor(profile=FULL, arch=Arch(cpl=0))
     seen: list[int] = []
     cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
-    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
-    cpu.wrmsr(IA32_DEBUGCTL, TR | BTS)
-    cpu.wrmsr(Msr.CTL, TRACED & ~CTL["ToPA"].mask)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.set_msr(IA32_DEBUGCTL, TR | BTS)
+    cpu.set_msr(Msr.CTL, TRACED & ~CTL["ToPA"].mask)
     cpu.last_branch(0x1000, 0x1010)
     assert seen == [0x1010]
 
@@ -135,6 +135,6 @@ def test_bts_rests_by_cpl(cpl: int) -> None:
     seen: list[int] = []
     cpu.unit.on_branch_trace = lambda _from, to, _stored: seen.append(to)
     for number, control in enumerate((0, OFF_OS, OFF_USR)):
-        cpu.wrmsr(IA32_DEBUGCTL, TR | BTS | control)
+        cpu.set_msr(IA32_DEBUGCTL, TR | BTS | control)
         cpu.last_branch(0, number)
     assert seen == ([0, 2] if cpl == 0 else [0, 1])

@@ -45,11 +45,11 @@ class Walk:
         memory = Memory(observer=lambda _, data: self.out.extend(data))
         arch = Arch(cpl=0, cr3=0x1000, vmx="root", vmcs=0x5000)
         self.cpu = Processor(memory=memory, arch=arch)
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, BUFFER)
-        self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
+        self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
 
     def enable(self) -> None:
-        self.cpu.wrmsr(Msr.CTL, CTL.encode(**self.ctl), next_ip=KERNEL)
+        self.cpu.set_msr(Msr.CTL, CTL.encode(**self.ctl), next_ip=KERNEL)
 
     def ip(self, base: int | None = None) -> int:
         """Somewhere in the present context."""
@@ -201,7 +201,7 @@ def walks(draw: st.DrawFn) -> Walk:
 def test_no_ip_from_outside_the_context(walk: Walk) -> None:
     for _ in range(STEPS):
         walk.step()
-    walk.cpu.wrmsr(Msr.CTL, 0, ip=walk.ip())
+    walk.cpu.set_msr(Msr.CTL, 0, ip=walk.ip())
     allowed: set[int] = set()
     system = {KERNEL} if walk.ctl["OS"] else set()
     user = {USER} if walk.ctl["User"] else set()

@@ -51,7 +51,7 @@ class World:
         self.out = bytearray()
         self.cpu = self.processor()
         self.install()
-        self.cpu.wrmsr(IA32_XSS, PT_STATE)
+        self.cpu.set_msr(IA32_XSS, PT_STATE)
         self.controls = VmxControls(**plan.conceal)  # type: ignore[arg-type]
         self.clock, self.started = 0, 0
         self.ip, self.traced = KERNEL, False
@@ -71,9 +71,9 @@ class World:
 
     def install(self) -> None:
         """A single range, or a circular table with a region of each of the sizes."""
-        self.cpu.wrmsr(Msr.OUTPUT_BASE, TABLE if self.plan.regions else BUFFER)
+        self.cpu.set_msr(Msr.OUTPUT_BASE, TABLE if self.plan.regions else BUFFER)
         if not self.plan.regions:
-            self.cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
+            self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, SIZE - 1)
             return
         entries = [Entry(BUFFER + n * SIZE, size) for n, size in enumerate(self.plan.regions)]
         write_table(self.cpu.unit.output.memory, TABLE, [*entries, Entry(TABLE, end=True)])
@@ -114,11 +114,11 @@ class World:
 
     def enable(self) -> None:
         ctl = {"ToPA": 1} if self.plan.regions else {}
-        self.cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
+        self.cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, **self.plan.ctl, **ctl), next_ip=self.ip)
         self.traced, self.started = True, self.clock
 
     def disable(self) -> None:
-        self.cpu.wrmsr(Msr.CTL, 0, ip=self.ip)
+        self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
         self.ended()
 
     def ended(self) -> None:

@@ -213,7 +213,7 @@ class Recorder(Keeper):
             if in_user:
                 cpu.interrupt(ip, _INTERRUPT_ENTRY)
             if thread.enabled:
-                cpu.wrmsr(IA32_RTIT_CTL, cpu.rdmsr(IA32_RTIT_CTL) & ~_TRACE_EN)
+                cpu.set_msr(IA32_RTIT_CTL, cpu.rdmsr(IA32_RTIT_CTL) & ~_TRACE_EN)
             self._enable(thread)
             if in_user:
                 cpu.resume(ip)
@@ -226,10 +226,10 @@ class Recorder(Keeper):
         process = self._processes[thread.pid]
         for index, (wanted, found) in enumerate(zip(self._filters, process.ranges, strict=True)):
             first, last = found or (0, 0)
-            thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index, first)
-            thread.cpu.wrmsr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
+            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index, first)
+            thread.cpu.set_msr(IA32_RTIT_ADDR0_A + 2 * index + 1, last)
             ctl |= wanted.addr_cfg << (32 + 4 * index)
-        thread.cpu.wrmsr(IA32_RTIT_CTL, ctl)
+        thread.cpu.set_msr(IA32_RTIT_CTL, ctl)
         thread.enabled = True
 
     @staticmethod
@@ -332,7 +332,7 @@ class Recorder(Keeper):
             return
         thread.cpu.at(clock)
         self._count(thread, Kind.EXIT, thread.retired)
-        thread.cpu.wrmsr(IA32_RTIT_CTL, 0)
+        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
         self._store.end(tid)
         if flags & _LIVES_ON:

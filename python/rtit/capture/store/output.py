@@ -45,15 +45,15 @@ class OutputSetup:
     def install(self, cpu: Processor, memory: Memory) -> None:
         """Write the table, where there is one, and the output registers. TraceEn must be 0."""
         if not self.regions:
-            cpu.wrmsr(IA32_RTIT_OUTPUT_BASE, _REGIONS << 8)
-            cpu.wrmsr(IA32_RTIT_OUTPUT_MASK_PTRS, self.size - 1)
+            cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _REGIONS << 8)
+            cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, self.size - 1)
             return
         code = (self.size // _PAGE).bit_length() - 1
         for index in range(self.regions):
             memory.write_u64(_TABLE + 8 * index, self.region(index) | code << 6)
         memory.write_u64(_TABLE + 8 * self.regions, _TABLE | _END)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_BASE, _TABLE)
-        cpu.wrmsr(IA32_RTIT_OUTPUT_MASK_PTRS, 0x7F)
+        cpu.set_msr(IA32_RTIT_OUTPUT_BASE, _TABLE)
+        cpu.set_msr(IA32_RTIT_OUTPUT_MASK_PTRS, 0x7F)
 
     def region(self, index: int) -> int:
         """The physical address of ToPA region `index`. Regions do not touch, so that a split is
