@@ -229,6 +229,15 @@ def test_bad_bytes_are_no_gap_in_the_code() -> None:
     assert ips == []
 
 
+@pytest.mark.parametrize("pairs", [1, 3, 7])
+def test_a_psb_is_the_end_of_its_run(pairs: int) -> None:
+    """What is left of a packet may look like a PSB; decoding goes on at the one behind it."""
+    stream = psb(0x1010) + b"\x02\x82" * pairs + psb(0x1100) + full("FUP", 0x1101)
+    ips, spans, flow = decode(stream)
+    assert (ips, spans[-1]) == ([0x1100], "exact")
+    assert flow.counts()["packets"]["PSB"] == 2
+
+
 @pytest.mark.spec("PSB-011")
 def test_a_psb_of_another_mode_is_not_followed() -> None:
     other = encode("PSB") + b"\x99\x02" + full("FUP", 0x1010) + encode("PSBEND")

@@ -21,7 +21,7 @@ pub enum PacketError {
     },
     /// A TNT without stop bit, or with nothing below the stop bit.
     EmptyTnt { offset: usize },
-    /// 02H 82H that does not go on to the 16 bytes of a PSB.
+    /// 02H 82H that does not go on to the 16 bytes of a PSB, or goes on behind them and to no second one.
     BrokenPsb { offset: usize },
     /// A CYC longer than the 9 bytes that a decoder accepts.
     LongCyc { offset: usize },

@@ -143,7 +143,8 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
         return Err(unknown);
     };
     // Headers of more than two bytes.
-    if kind == Kind::Psb && !rest.iter().zip(&PSB).all(|(byte, psb)| byte == psb) {
+    if kind == Kind::Psb && (!rest.iter().zip(&PSB).all(|(byte, psb)| byte == psb) || goes_on(rest))
+    {
         return Err(PacketError::BrokenPsb { offset });
     }
     if kind == Kind::Mnt && rest.get(2).is_some_and(|&byte| byte != MNT.header[2]) {
@@ -219,6 +220,19 @@ fn read_escaped(rest: &[u8], offset: usize) -> Result<(PacketKind, usize), Packe
         _ => return Err(unknown),
     };
     Ok((packet, length))
+}
+
+/// A run of 02H 82H ends with its PSB (`find_psb`): whether one that begins with `psb` is longer than that and no two.
+fn goes_on(psb: &[u8]) -> bool {
+    let more = psb.get(PSB.len()..).unwrap_or(&[]);
+    let pairs = more
+        .chunks_exact(2)
+        .take(PSB.len() / 2)
+        .take_while(|pair| *pair == &PSB[..2])
+        .count();
+    // at the end of the data nobody knows
+    let after = more.get(2 * pairs..).unwrap_or(&[]);
+    (1..PSB.len() / 2).contains(&pairs) && !PSB[..2].starts_with(after)
 }
 
 #[inline]

@@ -115,3 +115,43 @@ proptest! {
         prop_assert_eq!(find_psb(&data, from), naive);
     }
 }
+
+/// Something before a PSB looked like its beginning, and is read before it.
+#[test]
+fn a_psb_is_the_end_of_its_run_also_where_the_run_is_read_from_its_beginning() {
+    for pairs in 1..40 {
+        let mut data = PSB[..2].repeat(pairs);
+        let psbs = pairs / 8;
+        let left = 2 * (pairs % 8);
+        let read = |data: &[u8]| {
+            let mut scanner = Scanner::new(data);
+            let mut found = Vec::new();
+            loop {
+                match scanner.next() {
+                    Some(Ok(packet)) => found.push(packet.offset),
+                    Some(Err(error)) if error.is_truncated() => break,
+                    Some(Err(_)) if scanner.resync().is_some() => {}
+                    _ => break,
+                }
+            }
+            found
+        };
+        // at the end of the data the next PSB may be cut off
+        let whole: Vec<usize> = (0..psbs).map(|psb| 16 * psb).collect();
+        assert_eq!(read(&data), whole);
+        data.push(0x02);
+        assert_eq!(read(&data), whole);
+        data.extend([0x23, 0x00]);
+        let end = 2 * pairs;
+        let mut expected = whole;
+        if left > 0 {
+            if let Some(last) = expected.last_mut() {
+                *last += left;
+            }
+        }
+        if psbs > 0 {
+            expected.extend([end, end + 2]);
+        }
+        assert_eq!(read(&data), expected, "{pairs} pairs");
+    }
+}

@@ -12,6 +12,7 @@ from .encode import Value
 from .packet import Packet
 from .table import (
     BLOCK_ITEM,
+    BY_NAME,
     CYC_MAX_BYTES,
     DECLARATIONS,
     ESCAPE,
@@ -20,6 +21,8 @@ from .table import (
     Coding,
     Declaration,
 )
+
+_PSB = BY_NAME["PSB"]
 
 Data = bytes | bytearray | mmap.mmap
 """What can be decoded without a copy."""
@@ -52,6 +55,8 @@ def decode(data: Data, offset: int = 0, *, in_block: ItemSize | None = None) -> 
         return Packet(row.name, {"cycles": value}, offset, bytes(data[offset : offset + size]))
     if here < row.size:
         raise _truncated(row.name, offset)
+    if row is _PSB and _goes_on(data, offset):
+        raise _error("PSB within a longer run of its bytes", data, offset, row.size)
     size = row.size
     if row.payload is not None:
         more = _payload_size(row, data, offset, in_block)
@@ -83,6 +88,18 @@ def _declaration(data: Data, offset: int, in_block: ItemSize | None) -> Declarat
                 raise _truncated(row.name, offset)
             return row
     raise _error("undefined packet opcode", data, offset, 3)
+
+
+def _goes_on(data: Data, offset: int) -> bool:
+    """A run of 02H 82H ends with its PSB (`scan.find_psb`): whether one that begins at `offset` is
+    longer than that and no two.
+    """
+    pair, at = _PSB.header[:2], offset + _PSB.size
+    end = at + _PSB.size
+    while at < end and data[at : at + 2] == pair:
+        at += 2
+    # At the end of the data nobody knows.
+    return offset + _PSB.size < at < end and not pair.startswith(data[at : at + 2])
 
 
 def _payload_size(row: Declaration, data: Data, offset: int, in_block: ItemSize | None) -> int:

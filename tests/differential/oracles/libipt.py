@@ -83,10 +83,15 @@ class Measure:
 
 def harness(directory: Path = CACHE) -> Path:
     """Builds the harness. Raises LibiptMissingError."""
-    source = Path(__file__).with_name("ipt_run.c")
+    return compiled_with_libipt("ipt_run", directory)
+
+
+def compiled_with_libipt(name: str, directory: Path = CACHE) -> Path:
+    """Builds a program of this folder. Raises LibiptMissingError."""
+    source = Path(__file__).with_name(f"{name}.c")
     try:
         return compiled(
-            "ipt_run",
+            name,
             [str(source)],
             language="c",
             flags=["-O2", "-Wall", "-Wextra"],
