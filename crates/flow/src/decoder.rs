@@ -8,6 +8,7 @@
 //! | `PsbOn`    | a PSB+ gave the IP; nothing followed yet       | the next packet that moves the program              |
 //! | `On`       | the walker is where the program is             | TIP.PGD, FUP, OVF, errors                           |
 //! | `Async`    | an event struck at a FUP; its target is to come| TIP, TIP.PGD, TIP.PGE (INIT)                        |
+//! | `Elsewhere`| the turn is another thread's (module `turns`)  | TIP.PGD, OVF; in a turn that is followed any IP     |
 //!
 //! Where the code is not there or contradicts the packets, these are whole, and the next IP says where the program is: a
 //! compressed RET to a call that was lost is then an error again. Not so where TIPs are deferred: results before the
@@ -24,5 +25,6 @@ mod mode;
 mod note;
 mod scan;
 mod state;
+mod turns;
 
 pub use state::Decoder;

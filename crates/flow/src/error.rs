@@ -122,6 +122,10 @@ pub enum Cause {
     MovCr3OrBranch {
         ip: u64,
     },
+    /// User code went on without a break over the time at which another thread had the processor.
+    TwoTurns {
+        since: u64,
+    },
     /// The packet has no business here.
     UnexpectedPacket {
         name: &'static str,
@@ -173,6 +177,7 @@ impl Cause {
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::BrokenOff { psb } => psb,
+            Cause::TwoTurns { since } => since,
             Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
         }
@@ -248,6 +253,12 @@ impl fmt::Display for Cause {
                 write!(
                     out,
                     "PSB+ gives {ip:#x} though no TIP.PGE turned tracing on"
+                )
+            }
+            Cause::TwoTurns { since } => {
+                write!(
+                    out,
+                    "another thread had the processor from TSC {since:#x} on, yet user code went on: whose it was is not certain"
                 )
             }
             Cause::OffUnannounced => {

@@ -1,4 +1,4 @@
-//! The account of a stream: every byte range is exact, resumed or lost, and every loss has its error.
+//! The account of a stream: every byte range is exact, resumed, lost or somebody else's, and every loss has its error.
 
 use crate::error::{ErrorClass, FlowError};
 
@@ -12,6 +12,8 @@ pub enum Trust {
     Resumed = 1,
     /// Not decoded into code that ran.
     Lost = 2,
+    /// What ran was not to be followed: it was another thread's turn.
+    Elsewhere = 3,
 }
 
 impl Trust {
@@ -20,6 +22,7 @@ impl Trust {
             Trust::Exact => "exact",
             Trust::Resumed => "resumed",
             Trust::Lost => "lost",
+            Trust::Elsewhere => "elsewhere",
         }
     }
 }
@@ -44,7 +47,7 @@ pub struct Ledger {
     /// The span that is still open; its `to` is not yet known.
     open: Span,
     errors: [u64; ErrorClass::COUNT],
-    bytes: [u64; 3],
+    bytes: [u64; 4],
 }
 
 impl Ledger {
@@ -53,7 +56,7 @@ impl Ledger {
             spans: Vec::new(),
             open: start,
             errors: [0; ErrorClass::COUNT],
-            bytes: [0; 3],
+            bytes: [0; 4],
         }
     }
 

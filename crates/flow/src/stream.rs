@@ -69,6 +69,21 @@ impl<B: Source, S: Sink> Flow<B, S> {
         self.decoder.is_finished()
     }
 
+    /// The number of turns (`Spaces::turn`) that have begun.
+    pub fn turns(&self) -> usize {
+        self.decoder.turns()
+    }
+
+    /// The turns in which anything ran, in order; 0 is what was before the first.
+    pub fn visited(&self) -> &[usize] {
+        self.decoder.visited()
+    }
+
+    /// `advance` has returned because another turn may begin here.
+    pub fn is_paused(&self) -> bool {
+        self.decoder.is_paused()
+    }
+
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }

@@ -48,7 +48,7 @@ pub fn counts_dict<'py>(
         }
     }
     let bytes = PyDict::new(py);
-    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost] {
+    for trust in [Trust::Exact, Trust::Resumed, Trust::Lost, Trust::Elsewhere] {
         bytes.set_item(trust.name(), ledger.bytes(trust))?;
     }
     let errata = PyDict::new(py);

@@ -20,7 +20,7 @@ use crate::listing::Listing;
 use crate::missing::Missing;
 use crate::names::Names;
 use crate::settings::{settings_of, Given};
-use crate::spaces::{check, Coded};
+use crate::spaces::{check, Coded, Turn};
 use crate::start::Beginning;
 use crate::stream::Stream;
 use crate::way::Way;
@@ -44,7 +44,8 @@ const SLICE: usize = 1 << 22;
 /// filter, or not known. `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of
 /// the next instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP. `spaces`: other code by (CR3, NR) or
 /// (CR3, NR, VMCS pointer), for a stream of several address spaces; `space` is for what has no key, and a key with a VMCS
-/// pointer goes before one without. `guest_tsc`: offset and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets
+/// pointer goes before one without. `turns`: (TSC, space or None) in order of time, for a logical processor that threads
+/// share: from then on the code that has no key is that of the space, with None what runs is passed over. `guest_tsc`: offset and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets
 /// while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
 /// steps that is used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the
 /// moment.
@@ -64,11 +65,11 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, guest_tsc = (0, 1 << 48), walk = false))]
+        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
-        space: &Space,
+        space: &Bound<'_, Space>,
         mtc_freq: u8,
         tsc_ctc: (u32, u32),
         max_nonturbo_ratio: u8,
@@ -79,6 +80,7 @@ impl Flow {
         ranges: Items<(u64, u64)>,
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
+        turns: Vec<Turn>,
         guest_tsc: (u64, u64),
         walk: bool,
     ) -> PyResult<Flow> {
@@ -95,7 +97,8 @@ impl Flow {
             guest_tsc,
             walk,
         })?;
-        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let Coded { spaces, missing } =
+            Coded::new(space.get(), spaces)?.with_turns(space, &turns)?;
         let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
@@ -117,7 +120,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().set_limit(max_rows.max(1));
-        self.advance(py, flow)?;
+        self.advance_in_turn(py, flow)?;
         let rows = flow.sink_mut().take();
         if rows.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -151,7 +154,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_runs.max(1);
-        self.advance(py, flow)?;
+        self.advance_in_turn(py, flow)?;
         let runs = std::mem::take(&mut flow.sink_mut().ready);
         if runs.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -378,6 +381,19 @@ impl Flow {
             .unwrap_or_else(|| Ok(PyDict::new(py)))
     }
 
+    /// How many of `turns` have begun where decoding has come to. Results that `next` and `runs` give at once are of one
+    /// turn, and this number, asked after they were taken, says which: 0 is before the first.
+    #[getter]
+    fn turn(&self) -> PyResult<usize> {
+        Ok(self.lock()?.turn())
+    }
+
+    /// After `count`: the turns in which anything ran, numbered as `turn` does, in order.
+    #[getter]
+    fn visited(&self) -> PyResult<Vec<usize>> {
+        Ok(self.lock()?.visited().to_vec())
+    }
+
     /// Names of the numbers in the column `end`.
     #[classattr]
     #[pyo3(name = "ENDS")]
@@ -425,12 +441,35 @@ impl Flow {
         py: Python<'_>,
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
-        while !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE)) {
-            if flow.is_starved() {
-                let position = flow.position();
-                flow.stream_mut().go_on(py, position)?;
-            }
-            self.check(py)?;
+        self.advance_slice(py, flow)?;
+        while !flow.sink_mut().is_full() && !flow.is_finished() {
+            self.advance_slice(py, flow)?;
+        }
+        Ok(())
+    }
+
+    /// As `advance`, but to the end of a turn at the furthest.
+    fn advance_in_turn<S: Sink + Send>(
+        &self,
+        py: Python<'_>,
+        flow: &mut rtit_flow::Flow<Stream, S>,
+    ) -> PyResult<()> {
+        self.advance_slice(py, flow)?;
+        while !flow.sink_mut().is_full() && !flow.is_finished() && !flow.is_paused() {
+            self.advance_slice(py, flow)?;
+        }
+        Ok(())
+    }
+
+    fn advance_slice<S: Sink + Send>(
+        &self,
+        py: Python<'_>,
+        flow: &mut rtit_flow::Flow<Stream, S>,
+    ) -> PyResult<()> {
+        let goes_on = !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE));
+        if goes_on && flow.is_starved() {
+            let position = flow.position();
+            flow.stream_mut().go_on(py, position)?;
         }
         self.check(py)
     }

@@ -1,5 +1,6 @@
-//! Address spaces by CR3, NR and VMCS pointer, as `Flow` takes them.
+//! Address spaces by CR3, NR and VMCS pointer, and by turns, as `Flow` takes them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -9,6 +10,9 @@ use rtit_flow::{SpaceKey, Spaces};
 
 use crate::image::Space;
 use crate::missing::Missing;
+
+/// TSC, and the code; None: what runs is passed over.
+pub type Turn = (u64, Option<Py<Space>>);
 
 /// The code of a stream, and who is asked for pages of it.
 pub struct Coded {
@@ -37,6 +41,28 @@ impl Coded {
             missing.extend(other.missing());
         }
         Ok(Coded { spaces, missing })
+    }
+
+    /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in order.
+    pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &[Turn]) -> PyResult<Coded> {
+        let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);
+        let mut last = 0;
+        for (since, space) in turns {
+            if *since < last {
+                return Err(PyValueError::new_err(format!(
+                    "a turn at {since} comes after one at {last}"
+                )));
+            }
+            last = *since;
+            let view = space.as_ref().map(|space| {
+                *known.entry(space.as_ptr() as usize).or_insert_with(|| {
+                    self.missing.extend(space.get().missing());
+                    self.spaces.add_view(space.get().inner().view())
+                })
+            });
+            self.spaces.turn(*since, view);
+        }
+        Ok(self)
     }
 }
 

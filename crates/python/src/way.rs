@@ -31,6 +31,23 @@ impl Way {
         }
     }
 
+    /// How many turns have begun.
+    pub fn turn(&self) -> usize {
+        match self {
+            Way::Rows(flow) => flow.turns(),
+            Way::Runs(flow) => flow.turns(),
+            _ => 0,
+        }
+    }
+
+    /// The turns in which anything ran.
+    pub fn visited(&self) -> &[usize] {
+        match self {
+            Way::Count(flow) => flow.visited(),
+            _ => &[],
+        }
+    }
+
     /// What the decoder has counted and knows of the bytes so far; None before one was made.
     pub fn account(&self) -> Option<(Counts, &Ledger)> {
         Some(match self {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rtit.capture.request import Plan
 from rtit.errors import RecordError
-from rtit.perfdata import TimeConversion, Writer, is_older, rotate
+from rtit.perfdata import Switches, TimeConversion, Writer, is_older, rotate
 from rtit.perfdata.filters import kernel_form
 from rtit.registers import FULL
 
@@ -41,7 +41,9 @@ def output_file(path: Path) -> Iterator[None]:
         oldest.unlink()
 
 
-def open_writer(plan: Plan, *, time: str, **facts: str) -> Writer:
+def open_writer(
+    plan: Plan, *, time: str, switches: Switches = Switches.NONE, **facts: str
+) -> Writer:
     """The file that `plan` asks for; `time` and `facts` are what it says of itself besides."""
     model = plan.time
     return Writer(
@@ -54,5 +56,6 @@ def open_writer(plan: Plan, *, time: str, **facts: str) -> Writer:
         max_nonturbo_ratio=model.max_non_turbo_ratio,
         filter=kernel_form(plan.filters),
         snapshot=plan.extent.snapshot is not None,
+        switches=switches,
         facts={"profile": FULL.name, "time": time, "event": str(plan.options), **facts},
     )

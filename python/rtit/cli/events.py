@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         gaps = Gaps("events", trace)
         clock = trace.clock
-        for stream in selection(arguments).streams(trace.streams):
+        for stream in selection(arguments).streams(trace.threads):
             if not arguments.json:
                 out.line(f"# {stream.title}, {stream.size:,} bytes")
             for happening in stream.events():

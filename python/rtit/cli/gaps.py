@@ -34,7 +34,7 @@ class Gaps:
         """Tell what in these could not be decoded, as far as they were decoded last."""
         for stream in streams:
             for span in stream.ledger():
-                if span.kind != "exact":
+                if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
 
     def images(self) -> None:

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         gaps = Gaps("instructions", trace)
         wanted = selection(arguments)
-        streams = wanted.streams(trace.streams)
+        streams = wanted.streams(trace.threads)
         with watched("instructions", streams, prints=True):
             for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
                 out.listed(text)

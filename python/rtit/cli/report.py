@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
     with opened(arguments) as trace:
-        streams = selection(arguments).streams(trace.streams)
+        streams = selection(arguments).streams(trace.threads)
         with watched("report", streams, prints=False):
             found = statistics(trace, streams)
         faults = crashes(trace, streams)

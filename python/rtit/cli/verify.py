@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print a line a thread and the sum; 1 if anything differs, or if nothing was
     compared; 3 if the recording ends early and is right up to there."""
     with opened(arguments) as trace:
-        with watched("verify", trace.streams, prints=False):
+        with watched("verify", trace.threads, prints=False):
             verdicts = verify(trace, arguments.truth, filter_ranges(trace))
         for problem in trace.image_problems:
             out.line(f"image: {problem}")

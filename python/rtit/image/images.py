@@ -61,6 +61,10 @@ class Images:
         """The code of the thread's process over time; empty for one never heard of."""
         return self._process(self.pid(tid))
 
+    def known(self, pid: int) -> Image | None:
+        """The code of process `pid`, if anything was ever heard of it."""
+        return self._processes.get(pid)
+
     def put(self, pid: int, image: Image) -> None:
         """This is the code of process `pid`."""
         self._processes[pid] = image

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from .attr import Attr, format_config, parse_config
+    from .attr import Attr, SampleType, format_config, parse_config
     from .auxtrace import IntelPtInfo, Piece, Queue
     from .clock import TimeConversion
     from .ending import Ending, Fault
     from .features import Event, Feature
     from .output import is_older, rotate
     from .reader import PerfData
-    from .writer import Writer
+    from .writer import Switches, Writer
 
 __all__ = [
     "Attr",
@@ -26,6 +26,8 @@ __all__ = [
     "PerfData",
     "Piece",
     "Queue",
+    "SampleType",
+    "Switches",
     "TimeConversion",
     "Writer",
     "format_config",
@@ -37,13 +39,13 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
-        "attr": "Attr format_config parse_config",
+        "attr": "Attr SampleType format_config parse_config",
         "auxtrace": "IntelPtInfo Piece Queue",
         "clock": "TimeConversion",
         "ending": "Ending Fault",
         "features": "Event Feature",
         "output": "is_older rotate",
         "reader": "PerfData",
-        "writer": "Writer",
+        "writer": "Switches Writer",
     },
 )

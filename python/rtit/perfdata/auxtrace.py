@@ -62,9 +62,10 @@ class IntelPtInfo:
         filter: str | None,  # noqa: A002 - perf's name for it
         cap_event_trace: bool,
         snapshot: bool = False,
+        have_sched_switch: int = 0,
     ) -> IntelPtInfo:
-        """What our own recordings say: one buffer a thread, no switch records, everything decodable
-        in time.
+        """What our own recordings say: one buffer a thread, or a CPU if there are switches;
+        everything decodable in time.
         """
         return cls(
             pmu_type=pmu_type,
@@ -74,7 +75,9 @@ class IntelPtInfo:
             cap_user_time_zero=1,
             tsc_bit=config_mask("tsc"),
             noretcomp_bit=config_mask("noretcomp"),
+            have_sched_switch=have_sched_switch,
             snapshot_mode=int(snapshot),
+            per_cpu_mmaps=int(have_sched_switch != 0),
             mtc_bit=config_mask("mtc"),
             mtc_freq_bits=mtc_freq_bits,
             tsc_ctc_n=tsc_ctc[0],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from types import TracebackType
 from typing import Self
 
@@ -47,8 +48,17 @@ _SAMPLE_TYPE = SampleType.IP | SampleType.TID | SampleType.TIME | SampleType.IDE
 _ALIGNMENT = 8
 
 
+class Switches(IntEnum):
+    """How a file tells of switches: `have_sched_switch` of `IntelPtInfo`."""
+
+    NONE = 0
+    THREADS = 2
+    WIDE = 3
+
+
 class Writer:
-    """A perf.data file of one Intel PT event, with a buffer of its own for each thread (cpu -1).
+    """A perf.data file of one Intel PT event, with a buffer of its own for each thread (cpu -1), or
+    with `switches` for each CPU.
 
     * `path` is made anew; see `output.rotate` for what was there.
     * `config` is attr.config: IA32_RTIT_CTL bits as the intel_pt PMU takes them; `pmu_type` its
@@ -60,6 +70,8 @@ class Writer:
       `cmdline` the recorder's.
     * `snapshot`: the file holds the last packets of buffers that were written again and again, so
       that two chunks of a thread may overlap, or leave something out between them.
+    * `switches` says how the file tells which thread had a CPU when: SWITCH of the traced threads
+      alone, or SWITCH_CPU_WIDE of all.
     * `facts` is what rtit itself wants to find again; see `features.format_facts`.
 
     A context manager; leaving it closes the file. Raises RecordError, in one sentence, when the
@@ -81,22 +93,29 @@ class Writer:
         filter: str | None = None,  # noqa: A002 - perf's name for it
         cap_event_trace: bool = False,
         snapshot: bool = False,
+        switches: Switches = Switches.NONE,
         facts: Mapping[str, str] | None = None,
     ) -> None:
         self.time = time
+        self.switches = switches
+        per_cpu = switches is not Switches.NONE
+        sample_type = _SAMPLE_TYPE | (SampleType.CPU if per_cpu else 0)
+        self._cpus: dict[int, int] = {}
         pt = Attr(
             type=pmu_type,
             config=config,
             sample_period=1,
-            sample_type=_SAMPLE_TYPE,
+            sample_type=sample_type,
             flags=_COMMON_FLAGS | AttrFlag.DISABLED | AttrFlag.ENABLE_ON_EXEC,
         )
         sideband = Attr(
             type=_SOFTWARE,
             config=_DUMMY,
             sample_period=1,
-            sample_type=_SAMPLE_TYPE,
-            flags=_COMMON_FLAGS | _SIDEBAND_FLAGS,
+            sample_type=sample_type,
+            flags=_COMMON_FLAGS
+            | _SIDEBAND_FLAGS
+            | (AttrFlag.CONTEXT_SWITCH if per_cpu else AttrFlag(0)),
         )
         self._events = [
             Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/u"),
@@ -107,7 +126,7 @@ class Writer:
         self._cpuid = cpuid
         self._cmdline = list(cmdline)
         self._index: list[int] = []
-        self._buffers: dict[int, tuple[int, int]] = {}
+        self._buffers: dict[tuple[int, int], tuple[int, int]] = {}
         info = IntelPtInfo.of_recording(
             pmu_type=pmu_type,
             time=time,
@@ -117,6 +136,7 @@ class Writer:
             filter=filter,
             cap_event_trace=cap_event_trace,
             snapshot=snapshot,
+            have_sched_switch=switches,
         )
         known = self._features()
         self._file = OutputFile(path)
@@ -208,6 +228,24 @@ class Writer:
             records.ItraceStart, pid, tid, sample_id=self._sample_id(pid, tid, time, _PT_ID)
         )
 
+    def switch(
+        self, cpu: int, time: int, before: tuple[int, int], after: tuple[int, int], back: int = 0
+    ) -> None:
+        """On a CPU thread `before` (pid, tid) was followed by `after`; (0, 0) is idle. The first
+        went out at `time`, the second came in `back` ns later.
+        """
+        wide = self.switches is Switches.WIDE
+        for pid, tid, other, misc, when in (
+            (*before, after, Misc.SWITCH_OUT, time),
+            (*after, before, 0, time + back),
+        ):
+            sample_id = self._sample_id(pid, tid, when, _SIDEBAND_ID, cpu)
+            if wide:
+                self._append(records.SwitchCpuWide, *other, misc=misc, sample_id=sample_id)
+            elif tid:
+                self._append(records.Switch, misc=misc, sample_id=sample_id)
+        self._cpus[after[1]] = cpu
+
     def aux(self, pid: int, tid: int, time: int, offset: int, size: int, flags: int = 0) -> None:
         """`size` bytes from `offset` of the thread's stream were produced; `flags` see
         `records.AuxFlag`.
@@ -244,11 +282,13 @@ class Writer:
         data: bytes | bytearray | memoryview,
         offset: int | None,
         reference_tsc: int,
+        cpu: int = -1,
     ) -> None:
-        """A chunk of the thread's packets; no packet may begin in one chunk and end in the next.
+        """A chunk of the packets of the thread, or with `tid` -1 of a CPU; no packet may begin in
+        one chunk and end in the next.
 
         A length that is no multiple of 8 is padded with PAD packets. `offset` is the chunk's place
-        in the thread's stream, None for right behind the last chunk with its padding.
+        in that stream, None for right behind the last chunk with its padding.
         `reference_tsc` is the TSC, not 0, at a time after all packets of the chunk: its high byte
         completes the packets' 56 bits. `pid` is not recorded: perf takes it from COMM, FORK or
         MMAP2.
@@ -260,14 +300,15 @@ class Writer:
             return
         view = view.cast("B")
         padding = -len(view) % _ALIGNMENT
-        index, expected = self._buffers.get(tid, (len(self._buffers), 0))
+        buffer = (cpu, tid)
+        index, expected = self._buffers.get(buffer, (len(self._buffers), 0))
         start = expected if offset is None else offset
-        values = (len(view) + padding, start, reference_tsc, index, tid, -1, 0)
+        values = (len(view) + padding, start, reference_tsc, index, tid, cpu, 0)
         record = self._encode(records.Auxtrace, *values)
         place = self._file.offset
         self._file.append(record, view, bytes(padding))
         self._index.append(place)
-        self._buffers[tid] = (index, start + len(view) + padding)
+        self._buffers[buffer] = (index, start + len(view) + padding)
         self.flush()
 
     # The file
@@ -342,8 +383,11 @@ class Writer:
             ),
         }
 
-    def _sample_id(self, pid: int, tid: int, time: int, identifier: int) -> bytes:
-        return self._layout.write_id(pid=pid, tid=tid, time=time, id=identifier)
+    def _sample_id(
+        self, pid: int, tid: int, time: int, identifier: int, cpu: int | None = None
+    ) -> bytes:
+        on = self._cpus.get(tid, 0) if cpu is None else cpu
+        return self._layout.write_id(pid=pid, tid=tid, time=time, id=identifier, cpu=on)
 
     def _sideband(
         self,

@@ -16,10 +16,17 @@ if TYPE_CHECKING:
     from rtit.sideband.follow import follow
     from rtit.sideband.processes import Process
     from rtit.sideband.threads import Threads
+    from rtit.sideband.turns import Turn, Turns
 
-__all__ = ["Ended", "Process", "Threads", "follow"]
+__all__ = ["Ended", "Process", "Threads", "Turn", "Turns", "follow"]
 
 __getattr__ = exports(
     __name__,
-    {"endings": "Ended", "follow": "follow", "processes": "Process", "threads": "Threads"},
+    {
+        "endings": "Ended",
+        "follow": "follow",
+        "processes": "Process",
+        "threads": "Threads",
+        "turns": "Turn Turns",
+    },
 )

@@ -11,10 +11,11 @@ from rtit.sideband.threads import Threads
 
 def follow(data: PerfData, images: Images) -> Threads:
     """Bring `images` through the times of a recording; returns its threads."""
-    threads = Threads()
+    threads = Threads(data)
     for time, record in in_order(data):
         spaces.apply(images, time, record)
         threads.apply(record)
         threads.endings.apply(time, record)
         threads.processes.apply(time, record)
+        threads.turns.apply(time, record)
     return threads

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Endings
 from rtit.sideband.processes import Processes
+from rtit.sideband.turns import Turns
 
 
 class Threads:
     """The threads of a recording.
 
     `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
-    the one that made it. `processes` tells who made whom, `endings` how processes ended.
+    the one that made it. `processes` tells who made whom, `endings` how processes ended,
+    `turns` who had each CPU when.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, data: PerfData | None = None) -> None:
         self.names: dict[int, str] = {}
         self.endings = Endings()
         self.processes = Processes()
+        self.turns = Turns(data)
         self._first_on: dict[int, tuple[int, int]] = {}
 
     def first_on(self, cpu: int) -> tuple[int, int]:

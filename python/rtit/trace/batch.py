@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -20,9 +20,10 @@ names.
 MORE: dict[str, Field] = {
     "tid": ("tid", "i4", None),
     "cpu": ("cpu", "i4", None),
+    "pid": ("pid", "i4", None),
 }
 """Columns that a table has if they are asked for. Of a trace's tables: `tid` and `cpu` of the
-stream, -1 where there is none.
+stream, -1 where there is none; of a CPU's that threads share `tid` and `pid` of who ran.
 """
 
 
@@ -67,6 +68,11 @@ class Batch:
     def with_columns(self, **columns: NDArray[Any]) -> Self:
         """The same with more columns, named in `MORE`."""
         return replace(self, more={**self.more, **columns})  # type: ignore[type-var]
+
+    def without(self, names: Iterable[str]) -> Self:
+        """The same without these columns of `more`."""
+        more = {name: column for name, column in self.more.items() if name not in names}
+        return replace(self, more=more)  # type: ignore[type-var]
 
     @classmethod
     def joined(cls, batches: Iterator[Self], more: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:

@@ -128,3 +128,5 @@ class Trust(Category):
     """Decoded from an IP that a packet gave after a loss; no PSB has confirmed the state since."""
     LOST = 2
     """Not decoded into code that ran."""
+    ELSEWHERE = 3
+    """What another thread did, of whom nobody has asked."""

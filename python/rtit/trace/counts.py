@@ -27,6 +27,7 @@ class Counts:
     exact_bytes: int
     resumed_bytes: int
     lost_bytes: int
+    elsewhere_bytes: int
     instructions: int
     conditional: int
     indirect: int
@@ -67,6 +68,7 @@ class Counts:
             exact_bytes=counts["bytes"]["exact"],
             resumed_bytes=counts["bytes"]["resumed"],
             lost_bytes=counts["bytes"]["lost"],
+            elsewhere_bytes=counts["bytes"]["elsewhere"],
             instructions=counts["instructions"],
             conditional=counts["conditional"],
             indirect=counts["indirect"],

@@ -17,10 +17,14 @@ Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
 """As the native decoder gives them: start, end, trust; class of the error, text, offset, value."""
 
 
+_GAPS = (Trust.RESUMED.label, Trust.LOST.label)
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed or lost; `error`
-    says why, `cause` what kind of error that is, None where there is none.
+    """What is known of bytes `start`..`end` of a stream: `kind` is exact, resumed, lost, or
+    elsewhere for what another thread did; `error` says why, `cause` what kind of error that is,
+    None where there is none.
     """
 
     start: int
@@ -28,6 +32,11 @@ class Span:
     kind: str
     error: str
     cause: ErrorClass | None = None
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether something of what ran may be missing in it."""
+        return self.kind in _GAPS
 
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import PerfDataError, RtitError, UnsupportedError
 from rtit.image import Image, Images
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
 from rtit.trace.settings import Cpu, Settings, of_perf
+from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, Source, open_data
 from rtit.trace.spaces import Spaces
@@ -177,10 +178,13 @@ class Recording:
             ranges = traced_ranges(self.filter, images.mappings(tid))
         else:
             pid, tid = threads.first_on(queue.cpu)
-        settings: Settings | PerfDataError
+        settings: Settings | RtitError
+        shares: Shares | None = None
         try:
             settings = of_perf(self.data, pieces[0].reference, self._cpu, ranges)
-        except PerfDataError as error:
+            if queue.cpu >= 0:
+                shares = shared(threads.turns.on(queue.cpu), images, self.data)
+        except (PerfDataError, UnsupportedError) as error:
             settings = error
         return Stream(
             self._bytes(pieces),
@@ -191,6 +195,7 @@ class Recording:
             pid=pid,
             name=threads.names.get(tid),
             part=part,
+            shares=shares,
             clock=self.clock,
             images=images,
         )

@@ -85,6 +85,7 @@ class Rows(Batch):
     `offset`: place in the stream of the packet that ended it. `events` is what came between, and
     `first` how many rows the stream has before these: `events.row - first` is a place among these.
     Rows that were chosen from others have no events.
+    Those of a CPU that threads share have columns `tid` and `pid`: who ran, -1 where not known.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (

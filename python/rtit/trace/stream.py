@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -20,6 +20,7 @@ from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
+from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, native_spaces
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
@@ -27,6 +28,8 @@ from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace.meaning.values import Happening
+
+_NOBODY = (-2, -2)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -39,7 +42,8 @@ class Stream:
     `image` the code over time, `settings` how it was made, or the error that says why that is not
     known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
     knows the files in its image; None where that is not known. `spaces` has the code of other
-    address spaces, `image` what is in none of them.
+    address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its stream
+    is of several threads; `of_thread` follows one of them.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -58,6 +62,7 @@ class Stream:
     clock: TimeConversion | None = None
     images: Images | None = None
     spaces: Spaces | None = None
+    shares: Shares | None = None
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -120,6 +125,7 @@ class Stream:
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
+            turns=self.shares.native() if self.shares is not None else (),
         )
         return self._flow
 
@@ -129,7 +135,8 @@ class Stream:
         first = 0
         while (columns := flow.next(tables.ROWS)) is not None:
             rows = Rows.of(columns, first)
-            yield rows
+            if len(rows) or len(rows.events):
+                yield rows if self.shares is None else self.shares.tell(rows, flow.turn)
             first += len(rows)
 
     def events(self) -> Iterator[Happening]:
@@ -142,13 +149,51 @@ class Stream:
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
-        flow = self.native()
+        return (columns for _, columns in self.timed_runs())
+
+    def timed_runs(self) -> Iterator[tuple[int, tuple[bytes, bytes, bytes]]]:
+        """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one."""
+        flow, shares = self.native(), self.shares
         while (columns := flow.runs(tables.ROWS)) is not None:
-            yield columns
+            turn = shares.turn(flow.turn) if shares is not None else None
+            yield turn.since if turn is not None else 0, columns
+
+    def ran(self) -> list[tuple[int, int]]:
+        """The threads that ran in it, as (pid, tid), in the order of their first turns."""
+        itself = (self.pid, self.tid)
+        if self.shares is None or not self.shares.apart or isinstance(self.settings, RtitError):
+            return [itself]
+        flow = self.of_thread(*_NOBODY, {}).native()
+        flow.count()
+        turns = map(self.shares.turn, flow.visited)
+        return list(
+            dict.fromkeys((turn.pid, turn.tid) if turn is not None else itself for turn in turns)
+        ) or [itself]
+
+    @property
+    def last_turn(self) -> int:
+        """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
+        turns = self.shares.turns if self.shares is not None else ()
+        return max((turn.since for turn in turns if turn.tid == self.tid), default=0)
+
+    def of_thread(self, pid: int, tid: int, names: Mapping[int, str]) -> Stream:
+        """What one thread did in it; the rest of its bytes is elsewhere in the ledger."""
+        shares = self.shares.of(tid) if self.shares is not None else None
+        image = self.images.known(pid) if self.images is not None else None
+        return replace(
+            self,
+            image=image or Image(),
+            tid=tid,
+            pid=pid,
+            name=names.get(tid),
+            shares=shares,
+            _flow=None,
+        )
 
     def blocks(self, where: Selection | None = None) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
-        return tables.table(Rows, self.rows, self._wanted(where))
+        more = () if self.shares is None else self.shares.COLUMNS
+        return tables.table(Rows, self.rows, self._wanted(where), more)
 
     def instructions(self, where: Selection | None = None) -> Table[Instructions]:
         """Every instruction."""

@@ -19,20 +19,26 @@ if TYPE_CHECKING:
     from rtit import _core
 
 B = TypeVar("B", bound=Batch)
+_WHOSE = ("tid", "pid")
 ROWS = 1 << 16
 """Of a batch, about."""
 
 
-def table(kind: type[B], batches: Callable[[], Iterator[B]], wanted: Filter | None) -> Table[B]:
+def table(
+    kind: type[B],
+    batches: Callable[[], Iterator[B]],
+    wanted: Filter | None,
+    more: tuple[str, ...] = (),
+) -> Table[B]:
     """What `wanted` takes of the batches; None: nothing. Raises UsageError for what rows of this
     kind cannot be chosen by.
     """
     if wanted is None:
-        return Table(kind, lambda: iter(()))
+        return Table(kind, lambda: iter(()), more)
     wanted.check(kind)
     if wanted == Filter():
-        return Table(kind, batches)
-    return Table(kind, lambda: wanted.apply(batches()))
+        return Table(kind, batches, more)
+    return Table(kind, lambda: wanted.apply(batches()), more)
 
 
 def of_rows(rows: Iterator[Rows]) -> Iterator[Events]:
@@ -128,11 +134,12 @@ def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -
         for part, tid, cpu in parts:
             for batch in part:
                 shape = len(batch)
-                yield batch.with_columns(
-                    tid=np.full(shape, tid, np.int32), cpu=np.full(shape, cpu, np.int32)
+                whose = batch.more.get("tid", np.full(shape, tid, np.int32))
+                yield batch.without(_WHOSE).with_columns(
+                    tid=whose, cpu=np.full(shape, cpu, np.int32)
                 )
 
-    more = parts[0][0].more if parts else ()
+    more = [name for name in (parts[0][0].more if parts else ()) if name not in _WHOSE]
     return Table(kind, batches, (*more, "tid", "cpu"))
 
 

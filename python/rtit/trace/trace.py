@@ -159,6 +159,20 @@ class Trace:
         """The PT streams, in the order of the file; of bare PT there is one."""
         return self._origin.streams()
 
+    @cached_property
+    def threads(self) -> list[Stream]:
+        """What each thread did: the `streams`, those of a CPU apart by thread, so that one that was
+        on several CPUs has several.
+        """
+        found = []
+        for stream in self.streams:
+            ran = stream.ran()
+            if ran == [(stream.pid, stream.tid)]:
+                found.append(stream)
+            else:
+                found += [stream.of_thread(*thread, self.comms) for thread in ran]
+        return found
+
     def blocks(self, where: Selection | None = None) -> Table[Rows]:
         """Of all streams that `where` takes, one stream after the other, with the columns `tid` and
         `cpu`; as the following. Raises UsageError if it names streams or functions and there are
@@ -184,23 +198,28 @@ class Trace:
 
     def packets(self, where: Selection | None = None) -> Table[Packets]:
         """As `Stream.packets`, of all streams."""
-        return self._all(Packets, lambda stream: stream.packets(where), where)
+        return self._all(Packets, lambda stream: stream.packets(where), where, self.streams)
 
     def ledger(self, where: Selection | None = None) -> Ledger:
         """As `Stream.ledger`, of all streams that `where` takes."""
-        return tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in self._chosen(where)])
+        chosen = self._chosen(where, self.streams)
+        return tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in chosen])
 
     def _all(
-        self, kind: type[B], of: Callable[[Stream], Table[B]], where: Selection | None
+        self,
+        kind: type[B],
+        of: Callable[[Stream], Table[B]],
+        where: Selection | None,
+        among: list[Stream] | None = None,
     ) -> Table[B]:
-        streams = self._chosen(where)
+        streams = self._chosen(where, self.threads if among is None else among)
         if where is not None:
             Places(where, self.images).check(each.pid for each in streams)
         parts = [(of(each), each.tid, each.cpu) for each in streams]
         return tables.one_after_the_other(parts, kind)
 
-    def _chosen(self, where: Selection | None) -> list[Stream]:
-        return self.streams if where is None else where.streams(self.streams)
+    def _chosen(self, where: Selection | None, among: list[Stream]) -> list[Stream]:
+        return among if where is None else where.streams(among)
 
     def mappings(self) -> dict[int, list[Mapping]]:
         """Executable mappings of every process, over all its life."""

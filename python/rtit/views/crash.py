@@ -156,7 +156,11 @@ def crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
     faults = {
         (ended.pid, ended.tid): ended for ended in trace.endings if ended.ending.fault is not None
     }
-    last = {stream.tid: stream for stream in trace.streams} if faults else {}
+    last: dict[int, Stream] = {}
+    for stream in trace.threads if faults else ():
+        before = last.get(stream.tid)
+        if before is None or before.last_turn <= stream.last_turn:
+            last[stream.tid] = stream
     found = []
     for stream in streams:
         ended = faults.get((stream.pid, stream.tid))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """One stream, of process `pid`, or of a CPU (-1: a thread's). `branches` counts conditional,
-    indirect and return branches and far transfers; `pt_bytes` its size.
+    indirect and return branches and far transfers; `pt_bytes` its size, of a thread on a CPU what
+    is its own.
     """
 
     title: str
@@ -68,7 +69,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         cpu=stream.cpu,
         instructions=counts.instructions,
         branches=counts.branches,
-        pt_bytes=stream.size,
-        losses=tuple(span for span in ledger if span.kind != "exact"),
+        pt_bytes=stream.size - counts.elsewhere_bytes,
+        losses=tuple(span for span in ledger if span.is_gap),
         exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtit import _core
@@ -56,12 +58,12 @@ def verify(
     cut = not truth.complete or trace.incomplete is not None or "stopped" in trace.facts
     if trace.is_snapshot:
         return verify_snapshots(trace, truth, ranges, cut=cut)
-    streams = {stream.tid: stream for stream in trace.streams}
+    streams = _of_threads(trace)
     verdicts = []
     for tid, pid, instructions, _status, _ended in threads:
         filters, stops = ranges(pid)
-        stream = streams.pop(tid, None)
-        if stream is None:
+        own = streams.pop(tid, [])
+        if not own:
             outcome = truth.compare(
                 tid, iter(()), filters=list(filters), stops=list(stops), prefix=cut
             )
@@ -72,15 +74,29 @@ def verify(
                 verdicts.append(Verdict(tid, pid, False, 0, 0, reason))
             continue
         outcome = truth.compare(
-            tid, stream.runs(), filters=list(filters), stops=list(stops), prefix=cut
+            tid, _runs(own), filters=list(filters), stops=list(stops), prefix=cut
         )
-        verdicts.append(_verdict(tid, pid, outcome, stream))
-        stream.forget()
-    for tid, stream in streams.items():
-        if stream.counts().instructions:
+        verdicts.append(_verdict(tid, pid, outcome, own))
+        for stream in own:
+            stream.forget()
+    for tid, own in streams.items():
+        if any(stream.counts().instructions for stream in own):
             reason = "the truth knows no such thread"
-            verdicts.append(Verdict(tid, stream.pid, False, 0, 0, reason))
+            verdicts.append(Verdict(tid, own[0].pid, False, 0, 0, reason))
     return verdicts
+
+
+def _of_threads(trace: Trace) -> dict[int, list[Stream]]:
+    found: dict[int, list[Stream]] = {}
+    for stream in trace.threads:
+        found.setdefault(stream.tid, []).append(stream)
+    return found
+
+
+def _runs(streams: list[Stream]) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """What a thread ran on one CPU after the other: a turn is on one of them."""
+    parts = [stream.timed_runs() for stream in streams]
+    return (columns for _, columns in merge(*parts, key=itemgetter(0)))
 
 
 def verify_snapshots(
@@ -91,9 +107,7 @@ def verify_snapshots(
     cut: bool,
 ) -> list[Verdict]:
     """`verify` for a recording of snapshots."""
-    of_thread: dict[int, list[Stream]] = {}
-    for stream in trace.streams:
-        of_thread.setdefault(stream.tid, []).append(stream)
+    of_thread = _of_threads(trace)
     verdicts = []
     for tid, pid, instructions, _status, ended in truth.threads():
         filters, stops = (list(each) for each in ranges(pid))
@@ -112,10 +126,10 @@ def verify_snapshots(
                     tid, stream.runs(), filters=filters, stops=stops, behind=behind
                 )
             if outcome is not None and (outcome["identical"] or not dropped):
-                verdicts.append(_verdict(tid, pid, outcome, stream, "end"))
+                verdicts.append(_verdict(tid, pid, outcome, [stream], "end"))
                 continue
             outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
-            verdicts.append(_verdict(tid, pid, outcome, stream, "a part"))
+            verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
     for tid, streams in of_thread.items():
         reason = "the truth knows no such thread"
         verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
@@ -123,12 +137,12 @@ def verify_snapshots(
 
 
 def _verdict(
-    tid: int, pid: int, outcome: _core.Compared, stream: Stream, part: str = ""
+    tid: int, pid: int, outcome: _core.Compared, streams: list[Stream], part: str = ""
 ) -> Verdict:
     if not outcome["identical"] and "reason" not in outcome:
         return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")
     instructions = outcome["instructions"]
-    lost = [span for span in stream.ledger() if span.kind != "exact"]
+    lost = [span for stream in streams for span in stream.ledger() if span.is_gap]
     if not outcome["identical"]:
         reason = (
             f"{outcome['reason']} after {instructions:,} equal instructions: "

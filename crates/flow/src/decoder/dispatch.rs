@@ -2,7 +2,7 @@
 
 use rtit_packet::{Ip, Packet, PacketKind};
 
-use super::state::Decoder;
+use super::state::{Decoder, State};
 use crate::error::Cause;
 use crate::event::EventKind;
 use crate::sink::Sink;
@@ -23,6 +23,9 @@ impl Decoder {
         }
         if self.group.is_some() {
             return self.in_group(packet, sink, stamp);
+        }
+        if self.state == State::Elsewhere {
+            return self.passing(packet, sink, stamp);
         }
         let placed = matches!(
             packet.kind,

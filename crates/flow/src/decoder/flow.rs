@@ -71,12 +71,21 @@ impl Decoder {
                 return Ok(());
             }
             self.walker.go_to(target, stamp.time);
-            self.walker.arrive(true);
             self.walker.mode = mode;
             self.state = State::On;
+            if !self.walker.take_turns(stamp.time) {
+                self.pass_over(sink, stamp);
+                return Ok(());
+            }
+            self.walker.arrive(true);
             return Ok(());
         }
-        self.walker.tip(sink, &mut self.counts, target, mode, stamp)
+        self.walker
+            .tip(sink, &mut self.counts, target, mode, stamp)?;
+        if self.walker.is_elsewhere() {
+            self.pass_over(sink, stamp);
+        }
+        Ok(())
     }
 
     pub(super) fn tip_pge<S: Sink>(
@@ -132,6 +141,12 @@ impl Decoder {
         self.walker.reset();
         self.walker.advance(stamp.time, sink);
         self.walker.go_to(ip, stamp.time);
+        if !self.walker.take_turns(stamp.time) {
+            self.walker.mode = mode;
+            self.pass_over(sink, stamp);
+            return;
+        }
+        self.come_back(stamp);
         self.walker.arrive(true);
         self.walker.mode = mode;
         self.state = State::On;
@@ -147,6 +162,13 @@ impl Decoder {
     ) -> Result<(), Cause> {
         self.settle(sink);
         self.new_mode = None;
+        if let (State::On | State::Async { .. }, Err(cause)) = (self.state, self.expect_one_turn())
+        {
+            self.fail(stamp.offset, cause, sink);
+            self.off_at = 0;
+            self.state = State::Off;
+            return Ok(());
+        }
         match self.state {
             State::On => {
                 self.walker.expect_none_waiting()?;

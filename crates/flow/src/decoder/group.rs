@@ -91,6 +91,19 @@ impl Decoder {
                 self.fail(group.offset, cause, sink);
             }
         }
+        let in_kernel = group.ip.is_some_and(|ip| ip >> 63 != 0);
+        let ours = match self.state {
+            State::On if !in_kernel => true,
+            _ => group.ip.is_none() || self.walker.take_turns(self.clock.now()),
+        };
+        if !ours && self.state != State::On {
+            self.pass_over(sink, at_psb);
+            self.walker.advance(self.clock.now(), sink);
+            if let Some(mode) = group.mode {
+                self.set_mode(mode);
+            }
+            return;
+        }
         let followed = self.state == State::On && self.ledger.trust() == Trust::Exact;
         if let (true, Some(ip), Some(mode)) = (followed, group.ip, group.mode) {
             if mode != self.walker.mode {
@@ -153,6 +166,9 @@ impl Decoder {
         self.walker.arrive(true);
         if let Some(mode) = group.mode {
             self.set_mode(mode);
+        }
+        if !ours {
+            self.pass_over(sink, at_psb);
         }
     }
 

@@ -35,7 +35,7 @@ impl Decoder {
         self.decode_until(stream, usize::MAX, sink)
     }
 
-    /// As `decode`, but also pauses at the first packet at or after `offset`.
+    /// As `decode`, but also pauses at the first packet at or after `offset`, and where a turn (`Spaces::turn`) may begin.
     pub fn decode_until<S: Sink>(
         &mut self,
         stream: Window<'_>,
@@ -59,8 +59,14 @@ impl Decoder {
                     Stepped::Never => self.short_tnts(stream, offset, &mut scanner, sink),
                 }
             }
-            let in_block = scanner.block().is_some();
+            let block = scanner.block();
+            let in_block = block.is_some();
             match scanner.next() {
+                Some(Ok(packet)) if self.begins_turn(&packet) => {
+                    scanner.seek(packet.offset);
+                    scanner.set_block(block);
+                    break;
+                }
                 Some(Ok(packet))
                     if packet.length > 1 && self.corrupt(&packet, stream, &mut scanner, sink) => {}
                 Some(Ok(packet)) => {

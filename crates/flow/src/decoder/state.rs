@@ -34,6 +34,8 @@ pub(super) enum State {
     Async {
         ip: u64,
     },
+    /// The turn is another thread's.
+    Elsewhere,
 }
 
 /// A packet that the next FUP completes.
@@ -101,6 +103,10 @@ pub struct Decoder {
     /// The next PSB at or after `position` is to be found.
     pub(super) searching: bool,
     pub(super) finished: bool,
+    /// Packet before which the last turn ended.
+    pub(super) paused_at: Option<usize>,
+    /// What the ledger says of what comes after what is passed over.
+    pub(super) trust_before: Trust,
 }
 
 /// Whether the bytes before the first PSB tell nothing of the flow: with CYCs on, a trace begins with the CYC of the
@@ -186,6 +192,8 @@ impl Decoder {
             block: None,
             searching: settings.start.is_none(),
             finished: false,
+            paused_at: None,
+            trust_before: Trust::Exact,
         }
     }
 
@@ -227,6 +235,9 @@ impl Decoder {
         sink: &mut S,
         stamp: Stamp,
     ) {
+        if self.state == State::Elsewhere {
+            return;
+        }
         sink.event(&Event {
             kind,
             ip,

@@ -16,6 +16,33 @@ impl Walker {
         self.others.whereabouts.next_vmcs = Some(pointer);
     }
 
+    /// The number of turns that have begun.
+    pub fn turns(&self) -> usize {
+        self.others.whereabouts.turns()
+    }
+
+    /// The turns in which anything ran.
+    pub fn visited(&self) -> &[usize] {
+        self.others.whereabouts.visited()
+    }
+
+    /// When the next turn begins.
+    pub fn next_turn(&self) -> u64 {
+        self.others.whereabouts.next_turn()
+    }
+
+    /// The program comes from somewhere else at `now`: whether what runs is followed. `arrive` is next if it is.
+    pub fn take_turns(&mut self, now: u64) -> bool {
+        let followed = self.others.whereabouts.take_turns(now);
+        self.elsewhere = !followed;
+        followed
+    }
+
+    /// The last of `take_turns` said that it is not.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere
+    }
+
     /// The program is where the last PIP holds (with `entry` the last VMCS packet, too); it goes on in the space of its
     /// new CR3; whether that is another.
     pub fn arrive(&mut self, entry: bool) -> bool {

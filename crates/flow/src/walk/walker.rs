@@ -44,6 +44,8 @@ pub(crate) struct Walker {
     pub(super) ranges: FilterRanges,
     /// RETs may be compressed: calls are remembered.
     returns: bool,
+    /// The turn is nobody's whose code is followed.
+    pub(super) elsewhere: bool,
 }
 
 impl Walker {
@@ -67,6 +69,7 @@ impl Walker {
             ranges: settings.ranges,
             lost_returns: settings.no_tnt && !settings.no_retcomp,
             returns: !settings.no_retcomp,
+            elsewhere: false,
         }
     }
 
@@ -346,6 +349,9 @@ impl Walker {
         self.mode = mode;
         if matches!(stop, Stop::Far | Stop::Syscall | Stop::VmEntry) {
             self.go_to(ip, stamp.time);
+            if !self.take_turns(stamp.time) {
+                return Ok(());
+            }
             self.arrive(stop == Stop::VmEntry);
             return self.drain(sink, counts, stamp);
         }

@@ -27,7 +27,7 @@ from rtit.unit import Memory, Parameters, TimeModel
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000
 _FAULT_ENTRY = 0xFFFF_FFFF_8100_1000
-_INTERRUPT_ENTRY = 0xFFFF_FFFF_8100_2000
+INTERRUPT_ENTRY = 0xFFFF_FFFF_8100_2000
 
 # What threads have written goes to the file after this many retired instructions. That depends on
 # what ran alone, never on the time of day: two recordings of one deterministic run are cut alike.
@@ -45,7 +45,9 @@ _TOOK_SIGNAL = 2
 
 
 @dataclass(slots=True)
-class _Thread:
+class Thread:
+    """A thread that is traced."""
+
     tid: int
     pid: int
     cpu: Processor
@@ -96,7 +98,7 @@ class Recorder(Keeper):
         self._parameters = parameters or RECORDED
         self._output = output or OutputSetup()
         self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, Thread] = {}
         self._processes: dict[int, _Process] = {}
         self._next_chunk = _CHUNK_CLOCK
         self._untimed = not options.tsc
@@ -148,7 +150,7 @@ class Recorder(Keeper):
                 self.flush()
         self.totals.clock = max(self.totals.clock, clock)
 
-    def _count(self, thread: _Thread, kind: int, retired: int) -> None:
+    def _count(self, thread: Thread, kind: int, retired: int) -> None:
         """PacketEn may have changed at this event. After those that tell no number nothing retires
         before one that does.
         """
@@ -189,7 +191,7 @@ class Recorder(Keeper):
         self._close(self._time.tsc(self._now))
 
     def _transfer(
-        self, thread: _Thread, kind: int, flags: int, ip: int, target: int, clock: int
+        self, thread: Thread, kind: int, flags: int, ip: int, target: int, clock: int
     ) -> None:
         cpu = thread.cpu
         cpu.at(clock)
@@ -201,7 +203,7 @@ class Recorder(Keeper):
             thread.fault = None
             cpu.resume(target)
         elif kind == Kind.INTERRUPT:
-            cpu.interrupt(ip, _INTERRUPT_ENTRY)
+            cpu.interrupt(ip, INTERRUPT_ENTRY)
         elif kind == Kind.FAULT:
             cpu.exception(ip, _FAULT_ENTRY)
         elif kind == Kind.SOFT_INT:
@@ -211,14 +213,14 @@ class Recorder(Keeper):
             if flags & (_TURNS_ON | _TURNS_OFF):
                 thread.on = bool(flags & _TURNS_ON)
             if in_user:
-                cpu.interrupt(ip, _INTERRUPT_ENTRY)
+                cpu.interrupt(ip, INTERRUPT_ENTRY)
             if thread.enabled:
                 cpu.set_msr(IA32_RTIT_CTL, cpu.rdmsr(IA32_RTIT_CTL) & ~_TRACE_EN)
             self._enable(thread)
             if in_user:
                 cpu.resume(ip)
 
-    def _enable(self, thread: _Thread) -> None:
+    def _enable(self, thread: Thread) -> None:
         if not thread.on or self._stopped(thread):
             return
         # TraceEn is 0 here: the address registers take writes at no other time.
@@ -233,7 +235,7 @@ class Recorder(Keeper):
         thread.enabled = True
 
     @staticmethod
-    def _stopped(thread: _Thread) -> bool:
+    def _stopped(thread: Thread) -> bool:
         # A TraceStop ends the thread's trace: the driver does not start it again behind the user's
         # back.
         return thread.enabled and thread.cpu.unit.stopped
@@ -279,7 +281,7 @@ class Recorder(Keeper):
             self.totals.edges = target
             self.totals.killed = bool(flags & 1)
 
-    def _poke(self, thread: _Thread, now: int, address: int, code: bytes) -> None:
+    def _poke(self, thread: Thread, now: int, address: int, code: bytes) -> None:
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
         }
@@ -306,6 +308,16 @@ class Recorder(Keeper):
         if pid not in self._processes:
             parent = self._processes.get(parent_pid)
             self._processes[pid] = _Process(list(parent.ranges)) if parent else self._new_process()
+        cpu, pending = self._trace_unit(clock)
+        self._begun(pid)
+        if parent_tid and not self.full:
+            self._writer.fork(pid, parent_pid, tid, parent_tid, now)
+        thread = self._threads[tid] = Thread(tid, pid, cpu, pending)
+        self._begin(thread, clock)
+        self.totals.threads += 1
+
+    def _trace_unit(self, clock: int) -> tuple[Processor, bytearray]:
+        """A logical processor, and what its unit writes."""
         pending = bytearray()
         memory = Memory(observer=lambda _address, data: pending.extend(data))
         cpu = Processor(
@@ -318,22 +330,25 @@ class Recorder(Keeper):
         cpu.at(clock)
         self._output.install(cpu, memory)
         pending.clear()  # the ToPA table is no trace
-        self._begun(pid)
-        if parent_tid and not self.full:
-            self._writer.fork(pid, parent_pid, tid, parent_tid, now)
+        return cpu, pending
+
+    def _begin(self, thread: Thread, clock: int) -> None:
+        """Its tracing begins."""
         if not self.full:
-            self._writer.itrace_start(pid, tid, now)
-        self._threads[tid] = _Thread(tid, pid, cpu, pending)
-        self.totals.threads += 1
+            self._writer.itrace_start(thread.pid, thread.tid, self._time.tsc(clock))
+
+    def _stop(self, thread: Thread, clock: int) -> None:
+        """Its tracing ends."""
+        thread.cpu.at(clock)
+        self._count(thread, Kind.EXIT, thread.retired)
+        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
+        self._write_chunk(thread, clock)
 
     def _end_thread(self, tid: int, clock: int, flags: int = 0, status: int | None = None) -> None:
         thread = self._threads.pop(tid, None)
         if thread is None:
             return
-        thread.cpu.at(clock)
-        self._count(thread, Kind.EXIT, thread.retired)
-        thread.cpu.set_msr(IA32_RTIT_CTL, 0)
-        self._write_chunk(thread, clock)
+        self._stop(thread, clock)
         self._store.end(tid)
         if flags & _LIVES_ON:
             return
@@ -356,7 +371,7 @@ class Recorder(Keeper):
             if found is not None:
                 process.ranges[index] = found
 
-    def _write_chunk(self, thread: _Thread, clock: int) -> None:
+    def _write_chunk(self, thread: Thread, clock: int) -> None:
         if not thread.pending:
             return
         data = bytes(thread.pending)

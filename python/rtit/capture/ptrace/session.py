@@ -9,12 +9,14 @@ from rtit.capture.clocks import describe
 from rtit.capture.events import EventLog
 from rtit.capture.file import open_writer, output_file
 from rtit.capture.program import check_program
+from rtit.capture.ptrace.machine import Machine
 from rtit.capture.ptrace.recorder import Recorder
 from rtit.capture.ptrace.tracer import PtraceTracer, check_processes
 from rtit.capture.request import Plan, Request
 from rtit.capture.session import Session
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.output import OutputSetup
+from rtit.perfdata import Switches
 from rtit.registers import FULL
 from rtit.unit import Parameters, TimeModel
 
@@ -110,15 +112,24 @@ def replay(
     parameters: Parameters | None = None,
     extent: Extent | None = None,
     time: TimeModel | None = None,
+    cpus: int = 0,
+    switches: Switches = Switches.THREADS,
 ) -> Recorder:
     """Run the trace units over capture events once more, under other settings, into a new file.
 
-    `filters` must name their files. Returns the recorder, closed. Raises UsageError, RecordError.
+    `filters` must name their files. With `cpus` the threads share so many CPUs (see `Machine`), and
+    the file tells of their switches as `switches` says. Returns the recorder, closed. Raises
+    UsageError, RecordError.
     """
     request = Request(
         ["replay"], output=output, event=event, filters=filters, extent=extent, time=time
     )
-    recorder = _recorder(request.plan(), unit_output=unit_output, parameters=parameters)
+    plan = request.plan()
+    recorder = (
+        _machine(plan, cpus, switches, unit_output=unit_output, parameters=parameters)
+        if cpus
+        else _recorder(plan, unit_output=unit_output, parameters=parameters)
+    )
     for batch in log:
         recorder.feed(*batch)
     recorder.close()
@@ -148,4 +159,25 @@ def _recorder(
         output=unit_output,
         extent=plan.extent,
         windowed=bool(plan.window),
+    )
+
+
+def _machine(
+    plan: Plan,
+    cpus: int,
+    switches: Switches,
+    *,
+    unit_output: OutputSetup | None,
+    parameters: Parameters | None,
+) -> Machine:
+    time = f"{describe(plan.time)}, one clock for all CPUs"
+    return Machine(
+        open_writer(plan, time=time, switches=switches),
+        plan.options,
+        plan.filters,
+        profile=FULL,
+        time=plan.time,
+        parameters=parameters,
+        output=unit_output,
+        cpus=cpus,
     )

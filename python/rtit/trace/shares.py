@@ -1,0 +1,85 @@
+"""Who shares a logical processor: threads by turns, and their code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rtit.errors import UnsupportedError
+from rtit.image import Image, Images
+from rtit.perfdata import PerfData
+from rtit.perfdata.attr import AttrFlag, config_value
+from rtit.sideband import Turn
+from rtit.sideband.turns import NOBODY
+from rtit.trace.rows import Rows
+
+if TYPE_CHECKING:
+    from rtit import _core
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """The turns on a logical processor, in order of time, and the code of whose they are. With
+    `tid` this thread's alone are followed; `can_part`: nothing but user code was traced, so that
+    this is possible. Before the first turn nobody is known to be there.
+    """
+
+    turns: Sequence[Turn]
+    images: Images
+    can_part: bool
+    tid: int | None = None
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("tid", "pid")
+
+    @property
+    def apart(self) -> bool:
+        """Whether what one of several did can be had alone."""
+        return self.tid is None and self.can_part
+
+    def of(self, tid: int) -> Shares:
+        """With this thread alone followed."""
+        return replace(self, tid=tid)
+
+    def native(self) -> list[tuple[int, _core.Space | None]]:
+        """For the native decoder: since when (TSC), and the code; None: not followed."""
+        nothing = Image().native
+        found: list[tuple[int, _core.Space | None]] = []
+        for turn in self.turns:
+            if self.tid is not None and turn.tid != self.tid:
+                found.append((turn.since, None))
+                continue
+            image = self.images.known(turn.pid)
+            found.append((turn.since, image.native if image is not None else nothing))
+        return found
+
+    def tell(self, rows: Rows, number: int) -> Rows:
+        """With the columns `tid` and `pid`: rows of the turn that the native decoder calls so."""
+        import numpy as np
+
+        turn = self.turn(number) or Turn(0, NOBODY, NOBODY)
+        shape = len(rows)
+        return rows.with_columns(
+            tid=np.full(shape, turn.tid, np.int32), pid=np.full(shape, turn.pid, np.int32)
+        )
+
+    def turn(self, number: int) -> Turn | None:
+        """The turn that the native decoder calls so; None for what was before the first."""
+        return self.turns[number - 1] if number > 0 else None
+
+
+def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | None:
+    """Of a CPU's stream; None if one thread alone can have run there. Raises UnsupportedError where
+    they cannot be told apart.
+    """
+    if len({turn.tid for turn in turns if images.known(turn.pid) is not None}) < 2:
+        return None
+    event = data.intel_pt
+    timed = event is not None and config_value(event.attr.config, "tsc")
+    if not timed or data.time_conversion is None:
+        raise UnsupportedError(
+            f"{data.path}: several threads share a CPU, and without "
+            f"{'the clock' if timed else 'TSC packets'} nothing tells whose code ran when"
+        )
+    user_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
+    return Shares(turns, images, user_only)

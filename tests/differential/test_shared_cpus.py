@@ -1,0 +1,67 @@
+"""Stock perf lists what several threads did on a few CPUs as we do: addresses, threads, times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from live import Recorder
+from rtit.capture.ptrace import replay
+from rtit.perfdata import Switches
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+Path_ = list[tuple[int, int]]
+
+
+def theirs(data: Path) -> dict[tuple[int, int], Path_]:
+    """(ns, address) by CPU and thread."""
+    fields = ["--itrace=i0ns", "--ns", "-F", "tid,cpu,time,ip"]
+    found: dict[tuple[int, int], Path_] = {}
+    try:
+        listed = perf.script(data, fields)
+        assert perf.errors(data) == []
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    for line in listed.splitlines():
+        tid, cpu, time, ip = line.split()
+        when = int(time.rstrip(":").replace(".", ""))
+        found.setdefault((int(cpu.strip("[]")), int(tid)), []).append((when, int(ip, 16)))
+    return found
+
+
+@pytest.mark.parametrize("switches", [Switches.THREADS, Switches.WIDE])
+@pytest.mark.parametrize(("name", "cpus"), [("threads", 1), ("threads", 4), ("fork", 2)])
+def test_perf(
+    name: str,
+    cpus: int,
+    switches: Switches,
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+) -> None:
+    live = record([program(name)])
+    data = tmp_path / "perf.data"
+    replay(live.log, data, cpus=cpus, switches=switches)
+    listed = theirs(data)
+    with Trace(data) as trace:
+        clock = trace.clock
+        assert clock is not None
+        ours = {
+            (stream.cpu, stream.tid): [
+                (clock.to_nanoseconds(int(time)), int(ip))
+                for part in stream.instructions()
+                for ip, time in zip(part.ip, part.time, strict=True)
+            ]
+            for stream in trace.threads
+        }
+    assert ours.keys() == listed.keys()
+    for key, path in ours.items():
+        assert [ip for _, ip in path] == [ip for _, ip in listed[key]]
+        # perf lets its clock go on by a rate between two packets; ours is a lower bound
+        late = [when - own for (own, _), (when, _) in zip(path, listed[key], strict=True)]
+        assert min(late) == 0
+        assert late[0] == 0

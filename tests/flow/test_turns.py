@@ -1,0 +1,165 @@
+"""Threads that share a logical processor: whose code runs, and what is passed over."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from rtit.packets import encode
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# 1000 nop; 1001 nop; 1002 jmp 1000
+ONE = "90 90 ebfc"
+# 1000 nop of two bytes; 1002 jmp 1000
+TWO = "6690 ebfc"
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def tsc(time: int) -> bytes:
+    return encode("TSC", tsc=time)
+
+
+PSB = encode("PSB") + tsc(10) + b"\x99\x01" + encode("PSBEND")
+
+
+def stretch(ip: int = 0x1002) -> bytes:
+    """User code from 1000 on, up to an interrupt."""
+    return full("TIP.PGE", 0x1000) + full("FUP", ip) + encode("TIP.PGD", ip_bytes=0)
+
+
+def space(code: str) -> Any:
+    made = core.Space()
+    made.map(0, 0x1000, bytes.fromhex(code))
+    return made
+
+
+def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
+    return core.Flow(stream, space(default), turns=turns, walk=walk)
+
+
+def ips(made: Any) -> list[int]:
+    found = array("Q")
+    while (part := made.ips(100)) is not None:
+        found.frombytes(part[0])
+    return list(found)
+
+
+def kinds(made: Any) -> list[str]:
+    return [row[2] for row in made.ledger()]
+
+
+ONCE = [0x1000, 0x1001]
+OTHER = [0x1000]
+
+
+@pytest.mark.parametrize("walk", [False, True])
+def test_each_turn_has_its_code(walk: bool) -> None:
+    stream = PSB + stretch() + tsc(20) + stretch() + tsc(30) + stretch()
+    one, two = space(ONE), space(TWO)
+    made = flow(stream, [(0, one), (15, two), (25, one)], walk=walk)
+    assert ips(made) == ONCE + OTHER + ONCE
+    assert kinds(made) == ["exact"]
+    # before the first turn it is the code for all
+    made = flow(stream, [(25, two)], walk=walk)
+    assert ips(made) == ONCE + ONCE + OTHER
+
+
+def test_a_turn_holds_from_its_tick_on() -> None:
+    stream = PSB + tsc(20) + stretch()
+    assert ips(flow(stream, [(20, space(TWO))])) == OTHER
+    assert ips(flow(stream, [(21, space(TWO))])) == ONCE
+
+
+@pytest.mark.parametrize("walk", [False, True])
+def test_what_is_not_followed_is_elsewhere(walk: bool) -> None:
+    begin = PSB + stretch() + tsc(20)
+    passed = full("TIP.PGE", 0x7000) + b"\x0a\x06" + full("TIP", 0x8000) + stretch()
+    made = flow(begin + passed + tsc(30) + stretch(), [(15, None), (25, space(ONE))], walk=walk)
+    assert ips(made) == ONCE + ONCE
+    spans = [(start, end, kind) for start, end, kind, *_ in made.ledger()]
+    there = len(begin + passed + tsc(30))
+    assert spans == [
+        (0, len(begin), "exact"),
+        (len(begin), there, "elsewhere"),
+        (there, len(begin + passed + tsc(30) + stretch()), "exact"),
+    ]
+    counts = made.counts()
+    assert counts["bytes"]["elsewhere"] == there - len(begin)
+    assert counts["instructions"] == 4
+
+
+def test_last_ip_is_kept_while_passing_over() -> None:
+    passed = full("TIP.PGE", 0x5555_0000_1000) + encode("TIP.PGD", ip_bytes=1, payload=0x1234)
+    again = encode("TIP.PGE", ip_bytes=4, payload=0x1000) + full("FUP", 0x1002)
+    stream = PSB + tsc(20) + passed + tsc(30) + again + encode("TIP.PGD", ip_bytes=0)
+    assert ips(flow(stream, [(15, None), (25, space(ONE))])) == ONCE
+
+
+def test_a_psb_in_another_turn() -> None:
+    """It says where the other thread is, which nobody asks; nor is its code known."""
+    inside = encode("PSB") + tsc(22) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
+    stream = PSB + tsc(20) + full("TIP.PGE", 0x9000) + inside + encode("TIP.PGD", ip_bytes=0)
+    made = flow(stream + tsc(30) + stretch(), [(15, None), (25, space(ONE))])
+    assert ips(made) == ONCE
+    assert kinds(made) == ["exact", "elsewhere", "exact"]
+
+
+def test_a_stream_that_begins_in_another_turn() -> None:
+    begin = encode("PSB") + tsc(10) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
+    stream = begin + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch()
+    made = flow(stream, [(0, None), (25, space(ONE))])
+    assert ips(made) == ONCE
+    assert kinds(made) == ["elsewhere", "exact"]
+
+
+def test_a_loss_in_another_turn_is_told() -> None:
+    stream = PSB + tsc(20) + full("TIP.PGE", 0x7000) + encode("OVF") + full("FUP", 0x7777)
+    made = flow(stream + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch(), [(15, None)])
+    assert ips(made) == []
+    assert "lost" in kinds(made)
+
+
+def test_code_that_goes_on_into_another_turn_is_not_certain() -> None:
+    stream = PSB + full("TIP.PGE", 0x1000) + tsc(20) + full("FUP", 0x1002)
+    made = flow(stream + encode("TIP.PGD", ip_bytes=0) + stretch(), [(0, space(ONE)), (15, None)])
+    ips(made)
+    rows = made.ledger()
+    assert [row[2] for row in rows] == ["exact", "lost", "elsewhere"]
+    assert rows[1][4].startswith("another thread had the processor from TSC 0xf on")
+    assert rows[1][6] == 15
+    # and is where it ends before
+    made = flow(PSB + stretch() + tsc(20) + stretch(), [(0, space(ONE)), (15, None)])
+    ips(made)
+    assert kinds(made) == ["exact", "elsewhere"]
+
+
+def test_rows_are_of_one_turn() -> None:
+    stream = PSB + stretch() + tsc(20) + stretch() + stretch() + tsc(30) + stretch()
+    made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
+    found = []
+    while (columns := made.next(1000)) is not None:
+        found.append((made.turn, list(array("I", columns["instructions"]))))
+    assert [(turn, rows) for turn, rows in found if rows] == [(1, [2]), (2, [1, 1])]
+    made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
+    hashed = []
+    while (runs := made.runs(1000)) is not None:
+        hashed.append((made.turn, list(array("I", runs[1]))))
+    assert [each for each in hashed if each[1]] == [(1, [2]), (2, [1, 1])]
+
+
+def test_the_turns_in_which_something_ran() -> None:
+    stream = PSB + stretch() + tsc(20) + tsc(30) + stretch() + stretch() + tsc(40)
+    made = flow(stream, [(15, None), (25, None), (35, None)])
+    made.count()
+    assert made.visited == [0, 2]
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="a turn at 3 comes after one at 5"):
+        flow(PSB, [(5, None), (3, None)])

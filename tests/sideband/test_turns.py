@@ -1,0 +1,120 @@
+"""Who had a CPU when."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from rtit.perfdata import Attr, Event, PerfData, SampleType
+from rtit.perfdata import records as perf
+from rtit.perfdata.records import Misc, SampleId
+from rtit.sideband import Turn, Turns
+
+
+def who(tid: int, cpu: int = 0, pid: int | None = None) -> SampleId:
+    return SampleId(pid=tid if pid is None else pid, tid=tid, cpu=cpu)
+
+
+def out(tid: int, cpu: int = 0) -> perf.Switch:
+    return perf.Switch(0, 14, Misc.SWITCH_OUT, 0, who(tid, cpu))
+
+
+def came_in(tid: int, cpu: int = 0) -> perf.Switch:
+    return perf.Switch(0, 14, 0, 0, who(tid, cpu))
+
+
+def wide_out(tid: int, following: int, cpu: int = 0) -> perf.SwitchCpuWide:
+    return perf.SwitchCpuWide(0, 15, Misc.SWITCH_OUT, 0, who(tid, cpu), following, following)
+
+
+def wide_in(tid: int, before: int, cpu: int = 0) -> perf.SwitchCpuWide:
+    return perf.SwitchCpuWide(0, 15, 0, 0, who(tid, cpu), before, before)
+
+
+def started(tid: int, cpu: int = 0) -> perf.ItraceStart:
+    return perf.ItraceStart(0, 12, 0, 0, who(tid, cpu), tid, tid)
+
+
+def ended(tid: int, cpu: int = 0) -> perf.Exit:
+    return perf.Exit(0, 4, 0, 0, who(tid, cpu), tid, tid, tid, tid, 0, b"")
+
+
+def turns(*records: tuple[int, perf.Record]) -> Turns:
+    found = Turns()
+    for time, record in records:
+        found.apply(time, record)
+    return found
+
+
+def on(found: Turns, cpu: int = 0) -> list[tuple[int, int]]:
+    return [(turn.since, turn.tid) for turn in found.on(cpu)]
+
+
+def test_who_goes_out_first_was_there_before() -> None:
+    assert on(turns((10, out(5)), (20, came_in(6)))) == [(0, 5), (10, 6)]
+
+
+def test_a_turn_begins_when_the_one_before_ends() -> None:
+    """Its trace begins before the record that says that it came in."""
+    found = turns((5, came_in(5)), (10, out(5)), (20, came_in(6)), (30, out(6)), (35, came_in(5)))
+    assert on(found) == [(5, 5), (10, 6), (30, 5)]
+
+
+def test_a_thread_that_ended_has_no_record_of_going_out() -> None:
+    assert on(turns((5, came_in(5)), (10, ended(5)), (20, came_in(6)))) == [(5, 5), (10, 6)]
+    # that of another CPU's thread is none of this one's
+    assert on(turns((5, came_in(5)), (10, ended(7)), (20, came_in(6)))) == [(5, 5), (20, 6)]
+
+
+def test_wide_records_name_the_next() -> None:
+    found = turns((10, wide_out(0, 5)), (12, wide_in(5, 0)), (20, wide_out(5, 0)))
+    assert on(found) == [(0, 0), (10, 5), (20, 0)]
+    # one that was lost
+    assert on(turns((12, wide_in(5, 7)), (20, wide_in(6, 5)))) == [(0, 7), (12, 5), (20, 6)]
+
+
+def test_cpus_are_apart() -> None:
+    found = turns((1, started(5, 0)), (2, started(6, 3)), (10, out(5, 0)), (11, came_in(5, 3)))
+    assert found.cpus == [0, 3]
+    assert (on(found, 0), on(found, 3), on(found, 1)) == ([(0, 5)], [(0, 6), (11, 5)], [])
+
+
+def test_where_tracing_began() -> None:
+    found = turns((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
+    assert on(found) == [(0, 5), (10, 6)]
+
+
+def test_times_never_go_back() -> None:
+    found = turns((10, out(5)), (20, came_in(6)), (20, wide_out(6, 7)), (15, came_in(8)))
+    times = [since for since, _ in on(found)]
+    assert times == sorted(times)
+
+
+def test_samples_of_sched_switch(tmp_path: Path) -> None:
+    """prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid: its format since 2.6.35."""
+
+    class File:
+        events = (
+            Event(Attr(1), (1,), "dummy:u"),
+            Event(Attr(2, sample_type=SampleType.RAW), (2,), "sched:sched_switch"),
+        )
+
+    raw = struct.pack("<8x16siiq16sii", b"a", 5, 120, 0, b"b", 6, 120)
+    body = struct.pack("<I", len(raw)) + raw
+    found = Turns(File())  # type: ignore[arg-type]
+    found.apply(1, perf.Comm(0, 3, 0, 0, None, 60, 6, "b"))
+    for event, time in ((0, 5), (1, 10)):
+        found.apply(time, perf.Sample(0, 9, 0, 0, who(5), event, None, None, None, body))
+    found.apply(20, perf.Sample(0, 9, 0, 0, who(6), 1, None, None, None, body[:50]))
+    assert found.on(0) == [Turn(0, 5, 5), Turn(10, 60, 6)]
+
+
+def test_a_real_file(traces: Path) -> None:
+    """perf of CPUs: thread 19731 comes to CPU 1 from idle, and has its process's number."""
+    with PerfData(traces / "hase" / "control_flow-skylake.perf.data") as data:
+        found = Turns(data)
+        for record in data.records():
+            found.apply(record.time or 0, record)
+    first = found.on(1)[:2]
+    assert [(turn.pid, turn.tid) for turn in first] == [(0, 0), (19731, 19731)]
+    assert first[1].since == 969388448163140
