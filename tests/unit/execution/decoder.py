@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rtit.packets import Packet
-from unit.execution.program import TRANSFERS, Program
+from unit.execution.program import STEP, TRANSFERS, Program
 
 
 class Decoder:
@@ -79,10 +79,10 @@ class Decoder:
         while not here(self.ip, *self.program[self.ip]):
             kind, target = self.program[self.ip]
             assert kind in ("other", "jump", "call"), f"{kind} at {self.ip:#x} lacks its packet"
-            if kind == "call" and target != self.ip + 4:
-                self.calls.append(self.ip + 4)
+            if kind == "call" and target != self.ip + STEP:
+                self.calls.append(self.ip + STEP)
             self.path.append(self.ip)
-            self.ip = self.ip + 4 if kind == "other" else target
+            self.ip = self.ip + STEP if kind == "other" else target
 
     def reach(self, ip: int) -> None:
         self.walk(lambda at, kind, target: at == ip)
@@ -90,7 +90,7 @@ class Decoder:
     def pass_by(self) -> None:
         assert self.ip is not None
         self.path.append(self.ip)
-        self.ip += 4
+        self.ip += STEP
 
     def result(self, taken: bool) -> None:
         self.walk(lambda at, kind, target: kind in ("conditional", "ret"))
@@ -100,7 +100,7 @@ class Decoder:
             assert taken
             target = self.calls.pop()
         self.path.append(self.ip)
-        self.ip = target if taken else self.ip + 4
+        self.ip = target if taken else self.ip + STEP
 
     def transfer(self) -> None:
         self.walk(lambda at, kind, target: kind in TRANSFERS)
@@ -110,7 +110,7 @@ class Decoder:
             self.calls.pop()
         self.path.append(self.ip)
         if kind == "indirect_call":
-            self.calls.append(self.ip + 4)
+            self.calls.append(self.ip + STEP)
 
     def leave(self, ip: int | None) -> None:
         if not self.event:

@@ -11,7 +11,10 @@ from rtit.unit import Parameters
 from rtit.unit.parameters.table import PSB_PLUS_ORDER
 
 USER, HIGH, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
+STEP = 8
+"""Bytes of an instruction, whichever it is."""
 LENGTH = 24
+"""Instructions of a program, but for its last."""
 CR3S = (0x5000, 0x7000)
 BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 22, 0x10_0000
 TRANSFERS = {"indirect_jump", "indirect_call", "far", "ret", "syscall", "resume"}
@@ -25,7 +28,7 @@ def place(number: int) -> int:
 
 
 def make_program(random: Random) -> Program:
-    """Instructions of 4 bytes. Direct branches go forward only, so that no loop runs without a
+    """Instructions of `STEP` bytes. Direct branches go forward only, so that no loop runs without a
     packet.
     """
     program: Program = {}
@@ -36,11 +39,11 @@ def make_program(random: Random) -> Program:
             kinds += ["call", "call", "indirect_call", "ret", "ret", "ret", "ret"]
             kinds += ["far"] + (["resume", "cr3"] if kernel else ["syscall"])
             kind = random.choice(kinds)
-            target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
+            target = base + STEP * random.choice((index + 1, random.randint(index + 1, LENGTH)))
             if kind == "conditional":
-                target = base + 4 * random.randrange(LENGTH)
-            program[base + 4 * index] = kind, target
-        program[base + 4 * LENGTH] = ("resume" if kernel else "indirect_jump"), 0
+                target = base + STEP * random.randrange(LENGTH)
+            program[base + STEP * index] = kind, target
+        program[base + STEP * LENGTH] = ("resume" if kernel else "indirect_jump"), 0
     return program
 
 
@@ -74,7 +77,7 @@ def all_settings(draw: st.DrawFn) -> Settings:
         first = draw(st.integers(0, LENGTH))
         last = draw(st.integers(first, LENGTH))
         ctl[f"ADDR{number}_CFG"] = draw(st.sampled_from((1, 1, 2)))
-        ranges.append((ctl[f"ADDR{number}_CFG"], base + 4 * first, base + 4 * last))
+        ranges.append((ctl[f"ADDR{number}_CFG"], base + STEP * first, base + STEP * last))
     form = draw(st.sampled_from(("short", "long", "mixed")))
     parameters = Parameters(
         tnt_form=form,  # type: ignore[arg-type]

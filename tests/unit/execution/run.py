@@ -18,6 +18,7 @@ from unit.execution.program import (
     KERNEL,
     LENGTH,
     SIZE,
+    STEP,
     TABLE,
     USER,
     Program,
@@ -122,7 +123,7 @@ class Run:
             (self.disable if self.cpu.unit.registers.trace_en else self.enable)()
         elif turn < 0.04 and not self.kernel:
             name = random.choice(("interrupt", "exception", "software_interrupt"))
-            handler = KERNEL + 4 * random.randrange(LENGTH)
+            handler = KERNEL + STEP * random.randrange(LENGTH)
             self.back, self.kernel = self.ip, True
             getattr(self.cpu, name)(self.ip, handler)
             self.arrive(handler)
@@ -136,10 +137,10 @@ class Run:
 
     def anywhere(self) -> int:
         base = KERNEL if self.kernel else self.random.choice((USER, HIGH))
-        return base + 4 * self.random.randrange(LENGTH + 1)
+        return base + STEP * self.random.randrange(LENGTH + 1)
 
     def execute(self, kind: str, target: int) -> None:
-        cpu, ip, following = self.cpu, self.ip, self.ip + 4
+        cpu, ip, following = self.cpu, self.ip, self.ip + STEP
         if kind == "other":
             self.ip = following
         elif kind == "conditional":
@@ -160,7 +161,7 @@ class Run:
         elif kind == "cr3":
             self.move_cr3(following)
         elif kind == "syscall":
-            handler = KERNEL + 4 * self.random.randrange(LENGTH)
+            handler = KERNEL + STEP * self.random.randrange(LENGTH)
             self.back, self.kernel = following, True
             cpu.syscall(ip, handler)
             self.arrive(handler)

@@ -24,6 +24,7 @@ from unit.world.program import (
     LENGTH,
     OWN,
     SIZE,
+    STEP,
     TABLE,
     USER,
     WITH_FUP,
@@ -33,8 +34,8 @@ from unit.world.program import (
 from unit.world.reader import Reader
 from unit.world.world import World
 
-FILTERS: list[Range] = [(KERNEL, KERNEL + 4 * 11), (USER, GUEST_USER + 4 * LENGTH)]
-STOPS: list[Range] = [(KERNEL + 4 * 15, KERNEL + 4 * 15)]
+FILTERS: list[Range] = [(KERNEL, KERNEL + STEP * 11), (USER, GUEST_USER + STEP * LENGTH)]
+STOPS: list[Range] = [(KERNEL + STEP * 15, KERNEL + STEP * 15)]
 REGION = 4096
 PSB_PERIOD = 2048
 
@@ -65,7 +66,7 @@ class Machine(World):
         # One of each, so that a situation finds the instruction that it needs.
         for base, kinds in OWN.items():
             for number, kind in enumerate(dict.fromkeys((*kinds, "indirect_jump"))):
-                place = base + 4 * (2 * number + 1)
+                place = base + STEP * (2 * number + 1)
                 self.program[place] = kind, self.program[place][1]
         self.away: str | None = None
         self.seen = 0
@@ -183,10 +184,10 @@ class Machine(World):
 
     def place(self, base: int, kind: str | None, slot: int | None) -> int:
         if kind is not None:
-            return base + 4 * (
+            return base + STEP * (
                 2 * list(dict.fromkeys((*OWN[base], "indirect_jump"))).index(kind) + 1
             )
-        return base + 4 * (self.random.randrange(LENGTH) if slot is None else slot)
+        return base + STEP * (self.random.randrange(LENGTH) if slot is None else slot)
 
     def note(self) -> None:
         """The instruction at `ip` begins."""

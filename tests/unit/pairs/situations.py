@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from unit.pairs.machine import PSB_PERIOD, REGION, Machine
 from unit.pairs.reference import MATCH
-from unit.world.program import ENCLAVE, GUEST, GUEST_USER, KERNEL, USER, area
+from unit.world.program import ENCLAVE, GUEST, GUEST_USER, KERNEL, STEP, USER, area
 
 Situation = Callable[[Machine], Iterator[None]]
 
@@ -133,7 +133,7 @@ def cr3_filter(m: Machine) -> Iterator[None]:
     for value in (0x1000 * m.random.randrange(1, 5), MATCH):
         m.bring(KERNEL, "cr3")
         m.note()
-        m.do(m.cpu.mov_cr3, m.ip, m.ip + 4, value)
+        m.do(m.cpu.mov_cr3, m.ip, m.ip + STEP, value)
         if value != MATCH:
             yield
             home(m)

@@ -9,7 +9,10 @@ from rtit.unit import Parameters
 
 USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000
+STEP = 8
+"""Bytes of an instruction, whichever it is."""
 LENGTH = 20
+"""Instructions of a program, but for its last."""
 BUFFER, SIZE, TABLE = 0x1000_0000, 1 << 20, 0x10_0000
 TIMING = frozenset(("CYC", "MTC", "TSC", "TMA", "CBR", "PAD"))
 
@@ -34,13 +37,13 @@ Program = dict[int, tuple[str, int]]
 def area(ip: int) -> int:
     """Whose code it is; ValueError for nobody's."""
     for base in OWN:
-        if base <= ip <= base + 4 * LENGTH:
+        if base <= ip <= base + STEP * LENGTH:
             return base
     raise ValueError(f"{ip:#x} is nobody's code")
 
 
 def make_program(random: Random) -> Program:
-    """Instructions of 4 bytes. Direct branches go forward only, so that no loop runs without a
+    """Instructions of `STEP` bytes. Direct branches go forward only, so that no loop runs without a
     packet.
     """
     program: Program = {}
@@ -48,11 +51,11 @@ def make_program(random: Random) -> Program:
         for index in range(LENGTH):
             kinds = ("other", "conditional", "call", "call", "ret", "ret")
             kind = random.choice((*kinds, *NEAR, *own, *own))
-            target = base + 4 * random.choice((index + 1, random.randint(index + 1, LENGTH)))
+            target = base + STEP * random.choice((index + 1, random.randint(index + 1, LENGTH)))
             if kind == "conditional":
-                target = base + 4 * random.randrange(LENGTH)
-            program[base + 4 * index] = kind, target
-        program[base + 4 * LENGTH] = "indirect_jump", 0
+                target = base + STEP * random.randrange(LENGTH)
+            program[base + STEP * index] = kind, target
+        program[base + STEP * LENGTH] = "indirect_jump", 0
     return program
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rtit.packets import Packet, packets
-from unit.world.program import STRAIGHT, TIMING, TIPS, WITH_FUP, Program
+from unit.world.program import STEP, STRAIGHT, TIMING, TIPS, WITH_FUP, Program
 
 
 class Reader:
@@ -101,10 +101,10 @@ class Reader:
         while not here(self.ip, self.program[self.ip][0]):
             kind, target = self.program[self.ip]
             assert kind in STRAIGHT or kind in ("jump", "call"), f"{kind} at {self.ip:#x}"
-            if kind == "call" and target != self.ip + 4:
-                self.calls.append(self.ip + 4)
+            if kind == "call" and target != self.ip + STEP:
+                self.calls.append(self.ip + STEP)
             self.path.append(self.ip)
-            self.ip = self.ip + 4 if kind in STRAIGHT else target
+            self.ip = self.ip + STEP if kind in STRAIGHT else target
 
     def paging(self) -> None:
         """PIP tells of MOV CR3, unless an event or a VM entry is under way."""
@@ -113,7 +113,7 @@ class Reader:
         self.walk(lambda at, kind: kind in ("cr3", "vm_entry"))
         if self.program[self.ip][0] == "cr3":
             self.path.append(self.ip)
-            self.ip += 4
+            self.ip += STEP
 
     def settle(self) -> None:
         """Use up the results and TIPs that have come."""
@@ -127,7 +127,7 @@ class Reader:
                     assert taken
                     target = self.calls.pop()
                 self.path.append(self.ip)
-                self.ip = target if taken else self.ip + 4
+                self.ip = target if taken else self.ip + STEP
             else:
                 self.branch()
                 self.ip = self.tips.popleft()
@@ -140,7 +140,7 @@ class Reader:
             self.calls.pop()
         self.path.append(self.ip)
         if kind == "indirect_call":
-            self.calls.append(self.ip + 4)
+            self.calls.append(self.ip + STEP)
 
     def arrive(self, name: str, ip: int | None) -> None:
         assert self.ip is not None

@@ -28,6 +28,7 @@ from unit.world.program import (
     NEAR,
     OWN,
     SIZE,
+    STEP,
     STRAIGHT,
     TABLE,
     USER,
@@ -246,10 +247,10 @@ class World:
         self.ip = target
 
     def anywhere(self, base: int) -> int:
-        return base + 4 * self.random.randrange(LENGTH + 1)
+        return base + STEP * self.random.randrange(LENGTH + 1)
 
     def execute(self, kind: str, target: int) -> None:
-        cpu, ip, following, here = self.cpu, self.ip, self.ip + 4, area(self.ip)
+        cpu, ip, following, here = self.cpu, self.ip, self.ip + STEP, area(self.ip)
         self.ip = following
         if kind == "conditional":
             taken = self.random.random() < 0.5
@@ -297,8 +298,8 @@ class World:
                 self.ip = target = own.pop()
             cpu.ret(ip, target)
         elif kind == "indirect_call":
-            self.calls[here].append(ip + 4)
-            cpu.indirect_call(ip, ip + 4, target)
+            self.calls[here].append(ip + STEP)
+            cpu.indirect_call(ip, ip + STEP, target)
         elif kind in ("indirect_jump", "far"):
             getattr(cpu, kind)(ip, target)
         else:

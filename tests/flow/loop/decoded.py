@@ -1,0 +1,25 @@
+"""What the decoder makes of a run's packets."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from flow.loop.run import Run
+from rtit import _core as core
+
+
+def space(run: Run) -> Any:
+    made = core.Space()
+    for address, code in run.sections():
+        made.map(0, address, code)
+    return made
+
+
+def decoded(run: Run, stream: bytes, code: Any) -> tuple[list[int], list[Any]]:
+    """The addresses of all instructions, and the ledger."""
+    flow = core.Flow(stream, code, no_retcomp=bool(run.ctl["DisRETC"]))
+    ips = array("Q")
+    while (part := flow.ips(1 << 16)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), flow.ledger()

@@ -1,0 +1,47 @@
+"""Random programs on a random processor, traced by the unit and decoded: what was executed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("rtit._core", reason="the native module is not built")
+
+from flow.loop.checks import STEPS, check_damage, check_run
+from flow.loop.program import AREAS
+from flow.loop.run import Run
+
+SEEDS = st.integers(0, (1 << 64) - 1)
+
+
+@pytest.mark.spec("DEC-002", "DEC-003", "DEC-014", "MODE-003")
+@settings(max_examples=40, deadline=None)
+@given(SEEDS, st.sampled_from(STEPS))
+def test_what_was_executed_is_decoded(seed: int, steps: int) -> None:
+    check_run(Run(seed, steps))
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, SEEDS)
+def test_damage_makes_nothing_up(seed: int, where: int) -> None:
+    run, random = Run(seed, 300), Random(where)
+    for _ in range(4):
+        check_damage(run, random)
+
+
+def test_the_runs_are_what_they_are_said_to_be() -> None:
+    """All code runs, in every area, but traps; calls go deeper than 64."""
+    ran: set[tuple[int, str]] = set()
+    could: set[tuple[int, str]] = set()
+    deepest = 0
+    for seed in range(80):
+        run = Run(seed, 600)
+        kinds = {each.ip: (run.area(each.ip), each.kind) for each in run.program.values()}
+        could |= set(kinds.values())
+        ran |= {kinds[ip] for ip in run.truth}
+        deepest = max(deepest, run.deepest)
+    assert could - ran == {(area, "trap") for area in AREAS}
+    assert deepest > 64

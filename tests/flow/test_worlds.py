@@ -1,0 +1,107 @@
+"""The runs by which the trace unit is tested, decoded: the same paths as those of their readers.
+
+Filters, TraceStop, CR3, guests, enclaves, transactions, SMM, PEBS, events, XSAVES and overflows
+happen there at random (`unit.execution`, `unit.world`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from scenario.encoding import PREFIX, encode
+from unit.execution import program as execution
+from unit.execution.run import traced
+from unit.world import program as world
+from unit.world.plans import plans
+from unit.world.world import World
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+NAMES = {"cr3": "mov_cr3", "xbegin": "begin_transaction"}
+PTWRITE = bytes.fromhex("f30faee0")
+LOSS = "loss reported by hardware"
+CPU = (6, 0x96, 1)
+"""One without SKD022: a FUP and TIP.PGD at a VM entry are an event then."""
+
+
+def code(program: dict[int, tuple[str, int]], step: int) -> Any:
+    """A space with the program as instructions of `step` bytes."""
+    made = core.Space()
+    for ip, (kind, target) in program.items():
+        if kind == "ptwrite":
+            data = PREFIX * (step - len(PTWRITE)) + PTWRITE
+        else:
+            data = encode(NAMES.get(kind, kind), ip, step, target or ip, 64, None)
+        made.map(0, ip, data)
+    return made
+
+
+def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any]]:
+    flow = core.Flow(stream, space, cpu=CPU, **more)
+    ips = array("Q")
+    while (part := flow.ips(1 << 16)) is not None:
+        ips.frombytes(part[0])
+    return list(ips), flow.ledger()
+
+
+@pytest.mark.spec("PGD-008", "PGD-009", "PGD-010", "DEC-007", "DEC-008")
+@settings(max_examples=40, deadline=None)
+@given(execution.all_settings())
+def test_what_filters_let_pass(chosen: execution.Settings) -> None:
+    run, _, stream = traced(chosen)
+    space = code(run.program, execution.STEP)
+    ips, ledger = decoded(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
+    missing = len(run.truth) - len(ips)
+    assert missing >= 0
+    assert ips == run.truth[missing:]
+    # The first packets may come before the first PSB.
+    assert {row[3] for row in ledger} <= {None, "incomplete"}
+    assert missing == 0 or chosen.parameters.psb_on_enable_order == "after_pge"
+
+
+@pytest.mark.spec("DEC-004", "FUP-005", "MTSX-003", "PTW-006")
+@settings(max_examples=40, deadline=None)
+@given(plans())
+def test_what_happens_in_a_world(plan: world.Plan) -> None:
+    run = World(plan)
+    stream = run.run()
+    ips, ledger = decoded(
+        stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
+    )
+    # A FUP at ENCLU ends the path before it.
+    truth = [ip for ip in run.truth if run.program[ip][0] not in world.WITH_FUP]
+    assert {row[3] for row in ledger} <= {None, "incomplete"}
+    assert ips == truth[len(truth) - len(ips) :]
+
+
+@pytest.mark.spec("OVF-011", "OVF-013")
+@settings(max_examples=40, deadline=None)
+@given(plans(overflows=True))
+def test_what_is_left_around_overflows(plan: world.Plan) -> None:
+    """Of each piece between two overflows a beginning, and of the last all."""
+    run = World(plan)
+    stream = run.run()
+    ips, ledger = decoded(
+        stream, code(run.program, world.STEP), no_retcomp=bool(plan.ctl["DisRETC"])
+    )
+    assert {row[3] for row in ledger} <= {None, "incomplete", LOSS}
+    assert fits(run, ips)
+
+
+def fits(run: World, ips: list[int]) -> bool:
+    """Whether `ips` are beginnings of the pieces, one after the other."""
+    ends = {0}
+    for first, last in run.pieces:
+        piece = [ip for ip in run.truth[first:last] if run.program[ip][0] not in world.WITH_FUP]
+        reached: set[int] = set()
+        for start in ends:
+            size = 0
+            while size < len(piece) and ips[start + size : start + size + 1] == [piece[size]]:
+                size += 1
+            reached.update(range(start, start + size + 1))
+        ends = reached
+    return len(ips) in ends
