@@ -15,6 +15,7 @@ from rtit.errors import RtitError
 
 VERBS = {
     "record": "run a program and record its exact control flow as Intel PT",
+    "info": "what a recording is: machine, settings, buffers, losses, files that are missing",
     "report": "what ran: threads, instructions, branches, hot functions, losses",
     "packets": "one line a packet: offset, name, fields",
     "instructions": "one line an instruction that ran",

@@ -1,0 +1,74 @@
+"""`rtit info FILE`: what a recording is, before anything is decoded."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from rtit.cli import out
+from rtit.cli.gaps import EXIT_CODE
+from rtit.cli.inputs import add_file, add_images, opened
+from rtit.trace import Trace
+from rtit.trace.contents import Buffer, Contents, contents
+
+_MOST = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_file(parser)
+    add_images(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is known; 3 if something is missing or lost."""
+    with opened(arguments) as trace:
+        found = contents(trace)
+        if arguments.json:
+            out.document(asdict(found), indent=2)
+        else:
+            _print(trace, found)
+    return EXIT_CODE if found.losses or found.missing else 0
+
+
+def _print(trace: Trace, found: Contents) -> None:
+    out.line(found.path)
+    for name, text in found.machine.items():
+        out.line(f"  {name + ':' if name else '':12} {text}")
+    _list("traced", found.settings)
+    sizes = sum(each.size for each in found.buffers)
+    out.line()
+    out.line(f"{'bytes of PT':>14} {'PSBs':>9} {'ms':>12}  {len(found.buffers)} buffers")
+    for each in found.buffers[:_MOST]:
+        out.line(f"{each.size:14,} {each.psbs:9,} {_span(trace, each):>12}  {each.title}")
+    if len(found.buffers) > 1:
+        rest = len(found.buffers) - _MOST
+        more = f", {rest:,} more than are listed" if rest > 0 else ""
+        out.line(f"{sizes:14,} {'':9} {'':12}  all{more}")
+    _list("lost", found.losses)
+    known = len(found.files) - len(found.missing)
+    _list(
+        f"code: {known:,} of {len(found.files):,} files are known",
+        [
+            f"{each.path} (build id {each.build_id or 'not known'}): {each.problem}"
+            for each in found.missing
+        ],
+    )
+    _list("what would help", found.hints)
+
+
+def _span(trace: Trace, each: Buffer) -> str:
+    if each.first is None or each.last is None or each.first == each.last or not trace.clock:
+        return "-"
+    return f"{(each.last - each.first) / 1e6:,.3f}"
+
+
+def _list(title: str, texts: list[str]) -> None:
+    if texts or title.startswith("code"):
+        out.line()
+        out.line(f"{title}:" if texts else title)
+    for text in texts[:_MOST]:
+        out.line(f"  {text}")
+    if len(texts) > _MOST:
+        out.line(f"  ... and {len(texts) - _MOST:,} more")

@@ -1,0 +1,171 @@
+"""What a recording is: who made it, where, with which settings, and what is in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rtit.image.mappings import has_file
+from rtit.perfdata import records as perf
+from rtit.perfdata.records import AuxFlag
+from rtit.trace.in_words import AUX_FLAGS, settings_in_words, switches_in_words
+from rtit.trace.source import AuxBytes
+
+if TYPE_CHECKING:
+    from rtit.perfdata import PerfData
+    from rtit.trace import Stream, Trace
+
+_SPAN = 1 << 56
+
+
+@dataclass(slots=True)
+class Buffer:
+    """One buffer of PT: `pieces` are AUX records' data, `psbs` places to begin at, `overflows`
+    losses that the processor told, `bad` bytes that are no packet. `first` and `last` are the times
+    (ns of the perf clock, or TSC where that is not known) of its first and last TSC packet.
+    """
+
+    title: str
+    cpu: int
+    size: int
+    pieces: int
+    psbs: int = 0
+    overflows: int = 0
+    bad: int = 0
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A file that ran: its build id where one is known, and why its code is not known."""
+
+    path: str
+    build_id: str | None
+    problem: str | None
+
+
+@dataclass(slots=True)
+class Contents:
+    """All of a recording; `machine` are facts by name, the rest is in words, a sentence each."""
+
+    path: str
+    machine: dict[str, str]
+    settings: list[str]
+    buffers: list[Buffer] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    files: list[Mapped] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[Mapped]:
+        """Files whose code is not known."""
+        return [each for each in self.files if each.problem is not None]
+
+
+def contents(trace: Trace) -> Contents:
+    """Look at all of a recording, at its packets once. Raises PerfDataError, UnsupportedError."""
+    data = trace.data
+    found = Contents(trace.path, dict(_machine(data)), settings_in_words(data))
+    found.buffers = [_buffer(trace, stream) for stream in trace.streams]
+    found.losses = list(_losses(trace, found.buffers))
+    found.files = list(_files(trace))
+    found.hints = list(_hints(trace, found))
+    return found
+
+
+def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
+    facts = data.facts
+    writer = "rtit" if facts else "perf"
+    rows = (
+        ("written by", f"{writer} {data.version}" if data.version else writer),
+        ("command", " ".join(data.command_line)),
+        ("host", data.hostname),
+        ("kernel", data.release),
+        ("machine", data.arch),
+        ("processor", data.cpuid),
+        ("", data.cpu_description if not facts else None),
+        ("switches", switches_in_words(data)),
+        *facts.items(),
+    )
+    return ((name, text) for name, text in rows if text)
+
+
+def _buffer(trace: Trace, stream: Stream) -> Buffer:
+    import numpy as np
+
+    from rtit.trace.packets import KINDS
+
+    source = stream.source
+    pieces = source.pieces if isinstance(source, AuxBytes) else []
+    found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
+    psb, tsc, ovf = (KINDS.index(name) for name in ("PSB", "TSC", "OVF"))
+    high = pieces[0].reference // _SPAN * _SPAN if pieces else 0
+    for part in stream.packets():
+        found.psbs += int(np.count_nonzero(part.kind == psb))
+        found.overflows += int(np.count_nonzero(part.kind == ovf))
+        found.bad += part.bad.length if part.bad is not None else 0
+        times = part.payload[part.kind == tsc]
+        if len(times):
+            clock = trace.clock
+            first, last = (high | int(times[place]) for place in (0, -1))
+            if clock is not None:
+                first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
+            found.first = first if found.first is None else found.first
+            found.last = last
+    return found
+
+
+def _losses(trace: Trace, buffers: list[Buffer]) -> Iterator[str]:
+    flags: Counter[AuxFlag] = Counter()
+    events = 0
+    for record in trace.data.records():
+        if isinstance(record, perf.Aux):
+            flags.update(flag for flag in AUX_FLAGS if record.flags & flag)
+        elif isinstance(record, perf.Lost | perf.LostSamples):
+            events += record.lost
+    if trace.incomplete:
+        yield f"the file is incomplete: {trace.incomplete}"
+    for flag, text in AUX_FLAGS.items():
+        if flags[flag]:
+            yield f"{flags[flag]:,} times {text}"
+    if events:
+        yield f"{events:,} records beside the trace were lost: names, mappings or switches may be"
+    for each in buffers:
+        if each.overflows:
+            yield f"{each.title}: {each.overflows:,} times the processor dropped packets (OVF)"
+        if each.bad:
+            yield f"{each.title}: {each.bad:,} bytes are no packet"
+
+
+def _files(trace: Trace) -> Iterator[Mapped]:
+    build_ids = trace.data.build_ids
+    found: dict[str, Mapped] = {}
+    for mappings in trace.mappings().values():
+        for each in mappings:
+            if not has_file(each.path):
+                continue
+            build_id = each.build_id or build_ids.get(each.path) or b""
+            text = build_id.hex() if any(build_id) else None
+            problem = each.problem.message if each.problem is not None else None
+            if each.path not in found or problem is not None:
+                found[each.path] = Mapped(each.path, text, problem)
+    return iter(found.values())
+
+
+def _hints(trace: Trace, found: Contents) -> Iterator[str]:
+    if trace.data.info is None:
+        yield "nothing in it was traced: record with -e intel_pt//"
+        return
+    if not any(each.size for each in found.buffers):
+        yield "the buffers are empty: nothing ran while tracing was on"
+    elif not any(each.psbs for each in found.buffers):
+        yield "no PSB: nothing can be decoded; record more, or with a smaller psb_period"
+    if found.missing:
+        yield "code is missing: bring the files, and name them: --map RECORDED=FILE, --symfs DIR"
+    if any(each.overflows for each in found.buffers):
+        yield "packets were dropped: record less (a filter, user code alone), or without cyc"
+    if any("AUX buffer" in each for each in found.losses):
+        yield "the AUX buffer was full: record with a larger one (-m ,64M)"

@@ -1,0 +1,75 @@
+"""`rtit info`: what a recording is, and what it lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtit.cli.main import main
+from rtit.perfdata import Switches, Writer
+
+HASE = "hase/loopy-skylake.perf.data"
+
+
+def told(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> str:
+    assert main(["info", *words]) == code
+    return capsys.readouterr().out
+
+
+def test_a_file_of_perf(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `perf report --header-only` has it."""
+    text = told(capsys, 3, str(traces / HASE))
+    assert "processor:   GenuineIntel,6,94,3" in text
+    assert "switches:    SWITCH_CPU_WIDE, of all threads" in text
+    assert "user code, a buffer a CPU" in text
+    # psb_period 3: 2**14 bytes; an MTC each 8 clocks of 24 MHz, 266/2 ticks of 3192 MHz each
+    assert "PSB about every 16,384 bytes" in text
+    assert "MTC every 8 crystal clocks (333 ns)" in text
+    row = next(line for line in text.splitlines() if "cpu 2" in line)
+    assert row.split()[0] == "1,392"
+    assert "loopy" in text
+    assert "--map RECORDED=FILE" in text
+
+
+def test_found_by_map(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, 3, "--json", str(traces / HASE)))
+    missing = [each["path"] for each in found["files"] if each["problem"]]
+    (loopy,) = [path for path in missing if "loopy" in path]
+    mapping = f"{loopy}={traces / 'hase' / 'loopy.elf'}"
+    again = json.loads(told(capsys, 0, "--json", "--map", mapping, str(traces / HASE)))
+    assert [each["problem"] for each in again["files"] if each["path"] == loopy] == [None]
+    assert found["buffers"][0]["size"] == 1392
+    assert found["buffers"][0]["first"] <= found["buffers"][0]["last"]
+
+
+def test_kernel_and_user(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, 3, str(traces / "chromeos" / "cpu-wide.perf.data"))
+    assert "user code and kernel, a buffer a CPU" in text
+    assert "processor:   GenuineIntel,6,78,3" in text
+    sizes = [line.split()[0] for line in text.splitlines() if " cpu " in line]
+    assert sizes == ["12,240", "137,728"]
+
+
+def test_losses_and_emptiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+        out.aux(1, 1, 5, 0, 8, 1)
+        out.aux(1, 1, 5, 8, 8, 5)
+        out.auxtrace(-1, -1, b"\x02\xf3" + b"\x99" * 6, None, 100, cpu=3)
+    text = told(capsys, 3, str(path))
+    assert "2 times the AUX buffer was full, and trace was lost" in text
+    assert "1 times the AUX buffer has gaps that nothing counts" in text
+    assert "1 times the processor dropped packets (OVF)" in text
+    assert "no PSB: nothing can be decoded" in text
+    assert "record with a larger one" in text
+
+
+def test_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "perf.data"
+    Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", cmdline=["rtit", "record"]).close()
+    text = told(capsys, 0, str(path))
+    assert "command:     rtit record" in text
+    assert "user code, a buffer a thread" in text
+    assert "the buffers are empty" in text
