@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,19 @@ def test_broken_bytes_have_no_lines(kind: str, tmp_path: Path) -> None:
         data[place + 24 : place + 32] = bytes(8)
     library.write_bytes(data)
     assert lines(library) == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["none", "zlib"])
+def test_all_lines_are_those_of_each_address(kind: str, tmp_path: Path) -> None:
+    symbols = FileSymbols(made(tmp_path, kind))
+    *columns, files = symbols.native.lines()
+    rows = [*zip(*(memoryview(each).cast("Q").tolist() for each in columns), strict=True)]
+    assert {row[3] for row in rows} >= {2, 6}
+    assert all(start < end for start, end, _, _ in rows)
+    assert all(row[1] <= after[0] for row, after in pairwise(rows))
+    for function in symbols.functions:
+        for address in range(function.address, function.address + function.size):
+            offset = function.offset + address - function.address
+            at = [(files[file], line) for start, end, file, line in rows if start <= address < end]
+            known = symbols.native.line(offset)
+            assert at == ([known] if known is not None else [])

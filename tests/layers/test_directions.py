@@ -35,6 +35,7 @@ PYTHON = {
     "sideband": {"perfdata", "image"},
     "trace": {"sideband", "image", "perfdata", "packets", "_core"},
     "views": {"trace", "_core"},
+    "profile": {"trace", "image", "x86", "_core"},
 }
 CRATES = {
     "packet": set(),

@@ -57,6 +57,7 @@ mod stream;
 mod time;
 mod timed;
 mod totals;
+mod unrolled;
 mod walk;
 mod window;
 
@@ -81,4 +82,5 @@ pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};
 pub use timed::TimedInstructions;
 pub use totals::{EdgeTotal, RunTotal, Totals};
+pub use unrolled::{unrolled, InstructionTotal, Unrolled};
 pub use window::{Source, Window};

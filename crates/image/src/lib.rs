@@ -39,7 +39,7 @@ pub use demangle::demangle;
 pub use error::ElfError;
 pub use functions::{Function, Functions, Owned};
 pub use pager::{Fetch, NoAnswer, Pager, PAGE};
-pub use source_lines::source_line;
+pub use source_lines::{source_line, source_lines, LineStretch, SourceLines};
 pub use space::Space;
 pub use symbol::{Binding, Symbol};
 pub use symbols::joined;

@@ -1,6 +1,7 @@
 //! Which line of source an instruction was made from, by DWARF.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::Read;
 
 use addr2line::gimli::{DwarfSections, EndianSlice, Error, RunTimeEndian};
@@ -15,6 +16,75 @@ const MOST: u64 = 1 << 28;
 /// `None` if it does not say. Sections may be compressed (zlib, zstd); those that do not unpack to what they say, or
 /// to more than `MOST`, count as empty.
 pub fn source_line(data: &[u8], address: u64) -> Option<(String, u32)> {
+    with_context(data, |context| {
+        let place = context.find_location(address).ok()??;
+        Some((place.file?.to_owned(), place.line?))
+    })
+}
+
+/// The lines of a file's code: stretches of addresses with the line that each was made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceLines {
+    pub files: Vec<String>,
+    /// In the order of the addresses, not overlapping.
+    pub stretches: Vec<LineStretch>,
+}
+
+/// The addresses from `start` up to `end` were made from a line of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LineStretch {
+    pub start: u64,
+    pub end: u64,
+    /// Index into the files.
+    pub file: u32,
+    pub line: u32,
+}
+
+/// All lines that the file tells of; addresses as the file numbers them. As `source_line` otherwise.
+pub fn source_lines(data: &[u8]) -> Option<SourceLines> {
+    with_context(data, |context| {
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut found = SourceLines::default();
+        for (start, size, place) in context.find_location_range(0, u64::MAX).ok()? {
+            let (Some(file), Some(line)) = (place.file, place.line) else {
+                continue;
+            };
+            let known = numbers.get(file).copied();
+            let file = known.unwrap_or_else(|| {
+                let number = found.files.len() as u32;
+                numbers.insert(file.to_owned(), number);
+                found.files.push(file.to_owned());
+                number
+            });
+            let end = start.saturating_add(size);
+            if line != 0 && start < end {
+                found.stretches.push(LineStretch {
+                    start,
+                    end,
+                    file,
+                    line,
+                });
+            }
+        }
+        found.stretches.sort_unstable();
+        disjoint(&mut found.stretches);
+        Some(found)
+    })
+}
+
+/// Cuts stretches where the next begins: units may overlap in a broken file.
+fn disjoint(stretches: &mut Vec<LineStretch>) {
+    let mut next = u64::MAX;
+    for each in stretches.iter_mut().rev() {
+        each.end = each.end.min(next);
+        next = each.start;
+    }
+    stretches.retain(|each| each.start < each.end);
+}
+
+type Dwarf<'a> = Context<EndianSlice<'a, RunTimeEndian>>;
+
+fn with_context<T>(data: &[u8], ask: impl FnOnce(&Dwarf<'_>) -> Option<T>) -> Option<T> {
     let file = object::File::parse(data).ok()?;
     let endian = match file.is_little_endian() {
         true => RunTimeEndian::Little,
@@ -30,8 +100,7 @@ pub fn source_line(data: &[u8], address: u64) -> Option<(String, u32)> {
     let sections = sections.ok()?;
     let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
     let context = Context::from_dwarf(dwarf).ok()?;
-    let place = context.find_location(address).ok()??;
-    Some((place.file?.to_owned(), place.line?))
+    ask(&context)
 }
 
 fn unpacked<'a>(stored: CompressedData<'a>, left: &mut u64) -> Option<Cow<'a, [u8]>> {

@@ -425,7 +425,7 @@ type Triple<'py> = (
 
 impl Flow {
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
-    fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
+    pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
         match self.way.try_lock() {
             Ok(way) => Ok(way),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
@@ -436,7 +436,7 @@ impl Flow {
     }
 
     /// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages.
-    fn advance<S: Sink + Send>(
+    pub(crate) fn advance<S: Sink + Send>(
         &self,
         py: Python<'_>,
         flow: &mut rtit_flow::Flow<Stream, S>,
@@ -488,6 +488,6 @@ impl Flow {
     }
 }
 
-fn taken() -> PyErr {
+pub(crate) fn taken() -> PyErr {
     PyValueError::new_err("the results of this Flow are already being taken in another way")
 }

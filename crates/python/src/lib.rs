@@ -4,6 +4,7 @@ mod account;
 mod arguments;
 mod arrow;
 mod as_bytes;
+mod calls;
 mod column;
 mod decoder;
 mod flow;
@@ -21,6 +22,7 @@ mod stream;
 mod tracer;
 mod truth;
 mod unit;
+mod unrolled;
 mod way;
 mod x86;
 
@@ -30,6 +32,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     arrow::register(module)?;
+    calls::register(module)?;
     decoder::register(module)?;
     flow::register(module)?;
     image::register(module)?;
@@ -41,5 +44,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     tracer::register(module)?;
     truth::register(module)?;
     unit::register(module)?;
+    unrolled::register(module)?;
     x86::register(module)
 }

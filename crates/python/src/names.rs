@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rtit_image::{elf, joined, source_line, Function, Owned};
+use rtit_image::{elf, joined, source_line, source_lines, Function, LineStretch, Owned};
 use rtit_listing::{Region, Source};
 
 use crate::arguments::{Items, OsText};
@@ -62,6 +62,13 @@ type All<'py> = (
     Bound<'py, PyBytes>,
     Vec<&'py str>,
     Bound<'py, PyBytes>,
+);
+type Lines<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Vec<String>,
 );
 type Ranges<'py> = (
     Bound<'py, PyBytes>,
@@ -125,6 +132,26 @@ impl Functions {
                 .filter_map(|file| file.bytes(LARGEST))
                 .find_map(|data| source_line(&data, address))
         }))
+    }
+
+    /// All lines of source that `line` knows: stretches of the code in order, as columns (starts, ends, files, lines) of
+    /// 64-bit numbers, and the names of the files that the third column counts. Addresses are those of the ELF file.
+    fn lines<'py>(&self, py: Python<'py>) -> PyResult<Lines<'py>> {
+        let files = self.file.debug.iter().chain([&self.file.elf]);
+        let found = py.allow_threads(|| {
+            files
+                .filter_map(|file| source_lines(&file.bytes(LARGEST)?))
+                .find(|found| !found.stretches.is_empty())
+        });
+        let found = found.unwrap_or_default();
+        let all = &found.stretches;
+        Ok((
+            words(py, all, |each: &LineStretch| each.start)?,
+            words(py, all, |each: &LineStretch| each.end)?,
+            words(py, all, |each: &LineStretch| each.file.into())?,
+            words(py, all, |each: &LineStretch| each.line.into())?,
+            found.files,
+        ))
     }
 
     /// The address that the file gives to a file offset; the offset itself if it gives none.

@@ -4,7 +4,7 @@ use rtit_flow::{
     Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Settings, Spaces,
     TimedInstructions, Totals,
 };
-use rtit_listing::{ByFunction, Lines};
+use rtit_listing::{ByFunction, Calls, Lines};
 
 use crate::stream::Stream;
 
@@ -16,6 +16,7 @@ pub(crate) enum Way {
     Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
+    Calls(Box<rtit_flow::Flow<Stream, Calls>>),
     Count(Box<rtit_flow::Flow<Stream, Counting>>),
     Totals(Box<rtit_flow::Flow<Stream, Totals>>),
     Branches(Box<rtit_flow::Flow<Stream, Branches>>),
@@ -57,6 +58,7 @@ impl Way {
             Way::Instructions(flow) => (flow.counts(), flow.ledger()),
             Way::Lines(flow) => (flow.counts(), flow.ledger()),
             Way::Functions(flow) => (flow.counts(), flow.ledger()),
+            Way::Calls(flow) => (flow.counts(), flow.ledger()),
             Way::Count(flow) => (flow.counts(), flow.ledger()),
             Way::Totals(flow) => (flow.counts(), flow.ledger()),
             Way::Branches(flow) => (flow.counts(), flow.ledger()),

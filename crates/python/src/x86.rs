@@ -26,7 +26,7 @@ fn decode_instruction(data: &[u8], ip: u64, bits: u32) -> PyResult<(u8, u8, u64,
     Ok((found.length, found.class as u8, found.target, found.repeats))
 }
 
-fn mode(bits: u32) -> PyResult<Mode> {
+pub fn mode(bits: u32) -> PyResult<Mode> {
     match bits {
         16 => Ok(Mode::Bits16),
         32 => Ok(Mode::Bits32),

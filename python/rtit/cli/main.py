@@ -19,6 +19,7 @@ VERBS = {
     "report": "what ran: threads, instructions, branches, hot functions, losses",
     "packets": "one line a packet: offset, name, fields",
     "instructions": "one line an instruction that ran",
+    "profile": "exact counts as BOLT, AutoFDO, LLVM, pprof, callgrind and perf read them",
     "verify": "compare the decoded path with what the tracer saw",
     "events": "interrupts, transactions, PTWRITEs, C-states and so on, a line each",
     "lint": "where a stream of packets breaks the rules of the chapter",

@@ -1,0 +1,167 @@
+"""`rtit profile FILE --for TOOL`: exact counts, as another tool reads them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit import __version__
+from rtit.cli.bare import add_bare_code, add_raw
+from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.selecting import add_streams, selection
+from rtit.cli.watching import watched
+from rtit.errors import UsageError
+from rtit.profile import profile
+from rtit.profile.autofdo import autofdo, llvm
+from rtit.profile.bolt import bolt
+
+if TYPE_CHECKING:
+    from rtit.profile import Binary, Profile
+    from rtit.trace import Stream, Trace
+
+_ONE: dict[str, Callable[[Binary], Iterator[str]]] = {
+    "bolt": bolt,
+    "autofdo": autofdo,
+    "llvm": llvm,
+}
+"""Formats of one binary each."""
+
+_NEXT = """what reads it:
+  bolt       perf2bolt -p OUT --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
+  autofdo    create_llvm_prof --profiler=text --profile=OUT --binary=PROGRAM --out=PROFILE
+             (of programs built with -gdwarf-4; of DWARF 5 it makes an empty profile)
+  llvm       llvm-profgen --unsymbolized-profile=OUT --use-offset=0 --binary=PROGRAM
+             --output=PROFILE
+  pprof      go tool pprof OUT
+  callgrind  callgrind_annotate OUT; kcachegrind OUT
+  perf       whatever reads perf script -F ip,brstack --show-mmap-events, such as
+             llvm-profgen --perfscript=OUT --binary=PROGRAM --output=PROFILE
+
+exit codes: 0 clean, 1 failure, 2 usage, 3 decoded with gaps
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_file(parser)
+    parser.add_argument(
+        "--for",
+        dest="tool",
+        required=True,
+        choices=[*_ONE, "pprof", "callgrind", "perf"],
+        help="who is to read it",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
+    )
+    parser.add_argument(
+        "--dso",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of this binary, by name or path; may be repeated; all: of every one. Several go to "
+        "OUT.NAME each. Without it bolt, autofdo and llvm get the program, pprof, callgrind and "
+        "perf all",
+    )
+    parser.epilog = _NEXT
+    add_streams(parser)
+    add_images(parser)
+    add_bare_code(add_raw(parser))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the profile; 3 if something could not be decoded."""
+    tool = arguments.tool
+    if tool == "perf" and arguments.dso:
+        raise UsageError("--for perf has all binaries: whoever reads it chooses")
+    with opened(arguments) as trace:
+        streams = selection(arguments).streams(trace.streams)
+        with watched("profile", streams, prints=False):
+            found = profile(trace, streams)
+            if tool in _ONE:
+                binaries = found.chosen(arguments.dso)
+                _write_each(binaries, _ONE[tool], arguments.output)
+            else:
+                binaries = found.chosen(arguments.dso or ["all"])
+                _write(arguments.output, _whole(tool, trace, streams, found, binaries))
+    _say(found, binaries)
+    return 3 if found.losses.has_gaps else 0
+
+
+def _whole(
+    tool: str,
+    trace: Trace,
+    streams: Sequence[Stream],
+    found: Profile,
+    binaries: Sequence[Binary],
+) -> Iterable[bytes]:
+    from rtit.profile.callgrind import callgrind
+    from rtit.profile.calls import calls
+    from rtit.profile.perf import perf
+    from rtit.profile.pprof import pprof
+
+    creator = f"rtit {__version__}"
+    if tool == "perf":
+        return _encoded(perf(trace, streams))
+    followed = calls(trace, streams, found, contexts=tool == "pprof")
+    if tool == "pprof":
+        comments = [creator, " ".join(trace.command_line), *found.losses.lines()]
+        return [pprof(binaries, followed, comments)]
+    return _encoded(callgrind(binaries, followed, trace.command_line, creator))
+
+
+def _write_each(
+    binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], output: str | None
+) -> None:
+    if len(binaries) == 1:
+        _write(output, _encoded(lines(binaries[0])))
+        return
+    if output is None:
+        raise UsageError(f"{len(binaries)} binaries make as many files: give -o OUT")
+    names = [each.name for each in binaries]
+    for each in binaries:
+        # two files of one name are told apart by their numbers
+        name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
+        _write(f"{output}.{name}", _encoded(lines(each)))
+
+
+def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+    return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
+
+
+def _write(output: str | None, parts: Iterable[bytes]) -> None:
+    if output is None or output == "-":
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
+        return
+    with Path(output).open("wb") as file:
+        for part in parts:
+            file.write(part)
+
+
+def _say(found: Profile, binaries: Sequence[Binary]) -> None:
+    """On standard error, how much of what ran it is, and what is missing."""
+    written = sum(each.instructions for each in binaries)
+    share = written / found.instructions if found.instructions else 0.0
+    names = ", ".join(each.name for each in binaries[:3])
+    if len(binaries) > 3:
+        names += f" and {len(binaries) - 3} more"
+    others = [each for each in found.binaries if each not in binaries]
+    more = ""
+    if others:
+        largest = sorted(others, key=lambda each: -each.instructions)[:3]
+        shares = ", ".join(
+            f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
+        )
+        more = f"; elsewhere: {shares}"
+    print(
+        f"[ rtit profile: {written:,} of {found.instructions:,} instructions ({share:.1%}) ran in "
+        f"{names or 'no file'}{more} ]",
+        file=sys.stderr,
+    )
+    for line in found.losses.lines():
+        print(f"missing: {line}", file=sys.stderr)

@@ -1,0 +1,158 @@
+"""The profile format of callgrind (valgrind, "Callgrind Format Specification"), version 1.
+
+Costs are instructions, by instruction address and line of source, exact. Calls have the
+instructions that ran until they returned; where a function called itself meanwhile they count once.
+A jump to another function stands as a call. Names are given once and then by number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rtit.profile.addresses import taken
+from rtit.profile.lines import Owners, SourceLines
+from rtit.trace import End
+
+if TYPE_CHECKING:
+    from rtit.profile.calls import Call, Calls, Place
+    from rtit.profile.table import Binary
+
+_UNKNOWN = "???"
+_Position = tuple[int, int]
+
+
+class _Names:
+    """`(1) name` the first time, `(1)` from then on."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def of(self, name: str) -> str:
+        if name in self._numbers:
+            return f"({self._numbers[name]})"
+        self._numbers[name] = len(self._numbers) + 1
+        return f"({len(self._numbers)}) {name}"
+
+
+class _Code:
+    """What the instructions of a binary belong to."""
+
+    def __init__(self, binary: Binary) -> None:
+        from rtit._core import demangle
+
+        self.binary = binary
+        self._owners = Owners(binary.symbols)
+        self._lines = SourceLines(binary.symbols)
+        found = self._lines.of(binary.offset)
+        self.offsets = binary.offset.tolist()
+        self.addresses = binary.symbols.addresses(binary.offset).tolist()
+        self.owner = self._owners.of(binary.offset).tolist()
+        self.file = found.file.tolist()
+        self.line = found.line.tolist()
+        self.row = {offset: row for row, offset in enumerate(self.offsets)}
+        self._demangle = demangle
+
+    def function(self, row: int) -> str:
+        owner = self.owner[row]
+        if owner < 0:
+            return _UNKNOWN
+        # Functions of one name in one binary are told apart by their file alone, as in callgrind.
+        return self._demangle(self._owners.functions[owner].name)
+
+    def source(self, row: int) -> str:
+        number = self.file[row]
+        return self._lines.files[number] if number >= 0 else _UNKNOWN
+
+    def position(self, row: int) -> _Position:
+        return self.addresses[row], self.line[row]
+
+
+def callgrind(
+    binaries: Sequence[Binary], calls: Calls, command: Sequence[str], creator: str
+) -> Iterator[str]:
+    """The lines of the whole profile; `command` is what was recorded."""
+    yield "# callgrind format"
+    yield "version: 1"
+    yield f"creator: {creator}"
+    if command:
+        yield f"cmd: {' '.join(command)}"
+    yield "part: 1"
+    yield "positions: instr line"
+    yield "events: Ir"
+    yield f"summary: {sum(each.instructions for each in binaries)}"
+    codes = {each.number: _Code(each) for each in binaries}
+    made: dict[int, dict[int, list[tuple[Place, Call]]]] = defaultdict(lambda: defaultdict(list))
+    for (source, target), call in calls.by_ends.items():
+        made[source.binary][source.offset].append((target, call))
+    names = _Names(), _Names(), _Names()
+    for code in codes.values():
+        yield from _object(code, codes, made[code.binary.number], names)
+    yield f"totals: {sum(each.instructions for each in binaries)}"
+
+
+def _object(
+    code: _Code,
+    codes: dict[int, _Code],
+    made: dict[int, list[tuple[Place, Call]]],
+    names: tuple[_Names, _Names, _Names],
+) -> Iterator[str]:
+    objects, files, functions = names
+    counts = code.binary.count.tolist()
+    jumps = _jumps(code)
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    file_of: dict[int, str] = {}
+    for row in range(len(counts)):
+        # A function stands in the file of its first instruction; lines of others are inlined.
+        first = file_of.setdefault(code.owner[row], code.source(row))
+        rows[code.function(row), first].append(row)
+    yield ""
+    yield f"ob={objects.of(code.binary.path)}"
+    for (function, file), own in rows.items():
+        yield f"fl={files.of(file)}"
+        yield f"fn={functions.of(function)}"
+        here = file
+        for row in own:
+            if code.file[row] >= 0 and code.source(row) != here:
+                here = code.source(row)
+                yield f"{'fe' if here == file else 'fi'}={files.of(here)}"
+            address, line = code.position(row)
+            yield f"{address:#x} {line} {counts[row]}"
+            for target, count, conditional in jumps.get(row, ()):
+                to, to_line = code.position(target)
+                many = f"{count}/{counts[row]}" if conditional else str(count)
+                yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
+                yield f"{address:#x} {line}"
+            for place, call in made.get(code.offsets[row], ()):
+                called = codes.get(place.binary)
+                entry = called.row.get(place.offset) if called is not None else None
+                if called is None or entry is None:
+                    continue
+                if called is not code:
+                    yield f"cob={objects.of(called.binary.path)}"
+                if called is not code or called.source(entry) != here:
+                    yield f"cfi={files.of(called.source(entry))}"
+                yield f"cfn={functions.of(called.function(entry))}"
+                to, to_line = called.position(entry)
+                yield f"calls={call.count} {to:#x} {to_line}"
+                yield f"{address:#x} {line} {call.inclusive}"
+
+
+def _jumps(code: _Code) -> dict[int, list[tuple[int, int, bool]]]:
+    """Jumps within functions that were taken: rows of where to, counts, whether conditional."""
+    edges = taken(code.binary.within)
+    found: dict[int, list[tuple[int, int, bool]]] = defaultdict(list)
+    for source, target, kind, count in zip(
+        edges.source.tolist(),
+        edges.target.tolist(),
+        edges.kind.tolist(),
+        edges.count.tolist(),
+        strict=True,
+    ):
+        if kind not in (End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP):
+            continue
+        at, to = code.row.get(source), code.row.get(target)
+        if at is not None and to is not None and code.owner[at] == code.owner[to]:
+            found[at].append((to, count, kind == End.CONDITIONAL))
+    return found

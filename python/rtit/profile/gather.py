@@ -1,0 +1,179 @@
+"""From the totals of streams to counts by binary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rtit.image import has_file
+from rtit.profile.slices import Slice, slices
+from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
+
+if TYPE_CHECKING:
+    from rtit.image import FileSymbols, Mapping
+    from rtit.trace import Stream, Trace
+
+_COMM = 15
+"""Characters of a process's name."""
+_Key = tuple[str, bytes | None]
+
+
+class _Found(NamedTuple):
+    """A binary, before its instructions are known."""
+
+    path: str
+    build_id: bytes | None
+    symbols: FileSymbols
+    pieces: set[tuple[int, int]]
+
+
+class _Gathering:
+    """Counts of streams, added up."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._files = trace.images.files
+        self.found: list[_Found] = []
+        self._numbers: dict[_Key, int] = {}
+        self.runs: list[tuple[Any, ...]] = []
+        self.edges: list[tuple[Any, ...]] = []
+
+    def add(self, part: Slice) -> None:
+        """Runs and edges of some time, in the mappings of that time."""
+        regions = sorted(part.mappings, key=lambda each: each.start)
+        numbers = np.array([self.number(each) for each in regions], np.int64)
+        starts = np.array([each.start for each in regions], np.uint64)
+        ends = np.array([each.end for each in regions], np.uint64)
+        shifts = np.array([each.offset - each.start & (1 << 64) - 1 for each in regions], np.uint64)
+
+        def placed(ips: Any) -> tuple[Any, Any]:
+            if not len(regions):
+                return np.full(len(ips), NOWHERE), ips
+            at = np.maximum(np.searchsorted(starts, ips, "right") - 1, 0)
+            binary = np.where((ips >= starts[at]) & (ips < ends[at]), numbers[at], NOWHERE)
+            return binary, np.where(binary == NOWHERE, ips, ips + shifts[at])
+
+        runs, edges = part.totals.runs, part.totals.edges
+        self.runs.append((*placed(runs.start), runs.instructions.astype(np.uint64), runs.count))
+        self.edges.append((*placed(edges.source), *placed(edges.target), edges.kind, edges.count))
+
+    def number(self, mapping: Mapping) -> int:
+        """Of the mapping's binary; NOWHERE if it has none."""
+        key = mapping.path, mapping.build_id
+        if not has_file(mapping.path):
+            return NOWHERE
+        if key not in self._numbers:
+            symbols = self._files.symbols(*key)
+            self._numbers[key] = NOWHERE if symbols is None else len(self.found)
+            if symbols is not None:
+                build_id = mapping.build_id or symbols.elf.build_id
+                self.found.append(_Found(mapping.path, build_id, symbols, set()))
+        number = self._numbers[key]
+        if number != NOWHERE and mapping.problem is None:
+            self.found[number].pieces.add((mapping.offset, mapping.end - mapping.start))
+        return number
+
+    def space(self, number: int) -> Any:
+        """The code of a binary, by file offset."""
+        from rtit._core import Space
+
+        found = self.found[number]
+        space = Space()
+        for offset, size in sorted(found.pieces):
+            space.map(0, offset, self._files.code(found.path, offset, size, found.build_id))
+        return space
+
+
+def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
+    """Decode the streams and add up, binary by binary. Raises what decoding raises."""
+    gathering = _Gathering(trace)
+    losses = Losses(incomplete=trace.incomplete)
+    instructions = 0
+    for stream in streams:
+        for part in slices(stream, list(trace.images.mappings(stream.tid))):
+            gathering.add(part)
+        instructions += stream.counts().instructions
+        losses.bytes += stream.size
+        losses.bytes_lost += sum(
+            span.end - span.start for span in stream.ledger() if span.kind != "exact"
+        )
+        stream.forget()
+    losses.problems = [str(problem) for problem in trace.image_problems]
+    runs = _added(gathering.runs, 4)
+    source_in, source, target_in, target, kind, count = _added(gathering.edges, 6)
+    edges = Edges(source_in, source, target_in, target, kind.astype(np.uint8), count)
+    losses.elsewhere = _weight(runs, NOWHERE)
+    binaries = []
+    for number in range(len(gathering.found)):
+        binary, unknown = _binary(gathering, number, runs, edges)
+        losses.rewritten += unknown
+        binaries.append(binary)
+    first = _first(trace)
+    main = next((each for each in binaries if first in (each.path, None)), None)
+    return Profile([each for each in binaries if each.instructions], main, instructions, losses)
+
+
+def _binary(
+    gathering: _Gathering, number: int, runs: list[Any], edges: Edges
+) -> tuple[Binary, int]:
+    """One of the binaries, and how many instructions of it have no code in the file."""
+    from rtit._core import unrolled
+
+    found = gathering.found[number]
+    own = runs[0] == number
+    ips, lengths, kinds, counts, _lasts, unknown = unrolled(
+        gathering.space(number),
+        runs[1][own].tobytes(),
+        runs[2][own].astype(np.uint32).tobytes(),
+        runs[3][own].tobytes(),
+        found.symbols.elf.bits,
+    )
+    own = (edges.source_in == number) | (edges.target_in == number)
+    binary = Binary(
+        number,
+        found.path,
+        found.build_id,
+        found.symbols,
+        np.asarray(ips),
+        np.asarray(lengths),
+        np.asarray(kinds),
+        np.asarray(counts),
+        edges.where(own),
+    )
+    return binary, unknown
+
+
+def _weight(runs: list[Any], number: int) -> int:
+    own = runs[0] == number
+    return int((runs[2][own] * runs[3][own]).sum())
+
+
+def _added(parts: list[tuple[Any, ...]], width: int) -> list[Any]:
+    """Rows of the same key, which is all columns but the last, become one row with their sum."""
+    if not parts:
+        return [np.zeros(0, np.uint64) for _ in range(width)]
+    columns = [np.concatenate([part[index] for part in parts]) for index in range(width)]
+    *keys, counts = columns
+    if not len(counts):
+        return columns
+    order = np.lexsort(keys[::-1])
+    keys = [key[order] for key in keys]
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    first = np.flatnonzero(new)
+    return [*(key[first] for key in keys), np.add.reduceat(counts[order], first)]
+
+
+def _first(trace: Trace) -> str | None:
+    """The path of the program: of the files of the first process the one that the process is called
+    after, else the one that was mapped first, at the lowest address.
+    """
+    for pid in trace.images.pids:
+        files = [each for each in trace.images.mappings(pid) if has_file(each.path)]
+        name = trace.comms.get(pid)
+        called = [each for each in files if PurePath(each.path).name[:_COMM] == name]
+        if files:
+            return min(called or files, key=lambda each: (each.since, each.start)).path
+    return None

@@ -1,0 +1,162 @@
+"""What ran, binary by binary: every instruction and every edge with its exact count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit.image import FileSymbols
+
+NOWHERE = -1
+"""Stands for a binary where no file is: JIT code, the vdso, what is not mapped."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Transfers as columns of one length, sorted by all but the last.
+
+    Where from and where to are a number of a binary, or NOWHERE, and an offset in its file, or the
+    address; `kind` is an `End` (CUT: a conditional branch not taken), `count` how often.
+    """
+
+    source_in: NDArray[np.int64]
+    source: NDArray[np.uint64]
+    target_in: NDArray[np.int64]
+    target: NDArray[np.uint64]
+    kind: NDArray[np.uint8]
+    count: NDArray[np.uint64]
+
+    def where(self, mask: NDArray[np.bool_]) -> Edges:
+        """Those that `mask` chooses."""
+        return Edges(
+            self.source_in[mask],
+            self.source[mask],
+            self.target_in[mask],
+            self.target[mask],
+            self.kind[mask],
+            self.count[mask],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Binary:
+    """One ELF file of which code ran. `number` is its place in `Profile.binaries`.
+
+    Columns of one length, a row an instruction, sorted: `offset` in the file, `length` in bytes,
+    `kind` a number of `rtit.x86.Class`, `count` how often it ran. `edges` are those that come from
+    or lead into it.
+    """
+
+    number: int
+    path: str
+    build_id: bytes | None
+    symbols: FileSymbols
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint8]
+    kind: NDArray[np.uint8]
+    count: NDArray[np.uint64]
+    edges: Edges
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder."""
+        return PurePath(self.path).name
+
+    @cached_property
+    def instructions(self) -> int:
+        """How many ran."""
+        return int(self.count.sum())
+
+    @cached_property
+    def within(self) -> Edges:
+        """Edges from the binary to itself."""
+        edges = self.edges
+        return edges.where((edges.source_in == self.number) & (edges.target_in == self.number))
+
+    @cached_property
+    def leaving(self) -> Edges:
+        """Edges to elsewhere."""
+        return self.edges.where(self.edges.target_in != self.number)
+
+    @cached_property
+    def entering(self) -> Edges:
+        """Edges from elsewhere."""
+        return self.edges.where(self.edges.source_in != self.number)
+
+
+@dataclass(slots=True)
+class Losses:
+    """What a profile does not tell: instructions that ran in no file (JIT code, the vdso), or at
+    places of a file that hold other code now; bytes of PT that were not decoded exactly, of how
+    many; files whose code is not known; `incomplete`: why the recording ends early, if it does.
+    """
+
+    elsewhere: int = 0
+    rewritten: int = 0
+    bytes_lost: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    incomplete: str | None = None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether anything that was recorded is missing from the counts."""
+        return bool(self.bytes_lost or self.problems or self.rewritten)
+
+    def lines(self) -> list[str]:
+        """One sentence for each; none if nothing is missing."""
+        found = []
+        if self.elsewhere:
+            found.append(f"{self.elsewhere:,} instructions ran in no file (JIT code, the vdso)")
+        if self.rewritten:
+            found.append(f"{self.rewritten:,} instructions ran where a file has no such code")
+        if self.bytes_lost:
+            share = self.bytes_lost / self.bytes
+            found.append(
+                f"{self.bytes_lost:,} of {self.bytes:,} bytes of PT ({share:.1%}) could not be "
+                "decoded exactly"
+            )
+        found.extend(self.problems)
+        if self.incomplete:
+            found.append(f"incomplete: {self.incomplete}")
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """All of a recording. `main` is the first file that was mapped: the program.
+
+    `instructions` counts those of all binaries and those that `losses` has.
+    """
+
+    binaries: list[Binary]
+    main: Binary | None
+    instructions: int
+    losses: Losses
+
+    def chosen(self, names: list[str]) -> list[Binary]:
+        """The binaries of these names or paths; "all" is every one; of no names the main one.
+        Raises UsageError.
+        """
+        if not names:
+            if self.main is None:
+                raise UsageError("nothing ran in any file")
+            return [self.main]
+        if "all" in names:
+            return self.binaries
+        found = []
+        for name in names:
+            matching = [each for each in self.binaries if name in (each.path, each.name)]
+            if not matching:
+                known = ", ".join(each.name for each in self.binaries) or "none"
+                raise UsageError(f"no code ran in a file {name}; there is: {known}")
+            found.extend(matching)
+        return found

@@ -1,0 +1,77 @@
+"""A program with all that a profile tells of, recorded once, and the tools that read profiles."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from live import to_the_end
+from programs.build import SOURCES, CannotBuildError, compiled
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+
+LLVM = [Path("/usr/lib") / f"llvm-{version}" / "bin" for version in range(22, 15, -1)]
+FLAGS = ["-gdwarf-4", "-O2", "-Wl,-q"]
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """The program, and its recording."""
+
+    program: Path
+    data: Path
+
+    def written(self, tool: str, *options: str) -> Path:
+        """`rtit profile --for tool`."""
+        output = self.data.parent / f"profile.{tool}"
+        words = ["profile", str(self.data), "--for", tool, "-o", str(output), *options]
+        assert main(words) == 0
+        return output
+
+
+@pytest.fixture(scope="session")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+    try:
+        program = compiled("profiled", [str(SOURCES / "profiled.c")], language="c", flags=FLAGS)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    data = tmp_path_factory.mktemp("profiled") / "perf.data"
+    to_the_end(start(Request([str(program)], backend="qemu", output=data)))
+    return Profiled(program, data)
+
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Tool:
+    """Runs a tool of another project in a folder of its own, and gives what it says; skips where it
+    is not installed.
+    """
+
+    def ran(name: str, *words: str | Path) -> str:
+        places = [place / name for place in LLVM if (place / name).exists()]
+        found = shutil.which(name) or (str(places[0]) if places else None)
+        if found is None:
+            pytest.skip(f"{name} is not installed")
+        ended = subprocess.run(
+            [found, *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            timeout=300,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    return ran

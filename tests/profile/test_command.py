@@ -1,0 +1,96 @@
+"""`rtit profile`: which binaries, what is missing, and what it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import Recorder, to_the_end
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.profile import profile
+from rtit.trace import Trace
+from rtit.views.statistics import statistics
+
+from .conftest import Profiled
+
+ProgramBuilder = Callable[[str], Path]
+
+
+def test_each_binary_has_a_file(profiled: Profiled, tmp_path: Path) -> None:
+    words = ["profile", str(profiled.data), "--for", "llvm", "-o", str(tmp_path / "out")]
+    assert main([*words, "--dso", "all"]) == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {f"out.{profiled.program.name}", "out.libc.so.6"} <= names
+    assert main([*words, "--dso", "libc.so.6"]) == 0
+    assert (tmp_path / "out").read_text() == (tmp_path / "out.libc.so.6").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--for", "bolt", "--dso", "nothing"], "no code ran in a file nothing; there is: "),
+        (["--for", "bolt", "--dso", "all"], "binaries make as many files: give -o OUT"),
+        (["--for", "perf", "--dso", "all"], "--for perf has all binaries"),
+    ],
+)
+def test_refused(
+    options: list[str], says: str, profiled: Profiled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(profiled.data), *options]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert says in found.err.splitlines()[-1]
+
+
+def test_an_unknown_format(profiled: Profiled, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", str(profiled.data), "--for", "nobody"])
+    assert "invalid choice: 'nobody' (choose from" in capsys.readouterr().err
+
+
+def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
+    """QEMU loads every program at one address: what ran there is told apart by when it ran, as
+    another count of instructions by file has it.
+    """
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    data = tmp_path / "perf.data"
+    argv = ["/bin/sh", "-c", "exec /bin/echo one"]
+    to_the_end(start(Request(argv, backend="qemu", output=data)))
+    with Trace(data) as trace:
+        found = profile(trace, trace.streams)
+        by_file: Counter[str] = Counter()
+        for (_name, path), count in statistics(trace, trace.streams).functions.items():
+            by_file[path] += count
+    ours: Counter[str] = Counter()
+    for binary in found.binaries:
+        ours[binary.path] += binary.instructions
+    assert found.losses.rewritten == 0
+    assert ours == Counter({path: by_file[path] for path in ours})
+    assert {Path(path).name for path in ours} >= {"dash", "echo"} or len(ours) >= 4
+    assert ours.total() + found.losses.elsewhere == found.instructions == by_file.total()
+
+
+def test_what_is_missing_is_told(
+    profiled: Profiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the program's file neither its code nor the way through it is known."""
+    gone = f"{profiled.program}={tmp_path / 'gone'}"
+    words = ["profile", str(profiled.data), "--for", "llvm", "--map", gone]
+    assert main([*words, "--dso", "libc.so.6"]) == 3
+    said = capsys.readouterr().err
+    assert "could not be decoded exactly" in said
+    assert f"missing: {profiled.program}: " in said
+
+
+def test_code_in_no_file(
+    program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record([program("self_modify")]).data
+    assert main(["profile", str(data), "--for", "bolt"]) == 0
+    assert " instructions ran in no file (JIT code, the vdso)" in capsys.readouterr().err

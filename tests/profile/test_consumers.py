@@ -1,0 +1,175 @@
+"""Each profile is read by the tool that it is for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from live import to_the_end
+from rtit.capture import Request, start
+from rtit.profile import Profile, profile
+from rtit.profile.lines import Owners
+from rtit.trace import End, Trace
+
+from .conftest import Profiled, Tool
+
+COMPARISONS = sum(300 - i - 1 for i in range(300))
+"""What bubble does by its source: so often its inner loop runs."""
+
+
+@pytest.fixture(scope="session")
+def counted(profiled: Profiled) -> Profile:
+    with Trace(profiled.data) as trace:
+        return profile(trace, trace.streams)
+
+
+@pytest.fixture(scope="session")
+def functions(counted: Profile) -> Counter[str]:
+    """Instructions of the program by function."""
+    assert counted.main is not None
+    owners = Owners(counted.main.symbols)
+    found: Counter[str] = Counter()
+    rows = zip(owners.of(counted.main.offset).tolist(), counted.main.count.tolist(), strict=True)
+    for owner, count in rows:
+        found[owners.functions[owner].name if owner >= 0 else ""] += count
+    return found
+
+
+def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -> int:
+    """Of the program itself, executed once more."""
+    data = tmp_path / f"{program.name}.data"
+    run(data)
+    with Trace(data) as trace:
+        main = profile(trace, trace.streams).main
+    assert main is not None
+    edges = main.within
+    return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
+
+
+def test_bolt(profiled: Profiled, counted: Profile, run: Tool, tmp_path: Path) -> None:
+    data = profiled.written("bolt")
+    said = run("perf2bolt", profiled.program, "-p", data, "--pa", "-o", "fdata")
+    assert "Out of range traces involving unknown regions: 0 " in said
+    faster = tmp_path / "faster"
+    options = ("-reorder-blocks=ext-tsp", "-dyno-stats", "-report-stale")
+    said = run("llvm-bolt", profiled.program, "-o", faster, "-data", "fdata", *options)
+    assert "stale profile" not in said
+    counts = [int(found) for found in re.findall(r"(\d+) : taken branches", said)]
+    assert len(counts) == 2
+    assert counts[1] < 0.9 * counts[0]
+    # All but those of the functions that BOLT does not change: what is before main, and after.
+    assert counted.main is not None
+    edges = counted.main.within
+    passed = int(edges.count[edges.kind == End.CUT].sum())
+    first = re.search(r"(\d+) : non-taken conditional branches", said)
+    assert first is not None
+    assert passed - 10 <= int(first[1]) <= passed
+
+    def record(program: Path) -> Callable[[Path], None]:
+        def recorded(data: Path) -> None:
+            to_the_end(start(Request([str(program)], backend="qemu", output=data)))
+
+        return recorded
+
+    output = [
+        subprocess.run([program], capture_output=True, check=True).stdout
+        for program in (profiled.program, faster)
+    ]
+    assert output[0] == output[1]
+    before = taken_branches(profiled.program, record(profiled.program), tmp_path)
+    assert taken_branches(faster, record(faster), tmp_path) < 0.9 * before
+
+
+def test_bolt_counts(profiled: Profiled, run: Tool, tmp_path: Path) -> None:
+    """The edges that BOLT takes out of it are those that the source tells."""
+    run("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
+    lines = [line.split() for line in (tmp_path / "fdata").read_text().splitlines()]
+    calls: Counter[tuple[str, str]] = Counter()
+    for row in lines:
+        if row[0] == row[3] == "1" and row[5] == "0":
+            calls[row[1].partition("/")[0], row[4].partition("/")[0]] += int(row[7])
+    assert calls["main", "bubble"] == 1
+    assert calls["main", "fill"] == 2
+    outcomes = [
+        int(row[7]) for row in lines if row[1].startswith("bubble") and row[4].startswith("bubble")
+    ]
+    # as often around the inner loop as it goes on, and there is nothing more frequent
+    assert max(outcomes) <= COMPARISONS
+    assert sum(each > COMPARISONS - 600 for each in outcomes) >= 1
+
+
+def test_autofdo(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+    data = profiled.written("autofdo")
+    words = [f"--binary={profiled.program}", f"--profile={data}", "--format=text", "--out=afdo"]
+    run("create_llvm_prof", "--profiler=text", *words)
+    assert_samples(run("cat", "afdo"), functions)
+
+
+def test_llvm(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+    data = profiled.written("llvm")
+    words = [f"--binary={profiled.program}", f"--unsymbolized-profile={data}", "--use-offset=0"]
+    run("llvm-profgen", *words, "--output=spgo", "--format=text")
+    assert_samples(run("cat", "spgo"), functions)
+    assert "bubble" in run("llvm-profdata", "show", "--sample", "spgo")
+
+
+def test_perf(profiled: Profiled, run: Tool) -> None:
+    data = profiled.written("perf")
+    words = [f"--binary={profiled.program}", f"--perfscript={data}"]
+    run("llvm-profgen", *words, "--output=spgo", "--format=text")
+    text = run("cat", "spgo")
+    # The first and the last branch of a sample count twice or not at all.
+    most = max(map(int, re.findall(r": (\d+)$", text.partition("bubble")[2], re.MULTILINE)))
+    assert COMPARISONS * 0.99 <= most <= COMPARISONS * 1.01
+
+
+def assert_samples(text: str, functions: Counter[str]) -> None:
+    """A sample profile as text: functions in the order of their weight, the loop's lines exact."""
+    heads = [line for line in text.splitlines() if line and not line.startswith(" ")]
+    weight = {name: int(total) for name, total, _head in (each.split(":") for each in heads)}
+    ours = [name for name, _count in functions.most_common() if name in weight]
+    assert ours[0] == "bubble"
+    assert max(weight, key=lambda name: weight[name]) == "bubble"
+    assert {"bubble", "compare", "fibonacci", "fill", "main"} <= weight.keys()
+    bubble = text[text.index("bubble:") :].splitlines()[1:]
+    lines = [line for line in bubble if line.startswith(" ")]
+    counts = {int(each) for line in lines for each in re.findall(r": (\d+)", line)}
+    assert COMPARISONS in counts
+    calls = re.findall(r" fibonacci:(\d+)", text[text.index("fibonacci:") :].partition("main")[0])
+    # Two calls on one line: these formats keep the larger of their counts, and they are equal.
+    assert {int(each) * 2 + 1 for each in calls} == {calls_of_fibonacci(11)}
+
+
+def calls_of_fibonacci(n: int) -> int:
+    return 1 if n < 2 else 1 + calls_of_fibonacci(n - 1) + calls_of_fibonacci(n - 2)
+
+
+def test_pprof(profiled: Profiled, run: Tool, functions: Counter[str], counted: Profile) -> None:
+    data = profiled.written("pprof")
+    top = run("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", data)
+    flat = {
+        name: int(count)
+        for count, name in re.findall(r"^ +(\d+) +\S+ +\S+ +\d+ +\S+ +(\S+)", top, re.MULTILINE)
+    }
+    for name in ("bubble", "compare", "fibonacci", "fill"):
+        assert flat[name] == functions[name]
+    assert f"of {counted.instructions} total" in top
+    raw = run("go", "tool", "pprof", "-peek", "^compare$", data)
+    assert re.search(r"\d+ +100% \|   (msort|qsort|__GI___qsort|_quicksort)", raw)
+
+
+def test_callgrind(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+    data = profiled.written("callgrind")
+    said = run("callgrind_annotate", "--threshold=100", "--auto=no", data)
+    shown = {
+        name: int(count.replace(",", ""))
+        for count, name in re.findall(r"^ *([\d,]+) \(.*:(\w+) \[[^]]*profiled", said, re.MULTILINE)
+    }
+    for name in ("bubble", "compare", "fibonacci", "fill", "main"):
+        assert shown[name] == functions[name]

@@ -1,0 +1,158 @@
+"""The counts of a profile are those of the execution: every edge, every instruction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from live import Live, Recorder
+from programs.build import BARE, PROGRAMS
+from rtit.capture.events import Kind
+from rtit.profile import Binary, Profile, profile
+from rtit.profile.stretches import Stretches
+from rtit.trace import End, Trace
+from rtit.x86 import Class
+
+ProgramBuilder = Callable[[str], Path]
+
+NAMES = [name for name, each in PROGRAMS.items() if each.ends and each.flags == tuple(BARE)]
+NEAR = {
+    Kind.CONDITIONAL: End.CONDITIONAL,
+    Kind.JUMP: End.JUMP,
+    Kind.CALL: End.CALL,
+    Kind.INDIRECT_JUMP: End.INDIRECT_JUMP,
+    Kind.INDIRECT_CALL: End.INDIRECT_CALL,
+    Kind.RETURN: End.RETURN,
+}
+Edge = tuple[int, int, End]
+
+
+def executed(live: Live) -> Counter[Edge]:
+    """What the tracer saw, instruction for instruction."""
+    found: Counter[Edge] = Counter()
+    for event in live.log.events():
+        if event.kind == Kind.CONDITIONAL and not event.flags & 1:
+            found[event.ip, event.ip + event.length, End.CUT] += 1
+        elif event.kind in NEAR:
+            found[event.ip, event.target, NEAR[event.kind]] += 1
+    return found
+
+
+def gathered(live: Live) -> Profile:
+    with Trace(live.data) as trace:
+        return profile(trace, trace.streams)
+
+
+def addresses(found: Profile) -> Counter[Edge]:
+    """The edges of all binaries, each once, by address: of a fixed program that of its file."""
+    edges: dict[Edge, int] = {}
+    by_number = {each.number: each for each in found.binaries}
+    for binary in found.binaries:
+        columns = binary.edges
+        for source_in, source, target_in, target, kind, count in zip(
+            columns.source_in.tolist(),
+            columns.source.tolist(),
+            columns.target_in.tolist(),
+            columns.target.tolist(),
+            columns.kind.tolist(),
+            columns.count.tolist(),
+            strict=True,
+        ):
+            ends = [
+                by_number[number].symbols.address(at) if number in by_number else at
+                for number, at in ((source_in, source), (target_in, target))
+            ]
+            edges[ends[0], ends[1], End(kind)] = count
+    return Counter({edge: count for edge, count in edges.items() if edge[2] in (0, *NEAR.values())})
+
+
+def recorded(name: str, program: ProgramBuilder, record: Recorder) -> Live:
+    live = record([program(name), *PROGRAMS[name].arguments])
+    if live.status in PROGRAMS[name].may_exit:
+        pytest.skip("this machine cannot show the situation")
+    return live
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_edge(name: str, program: ProgramBuilder, record: Recorder) -> None:
+    live = recorded(name, program, record)
+    exe = program(name)
+    found = gathered(live)
+    assert found.main is not None
+    assert found.main.path == str(exe)
+    elf = found.main.symbols.elf
+    (low, high) = min(row[1] for row in elf.segments), max(row[1] + row[3] for row in elf.segments)
+    wanted = executed(live)
+    # Of code in no file the profile tells what leads from a file to it, and back.
+    here = {edge for edge in wanted if any(low <= end < high for end in edge[:2])}
+    assert addresses(found) == Counter({edge: wanted[edge] for edge in here})
+    assert here
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_instruction(name: str, program: ProgramBuilder, record: Recorder) -> None:
+    live = recorded(name, program, record)
+    found = gathered(live)
+    ran: Counter[int] = Counter()
+    with Trace(live.data) as trace:
+        for stream in trace.streams:
+            ran.update(stream.instructions().columns()["ip"].tolist())
+    counted: Counter[int] = Counter()
+    for binary in found.binaries:
+        at = binary.symbols.addresses(binary.offset)
+        counted.update(dict(zip(at.tolist(), binary.count.tolist(), strict=True)))
+    assert found.instructions == ran.total()
+    assert counted.total() + found.losses.elsewhere + found.losses.rewritten == ran.total()
+    if not found.losses.elsewhere:
+        assert counted == ran
+    assert not found.losses.bytes_lost
+
+
+@pytest.mark.parametrize("name", ["pointers", "recursion", "returns", "rep"])
+def test_stretches_are_all_of_it(name: str, program: ProgramBuilder, record: Recorder) -> None:
+    main = gathered(recorded(name, program, record)).main
+    assert main is not None
+    stretches = Stretches(main)
+    counts = np.zeros(len(main.offset), np.uint64)
+    rows = zip(stretches.first, stretches.last, stretches.count, strict=True)
+    for first, last, count in rows:
+        counts[first : last + 1] += count
+        inside = main.offset[first:last] + main.length[first:last]
+        assert (inside == main.offset[first + 1 : last + 1]).all()
+        leaves = np.isin(main.kind[first:last], [Class.JUMP, Class.INDIRECT_JUMP, Class.RETURN])
+        assert not leaves.any()
+    assert (counts == main.count).all()
+    assert_flow(main, stretches)
+
+
+def assert_flow(main: Binary, stretches: Stretches) -> None:
+    """What comes to a stretch, by an edge or from the one before, is how often it ran; but for
+    where the program begins.
+    """
+    arrivals: Counter[int] = Counter()
+    taken = main.edges.where((main.edges.target_in == main.number) & (main.edges.kind != End.CUT))
+    returned = {
+        int(offset + length)
+        for offset, length, kind in zip(main.offset, main.length, main.kind, strict=True)
+        if kind in (Class.CALL, Class.INDIRECT_CALL)
+    }
+    for target, kind, count in zip(
+        taken.target.tolist(), taken.kind.tolist(), taken.count.tolist(), strict=True
+    ):
+        # what a call returns to follows the call
+        if kind != End.RETURN or target not in returned:
+            arrivals[target] += count
+    for row, count in zip(*stretches.falls(), strict=True):
+        arrivals[int(main.offset[row + 1])] += int(count)
+    wrong = [
+        hex(offset)
+        for offset, count in zip(
+            main.offset[stretches.first].tolist(), stretches.count.tolist(), strict=True
+        )
+        if arrivals[offset] != count
+    ]
+    assert wrong in ([], [hex(main.symbols.elf.entry)]) or len(wrong) == 1
