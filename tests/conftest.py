@@ -9,9 +9,10 @@ import pytest
 
 from large import large
 from live import attach, record
+from profiled import profiled, reader
 from programs.plugin import program
 
-__all__ = ["attach", "large", "program", "record"]
+__all__ = ["attach", "large", "profiled", "program", "reader", "record"]
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("rtit", deadline=None)

@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # the typing module alone would take longer to load than 
 if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture import Recording, record
+    from rtit.diff import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
     from rtit.trace import Decoder, Start, Trace, decode
@@ -24,6 +25,7 @@ __all__ = [
     "Start",
     "Trace",
     "__version__",
+    "assert_same_path",
     "decode",
     "lint",
     "record",
@@ -36,6 +38,7 @@ _HOMES = {
     "Recording": "rtit.capture",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",
+    "assert_same_path": "rtit.diff",
     "decode": "rtit.trace",
     "lint": "rtit.linter",
     "record": "rtit.capture",

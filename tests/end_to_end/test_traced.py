@@ -103,3 +103,15 @@ def test_the_summary_says_both(
     instructions, branches = decoded(tmp_path / "data")
     said = capfd.readouterr().err
     assert f"executed, of them {instructions:,} instructions, {branches:,} branches traced" in said
+
+
+def test_the_environment_keeps_its_order(
+    backend: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A program goes through it: in another order it runs another path. QEMU turns it round."""
+    env = {f"V{number}": str(number) for number in range(40)}
+    to_the_end(start(Request(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env)))
+    found = capfd.readouterr().out.splitlines()
+    given = [f"{name}={value}" for name, value in env.items()]
+    order = 1 if backend == "ptrace" else -1
+    assert [line for line in found if line.startswith("V")] == given[::order]

@@ -36,6 +36,8 @@ PYTHON = {
     "trace": {"sideband", "image", "perfdata", "packets", "_core"},
     "views": {"trace", "_core"},
     "profile": {"trace", "image", "x86", "_core"},
+    "coverage": {"profile", "trace", "image", "x86", "_core"},
+    "diff": {"profile", "trace", "image", "_core"},
 }
 CRATES = {
     "packet": set(),

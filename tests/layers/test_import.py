@@ -38,6 +38,7 @@ def test_public_names() -> None:
         "Start",
         "Trace",
         "__version__",
+        "assert_same_path",
         "decode",
         "lint",
         "record",

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from live import Recorder, to_the_end
+from profiled import Profiled
 from rtit.capture import Request, start
 from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.profile import profile
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
-
-from .conftest import Profiled
 
 ProgramBuilder = Callable[[str], Path]
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from live import to_the_end
+from profiled import Profiled, Tool
 from rtit.capture import Request, start
 from rtit.profile import Profile, profile
 from rtit.profile.lines import Owners
 from rtit.trace import End, Trace
-
-from .conftest import Profiled, Tool
 
 COMPARISONS = sum(300 - i - 1 for i in range(300))
 """What bubble does by its source: so often its inner loop runs."""
@@ -52,13 +51,13 @@ def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -
     return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
 
 
-def test_bolt(profiled: Profiled, counted: Profile, run: Tool, tmp_path: Path) -> None:
+def test_bolt(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path) -> None:
     data = profiled.written("bolt")
-    said = run("perf2bolt", profiled.program, "-p", data, "--pa", "-o", "fdata")
+    said = reader("perf2bolt", profiled.program, "-p", data, "--pa", "-o", "fdata")
     assert "Out of range traces involving unknown regions: 0 " in said
     faster = tmp_path / "faster"
     options = ("-reorder-blocks=ext-tsp", "-dyno-stats", "-report-stale")
-    said = run("llvm-bolt", profiled.program, "-o", faster, "-data", "fdata", *options)
+    said = reader("llvm-bolt", profiled.program, "-o", faster, "-data", "fdata", *options)
     assert "stale profile" not in said
     counts = [int(found) for found in re.findall(r"(\d+) : taken branches", said)]
     assert len(counts) == 2
@@ -86,9 +85,9 @@ def test_bolt(profiled: Profiled, counted: Profile, run: Tool, tmp_path: Path) -
     assert taken_branches(faster, record(faster), tmp_path) < 0.9 * before
 
 
-def test_bolt_counts(profiled: Profiled, run: Tool, tmp_path: Path) -> None:
+def test_bolt_counts(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
     """The edges that BOLT takes out of it are those that the source tells."""
-    run("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
+    reader("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
     lines = [line.split() for line in (tmp_path / "fdata").read_text().splitlines()]
     calls: Counter[tuple[str, str]] = Counter()
     for row in lines:
@@ -104,26 +103,26 @@ def test_bolt_counts(profiled: Profiled, run: Tool, tmp_path: Path) -> None:
     assert sum(each > COMPARISONS - 600 for each in outcomes) >= 1
 
 
-def test_autofdo(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+def test_autofdo(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
     data = profiled.written("autofdo")
     words = [f"--binary={profiled.program}", f"--profile={data}", "--format=text", "--out=afdo"]
-    run("create_llvm_prof", "--profiler=text", *words)
-    assert_samples(run("cat", "afdo"), functions)
+    reader("create_llvm_prof", "--profiler=text", *words)
+    assert_samples(reader("cat", "afdo"), functions)
 
 
-def test_llvm(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+def test_llvm(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
     data = profiled.written("llvm")
     words = [f"--binary={profiled.program}", f"--unsymbolized-profile={data}", "--use-offset=0"]
-    run("llvm-profgen", *words, "--output=spgo", "--format=text")
-    assert_samples(run("cat", "spgo"), functions)
-    assert "bubble" in run("llvm-profdata", "show", "--sample", "spgo")
+    reader("llvm-profgen", *words, "--output=spgo", "--format=text")
+    assert_samples(reader("cat", "spgo"), functions)
+    assert "bubble" in reader("llvm-profdata", "show", "--sample", "spgo")
 
 
-def test_perf(profiled: Profiled, run: Tool) -> None:
+def test_perf(profiled: Profiled, reader: Tool) -> None:
     data = profiled.written("perf")
     words = [f"--binary={profiled.program}", f"--perfscript={data}"]
-    run("llvm-profgen", *words, "--output=spgo", "--format=text")
-    text = run("cat", "spgo")
+    reader("llvm-profgen", *words, "--output=spgo", "--format=text")
+    text = reader("cat", "spgo")
     # The first and the last branch of a sample count twice or not at all.
     most = max(map(int, re.findall(r": (\d+)$", text.partition("bubble")[2], re.MULTILINE)))
     assert COMPARISONS * 0.99 <= most <= COMPARISONS * 1.01
@@ -142,17 +141,19 @@ def assert_samples(text: str, functions: Counter[str]) -> None:
     counts = {int(each) for line in lines for each in re.findall(r": (\d+)", line)}
     assert COMPARISONS in counts
     calls = re.findall(r" fibonacci:(\d+)", text[text.index("fibonacci:") :].partition("main")[0])
-    # Two calls on one line: these formats keep the larger of their counts, and they are equal.
-    assert {int(each) * 2 + 1 for each in calls} == {calls_of_fibonacci(11)}
+    # Two calls on one line, as often each: one of these tools keeps one of their counts, another
+    # adds them up.
+    whole = calls_of_fibonacci(11) - 1
+    assert {*map(int, calls)} in ({whole}, {whole // 2})
 
 
 def calls_of_fibonacci(n: int) -> int:
     return 1 if n < 2 else 1 + calls_of_fibonacci(n - 1) + calls_of_fibonacci(n - 2)
 
 
-def test_pprof(profiled: Profiled, run: Tool, functions: Counter[str], counted: Profile) -> None:
+def test_pprof(profiled: Profiled, reader: Tool, functions: Counter[str], counted: Profile) -> None:
     data = profiled.written("pprof")
-    top = run("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", data)
+    top = reader("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", data)
     flat = {
         name: int(count)
         for count, name in re.findall(r"^ +(\d+) +\S+ +\S+ +\d+ +\S+ +(\S+)", top, re.MULTILINE)
@@ -160,13 +161,13 @@ def test_pprof(profiled: Profiled, run: Tool, functions: Counter[str], counted: 
     for name in ("bubble", "compare", "fibonacci", "fill"):
         assert flat[name] == functions[name]
     assert f"of {counted.instructions} total" in top
-    raw = run("go", "tool", "pprof", "-peek", "^compare$", data)
+    raw = reader("go", "tool", "pprof", "-peek", "^compare$", data)
     assert re.search(r"\d+ +100% \|   (msort|qsort|__GI___qsort|_quicksort)", raw)
 
 
-def test_callgrind(profiled: Profiled, run: Tool, functions: Counter[str]) -> None:
+def test_callgrind(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
     data = profiled.written("callgrind")
-    said = run("callgrind_annotate", "--threshold=100", "--auto=no", data)
+    said = reader("callgrind_annotate", "--threshold=100", "--auto=no", data)
     shown = {
         name: int(count.replace(",", ""))
         for count, name in re.findall(r"^ *([\d,]+) \(.*:(\w+) \[[^]]*profiled", said, re.MULTILINE)

@@ -1,6 +1,5 @@
 //! `Tracer`: the ptrace tracer, `check_program` and `check_processes`.
 
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +26,22 @@ pub struct Tracer {
     inner: Option<rtit_tracer::Tracer>,
 }
 
-type Environment = Option<HashMap<OsText, OsText>>;
+/// The variables of a dict, in its order: a program may go through them, and is to run the same each time.
+struct Variables(Vec<(OsText, OsText)>);
+
+impl<'py> FromPyObject<'py> for Variables {
+    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Variables> {
+        let entry = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+            Ok((name.extract()?, value.extract()?))
+        };
+        let dict = object.downcast::<PyDict>()?;
+        Ok(Variables(
+            dict.iter().map(entry).collect::<PyResult<Vec<_>>>()?,
+        ))
+    }
+}
+
+type Environment = Option<Variables>;
 
 /// File, offset in it; or number of instructions, since the start.
 type EdgeRow = (Option<OsText>, u64, u64, bool);
@@ -50,7 +64,7 @@ fn options(argv: Items<OsText>, env: Environment, cwd: Option<OsText>) -> Option
         name
     };
     Options {
-        environment: env.map(|env| env.into_iter().map(entry).collect()),
+        environment: env.map(|env| env.0.into_iter().map(entry).collect()),
         directory: cwd.map(PathBuf::from),
         ..Options::new(argv.0.into_iter().map(|word| word.0))
     }

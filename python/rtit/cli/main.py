@@ -21,6 +21,8 @@ VERBS = {
     "instructions": "one line an instruction that ran",
     "profile": "exact counts as BOLT, AutoFDO, LLVM, pprof, callgrind and perf read them",
     "verify": "compare the decoded path with what the tracer saw",
+    "coverage": "lines, branches and blocks that ran, for people, genhtml, debuggers and fuzzers",
+    "diff": "where two recordings part, and what ran more often in one",
     "events": "interrupts, transactions, PTWRITEs, C-states and so on, a line each",
     "lint": "where a stream of packets breaks the rules of the chapter",
     "scenario": "events on a processor and the packets they give, against what is expected",
@@ -31,7 +33,7 @@ VERBS = {
 
 _EXIT_CODES = """exit codes:
   record gives the program's own status (125: rtit failed, 126: not executable, 127: not found);
-  the others: 0 clean, 1 failure (verify: they differ; lint: there are findings), 2 usage,
+  the others: 0 clean, 1 failure (verify, diff: they differ; lint: there are findings), 2 usage,
   3 with gaps: something could not be decoded, code is not known, or the recording was cut
 """
 

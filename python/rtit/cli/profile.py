@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit import __version__
+from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
+from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
+from rtit.cli.written import write
 from rtit.errors import UsageError
 from rtit.profile import profile
 from rtit.profile.autofdo import autofdo, llvm
@@ -86,9 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
                 _write_each(binaries, _ONE[tool], arguments.output)
             else:
                 binaries = found.chosen(arguments.dso or ["all"])
-                _write(arguments.output, _whole(tool, trace, streams, found, binaries))
+                write(arguments.output, _whole(tool, trace, streams, found, binaries))
     _say(found, binaries)
-    return 3 if found.losses.has_gaps else 0
+    return EXIT_CODE if found.losses.has_gaps else 0
 
 
 def _whole(
@@ -117,7 +119,7 @@ def _write_each(
     binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], output: str | None
 ) -> None:
     if len(binaries) == 1:
-        _write(output, _encoded(lines(binaries[0])))
+        write(output, _encoded(lines(binaries[0])))
         return
     if output is None:
         raise UsageError(f"{len(binaries)} binaries make as many files: give -o OUT")
@@ -125,22 +127,11 @@ def _write_each(
     for each in binaries:
         # two files of one name are told apart by their numbers
         name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
-        _write(f"{output}.{name}", _encoded(lines(each)))
+        write(f"{output}.{name}", _encoded(lines(each)))
 
 
 def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
-
-
-def _write(output: str | None, parts: Iterable[bytes]) -> None:
-    if output is None or output == "-":
-        for part in parts:
-            sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
-        return
-    with Path(output).open("wb") as file:
-        for part in parts:
-            file.write(part)
 
 
 def _say(found: Profile, binaries: Sequence[Binary]) -> None:
@@ -158,10 +149,10 @@ def _say(found: Profile, binaries: Sequence[Binary]) -> None:
             f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
         )
         more = f"; elsewhere: {shares}"
-    print(
+    out.line(
         f"[ rtit profile: {written:,} of {found.instructions:,} instructions ({share:.1%}) ran in "
         f"{names or 'no file'}{more} ]",
-        file=sys.stderr,
+        to=sys.stderr,
     )
     for line in found.losses.lines():
-        print(f"missing: {line}", file=sys.stderr)
+        out.complain("profile", f"missing: {line}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.mappings import Mapping, has_file
+    from rtit.image.regions import Regions
     from rtit.image.symbols import Location, Symbols
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Location",
     "Mapping",
     "Problem",
+    "Regions",
     "Symbols",
     "has_file",
 ]
@@ -41,6 +43,7 @@ __getattr__ = exports(
         "image": "Image",
         "images": "Images",
         "mappings": "Mapping has_file",
+        "regions": "Regions",
         "symbols": "Location Symbols",
     },
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rtit.profile.addresses import taken
 from rtit.profile.lines import Owners, SourceLines
+from rtit.readable import readable
 from rtit.trace import End
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class _Names:
         self._numbers: dict[str, int] = {}
 
     def of(self, name: str) -> str:
+        name = readable(name)
         if name in self._numbers:
             return f"({self._numbers[name]})"
         self._numbers[name] = len(self._numbers) + 1
@@ -77,7 +79,7 @@ def callgrind(
     yield "version: 1"
     yield f"creator: {creator}"
     if command:
-        yield f"cmd: {' '.join(command)}"
+        yield f"cmd: {readable(' '.join(command))}"
     yield "part: 1"
     yield "positions: instr line"
     yield "events: Ir"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.image import has_file
+from rtit.image import Regions, has_file
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
 
 if TYPE_CHECKING:
+    from rtit._core import Space
     from rtit.image import FileSymbols, Mapping
     from rtit.trace import Stream, Trace
 
@@ -42,18 +43,13 @@ class _Gathering:
 
     def add(self, part: Slice) -> None:
         """Runs and edges of some time, in the mappings of that time."""
-        regions = sorted(part.mappings, key=lambda each: each.start)
-        numbers = np.array([self.number(each) for each in regions], np.int64)
-        starts = np.array([each.start for each in regions], np.uint64)
-        ends = np.array([each.end for each in regions], np.uint64)
-        shifts = np.array([each.offset - each.start & (1 << 64) - 1 for each in regions], np.uint64)
+        regions = Regions(part.mappings)
+        numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int64)
 
         def placed(ips: Any) -> tuple[Any, Any]:
-            if not len(regions):
-                return np.full(len(ips), NOWHERE), ips
-            at = np.maximum(np.searchsorted(starts, ips, "right") - 1, 0)
-            binary = np.where((ips >= starts[at]) & (ips < ends[at]), numbers[at], NOWHERE)
-            return binary, np.where(binary == NOWHERE, ips, ips + shifts[at])
+            rows, offsets = regions.at(ips, ips)
+            binary = numbers[rows]
+            return binary, np.where(binary == NOWHERE, ips, offsets)
 
         runs, edges = part.totals.runs, part.totals.edges
         self.runs.append((*placed(runs.start), runs.instructions.astype(np.uint64), runs.count))
@@ -75,7 +71,7 @@ class _Gathering:
             self.found[number].pieces.add((mapping.offset, mapping.end - mapping.start))
         return number
 
-    def space(self, number: int) -> Any:
+    def space(self, number: int) -> Space:
         """The code of a binary, by file offset."""
         from rtit._core import Space
 
@@ -123,8 +119,9 @@ def _binary(
 
     found = gathering.found[number]
     own = runs[0] == number
+    space = gathering.space(number)
     ips, lengths, kinds, counts, _lasts, unknown = unrolled(
-        gathering.space(number),
+        space,
         runs[1][own].tobytes(),
         runs[2][own].astype(np.uint32).tobytes(),
         runs[3][own].tobytes(),
@@ -136,6 +133,7 @@ def _binary(
         found.path,
         found.build_id,
         found.symbols,
+        space,
         np.asarray(ips),
         np.asarray(lengths),
         np.asarray(kinds),

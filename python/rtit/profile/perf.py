@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.image import has_file
+from rtit.readable import readable
 from rtit.trace import End
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def perf(trace: Trace, streams: Sequence[Stream]) -> Iterator[str]:
         for each in trace.images.mappings(pid):
             for start, size, offset in _executable(trace, each):
                 at = f"[{start:#x}({size:#x}) @ {offset:#x} 00:00 0 0]"
-                yield f"PERF_RECORD_MMAP2 {pid}/{pid}: {at}: r-xp {each.path}"
+                yield f"PERF_RECORD_MMAP2 {pid}/{pid}: {at}: r-xp {readable(each.path)}"
     for stream in streams:
         yield from _samples(stream)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtit.image.regions import reused
 from rtit.trace import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def slices(stream: Stream, mappings: list[Mapping]) -> Iterator[Slice]:
     before is one slice, added up while it is decoded; one that does (exec, dlclose) has a slice for
     each time between changes, which takes as long as its rows do.
     """
-    if not _reused(mappings):
+    if not reused(mappings):
         yield Slice(stream.totals(), mappings)
         return
     borders = sorted({each.since for each in mappings} | {each.until for each in mappings})
@@ -47,18 +48,6 @@ def slices(stream: Stream, mappings: list[Mapping]) -> Iterator[Slice]:
         )
         time = borders[number - 1] if number else 0
         yield Slice(totals, [each for each in mappings if each.since <= time < each.until])
-
-
-def _reused(mappings: list[Mapping]) -> bool:
-    """Whether an address stands for two things, at different times."""
-    ordered = sorted(mappings, key=lambda each: each.start)
-    furthest: Mapping | None = None
-    for each in ordered:
-        if furthest is not None and each.start < furthest.end and not each.same_source(furthest):
-            return True
-        if furthest is None or each.end > furthest.end:
-            furthest = each
-    return False
 
 
 def _sort_in(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rtit._core import Space
     from rtit.image import FileSymbols
 
 NOWHERE = -1
@@ -52,13 +53,14 @@ class Binary:
 
     Columns of one length, a row an instruction, sorted: `offset` in the file, `length` in bytes,
     `kind` a number of `rtit.x86.Class`, `count` how often it ran. `edges` are those that come from
-    or lead into it.
+    or lead into it; `space` has its code by file offset.
     """
 
     number: int
     path: str
     build_id: bytes | None
     symbols: FileSymbols
+    space: Space
     offset: NDArray[np.uint64]
     length: NDArray[np.uint8]
     kind: NDArray[np.uint8]
@@ -109,7 +111,7 @@ class Losses:
     @property
     def has_gaps(self) -> bool:
         """Whether anything that was recorded is missing from the counts."""
-        return bool(self.bytes_lost or self.problems or self.rewritten)
+        return bool(self.bytes_lost or self.problems or self.rewritten or self.incomplete)
 
     def lines(self) -> list[str]:
         """One sentence for each; none if nothing is missing."""

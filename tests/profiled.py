@@ -17,7 +17,7 @@ from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 
 LLVM = [Path("/usr/lib") / f"llvm-{version}" / "bin" for version in range(22, 15, -1)]
-FLAGS = ["-gdwarf-4", "-O2", "-Wl,-q"]
+FLAGS = ["-gdwarf-4", "-O2", "-fno-optimize-sibling-calls", "-Wl,-q"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Tool:
+def reader(tmp_path: Path) -> Tool:
     """Runs a tool of another project in a folder of its own, and gives what it says; skips where it
     is not installed.
     """

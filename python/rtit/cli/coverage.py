@@ -1,0 +1,117 @@
+"""`rtit coverage FILE...`: which code ran, of programs as they are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit import __version__
+from rtit.cli import out
+from rtit.cli.gaps import EXIT_CODE
+from rtit.cli.inputs import add_images, opened
+from rtit.cli.selecting import add_streams, selection
+from rtit.cli.watching import watched
+from rtit.cli.written import write
+from rtit.coverage import Coverage, sources
+from rtit.errors import UsageError
+from rtit.profile import profile
+
+if TYPE_CHECKING:
+    from rtit.coverage.gather import Code
+
+_FORMATS = ("text", "lcov", "cobertura", "drcov", "afl")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="recordings, put together; default: perf.data"
+    )
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="text",
+        help="text (default), lcov (genhtml reads it), cobertura (XML), drcov (blocks), afl (a map "
+        "of edges)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
+    )
+    parser.add_argument(
+        "--dso",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of this binary, by name or path; may be repeated; all: of every one; default: of the "
+        "program",
+    )
+    parser.add_argument(
+        "--diff-from",
+        action="append",
+        default=[],
+        metavar="BASE",
+        help="only what ran in none of these recordings; may be repeated",
+    )
+    parser.epilog = (
+        "A line ran as often as the most frequent of the places where its code begins; a branch is "
+        "a conditional\nbranch instruction, with two ways out.\n"
+    )
+    add_streams(parser)
+    add_images(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the coverage; 3 if something could not be decoded."""
+    found = _of(arguments, arguments.files or ["perf.data"])
+    if arguments.diff_from:
+        found = found.without(_of(arguments, arguments.diff_from))
+    found.codes = _chosen(found, arguments.dso)
+    write(arguments.output, _parts(arguments.format, found))
+    for line in found.losses:
+        out.complain("coverage", f"missing: {line}")
+    return EXIT_CODE if found.has_gaps else 0
+
+
+def _of(arguments: argparse.Namespace, names: Iterable[str]) -> Coverage:
+    result = Coverage()
+    for name in names:
+        arguments.file, arguments.input = name, None
+        with ExitStack() as stack:
+            trace = stack.enter_context(opened(arguments))
+            streams = selection(arguments).streams(trace.streams)
+            stack.enter_context(watched("coverage", streams, prints=False))
+            result.add(profile(trace, streams), trace.path)
+    return result
+
+
+def _chosen(found: Coverage, names: list[str]) -> list[Code]:
+    if "all" in names:
+        return found.codes
+    for name in names:
+        if not any(name in (each.path, Path(each.path).name) for each in found.codes):
+            known = ", ".join(Path(each.path).name for each in found.codes) or "none"
+            raise UsageError(f"no code ran in a file {name}; there is: {known}")
+    wanted = {*names} or found.programs
+    return [each for each in found.codes if wanted & {each.path, Path(each.path).name}]
+
+
+def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
+    from rtit.coverage.afl import afl
+    from rtit.coverage.cobertura import cobertura
+    from rtit.coverage.drcov import drcov
+    from rtit.coverage.lcov import lcov
+    from rtit.coverage.text import text
+    from rtit.readable import readable
+
+    if kind == "drcov":
+        return [drcov(found.codes)]
+    if kind == "afl":
+        return [afl(found.codes)]
+    files = sources(found)
+    if kind == "cobertura":
+        return [cobertura(files, f"rtit {__version__}").encode(errors="replace")]
+    lines = lcov(files) if kind == "lcov" else map(readable, text(found, files))
+    return (f"{line}\n".encode(errors="replace") for line in lines)

@@ -1,0 +1,99 @@
+"""How often functions and calls ran in two recordings, whatever the order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rtit.profile import profile
+from rtit.profile.addresses import taken
+from rtit.profile.lines import Owners
+from rtit.trace import End
+
+if TYPE_CHECKING:
+    from rtit.profile import Profile
+    from rtit.trace import Stream, Trace
+
+Function = tuple[str, str]
+"""The name, "" for none, and the file's name without its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A count in the one and in the other. `what` is a function, or the two of a call."""
+
+    what: tuple[Function, ...]
+    left: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Instructions by function, and calls from function to function."""
+
+    instructions: Counter[tuple[Function, ...]]
+    calls: Counter[tuple[Function, ...]]
+
+
+def counts(trace: Trace, streams: Sequence[Stream]) -> Counts:
+    """Decode the streams and add up."""
+    found = profile(trace, streams)
+    names = _Names(found)
+    instructions: Counter[tuple[Function, ...]] = Counter()
+    calls: Counter[tuple[Function, ...]] = Counter()
+    for binary in found.binaries:
+        owners = names.of(binary.number, binary.offset)
+        for function, count in zip(owners, binary.count.tolist(), strict=True):
+            instructions[function,] += count
+        edges = taken(binary.edges.where(binary.edges.source_in == binary.number))
+        edges = edges.where((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
+        sources = names.of(binary.number, edges.source)
+        for number in {*edges.target_in.tolist()}:
+            own = edges.target_in == number
+            targets = names.of(number, edges.target[own])
+            rows = zip(
+                [sources[row] for row in own.nonzero()[0].tolist()],
+                targets,
+                edges.count[own].tolist(),
+                strict=True,
+            )
+            for source, target, count in rows:
+                calls[source, target] += count
+    return Counts(instructions, calls)
+
+
+def changes(
+    left: Counter[tuple[Function, ...]], right: Counter[tuple[Function, ...]]
+) -> list[Change]:
+    """What differs, the largest differences first."""
+    found = [
+        Change(what, left[what], right[what])
+        for what in left.keys() | right.keys()
+        if left[what] != right[what]
+    ]
+    return sorted(found, key=lambda each: (-abs(each.left - each.right), each.what))
+
+
+class _Names:
+    """The functions of the binaries, as people read their names."""
+
+    def __init__(self, found: Profile) -> None:
+        self._binaries = {each.number: each for each in found.binaries}
+        self._owners: dict[int, tuple[Owners, list[str]]] = {}
+
+    def of(self, number: int, offsets: Any) -> list[Function]:
+        from rtit._core import demangle
+
+        binary = self._binaries.get(number)
+        if binary is None:
+            return [("", "")] * len(offsets)
+        if number not in self._owners:
+            owners = Owners(binary.symbols)
+            self._owners[number] = owners, [demangle(each.name) for each in owners.functions]
+        owners, readable = self._owners[number]
+        return [
+            (readable[owner] if owner >= 0 else "", binary.name)
+            for owner in owners.of(offsets).tolist()
+        ]

@@ -1,0 +1,48 @@
+"""What two recordings do not share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rtit.diff.counts import Change
+from rtit.diff.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Two threads that were compared; `left` or `right` is None where there is only the other.
+
+    `instructions` are equal, from the first on. If the paths part then, `before` has the last of
+    these, as the left one has them, `after` what each did instead of the other, nothing at an end.
+    """
+
+    left: str | None
+    right: str | None
+    instructions: int
+    identical: bool
+    before: tuple[Step, ...] = ()
+    after: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ())
+
+
+@dataclass(slots=True)
+class Difference:
+    """What two recordings do not share. `functions` (instructions) and `calls` are counts that
+    differ, the largest difference first; `builds`: files that are other builds in the one than in
+    the other; `gaps`: what could not be decoded, which nobody compared.
+    """
+
+    threads: list[Thread] = field(default_factory=list)
+    functions: list[Change] = field(default_factory=list)
+    calls: list[Change] = field(default_factory=list)
+    builds: list[str] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+    @property
+    def identical(self) -> bool:
+        """Whether every thread of either has the same path in the other."""
+        return all(each.identical for each in self.threads)
+
+    @property
+    def instructions(self) -> int:
+        """How many are equal, of all threads."""
+        return sum(each.instructions for each in self.threads)

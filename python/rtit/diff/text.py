@@ -1,0 +1,84 @@
+"""A difference for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rtit.diff.steps import assembly_of
+
+if TYPE_CHECKING:
+    from rtit.diff.counts import Change, Function
+    from rtit.diff.difference import Difference, Thread
+
+TOP = 10
+
+
+def text(found: Difference, top: int = TOP) -> Iterator[str]:
+    """The lines; of changed counts the first `top`."""
+    for path in found.builds:
+        yield f"{path} is another build in the second"
+    for thread in found.threads:
+        yield from _thread(thread)
+    for what, changes in (("instructions", found.functions), ("calls", found.calls)):
+        yield from _changes(what, changes, top)
+    for gap in found.gaps:
+        yield f"not compared: {gap}"
+    count = len(found.threads)
+    if found.identical:
+        yield f"identical: {found.instructions:,} instructions of {count} threads"
+    else:
+        parted = sum(not each.identical for each in found.threads)
+        yield f"DIFFERENT: {parted} of {count} threads"
+
+
+def as_json(found: Difference) -> dict[str, Any]:
+    """All of it, for JSON."""
+    return {
+        "identical": found.identical,
+        "instructions": found.instructions,
+        **asdict(found),
+    }
+
+
+def _thread(thread: Thread) -> Iterator[str]:
+    if thread.left is None or thread.right is None:
+        which, title = ("second", thread.right) if thread.left is None else ("first", thread.left)
+        yield f"{title}: in the {which} alone"
+        return
+    titles = thread.left if thread.left == thread.right else f"{thread.left}, {thread.right}"
+    if thread.identical:
+        yield f"{titles}: identical: {thread.instructions:,} instructions"
+        return
+    last = thread.before[-1] if thread.before else None
+    where = "at the beginning"
+    if last is not None:
+        source = f" ({last.source})" if last.source else ""
+        where = f"after {thread.instructions:,} equal instructions, at {last.symbol}{source}"
+    yield f"{titles}: they part {where}: {last.assembly if last else ''}".rstrip(": ")
+    for line in assembly_of(thread.before):
+        yield f"    {line}"
+    for mark, steps in zip("-+", thread.after, strict=True):
+        for line in assembly_of(steps) or ["the thread has ended"]:
+            yield f"  {mark} {line}"
+
+
+def _changes(what: str, changes: Sequence[Change], top: int) -> Iterator[str]:
+    if not changes:
+        return
+    yield ""
+    yield f"{'first':>14} {'second':>14} {'change':>14}  {what}"
+    for each in changes[:top]:
+        names = " -> ".join(map(_name, each.what))
+        yield f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {names}"
+    if len(changes) > top:
+        yield f"{'':46}... and {len(changes) - top:,} more"
+    yield ""
+
+
+def _name(function: Function) -> str:
+    name, file = function
+    if not file:
+        return "elsewhere"
+    return f"{name} ({file})" if name else file

@@ -1,0 +1,182 @@
+"""Coverage is what the source says that ran, and each format is read by its own definition, or by
+the tool that it is for.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from live import Recorder
+from profiled import Profiled, Tool
+from programs.build import SOURCES
+from rtit.cli.main import main
+from rtit.coverage import Coverage, Source, coverage, sources
+from rtit.coverage.afl import SIZE
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+SOURCE = SOURCES / "profiled.c"
+COUNT = 300
+
+
+def line_of(text: str) -> int:
+    [number] = [n for n, each in enumerate(SOURCE.read_text().splitlines(), 1) if text in each]
+    return number
+
+
+def sorted_by_hand() -> tuple[int, int]:
+    """Comparisons and exchanges of bubble, by its source."""
+    seed, numbers = 1, []
+    for _ in range(COUNT):
+        seed = (seed * 1103515245 + 12345) % (1 << 32)
+        numbers.append(seed >> 8)
+    comparisons = exchanges = 0
+    for i in range(COUNT):
+        for j in range(COUNT - i - 1):
+            comparisons += 1
+            if numbers[j] > numbers[j + 1]:
+                exchanges += 1
+                numbers[j], numbers[j + 1] = numbers[j + 1], numbers[j]
+    return comparisons, exchanges
+
+
+def covered(path: Path) -> Coverage:
+    with Trace(path) as trace:
+        return coverage([(trace, trace.streams)])
+
+
+def of_program(profiled: Profiled) -> Source:
+    found = covered(profiled.data)
+    found.codes = [each for each in found.codes if each.path == str(profiled.program)]
+    [source] = sources(found)
+    return source
+
+
+def written(data: Path, folder: Path, kind: str, *options: str) -> Path:
+    output = folder / f"coverage.{kind}"
+    words = ["coverage", str(data), "--format", kind, "-o", str(output), *options]
+    assert main(words) == 0
+    return output
+
+
+def test_lines_and_branches(profiled: Profiled) -> None:
+    source = of_program(profiled)
+    comparisons, exchanges = sorted_by_hand()
+    assert source.lines[line_of("if (all[j] > all[j + 1])")] == comparisons
+    assert source.lines[line_of("all[j] = all[j + 1];")] == exchanges
+    ways = {
+        (each.taken, each.passed)
+        for each in source.branches
+        if each.line == line_of("if (all[j] > all[j + 1])")
+    }
+    assert ways & {(exchanges, comparisons - exchanges), (comparisons - exchanges, exchanges)}
+    counts = {each.name: each.count for each in source.functions}
+    assert counts == {"compare": counts["compare"], "bubble": 1, "fibonacci": 287, "fill": 2,
+                      "main": 1}  # fmt: skip
+    assert counts["compare"] > COUNT
+
+
+def test_lcov(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
+    info = written(profiled.data, tmp_path, "lcov")
+    source = of_program(profiled)
+    said = reader("genhtml", "--branch-coverage", "-o", tmp_path / "html", info)
+    lines = re.search(r"lines\.+: \S+ \((\d+) of (\d+) lines\)", said)
+    functions = re.search(r"functions\.+: \S+ \((\d+) of (\d+) functions\)", said)
+    branches = re.search(r"branches\.+: \S+ \((\d+) of (\d+) branches\)", said)
+    assert lines is not None
+    assert functions is not None
+    assert branches is not None
+    assert (int(lines[1]), int(lines[2])) == (source.covered, len(source.lines))
+    assert (int(functions[1]), int(functions[2])) == (5, 5)
+    assert (int(branches[1]), int(branches[2])) == (source.ways, 2 * len(source.branches))
+
+
+def test_cobertura(profiled: Profiled, tmp_path: Path) -> None:
+    document = ET.fromstring(written(profiled.data, tmp_path, "cobertura").read_text())
+    assert document.tag == "coverage"
+    [found] = [each for each in document.iter("class") if each.attrib["name"] == "profiled.c"]
+    hits = {int(each.attrib["number"]): int(each.attrib["hits"]) for each in found.find("lines")}  # type: ignore[union-attr]
+    comparisons, exchanges = sorted_by_hand()
+    assert hits[line_of("if (all[j] > all[j + 1])")] == comparisons
+    assert hits[line_of("all[j] = all[j + 1];")] == exchanges
+    lines = [each for each in found.find("lines") if each.attrib["branch"] == "true"]  # type: ignore[union-attr]
+    assert lines
+    for each in lines:
+        share = re.fullmatch(r"(\d+)% \((\d+)/(\d+)\)", each.attrib["condition-coverage"])
+        assert share is not None
+        assert int(share[1]) == 100 * int(share[2]) // int(share[3])
+
+
+def test_drcov(profiled: Profiled, tmp_path: Path) -> None:
+    """By the definition of the format: the bytes of the blocks are those of what ran."""
+    data = written(profiled.data, tmp_path, "drcov", "--dso", "all").read_bytes()
+    head, _, table = data.partition(b" bbs\n")
+    lines = head.decode().splitlines()
+    assert lines[:2] == ["DRCOV VERSION: 2", "DRCOV FLAVOR: rtit"]
+    count = int(lines[2].rpartition(" ")[2])
+    modules = [line.split(", ") for line in lines[4 : 4 + count]]
+    assert len(lines) == 5 + count
+    assert len(table) == 8 * int(lines[-1].rpartition(" ")[2])
+    ran: dict[int, set[int]] = {}
+    for start, size, number in struct.iter_unpack("<IHH", table):
+        ran.setdefault(number, set()).update(range(start, start + size))
+    for code in covered(profiled.data).codes:
+        [number] = [int(row[0]) for row in modules if row[-1] == code.path]
+        low = int(modules[number][1], 16)
+        expected = {
+            code.symbols.address(offset) - low + byte
+            for offset in code.counts
+            for byte in range(code.sizes[offset])
+        }
+        assert ran[number] == expected
+
+
+def test_afl(profiled: Profiled, tmp_path: Path) -> None:
+    found = written(profiled.data, tmp_path, "afl").read_bytes()
+    assert len(found) == SIZE
+    edges = sum(
+        len(code.edges)
+        for code in covered(profiled.data).codes
+        if code.path == str(profiled.program)
+    )
+    assert edges * 0.9 <= sum(map(bool, found)) <= edges
+    assert max(found) == 255  # the loop's counters have stopped
+    assert written(profiled.data, tmp_path, "afl").read_bytes() == found
+
+
+def test_two_recordings(
+    program: ProgramBuilder, record: Recorder, profiled: Profiled, tmp_path: Path
+) -> None:
+    """Put together, and one without the other."""
+    one, other = record([program("recursion")]).data, record([program("pointers")]).data
+    words = ["coverage", str(one), str(one), "--format", "lcov", "-o", str(tmp_path / "twice")]
+    assert main(words) == 0
+    once = written(one, tmp_path, "lcov").read_text().splitlines()
+    twice = (tmp_path / "twice").read_text().splitlines()
+    assert len(once) == len(twice)
+    for line, double in zip(once, twice, strict=True):
+        if line.startswith("DA:"):
+            number, _, count = line.partition(",")
+            assert double == f"{number},{2 * int(count)}"
+    nothing = written(one, tmp_path, "lcov", "--diff-from", str(one)).read_text()
+    assert "LH:0" in nothing
+    assert not re.search(r"^LH:[1-9]", nothing, re.MULTILINE)
+    assert (
+        written(one, tmp_path, "lcov", "--diff-from", str(other)).read_text().splitlines() == once
+    )
+
+
+def test_without_dwarf(
+    record: Recorder, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = record(["/bin/true"]).data
+    assert main(["coverage", str(data)]) == 0
+    said = capsys.readouterr().out
+    assert "no file has lines of source in its DWARF" in said
+    assert re.search(r"^ +[\d,]+ +[\d,]+ +[\d,]+  \S*/true$", said, re.MULTILINE)

@@ -1,0 +1,141 @@
+"""Two recordings of a program that takes one way or another, as its argument says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rtit
+from live import RTIT
+from programs.build import SOURCES, CannotBuildError, compiled
+from rtit.cli.main import main
+from rtit.diff import Difference, diff
+
+SOURCE = SOURCES / "parting.c"
+Ways = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
+    """Records the program on one of its ways, each once, all in the same environment."""
+    flags = ["-g", "-O1", "-static-pie", "-fPIE", "-pthread"]
+    try:
+        program = compiled("parting", [str(SOURCE)], language="c", flags=flags)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    package = Path(rtit.__file__).parent.parent
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(package)}
+    made: dict[tuple[str, ...], Path] = {}
+
+    def recorded(way: str, *options: str) -> Path:
+        words = (way, *options)
+        if words not in made:
+            made[words] = tmp_path_factory.mktemp("way") / "perf.data"
+            record = [*RTIT, "record", "--backend", "ptrace", "-q", "-o", str(made[words])]
+            command = [*record, *options, "--", str(program), way]
+            subprocess.run(command, env=environment, check=True, timeout=300)
+        return made[words]
+
+    return recorded
+
+
+def line_of(text: str) -> str:
+    """`parting.c:12`, of the line that holds this text."""
+    lines = SOURCE.read_text().splitlines()
+    [number] = [number for number, line in enumerate(lines, 1) if text in line]
+    return f"{SOURCE.name}:{number}"
+
+
+def differ(left: Path, right: Path) -> Difference:
+    with rtit.Trace(left) as one, rtit.Trace(right) as other:
+        return diff(one, other)
+
+
+def test_another_address_is_no_difference(ways: Ways) -> None:
+    """ASLR: the program is loaded elsewhere each time. And the packets are others."""
+    one, other = ways("plain"), ways("plain", "-e", "intel_pt/psb_period=0/u")
+    with rtit.Trace(one) as left, rtit.Trace(other) as right:
+        starts = [next(iter(each.streams[0].instructions())).ip[0].item() for each in (left, right)]
+        assert starts[0] != starts[1]
+        found = diff(left, right)
+        instructions = sum(stream.counts().instructions for stream in left.streams)
+    assert found.identical
+    assert found.instructions == instructions > 1000
+    assert not found.functions
+    rtit.assert_same_path(one, other)
+
+
+def test_one_comparison_deep_in_a_loop(ways: Ways) -> None:
+    found = differ(ways("plain"), ways("flip"))
+    assert not found.identical
+    [thread] = [each for each in found.threads if not each.identical]
+    last = thread.before[-1]
+    assert last.symbol.startswith("loop")
+    assert last.source == line_of("if (i == 777 && flip)")
+    assert last.assembly.startswith("j")
+    left, right = thread.after
+    assert {each.source for each in right} >= {line_of("sum += 3;")} or {
+        each.source for each in left
+    } >= {line_of("sum += 3;")}
+    # Until then 777 times round the loop, of 1000, and no further.
+    assert thread.instructions > 777 * 3
+    changed = {each.what[0][0]: each.right - each.left for each in found.functions}
+    assert changed.keys() == {"loop"}
+    assert 0 < abs(changed["loop"]) <= 3
+
+
+def test_an_extra_call(ways: Ways) -> None:
+    found = differ(ways("plain"), ways("call"))
+    [thread] = [each for each in found.threads if not each.identical]
+    assert thread.before[-1].source == line_of("if (call)")
+    assert any(each.symbol == "extra" for each in thread.after[1])
+    calls = {tuple(name for name, _ in each.what): (each.left, each.right) for each in found.calls}
+    assert calls["main", "extra"] == (0, 1)
+    assert found.functions[0].left == 0 or found.functions[0].what[0][0] == "extra"
+
+
+def test_threads_that_do_each_others_work(ways: Ways) -> None:
+    found = differ(ways("plain"), ways("swap"))
+    assert [each.identical for each in found.threads].count(False) >= 2
+    for thread in found.threads[1:]:
+        assert not thread.identical
+        assert {side[0].symbol.partition("+")[0] for side in thread.after if side} <= {
+            "sum_up", "multiply",
+        } or thread.before  # fmt: skip
+    names = {each.what[0][0] for each in found.functions}
+    assert not names & {"sum_up", "multiply"}  # as often, by others
+
+
+def test_another_path_through_the_library(ways: Ways) -> None:
+    found = differ(ways("plain"), ways("longer"))
+    [thread] = [each for each in found.threads if not each.identical]
+    assert not thread.before[-1].source.startswith(SOURCE.name)
+
+
+def test_one_that_ends_early(ways: Ways) -> None:
+    found = differ(ways("plain"), ways("early"))
+    thread = found.threads[0]
+    assert not thread.identical
+    assert len(found.threads) == 3
+    assert [each.right for each in found.threads[1:]] == [None, None]
+
+
+def test_the_command(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, flip = str(ways("plain")), str(ways("flip"))
+    assert main(["diff", plain, plain]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
+    assert main(["diff", plain, flip]) == 1
+    said = capsys.readouterr().out
+    assert f"({line_of('if (i == 777 && flip)')})" in said
+    assert "DIFFERENT: 1 of 3 threads" in said
+    assert main(["diff", "--json", plain, flip]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["identical"]
+    assert found["threads"][0]["before"][-1]["source"] == line_of("if (i == 777 && flip)")
+    assert main(["diff", "--steps", "0", plain, flip]) == 2
+    with pytest.raises(AssertionError, match=r"DIFFERENT: 1 of 3 threads"):
+        rtit.assert_same_path(plain, flip)
