@@ -87,7 +87,7 @@ def test_names_are_those_of_the_time() -> None:
     stream = psb() + full("TIP.PGE", BASE) + rounds(1) + encode("TIP.PGD", ip_bytes=0)
     stream += encode("TSC", tsc=500) + full("TIP.PGE", BASE) + encode("TIP.PGD", ip_bytes=0)
     found = lines(stream, code, "sym", regions=regions)
-    assert found == ["first+0x40", "first+0x41"] * 2 + ["se\\u{1b}cond+0x0", "se\\u{1b}cond+0x1"]
+    assert found == ["first+0x40", "first+0x41"] * 2 + ["se\\x1bcond+0x0", "se\\x1bcond+0x1"]
 
 
 def test_fields_and_their_order() -> None:
