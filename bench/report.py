@@ -49,7 +49,20 @@ def markdown(result: dict[str, Any]) -> str:
             ["decoder", "s", "MB of PT/s", "M instructions/s", "rtit is faster by", "errors"],
             [decoder(row) for row in found["rows"]],
         )
+    if found := result.get("short"):
+        lines += ["", "## One short trace (CPU time)", ""]
+        lines += [
+            f"{found['bytes'] / 1024:.1f} KB of PT, {found['instructions']:,} instructions; first: "
+            "by a decoder that knows nothing of the code, again: by one that has seen it.",
+            "",
+        ]
+        lines += table(["decoder", "first, us", "again, us"], [timed(row) for row in found["rows"]])
     return "\n".join(lines) + "\n"
+
+
+def timed(row: dict[str, Any]) -> list[str]:
+    seconds = (row["first"], row["again"])
+    return [row["what"], *("" if each is None else f"{each * 1e6:,.0f}" for each in seconds)]
 
 
 def recorded(row: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
+WHAT = ("packetizing", "recording", "decoding", "short")
 STEPPED = 3
 """Repetitions of what is recorded by single steps, which takes seconds."""
 
@@ -40,6 +41,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import decoding
     import packetizing
     import recording
+    import short
 
     program = workload()
     result: dict[str, Any] = {
@@ -50,8 +52,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "packetizing": [],
         "recording": [],
         "decoding": None,
+        "short": None,
     }
-    wanted = {arguments.only} if arguments.only else {"packetizing", "recording", "decoding"}
+    wanted = {arguments.only} if arguments.only else set(WHAT)
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as name:
         folder = Path(name)
         data = folder / "perf.data"
@@ -66,6 +69,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             result["decoding"] = decoding.decoding(
                 data, program, arguments.megabytes, arguments.repetitions
             )
+        if "short" in wanted:
+            recording.record([program, str(arguments.times)], data)
+            result["short"] = short.short(data, program, 5 * arguments.repetitions)
     result["load"].append(clock.load())
     return result
 
@@ -74,7 +80,7 @@ def main() -> int:
     import report
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["packetizing", "recording", "decoding"])
+    parser.add_argument("--only", choices=WHAT)
     parser.add_argument("--repetitions", type=int, default=5, metavar="N")
     parser.add_argument("--megabytes", type=float, default=16, help="of PT to decode")
     parser.add_argument("--times", type=int, default=4, help="rounds of the workload")

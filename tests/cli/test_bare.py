@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from live import Recorder
 from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.trace import Trace
 
 RETURNS = "call_indirect-ret_compressed"
 
@@ -133,3 +137,109 @@ def test_the_processor_of_a_recording_can_be_named(traces: Path) -> None:
         settings = trace.streams[0].settings
         assert isinstance(settings, Settings)
         assert settings.cpu == (6, 61, 4)
+
+
+FIRST, SECOND = bytes.fromhex("90 7400 c3"), bytes.fromhex("9090 7500 c3")
+"""1000 nop; 1001 je 1003; 1003 ret, and 1000 nop; 1001 nop; 1002 jne 1004; 1004 ret"""
+
+
+@pytest.fixture
+def two_spaces(tmp_path: Path) -> list[str]:
+    """A MOV CR3 away from each other: first one space runs, then the other."""
+    away = bytes.fromhex("0f22d8")
+    here, there = away + FIRST, b"\x90" * 3 + SECOND
+    (tmp_path / "here").write_bytes(here)
+    (tmp_path / "there").write_bytes(there)
+    begin = encode("FUP", ip_bytes=6, payload=0x1000)
+    end = encode("FUP", ip_bytes=6, payload=0x1007) + encode("TIP.PGD", ip_bytes=0)
+    pt = encode("PSB") + b"\x99\x01" + encode("PIP", cr3=0x5000, nr=0) + begin + encode("PSBEND")
+    pt += encode("PIP", cr3=0x6000, nr=0) + encode("TNT", bits="T") + end
+    (tmp_path / "pt").write_bytes(pt)
+    return [
+        *("--raw", str(tmp_path / "pt"), "--cpu", "6/94/3"),
+        *("--cr3", "5000", "--image", f"{tmp_path / 'here'}@1000"),
+        *("--cr3", "6000,0", "--image", f"{tmp_path / 'there'}@1000"),
+    ]
+
+
+def test_several_address_spaces(two_spaces: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["instructions", *two_spaces, "--fields", "ip,asm"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # the JNE of the second space, not the JE that the first has at its place
+    assert [(line[0], line[1]) for line in lines] == [
+        ("1000", "mov"),
+        ("1003", "nop"),
+        ("1004", "nop"),
+        ("1005", "jne"),
+    ]
+    assert main(["report", *two_spaces]) == 0
+    assert "4 " in capsys.readouterr().out
+
+
+def test_the_names_of_each_space(
+    traces: Path, tmp_path: Path, two_spaces: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program with symbols in one space, bytes without any at its addresses in another."""
+    hello = traces / "dynamorio" / "hello"
+    start = 0x401000
+    pt = encode("PSB") + b"\x99\x01" + encode("PIP", cr3=0x5000, nr=0)
+    pt += encode("FUP", ip_bytes=6, payload=start) + encode("PSBEND")
+    (tmp_path / "pt").write_bytes(pt + encode("TIP.PGD", ip_bytes=0))
+    (tmp_path / "ret").write_bytes(b"\xc3")
+    bare = ["--raw", str(tmp_path / "pt"), "--image", f"{tmp_path / 'ret'}@{start:x}"]
+    for key, name in (("5000", "_start"), ("7000", "")):
+        words = [*bare, "--cr3", key, "--elf", f"{hello}@0x400000"]
+        assert main(["instructions", *words, "--fields", "ip,sym,asm", "--head", "1"]) == 0
+        line = capsys.readouterr().out.split()
+        assert line[1] == (name or f"{start:#x}")
+        assert line[2] == ("mov" if name else "ret")
+        assert main(["report", *words]) == 0
+        assert ("_start (hello)" in capsys.readouterr().out) == bool(name)
+        wanted = main(["instructions", *words, "--function", "_start", "--fields", "ip"])
+        assert wanted == 0
+        assert capsys.readouterr().out.split()[0] == f"{start:x}"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--cr3", "5000"], "--cr3 tells of bare PT"),
+        (["--raw", "pt", "--cr3", "x"], "not 'x'"),
+        (["--raw", "pt", "--cr3", "1,2"], "is no CR3"),
+        (["--raw", "pt", "--cr3", "1,0,2,3"], "not '1,0,2,3'"),
+    ],
+)
+def test_spaces_that_cannot_be(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_verify(
+    program: Callable[[str], Path],
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The packets of a recording alone, with its program, against what was executed."""
+    live = record([program("far")])
+    pt = tmp_path / "pt"
+    with Trace(live.data) as trace:
+        (stream,) = trace.streams
+        pt.write_bytes(stream.read())
+        expected = stream.counts().instructions
+    words = ["verify", "--raw", str(pt), "--elf", str(program("far")), "--truth", str(live.truth)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].startswith(f"identical: {expected:,} instructions of 1 threads")
+    assert main([*words, "--tid", str(stream.tid)]) == 0
+    capsys.readouterr()
+    assert main([*words, "--tid", "1"]) == 2
+    assert f"the threads {stream.tid}: --tid" in capsys.readouterr().err
+    # a packet less, and it is not what ran
+    data = pt.read_bytes()
+    at = data.index(encode("PSBEND")) + 40
+    pt.write_bytes(data[:at] + data[at + 1 :])
+    assert main(words) == 1
+    assert "DIFFERENT" in capsys.readouterr().out

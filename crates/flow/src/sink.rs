@@ -86,6 +86,8 @@ pub struct Sequence<'a> {
     pub factor: u64,
     /// How the instructions were decoded.
     pub mode: Mode,
+    /// The address space: 0 is the one without a key, the others are counted as they were added to `Spaces`.
+    pub space: u32,
 }
 
 /// What steps (module `steps`) may leave out for a sink.

@@ -17,6 +17,7 @@ const NONE: u32 = u32::MAX;
 
 /// A stretch of code and how often all of it ran.
 struct Tally {
+    space: u32,
     start: u64,
     lengths: Box<[u8]>,
     times: u64,
@@ -33,12 +34,15 @@ impl Tallies {
     /// The one of these instructions.
     fn index(&mut self, sequence: &Sequence<'_>) -> u32 {
         let length = sequence.lengths.len() as u64;
-        let key = sequence.start ^ length.rotate_right(16);
+        let space = u64::from(sequence.space);
+        let key = sequence.start ^ length.rotate_right(16) ^ space.rotate_right(8);
         let found = self.by_key.get(&key).copied();
         let same = found
             .and_then(|index| self.all.get(index as usize))
             .is_some_and(|tally| {
-                tally.start == sequence.start && *tally.lengths == *sequence.lengths
+                tally.start == sequence.start
+                    && tally.space == sequence.space
+                    && *tally.lengths == *sequence.lengths
             });
         if let (Some(index), true) = (found, same) {
             return index;
@@ -47,6 +51,7 @@ impl Tallies {
         let index = self.all.len() as u32;
         self.by_key.insert(key, index);
         self.all.push(Tally {
+            space: sequence.space,
             start: sequence.start,
             lengths: sequence.lengths.into(),
             times: 0,
@@ -64,22 +69,27 @@ struct Taken {
     known: bool,
 }
 
+/// Space, region and function.
+type Owner = (u32, u32, u32);
+
 /// Counts how often each step and each stretch of code ran, and gives the instructions to the functions that they lie
 /// in when names change and at the end.
 pub struct ByFunction {
-    names: Cursor,
+    /// Those of each space, by its number.
+    names: Vec<Cursor>,
     tallies: Tallies,
     /// By their number.
     steps: Vec<Taken>,
     /// The epoch of the numbers.
     epoch: u32,
     parts: Vec<u32>,
-    /// (region, function) -> instructions.
-    functions: HashMap<(u32, u32), u64>,
+    /// Instructions by their owner.
+    functions: HashMap<Owner, u64>,
 }
 
 impl ByFunction {
-    pub fn new(names: Cursor) -> ByFunction {
+    /// `names`: those of each space that the flow is decoded with, in their order; what is in none has no name.
+    pub fn new(names: Vec<Cursor>) -> ByFunction {
         ByFunction {
             names,
             tallies: Tallies::default(),
@@ -90,15 +100,17 @@ impl ByFunction {
         }
     }
 
-    /// The instructions from `start` on, with these lengths, ran so many times while names were as they are.
-    fn add(&mut self, start: u64, lengths: &[u8], times: u64) {
-        let mut ip = start;
-        let mut run = ((NONE, NONE), 0);
-        for &length in lengths {
-            let found = self.names.find(ip);
-            let owner = found.map_or((NONE, NONE), |found| {
+    /// These instructions ran so many times while names were as they are.
+    fn add(&mut self, tally: &Tally, times: u64) {
+        let space = tally.space;
+        let mut ip = tally.start;
+        let mut run = ((space, NONE, NONE), 0);
+        for &length in &tally.lengths {
+            let names = self.names.get(space as usize);
+            let found = names.and_then(|names| names.find(ip));
+            let owner = found.map_or((space, NONE, NONE), |found| {
                 let function = found.function.map_or(NONE, |(index, _)| index);
-                (found.region, function)
+                (space, found.region, function)
             });
             if owner != run.0 {
                 self.give(run, times);
@@ -110,7 +122,7 @@ impl ByFunction {
         self.give(run, times);
     }
 
-    fn give(&mut self, (owner, instructions): ((u32, u32), u64), times: u64) {
+    fn give(&mut self, (owner, instructions): (Owner, u64), times: u64) {
         if instructions > 0 {
             *self.functions.entry(owner).or_default() += instructions * times;
         }
@@ -142,7 +154,7 @@ impl ByFunction {
         for tally in &mut tallies.all {
             let times = std::mem::take(&mut tally.times);
             if times > 0 {
-                self.add(tally.start, &tally.lengths, times);
+                self.add(tally, times);
             }
         }
         self.tallies = tallies;
@@ -182,8 +194,9 @@ impl ByFunction {
     pub fn finish(&mut self) -> BTreeMap<(String, OsString), u64> {
         self.settle();
         let mut found = BTreeMap::new();
-        for (&(region, function), &count) in &self.functions {
-            let region = self.names.names().region(region);
+        for (&(space, region, function), &count) in &self.functions {
+            let names = self.names.get(space as usize);
+            let region = names.and_then(|names| names.names().region(region));
             let functions = region
                 .and_then(|region| region.source.as_ref())
                 .and_then(|source| source.functions());
@@ -212,9 +225,11 @@ impl Sink for ByFunction {
     fn event(&mut self, _event: &Event) {}
 
     fn advance(&mut self, time: u64) {
-        if self.names.changes_by(time) {
+        if self.names.iter().any(|names| names.changes_by(time)) {
             self.settle();
-            self.names.advance(time);
+            for names in &mut self.names {
+                names.advance(time);
+            }
         }
     }
 

@@ -28,15 +28,21 @@ struct Ready {
     epoch: u64,
 }
 
+/// An address space: its code, and the names in it.
+struct Space {
+    view: View,
+    names: Cursor,
+    /// By address, for each mode.
+    ready: [AddressMap<Ready>; 3],
+}
+
 /// Takes the flow and gives it out as lines, in parts. What waits is steps, not text: also a packet that stands for
 /// millions of instructions takes little memory.
 pub struct Lines {
     layout: Layout,
-    view: View,
-    names: Cursor,
+    /// By their numbers.
+    spaces: Vec<Space>,
     readable: Readable,
-    /// By address, for each mode.
-    ready: [AddressMap<Ready>; 3],
     held: usize,
     epoch: u64,
     /// When the places that are wanted change.
@@ -60,13 +66,16 @@ pub struct Part {
 }
 
 impl Lines {
-    /// `view` is one of the space that the flow is decoded with.
-    pub fn new(layout: Layout, view: View, names: Cursor) -> Lines {
-        Lines {
+    /// `spaces` are those that the flow is decoded with, in their order, with the names of each; one at least.
+    pub fn new(layout: Layout, spaces: Vec<(View, Cursor)>) -> Lines {
+        let space = |(view, names)| Space {
             view,
             names,
-            readable: Readable::default(),
             ready: Default::default(),
+        };
+        Lines {
+            spaces: spaces.into_iter().map(space).collect(),
+            readable: Readable::default(),
             held: 0,
             epoch: 0,
             border: layout.wanted.next_border(0),
@@ -146,29 +155,33 @@ impl Lines {
         self.lines -= excess;
     }
 
-    fn stretch(&mut self, sequence: &Sequence<'_>) -> Arc<Stretch> {
-        let ready = &mut self.ready[sequence.mode as usize];
+    /// None: a space that nobody has told of.
+    fn stretch(&mut self, sequence: &Sequence<'_>) -> Option<Arc<Stretch>> {
+        let space = self.spaces.get_mut(sequence.space as usize)?;
+        let ready = &mut space.ready[sequence.mode as usize];
         if let Some(found) = ready.get_mut(&sequence.start) {
             let right = if found.epoch == self.epoch {
                 sequence.lengths.len() <= found.stretch.len()
             } else {
-                found.stretch.holds(sequence, &self.view)
+                found.stretch.holds(sequence, &space.view)
             };
             if right {
                 found.epoch = self.epoch;
-                return Arc::clone(&found.stretch);
+                return Some(Arc::clone(&found.stretch));
             }
         }
         self.make(sequence)
     }
 
     #[cold]
-    fn make(&mut self, sequence: &Sequence<'_>) -> Arc<Stretch> {
+    fn make(&mut self, sequence: &Sequence<'_>) -> Option<Arc<Stretch>> {
+        let number = sequence.space as usize;
+        let space = self.spaces.get(number)?;
         let stretch = Arc::new(Stretch::new(
             sequence,
             &self.layout,
-            &self.view,
-            &self.names,
+            &space.view,
+            &space.names,
             &mut self.readable,
         ));
         if self.held > MOST_HELD {
@@ -179,13 +192,16 @@ impl Lines {
             stretch: Arc::clone(&stretch),
             epoch: self.epoch,
         };
-        let before = self.ready[sequence.mode as usize].insert(sequence.start, ready);
+        let space = self.spaces.get_mut(number)?;
+        let before = space.ready[sequence.mode as usize].insert(sequence.start, ready);
         self.held -= before.map_or(0, |before| before.stretch.cost());
-        stretch
+        Some(stretch)
     }
 
     fn forget(&mut self) {
-        self.ready = Default::default();
+        for space in &mut self.spaces {
+            space.ready = Default::default();
+        }
         self.held = 0;
     }
 }
@@ -198,7 +214,9 @@ impl Sink for Lines {
         if self.done || time < first {
             return;
         }
-        let stretch = self.stretch(sequence);
+        let Some(stretch) = self.stretch(sequence) else {
+            return;
+        };
         let (bytes, lines) = stretch.extent(sequence.lengths.len());
         if lines == 0 {
             return;
@@ -223,13 +241,16 @@ impl Sink for Lines {
     fn event(&mut self, _event: &Event) {}
 
     fn advance(&mut self, time: u64) {
-        let moved = time >= self.border;
-        if self.names.advance(time) || moved {
+        let mut moved = time >= self.border;
+        for space in &mut self.spaces {
+            moved |= space.names.advance(time);
+            if space.view.advance(time) != Changed::None {
+                self.epoch += 1;
+            }
+        }
+        if moved {
             self.border = self.layout.wanted.next_border(time);
             self.forget();
-        }
-        if self.view.advance(time) != Changed::None {
-            self.epoch += 1;
         }
     }
 

@@ -300,11 +300,19 @@ impl Flow {
     }
 
     /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), "" where
-    /// there is none. `names` has the names of the stream's process.
-    fn functions(&self, py: Python<'_>, names: &Names) -> PyResult<Vec<(String, OsString, u64)>> {
+    /// there is none. `names` has the names of the stream's process, `others` those of its other spaces, in their order.
+    #[pyo3(signature = (names, others = Items::default()))]
+    fn functions(
+        &self,
+        py: Python<'_>,
+        names: &Names,
+        others: Items<Py<Names>>,
+    ) -> PyResult<Vec<(String, OsString, u64)>> {
+        let others = others.0.iter().map(|names| names.get().cursor());
+        let names = std::iter::once(names.cursor()).chain(others).collect();
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
-            let sink = ByFunction::new(names.cursor());
+            let sink = ByFunction::new(names);
             let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
             *way = Way::Functions(Box::new(flow));
         }

@@ -14,7 +14,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// How the lines of a stream look, and which it has.
 ///
-/// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names.
+/// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names;
+/// `others` are the other spaces of the Flow in their order, with their names.
 /// `clock` is (shift, mult, zero) to make nanoseconds of TSC values, else times are TSC values. Instructions have a line
 /// if they are in any of `places` (start, end, since, until: addresses and TSC values, half-open; None: all) and their
 /// run began within `times` (TSC, the first and the last); `tail` leaves out all but the last lines.
@@ -22,15 +23,15 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
     layout: Layout,
-    space: Py<Space>,
-    names: Py<Names>,
+    /// With the names in each.
+    spaces: Vec<(Py<Space>, Py<Names>)>,
 }
 
 #[pymethods]
 impl Listing {
     #[new]
     #[pyo3(signature = (fields, space, names, *, tid, clock = None, places = None, times = (0, u64::MAX),
-        tail = None))]
+        tail = None, others = Items::default()))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         fields: Items<String>,
@@ -41,6 +42,7 @@ impl Listing {
         places: Option<Items<(u64, u64, u64, u64)>>,
         times: (u64, u64),
         tail: Option<u64>,
+        others: Items<(Py<Space>, Py<Names>)>,
     ) -> PyResult<Listing> {
         let field = |name: &String| {
             let found = Field::ALL.into_iter().find(|field| field.name() == name);
@@ -60,11 +62,9 @@ impl Listing {
                 tail,
             },
         };
-        Ok(Listing {
-            layout,
-            space,
-            names,
-        })
+        let mut spaces = vec![(space, names)];
+        spaces.extend(others.0);
+        Ok(Listing { layout, spaces })
     }
 
     /// The fields that there are.
@@ -77,8 +77,9 @@ impl Listing {
 
 impl Listing {
     pub fn sink(&self) -> Lines {
-        let view = self.space.get().inner().view();
-        Lines::new(self.layout.clone(), view, self.names.get().cursor())
+        let spaces = self.spaces.iter();
+        let views = spaces.map(|(space, names)| (space.get().inner().view(), names.get().cursor()));
+        Lines::new(self.layout.clone(), views.collect())
     }
 }
 

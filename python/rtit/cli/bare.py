@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rtit.trace import Trace
+    from rtit.image import Image
+    from rtit.trace import SpaceKey, Trace
 
 _PART = 1 << 20
-_OPTIONS = ("image", "elf", "mtc_freq", "nom_freq", "cpuid_15")
+_OPTIONS = ("mtc_freq", "nom_freq", "cpuid_15")
 
 
 def add_raw(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -29,14 +30,22 @@ def add_raw(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def add_bare_code(group: argparse._ArgumentGroup) -> None:
     """The code that ran, and how it was traced."""
     group.add_argument(
+        "--cr3",
+        action=_Code,
+        metavar="CR3[,NR[,VMCS]]",
+        help="the --image and --elf behind this one are the code of the address space with this "
+        "hexadecimal CR3, of a guest if NR is 1, perhaps of the one with this VMCS pointer; those "
+        "before the first are for whatever has no other",
+    )
+    group.add_argument(
         "--image",
-        action="append",
+        action=_Code,
         metavar="FILE@ADDRESS",
         help="the bytes of this file are at this hexadecimal address; may be repeated",
     )
     group.add_argument(
         "--elf",
-        action="append",
+        action=_Code,
         metavar="FILE[@BASE]",
         help="the code of this ELF file, its first page at this hexadecimal address; may be "
         "repeated, and goes behind --image where both have something",
@@ -48,10 +57,29 @@ def add_bare_code(group: argparse._ArgumentGroup) -> None:
     )
 
 
+class _Code(argparse.Action):
+    """Options of which the order counts: `code` has (option, text) of each."""
+
+    def __init__(self, option_strings: list[str], dest: str, **keywords: Any) -> None:
+        super().__init__(option_strings, "code", **keywords)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, "code", None) or []
+        namespace.code = [*given, (self.option_strings[0], values)]
+
+
 def is_bare(arguments: argparse.Namespace) -> bool:
     """Whether the options tell of bare PT. Raises UsageError if only some of them do."""
     if getattr(arguments, "raw", None) is not None:
         return True
+    for option, _ in getattr(arguments, "code", None) or []:
+        raise UsageError(f"{option} tells of bare PT: it goes with --raw FILE")
     for name in _OPTIONS:
         if getattr(arguments, name, None) is not None:
             raise UsageError(
@@ -62,12 +90,8 @@ def is_bare(arguments: argparse.Namespace) -> bool:
 
 def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
     """The trace that the options name. Raises OSError, UsageError and what `decode` does."""
-    from rtit.image import Image
     from rtit.trace import decode
     from rtit.trace.source import Pieces, RawFile
-
-    def given(name: str) -> list[str]:
-        return getattr(arguments, name, None) or []
 
     def number(name: str) -> int:
         text = getattr(arguments, name, None)
@@ -76,15 +100,7 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
-    image = Image()
-    for text in given("elf"):
-        file, _, base = _cut(text)
-        image.add_elf(file, _address("--elf", base) if base else None)
-    for text in given("image"):
-        file, _, address = _cut(text)
-        if not address:
-            raise UsageError(f"--image takes FILE@ADDRESS, not {text!r}")
-        image.add_file(file, _address("--image", address))
+    image, spaces = _images(getattr(arguments, "code", None) or [])
     if arguments.raw == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
@@ -98,8 +114,46 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         mtc_freq=number("mtc_freq"),
         nom_freq=number("nom_freq"),
         cpuid_15=_pair(getattr(arguments, "cpuid_15", None)),
+        spaces=spaces,
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )
+
+
+def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
+    """The code that is in no other space, and the other spaces."""
+    from rtit.image import Image
+
+    main = now = Image()
+    spaces: dict[SpaceKey, Image] = {}
+    pieces: dict[int, tuple[Image, list[str], list[str]]] = {}
+    for option, text in code:
+        if option == "--cr3":
+            now = spaces.setdefault(_space(text), Image())
+            continue
+        _, elf_files, files = pieces.setdefault(id(now), (now, [], []))
+        (elf_files if option == "--elf" else files).append(text)
+    for image, elf_files, files in pieces.values():
+        for text in elf_files:
+            file, _, base = _cut(text)
+            image.add_elf(file, _address("--elf", base) if base else None)
+        for text in files:
+            file, _, address = _cut(text)
+            if not address:
+                raise UsageError(f"--image takes FILE@ADDRESS, not {text!r}")
+            image.add_file(file, _address("--image", address))
+    return main, spaces
+
+
+def _space(text: str) -> SpaceKey:
+    cr3, *rest = text.split(",")
+    try:
+        number, more = int(cr3, 16), [int(word, 16) for word in rest]
+    except ValueError:
+        raise UsageError(f"--cr3 takes CR3[,NR[,VMCS]] in hexadecimal, not {text!r}") from None
+    if len(more) > 2:
+        raise UsageError(f"--cr3 takes CR3[,NR[,VMCS]], not {text!r}")
+    nr = more[0] if more else 0
+    return (number, nr, more[1]) if len(more) > 1 else (number, nr)
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from rtit.cli import out
+from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.watching import watched
@@ -21,6 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", required=True, metavar="TRUTH", help="what `rtit record --truth` wrote"
     )
     add_images(parser)
+    bare = add_raw(parser)
+    add_bare_code(bare)
+    bare.add_argument(
+        "--cpu",
+        action="append",
+        default=[],
+        metavar="F/M/S",
+        help="family, model and stepping of the processor that was traced",
+    )
+    bare.add_argument(
+        "--tid",
+        type=int,
+        help="the thread of the truth that the packets are of, if the truth has several",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     compared; 3 if the recording ends early and is right up to there."""
     with opened(arguments) as trace:
         with watched("verify", trace.threads, prints=False):
-            verdicts = verify(trace, arguments.truth, filter_ranges(trace))
+            verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
         for problem in trace.image_problems:
             out.line(f"image: {problem}")
         gaps = Gaps("verify", trace).exit_code()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,14 +33,18 @@ class Filter:
 
     @classmethod
     def meant(
-        cls, selection: Selection, pid: int, images: Images | None, clock: TimeConversion | None
+        cls,
+        selection: Selection,
+        pids: Sequence[int],
+        images: Images | None,
+        clock: TimeConversion | None,
     ) -> Filter:
-        """By a selection, of the stream of a process. Raises UsageError for times in seconds
-        without a clock.
+        """By a selection, of a stream with the code of these processes. Raises UsageError for
+        times in seconds without a clock.
         """
         return cls(
             selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
-            Places(selection, Images() if images is None else images).of(pid),
+            Places(selection, Images() if images is None else images).of(*pids),
             selection.head,
             selection.tail,
         )

@@ -15,7 +15,7 @@ from rtit.trace.settings import Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected
 from rtit.trace.source import AuxBytes, Source, open_data
-from rtit.trace.spaces import Spaces
+from rtit.trace.spaces import Spaces, pid_of_space
 from rtit.trace.stream import Stream
 
 if TYPE_CHECKING:
@@ -230,6 +230,8 @@ class Bare:
         self._settings = settings
         self.images = Images()
         self.images.put(_NOBODY, image)
+        for number, each in enumerate((spaces or {}).values()):
+            self.images.put(pid_of_space(number), each)
 
     @property
     def size(self) -> int:

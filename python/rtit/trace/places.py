@@ -34,14 +34,15 @@ class Places:
         self._images = images
         self._offsets: dict[tuple[str, str, bytes | None], list[tuple[int, int]]] = {}
 
-    def of(self, pid: int) -> list[Place] | None:
-        """Sorted; they may overlap. None if the selection has neither ranges nor functions: then
-        all places are wanted. A function that is not there adds nothing: see `check`.
+    def of(self, *pids: int) -> list[Place] | None:
+        """Those in any of some processes, sorted; they may overlap. None if the selection has
+        neither ranges nor functions: then all places are wanted. A function that is not there adds
+        nothing: see `check`.
         """
         if not self._selection.ranges and not self._selection.functions:
             return None
         found = {Place(start, end) for start, end in self._selection.ranges}
-        for mapping in self._images.mappings(pid):
+        for mapping in (each for pid in pids for each in self._images.mappings(pid)):
             for name in self._selection.functions:
                 found.update(self._in_mapping(name, mapping))
         return sorted(found)

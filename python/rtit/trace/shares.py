@@ -53,6 +53,16 @@ class Shares:
             found.append((turn.since, image.native if image is not None else nothing))
         return found
 
+    def others(self, first: Image) -> list[tuple[int, Image]]:
+        """Processes and code of `native`, each once, without the one whose code is `first`."""
+        found: dict[Image, int] = {}
+        nothing = Image()
+        for turn in self.turns:
+            if self.tid is None or turn.tid == self.tid:
+                found.setdefault(self.images.known(turn.pid) or nothing, turn.pid)
+        found.pop(first, None)
+        return [(pid, image) for image, pid in found.items()]
+
     def tell(self, rows: Rows, number: int) -> Rows:
         """With the columns `tid` and `pid`: rows of the turn that the native decoder calls so."""
         import numpy as np

@@ -25,6 +25,13 @@ Spaces = (
 """The code of an address space each; a key with a VMCS pointer goes before one without."""
 
 
+def pid_of_space(number: int) -> int:
+    """What stands for the process of the space with this number, counted from 0: no process has
+    it, and -1 stands for the code that is in no space.
+    """
+    return -2 - number
+
+
 def native_spaces(
     spaces: Spaces | None,
 ) -> dict[tuple[int, int] | tuple[int, int, int], _core.Space] | None:

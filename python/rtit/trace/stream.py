@@ -22,7 +22,7 @@ from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
-from rtit.trace.spaces import Spaces, native_spaces
+from rtit.trace.spaces import Spaces, native_spaces, pid_of_space
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -76,6 +76,20 @@ class Stream:
             return "stream"
         title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
         return f"{title}, part {self.part}" if self.part else title
+
+    @property
+    def others(self) -> list[tuple[int, Image]]:
+        """The address spaces beside that of `image`, in the order in which native code numbers
+        them, with their processes: those of `spaces` have numbers of their own.
+        """
+        images = (self.spaces or {}).values()
+        found = [(pid_of_space(number), image) for number, image in enumerate(images)]
+        return found + (self.shares.others(self.image) if self.shares is not None else [])
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes whose code is in it, its own first."""
+        return self.pid, *(pid for pid, _ in self.others)
 
     @property
     def size(self) -> int:
@@ -257,7 +271,7 @@ class Stream:
             return Filter()
         if not where.takes(self):
             return None
-        return Filter.meant(where, self.pid, self.images, self.clock)
+        return Filter.meant(where, self.pids, self.images, self.clock)
 
     def _decoded(self) -> _core.Flow:
         flow = self._flow

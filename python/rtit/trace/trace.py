@@ -214,7 +214,7 @@ class Trace:
     ) -> Table[B]:
         streams = self._chosen(where, self.threads if among is None else among)
         if where is not None:
-            Places(where, self.images).check(each.pid for each in streams)
+            Places(where, self.images).check(pid for each in streams for pid in each.pids)
         parts = [(of(each), each.tid, each.cpu) for each in streams]
         return tables.one_after_the_other(parts, kind)
 

@@ -37,7 +37,7 @@ def listing(
     selection = selection or Selection()
     ends = [_crashed(trace, stream, fields, selection) for stream in streams]
     where = Places(selection, trace.images)
-    where.check(stream.pid for stream in streams)
+    where.check(pid for stream in streams for pid in stream.pids)
     if merge:
         flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
         yield from _ends(_merged([*flows, *filter(None, ends)]), selection)
@@ -79,7 +79,7 @@ def _crashed(trace: Trace, stream: Stream, fields: list[str], selection: Selecti
         first, last = selection.time.ticks(clock)
         if not first <= found.time <= last:
             return None
-    places = Places(selection, trace.images).of(stream.pid)
+    places = Places(selection, trace.images).of(*stream.pids)
     if places is not None and not any(
         each.start <= found.ip < each.end and each.since <= found.time < each.until
         for each in places
@@ -96,6 +96,7 @@ def _flow(
 
     clock = trace.clock
     flow = stream.native()
+    others = [(image.native, trace.symbols.names(pid)) for pid, image in stream.others]
     flow.list(
         Listing(
             fields,
@@ -103,9 +104,10 @@ def _flow(
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=where.of(stream.pid),
+            places=where.of(*stream.pids),
             times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
             tail=selection.tail,
+            others=others,
         )
     )
     return flow

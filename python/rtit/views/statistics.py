@@ -59,7 +59,8 @@ def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
 
 
 def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
-    for name, path, count in stream.native().functions(trace.symbols.names(stream.tid)):
+    names, *others = map(trace.symbols.names, (stream.tid, *stream.pids[1:]))
+    for name, path, count in stream.native().functions(names, others):
         functions[name, path] += count
     counts = stream.counts()
     ledger = stream.ledger()

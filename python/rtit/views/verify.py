@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtit import _core
+from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -44,14 +45,16 @@ def verify(
     trace: Trace,
     truth_path: str,
     ranges: Callable[[int], tuple[Ranges, Ranges]] = lambda _pid: ((), ()),
+    bare_tid: int | None = None,
 ) -> list[Verdict]:
-    """Compare every thread of a recording with a truth file.
+    """Compare every thread of a recording with a truth file. Bare PT is compared with the thread
+    `bare_tid`, which need not be given if there is one alone.
 
     `ranges(pid)` gives the FilterEn and the TraceStop ranges that the recording was made with. A
     recorder that was killed, or that stopped at a size, leaves a recording and a truth that may end
     at different instructions: there the shorter must be the beginning of the longer. The last
     snapshot of a thread that has ended must be the end of its path, instruction for instruction;
-    any other one must be found in it. Raises TruthError, PerfDataError.
+    any other one must be found in it. Raises TruthError, PerfDataError, UsageError.
     """
     truth = _core.TruthFile(truth_path)
     threads = truth.threads()
@@ -59,6 +62,9 @@ def verify(
     if trace.is_snapshot:
         return verify_snapshots(trace, truth, ranges, cut=cut)
     streams = _of_threads(trace)
+    if _NOBODY in streams:
+        threads = [_meant(threads, bare_tid)]
+        streams[threads[0][0]] = streams.pop(_NOBODY)
     verdicts = []
     for tid, pid, instructions, _status, _ended in threads:
         filters, stops = ranges(pid)
@@ -97,6 +103,22 @@ def _runs(streams: list[Stream]) -> Iterator[tuple[bytes, bytes, bytes]]:
     """What a thread ran on one CPU after the other: a turn is on one of them."""
     parts = [stream.timed_runs() for stream in streams]
     return (columns for _, columns in merge(*parts, key=itemgetter(0)))
+
+
+_Thread = tuple[int, int, int, int | None, bool]
+"""As a truth file has it: tid, pid, instructions, status, whether it has ended."""
+
+_NOBODY = -1
+"""The thread of bare PT."""
+
+
+def _meant(threads: list[_Thread], tid: int | None) -> _Thread:
+    """The one with this tid, or the only one."""
+    found = [each for each in threads if tid in (None, each[0])]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(str(each[0]) for each in threads)
+    raise UsageError(f"the truth has the threads {names}: --tid says of which the packets are")
 
 
 def verify_snapshots(

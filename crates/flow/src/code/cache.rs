@@ -26,12 +26,14 @@ pub(crate) struct Code {
     /// (source node, target address) -> node of the last indirect transfers.
     targets: Vec<(u32, u32, u64)>,
     limit: usize,
+    /// The number of the address space.
+    space: u32,
 }
 
 pub(super) const PAGE_SHIFT: u32 = 12;
 
 impl Code {
-    pub fn new(limit: usize) -> Code {
+    pub fn new(limit: usize, space: u32) -> Code {
         Code {
             nodes: Vec::new(),
             pieces: Vec::new(),
@@ -42,6 +44,7 @@ impl Code {
             by_page: HashMap::new(),
             targets: Vec::new(),
             limit,
+            space,
         }
     }
 
@@ -52,7 +55,7 @@ impl Code {
 
     /// Forgets everything. Indices become invalid.
     pub fn clear(&mut self) {
-        *self = Code::new(self.limit);
+        *self = Code::new(self.limit, self.space);
     }
 
     #[inline]
@@ -122,6 +125,7 @@ impl Code {
             hash: piece.hash,
             factor: piece.factor,
             mode,
+            space: self.space,
         }
     }
 
@@ -141,6 +145,7 @@ impl Code {
             hash,
             factor,
             mode,
+            space: self.space,
         }
     }
 

@@ -26,9 +26,9 @@ impl Others {
         let whereabouts = Whereabouts::new(&spaces);
         let mut views = spaces.views.into_iter();
         let first = views.next();
-        let park = |view| {
+        let park = |(index, view)| {
             Some(Parked {
-                code: Code::new(settings.cache_limit),
+                code: Code::new(settings.cache_limit, index + 1),
                 view,
                 steps: Steps::new(settings.steps, !settings.no_retcomp),
             })
@@ -36,7 +36,9 @@ impl Others {
         let others = Others {
             whereabouts,
             current: 0,
-            parked: std::iter::once(None).chain(views.map(park)).collect(),
+            parked: std::iter::once(None)
+                .chain((0u32..).zip(views).map(park))
+                .collect(),
         };
         (others, first)
     }

@@ -52,7 +52,7 @@ impl Walker {
     pub fn new(spaces: Spaces, settings: &Settings) -> Walker {
         let (others, view) = Others::new(spaces, settings);
         Walker {
-            code: Code::new(settings.cache_limit),
+            code: Code::new(settings.cache_limit, 0),
             view: view.unwrap_or_else(|| Space::new().view()),
             others,
             seen: 0,
