@@ -230,6 +230,9 @@ def test_settings_that_cannot_be() -> None:
     for key in (-1, (1, 2), (1, 0, 1 << 64), (1, 0, 0, 0)):
         with pytest.raises(UsageError, match="is no CR3"):
             rtit.Decoder(image(), spaces={key: image()})  # type: ignore[arg-type]
+    twice: dict[rtit.trace.SpaceKey, rtit.Image] = {1: image(), (1, 0): image()}
+    with pytest.raises(UsageError, match="the same CR3"):
+        rtit.Decoder(image(), spaces=twice)
 
 
 def test_what_a_run_tells() -> None:

@@ -35,10 +35,15 @@ def pid_of_space(number: int) -> int:
 def native_spaces(
     spaces: Spaces | None,
 ) -> dict[tuple[int, int] | tuple[int, int, int], _core.Space] | None:
-    """As native code has them. Raises UsageError for a key that cannot be."""
+    """As native code has them, in their order. Raises UsageError for a key that cannot be, or that
+    is there in two forms.
+    """
     if not spaces:
         return None
-    return {_key(key): image.native for key, image in spaces.items()}
+    found = {_key(key): image.native for key, image in spaces.items()}
+    if len(found) < len(spaces):
+        raise UsageError("two of the spaces have the same CR3, NR and VMCS pointer")
+    return found
 
 
 def _key(key: SpaceKey) -> tuple[int, int] | tuple[int, int, int]:
