@@ -39,7 +39,7 @@ impl Unit {
             if with_psb {
                 self.put_psb();
             } else {
-                if self.config.tsc_en {
+                if self.config.tsc_en || packet_en {
                     self.eligible();
                 }
                 self.timestamp();

@@ -73,7 +73,7 @@ def enable(unit: Unit, reports: Reports = ()) -> None:
             if state.packet_en:
                 state.last_ip = NO_LAST_IP
         else:
-            if configuration.tsc_en:
+            if configuration.tsc_en or packet_en:
                 timing.eligible(unit)
             timing.timestamp(unit)
             timing.cbr(unit)

@@ -146,13 +146,18 @@ def mode_changed(unit: Unit, before: Arch) -> bool:
     return (width and configuration.branch_en) or (flag and configuration.event_en)
 
 
-def mode_at_branch(unit: Unit, before: Arch, target: int) -> None:
-    """MODE.Exec for a branch or event that changes RFLAGS.IF, when BranchEn=0.
+def mode_alone(unit: Unit, before: Arch) -> bool:
+    """True if MODE.Exec tells of a branch or event that changes RFLAGS.IF, when BranchEn=0.
 
     There is no TIP then that it could bind to: Parameters.modeexec_branch_nobranchen.
     """
-    if mode_changed(unit, before) and unit.parameters.modeexec_branch_nobranchen == "fup_target":
-        # No TNT waits: BranchEn=0 has none.
-        timing.eligible(unit)
-        generator.mode_exec(unit)
-        generator.fup(unit, target)
+    if unit.configuration.branch_en or unit.parameters.modeexec_branch_nobranchen == "omit":
+        return False
+    return mode_changed(unit, before)
+
+
+def mode_at_branch(unit: Unit, target: int) -> None:
+    """The MODE.Exec of `mode_alone`. No TNT waits: BranchEn=0 has none."""
+    timing.eligible(unit)
+    generator.mode_exec(unit)
+    generator.fup(unit, target)

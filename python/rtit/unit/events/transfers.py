@@ -80,6 +80,7 @@ def transfer(
     now = state.packet_en
     changed = arch.cr3 != before.cr3 if transition is None else transition.pip
     paging = changed and state.context_en and unit.configuration.os
+    mode_alone = event_trace.mode_alone(unit, before)
     if was:
         generator.flush_tnt(unit)
         if source is not None and stamps is AT_ONCE:
@@ -88,7 +89,7 @@ def transfer(
         unit, report, before=was_context, after=state.context_en
     ):
         generator.flush_tnt(unit)
-        if stamps is AT_ONCE and (was or now or paging):
+        if stamps is AT_ONCE and (was or now or paging or mode_alone):
             timing.eligible(unit)
         event_trace.send(
             unit,
@@ -100,7 +101,7 @@ def transfer(
         )
     if transition is not None and transition.reports:
         generator.flush_tnt(unit)
-        if was or now or paging:
+        if was or now or paging or mode_alone:
             timing.eligible(unit)
         told = {"before": was_context, "after": state.context_en}
         announce(unit, transition.reports, **told, branch_fup=was and source is not None)
@@ -114,8 +115,8 @@ def transfer(
         generator.flush_tnt(unit)
         _time(unit, None)
         generator.vmcs(unit)
-    if not unit.configuration.branch_en:
-        event_trace.mode_at_branch(unit, before, target)
+    if mode_alone:
+        event_trace.mode_at_branch(unit, target)
     if was and now and generator.mode_due(unit):
         _time(unit, stamps.mode_exec)
         generator.mode_exec(unit)

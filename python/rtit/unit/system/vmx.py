@@ -156,22 +156,23 @@ def _late_failure(
     state, parts = unit.state, unit.parameters.failed_vmentry_packets
     host = state.arch
     shown = guest.controls
+    host_pip = "host_pip" in parts and system_wide and not shown.conceal_exit
     if state.trigger_en:
         generator.flush_tnt(unit)
-        context = state.context_en
+        context, os = state.context_en, unit.configuration.os
+        guest_pip = "guest_pip" in parts and system_wide and not shown.conceal_entry
+        guest_pip &= conditions.context_en(unit.configuration, guest) and os
+        if state.packet_en or guest_pip or "trace_en" in parts or (host_pip and context and os):
+            timing.eligible(unit)
         if "CFE" in parts:
             announce(unit, reports, before=context, after=context, branch_fup=False)
-        context = conditions.context_en(unit.configuration, guest) and unit.configuration.os
-        if "guest_pip" in parts and system_wide and not shown.conceal_entry and context:
-            timing.eligible(unit)
+        if guest_pip:
             state.arch = guest
             generator.pip(unit, entry=True)
             state.arch = host
         if "trace_en" in parts:
-            timing.eligible(unit)
             timing.timestamp(unit)
             timing.cbr(unit)
-    host_pip = "host_pip" in parts and system_wide and not shown.conceal_exit
     transfers.transfer(
         unit, host_ip, replace(host, interrupt_flag=False), transition=Transition(pip=host_pip)
     )

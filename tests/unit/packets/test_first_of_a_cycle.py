@@ -1,0 +1,78 @@
+"""What comes first of the packets of an event: older results, then the CYC (33.3.6, 33.4.2.14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtit.packets import Packet, packets
+from rtit.unit import Parameters
+from unit.every_event import CASES, HERE, happen, traced
+
+ELIGIBLE = {
+    *("TIP", "TIP.PGE", "TIP.PGD", "MODE.Exec", "MODE.TSX", "PIP", "VMCS", "OVF", "MTC", "TSC"),
+    *("PTW", "EXSTOP", "MWAIT"),
+}
+"""33.3.6.1, and MWAIT by its description; TNT has its CYC when its first result comes."""
+
+ANEW = {"rsm", "xrstors"}
+"""They begin to trace again: the 7 cycles before them count for nothing. At the end of an ACM no
+cycle has passed since its beginning, which a CYC has told.
+"""
+
+LATER = ANEW | {"acm end", "sipi", "wake", "smm vm entry", "resume"}
+"""What comes before them is no branch that could leave results."""
+
+
+def told(
+    name: str, parameters: Parameters | None = None, **ctl: int
+) -> tuple[list[Packet], list[Packet]]:
+    """The packets before an event and its own, 7 cycles later, with a result that waits."""
+    case, out = CASES[name], bytearray()
+    unit = traced(case, out, parameters, **ctl)
+    if name not in LATER:
+        unit.conditional(HERE, HERE + 2, HERE, False)
+        unit.conditional(HERE, HERE + 2, HERE, True)
+    before = list(packets(bytes(out)))
+    del out[:]
+    unit.at(10)
+    happen(unit, case)
+    unit.flush()
+    return before, list(packets(bytes(out)))
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "user": {"OS": 0},
+    "kernel": {"User": 0},
+    "no branches": {"BranchEn": 0},
+    "time": {"TSCEn": 1},
+    "literal": {"parameters": Parameters(uintr_literal="table", vmx_abort_drop="tip")},
+    "told late": {
+        "parameters": Parameters(
+            failed_vmentry_packets=("CFE", "guest_pip", "trace_en", "host_pip"), ovf_psb="always"
+        )
+    },
+}
+
+
+@pytest.mark.spec("CYC-001", "CYC-002", "CYC-016")
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "acm end"])
+def test_a_cycle_with_an_eligible_packet_begins_with_its_cyc(name: str, settings: str) -> None:
+    before, found = told(name, **SETTINGS[settings])
+    names = [each.name for each in found if not each.name.startswith("TNT")]
+    if ELIGIBLE & set(names):
+        assert names[0] == "CYC", names
+        cycles = [int(str(each.fields["cycles"])) for each in before + found if each.name == "CYC"]
+        assert sum(cycles) == (3 if name in ANEW else 10)
+
+
+@pytest.mark.spec("TNT-008")
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LATER])
+def test_older_results_come_first(name: str, settings: str) -> None:
+    names = [each.name for each in told(name, **SETTINGS[settings])[1]]
+    if "TNT" in names[1:]:
+        assert set(names[: names.index("TNT")]) <= {"TNT"}, names

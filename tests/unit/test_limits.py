@@ -1,0 +1,108 @@
+"""What an event is told must fit: addresses of 64 bits, vectors of 8, C-states of 4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtit.errors import IllegalEvent
+from rtit.unit import Parameters, VmxControls
+from unit.every_event import CASES, USER, Case, happen, traced
+
+ADDRESSES = {
+    *("ip", "next_ip", "target", "event_ip", "report_ip", "guest_ip", "host_ip", "handler", "aep"),
+    *("from_ip", "to_ip"),
+}
+BITS = {
+    **dict.fromkeys(ADDRESSES, 64),
+    "vector": 8,
+    "smbase": 32,
+    "last": 4,
+    "deepest": 4,
+    "state": 4,
+    "sub_state": 4,
+    "payload": 64,
+    "info": 64,
+}
+LITERAL = Parameters(uintr_literal="table")
+
+NEAR = {"taken", "not taken", "jump", "call", "indirect jump", "indirect call", "ret"}
+"""No packet carries their own address."""
+
+FIELDS = [
+    (name, field)
+    for name, each in CASES.items()
+    for field in each.arguments
+    if field in BITS and not (name in NEAR and field == "ip") and name != "uiret"
+]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+@pytest.mark.parametrize("ctl", [1, 0], ids=["traced", "untraced"])
+def test_what_does_not_fit_is_refused(name: str, field: str, ctl: int) -> None:
+    each, bits = CASES[name], BITS[field]
+    for wrong in (1 << bits, -1):
+        unit = traced(each, parameters=LITERAL, BranchEn=ctl)
+        before = unit.snapshot()
+        with pytest.raises(IllegalEvent):
+            happen(unit, each, **{field: wrong})
+        assert unit.snapshot() == before
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_what_fits_is_taken(name: str, field: str) -> None:
+    each = CASES[name]
+    happen(traced(each), each, **{field: (1 << BITS[field]) - 1})
+
+
+WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
+    "MTCs": (CASES["drop mtc"], {"count": -1}),
+    "PADs": (CASES["pad"], {"count": -1}),
+    "ticks of a sleep": (CASES["wake"], {"ticks": -1}),
+    "ticks of a stop": (CASES["stop clocks"], {"ticks": -1}),
+    "a hint of MWAIT": (CASES["sleep"], {"mwait": (256, 0)}),
+    "extensions of MWAIT": (CASES["sleep"], {"mwait": (0, 4)}),
+    "a VMCS": (CASES["vmptrld"], {"pointer": 1 << 52}),
+    "a VMCS that is cleared": (CASES["vmclear"], {"pointer": 1 << 52}),
+    "a VMCS before all": (CASES["vmclear"], {"pointer": -4096}),
+    "an MSR": (CASES["wrmsr"], {"value": 1 << 64}),
+    "EVDs": (CASES["vm exit"], {"qualification": 1 << 64}),
+    "a PEBS block": (CASES["pebs"], {"groups": {7: []}}),
+    "an MSR that a VM entry of an STM loads": (
+        CASES["smm vm entry"],
+        {"controls": VmxControls(entry_loads=((0x570, 1 << 57),))},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_not_there_is_refused(what: str) -> None:
+    each, changed = WRONG[what]
+    unit = traced(each)
+    before = unit.snapshot()
+    with pytest.raises(IllegalEvent):
+        happen(unit, each, **changed)
+    assert unit.snapshot() == before
+
+
+TAKEN: dict[str, tuple[Case, dict[str, Any]]] = {
+    "no MTC": (CASES["drop mtc"], {"count": 0}),
+    "no PAD": (CASES["pad"], {"count": 0}),
+    "a hint of MWAIT": (CASES["sleep"], {"mwait": (255, 3)}),
+    "C0": (CASES["sleep"], {"state": 15, "sub_state": 2}),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_the_last_that_fits_is_taken(what: str) -> None:
+    each, changed = TAKEN[what]
+    happen(traced(each), each, **changed)
+
+
+def test_an_stm_is_left_by_its_root_alone() -> None:
+    each = CASES["smm vm entry"]
+    unit = traced(each)
+    unit.state.arch = USER
+    with pytest.raises(IllegalEvent, match="outside VMX root operation"):
+        happen(unit, each)
