@@ -8,8 +8,8 @@ import pytest
 
 from rtit.errors import IllegalEvent
 from rtit.processor import Arch, Processor
-from rtit.registers import FULL
-from rtit.unit import Memory, Stamps, TimeModel
+from rtit.registers import CTL, FULL, Msr
+from rtit.unit import Memory, Shutdown, Stamps, TimeModel, VmxControls
 
 KERNEL = Arch(cpl=0, cr3=0x5000)
 
@@ -41,3 +41,47 @@ def test_parts_of_an_operation_come_in_order() -> None:
     cpu.unit.transfer(0x2000, other, stamps=Stamps(pip=10, target=10))
     with pytest.raises(IllegalEvent, match="before the last one"):
         cpu.unit.transfer(0x3000, KERNEL, stamps=Stamps(pip=12, target=11))
+
+
+def test_mwait_of_a_processor_that_sleeps() -> None:
+    cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
+    cpu.umwait(0x1000, 0x1004, 1)
+    with pytest.raises(IllegalEvent, match="MWAIT"):
+        cpu.mwait(0x1004, 0x1007, 0x20, entered=False)
+
+
+def test_a_duty_cycle_of_less_than_no_time() -> None:
+    cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
+    with pytest.raises(IllegalEvent, match="takes -1 ticks"):
+        cpu.duty_cycle(0x1000, 2, ticks=-1)
+    assert not cpu.unit.state.asleep
+
+
+def test_output_that_goes_nowhere_without_vmx_tracing() -> None:
+    cpu = Processor(profile=replace(FULL, vmx_tracing=False), arch=KERNEL)
+    with pytest.raises(IllegalEvent, match="before IA32_RTIT_OUTPUT_BASE"):
+        cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, BranchEn=1))
+
+
+def test_a_transfer_that_aborts_no_transaction() -> None:
+    cpu = Processor(profile=FULL, memory=Memory(), arch=replace(KERNEL, in_tx=True))
+    cpu.far(0x1000, 0x2000)
+    assert (cpu.ip, cpu.arch.in_tx) == (0x2000, True)
+
+
+def test_what_an_stm_changes_in_what_it_interrupted() -> None:
+    executive = replace(KERNEL, vmx="root", vmcs=0x9000, stm=0x7000)
+    cpu = Processor(profile=FULL, memory=Memory(), arch=executive)
+    cpu.smm_vm_exit(0x1000, 0x4000)
+    assert cpu.arch.in_smm
+    cpu.smm_vm_entry(0x4000, 0x1000, cr3=0x6000)
+    assert cpu.arch == replace(executive, cr3=0x6000)
+
+
+def test_a_vmx_abort_loads_what_comes_before_it() -> None:
+    guest = replace(KERNEL, vmx="nonroot", vmcs=0x9000)
+    loads = VmxControls(exit_loads=((Msr.STATUS, 256 << 32),))
+    cpu = Processor(profile=FULL, memory=Memory(), arch=replace(guest, controls=loads))
+    with pytest.raises(Shutdown):
+        cpu.vm_exit(0x1000, 0x2000, aborts=True)
+    assert cpu.rdmsr(Msr.STATUS) == 256 << 32

@@ -65,6 +65,8 @@ CASES = {
     "stop for a frequency": case("stop_clocks", ip=HERE, ticks=3, ratio=8),
     "change frequency": case("change_frequency", ratio=8),
     "init": case("init_wait", KERNEL, ip=HERE),
+    "init of a program": case("init_wait", replace(USER, cr3=0), ip=HERE),
+    "init without paging": case("init_wait", replace(KERNEL, cr3=0), ip=HERE),
     "sipi": case("sipi", USER, lambda unit: unit.init_wait(HERE), vector=8),
     "shutdown": case("shutdown", ip=HERE),
     "user interrupt": case("user_interrupt", ip=HERE, handler=THERE, vector=3),

@@ -69,6 +69,16 @@ def test_a_stop_region_ends_output_in_the_middle_of_a_packet() -> None:
     assert "TraceStop" not in whole
 
 
+@pytest.mark.spec("TPMI-001")
+@pytest.mark.parametrize("after", [Entry(TABLE, end=True), Entry(SECOND).encode() | 2])
+def test_an_end_without_int_gives_no_pmi(after: Entry | int) -> None:
+    cpu, out = start(Entry(FIRST, stop=isinstance(after, Entry)), after)
+    fill(cpu, out, 4096)
+    cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
+    assert status(cpu)["Stopped"] | status(cpu)["Error"]
+    assert cpu.unit.state.pmis == 0
+
+
 @pytest.mark.spec("TSTP-005")
 def test_stop_comes_before_the_pmi() -> None:
     cpu, out = start(Entry(FIRST, stop=True, interrupt=True), Entry(TABLE, end=True))

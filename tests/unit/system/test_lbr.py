@@ -138,3 +138,12 @@ def test_bts_rests_by_cpl(cpl: int) -> None:
         cpu.set_msr(IA32_DEBUGCTL, TR | BTS | control)
         cpu.last_branch(0, number)
     assert seen == ([0, 2] if cpl == 0 else [0, 1])
+
+
+def test_each_entry_of_the_stack_is_written_alone() -> None:
+    cpu = processor(Arch(cpl=0))
+    entries = {base + n: base + n for base in (0x680, 0x6C0, 0xDC0) for n in range(32)}
+    for msr, value in entries.items():
+        cpu.wrmsr(msr, value)
+    cpu.wrmsr(0x685, 5)
+    assert {msr: cpu.rdmsr(msr) for msr in entries} == {**entries, 0x685: 5}

@@ -1,0 +1,300 @@
+"""Where a rule turns on one byte, one cycle or one address: each told by its packets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rtit.scenario import parse, run
+
+BEGIN = "enable 0x1000\n    ...\n"
+USER = f"ctl User BranchEn\n{BEGIN}"
+CYCLES = f"ctl User BranchEn CYCEn\n{BEGIN}"
+KERNEL = f"arch cpl=0\nctl OS User BranchEn\n{BEGIN}"
+
+
+def case(name: str, text: str, *rows: str) -> Any:
+    marks = [pytest.mark.spec(*rows)] if rows else []
+    return pytest.param(text, id=name, marks=marks)
+
+
+OVERFLOW = [
+    case(
+        "more than an empty buffer takes is over a cycle later",
+        "parameters buffer_bytes=256 ovf_resolve_level=128\n"
+        + USER
+        + "at 100\npad 300\nat 101\nconditional 0x1000 0x1002 0x1010 True\n"
+        "    OVF\n    FUP 0x1010\n",
+        "OVF-001",
+    ),
+    case(
+        "a call ends it as any branch does",
+        "parameters buffer_bytes=256\n"
+        + USER
+        + "at 100\npad 300\nat 101\ncall 0x1000 0x1005 0x2000\n    OVF\n    FUP 0x2000\n",
+        "OVF-003",
+    ),
+    case(
+        "what has drained is counted from the last packet on",
+        "parameters buffer_bytes=256\n"
+        + USER
+        + "at 100\npad 250\n    PAD * 250\nat 110\npad 20\nstate level=240\n",
+        "OVF-001",
+    ),
+    case(
+        "what is known is not told again",
+        "arch cpl=0 vmx=root vmcs=0x9000\nctl OS BranchEn\n"
+        + BEGIN
+        + "begin_overflow\nend_overflow 0x1000\n    OVF\n    FUP 0x1000\n",
+        "OVF-015",
+    ),
+    case(
+        "outside the context no FUP",
+        "profile full errata=APL12\nctl OS BranchEn\n"
+        + BEGIN
+        + "begin_overflow\nend_overflow 0x1000\n    OVF\n",
+        "OVF-004",
+    ),
+    case(
+        "its FUP is where execution is",
+        USER + "begin_overflow\nend_overflow 0x3000\n    OVF\n    FUP 0x3000\n",
+        "OVF-003",
+    ),
+    case(
+        "its FUP is LastIP",
+        USER
+        + "begin_overflow\nend_overflow 0x123456781000\n    OVF\n    FUP 0x123456781000\n"
+        + "indirect_jump 0x123456781000 0x123456782000\n    = 2d 00 20\n",
+        "IPC-008",
+    ),
+    case(
+        "what is owed is told once",
+        "arch cpl=0 vmx=root vmcs=0x9000\nctl OS BranchEn\n"
+        + BEGIN
+        + "resume 0x2000\n    TIP.PGD\n"
+        "begin_overflow\nend_overflow 0x2000\n    OVF\n"
+        "interrupt 0x2000 0x3000\n    MODE.Exec 64\n    TIP.PGE 0x3000\n"
+        "vmcs conceal_entry=True conceal_execution=True\n"
+        "vm_entry 0x3000 0x5000 cr3=0x7000\n    TIP 0x5000\n",
+        "OVF-016",
+    ),
+    case(
+        "MOV CR3 into the context tells what is owed",
+        "arch cpl=0 vmx=root vmcs=0x9000 cr3=0x5000\nctl OS User BranchEn CR3Filter\n"
+        "write CR3_MATCH 0x5000\n" + BEGIN + "mov_cr3 0x1000 0x1003 0x6000\n    TIP.PGD\n"
+        "begin_overflow\nvmptrld 0x1003 0x1007 0xa000\nend_overflow 0x1007\n    OVF\n"
+        "mov_cr3 0x1007 0x100a 0x5000\n"
+        "    PIP 0 0x5000\n    VMCS 0xa000\n    MODE.Exec 64\n    TIP.PGE 0x100a\n",
+        "OVF-015",
+    ),
+    case(
+        "in a block the items that fit are sent",
+        "parameters buffer_bytes=256\n" + USER + "pad 211\n    PAD * 211\n"
+        "pebs 0x1000 4:0=1     # 29 + 211 + 3 + 9; BEP and FUP, 5 bytes, do not fit\n"
+        "    BBP 0 4\n    BIP 0 0 1\nstate level=252\n",
+        "OVF-014",
+    ),
+    case(
+        "it begins with nothing deferred",
+        "parameters deferred_tips=2\n"
+        + USER
+        + "begin_overflow\nend_overflow 0x1000\n    OVF\n    FUP 0x1000\n"
+        "indirect_jump 0x1000 0x2000\n"
+        "indirect_jump 0x2000 0x3000\n    TIP 0x2000\n    TIP 0x3000\n",
+        "DTIP-001",
+    ),
+]
+
+TIME = [
+    case(
+        "the counter wraps again after an overflow",
+        "parameters cyc_counter_bits=12\n"
+        + CYCLES
+        + "begin_overflow\nat 5000\nend_overflow 0x1000\n    CYC 904\n    OVF\n    FUP 0x1000\n"
+        "at 10000\n    CYC 4095\n",
+        "CYC-005",
+    ),
+    case(
+        "the counter wraps after a module",
+        "parameters cyc_counter_bits=12 acm_timing_packets=False\n"
+        "arch cpl=0\nctl OS BranchEn CYCEn\n"
+        + BEGIN
+        + "at 3000\nacm_begin 0x1000\nat 9000\nacm_end 0x1003\n"
+        "at 10094\nat 10095\n    CYC 4095\n",
+        "TXT-005",
+    ),
+    case(
+        "the threshold holds across a module",
+        "parameters acm_timing_packets=False\narch cpl=0\nctl OS BranchEn CYCEn CycThresh=5\n"
+        + BEGIN
+        + "at 2\nacm_begin 0x1000\nat 100\nacm_end 0x1003\n"
+        "at 103\nindirect_jump 0x1003 0x2000\n    TIP 0x2000\n"
+        "at 114\nindirect_jump 0x2000 0x3000\n    CYC 16\n    TIP 0x3000\n",
+        "CYC-013",
+    ),
+    case(
+        "an MTC a cycle after a CYC has its own",
+        f"ctl User BranchEn MTCEn CYCEn\n{BEGIN}"
+        "at 39\nindirect_jump 0x1000 0x2000\n    CYC 39\n    TIP 0x2000\n"
+        "at 40\n    CYC 1\n    MTC 65\n",
+        "CYC-001",
+    ),
+    case(
+        "a result a cycle after a CYC has its own",
+        CYCLES + "at 5\nindirect_jump 0x1000 0x2000\n    CYC 5\n    TIP 0x2000\n"
+        "at 6\nconditional 0x2000 0x2002 0x2010 True\n    CYC 1\n",
+        "CYC-001",
+    ),
+    case(
+        "a trace that ends as it begins has no CYC",
+        "arch cpl=0\nctl User BranchEn CYCEn\nenable 0x1000\n"
+        "    PSB\n    CBR 10\n    PSBEND\ndisable 0x1000\n",
+        "CYC-001",
+    ),
+    case(
+        "parts of an operation, two cycles an instruction",
+        "time cpi=2\narch cpl=0\nctl OS User BranchEn CYCEn\n"
+        + BEGIN
+        + "at 10\ninterrupt 0x1000 0x2000 cr3=0x5000 pip_at=12\n"
+        "    FUP 0x1000\n    CYC 24\n    PIP 0 0x5000\n    TIP 0x2000\n",
+        "CYC-012",
+    ),
+    case(
+        "a block, two cycles an instruction",
+        "time cpi=2\n" + USER + "at 9\npebs 0x1000 at_4=10 4:0=1\n"
+        "    BBP 0 4\n    BIP 0 0 1\n    BEP 1\n    FUP 0x1000\n",
+        "BBP-003",
+    ),
+]
+
+CONTEXT = [
+    case(
+        "IF that changed unseen is told by the next event",
+        "arch cpl=0 interrupt_flag=False\nctl OS EventEn\n"
+        + BEGIN
+        + "iret 0x1000 0x2000 cpl=3 interrupt_flag=True\n    ...\n"
+        "interrupt 0x2000 0x3000 vector=32 interrupt_flag=True\n"
+        "    CFE 0 1 32\n    MODE.Exec 64 IF\n    FUP 0x3000\n",
+        "MODE-009",
+    ),
+    case(
+        "a fault of a task switch clears IF",
+        f"arch cpl=0\nctl OS User BranchEn EventEn\n{BEGIN}"
+        "task_switch_fault 0x1000 0x2000\n"
+        "    CFE 0 1 10\n    FUP 0x1000\n    MODE.Exec 64\n    TIP 0x2000\n",
+        "MODE-003",
+    ),
+    case(
+        "the base of CS counts from the change of mode on",
+        "arch cs_base=0x10000\n"
+        + USER
+        + "change_mode 0x1000 0x1002 cs_l=False cs_d=True\n    MODE.Exec 32\n    FUP 0x1000\n"
+        "indirect_jump 0x1002 0x2000\n    TIP 0x12000\n",
+        "IPC-012",
+    ),
+    case(
+        "MOV CR3 into the context, before a stop range",
+        "arch cpl=0 cr3=0x5000\nctl OS User BranchEn CR3Filter ADDR0_CFG=2\n"
+        "write CR3_MATCH 0x6000\nwrite ADDR0_A 0x8000\nwrite ADDR0_B 0x8fff\n"
+        "enable 0x7ff0\n    ...\n"
+        "mov_cr3 0x7ffd 0x8000 0x6000\n    PIP 0 0x6000\n    MODE.Exec 64\n    TIP.PGE 0x8000\n",
+        "TSTOP-008",
+    ),
+    case(
+        "a user interrupt by the row has one FUP",
+        "parameters uintr_literal=table\nctl User BranchEn EventEn\n"
+        + BEGIN
+        + "user_interrupt 0x1000 0x2000 5\n    CFE 0 12 5\n    FUP 0x1000\n",
+        "CFE-004",
+    ),
+    case(
+        "a VMX abort into the context",
+        "arch cpl=3 vmx=nonroot vmcs=0x9000\nctl OS BranchEn\n"
+        + BEGIN
+        + "vm_exit 0x1000 0x2000 cpl=0 aborts=True\n    PIP 0 0x0\n    shutdown\n",
+        "VMX-012",
+    ),
+    case(
+        "a VMX abort is an event",
+        "arch cpl=0 vmx=nonroot vmcs=0x9000\nctl OS User BranchEn EventEn\n"
+        + BEGIN
+        + "vm_exit 0x1000 0x2000 reason=1 qualification=7 aborts=True\n"
+        "    EVD 1 0x7\n    EVD 2 0x1\n    CFE 0 8 0\n    FUP 0x1000\n"
+        "    PIP 0 0x0\n    shutdown\n",
+        "VMX-012",
+    ),
+    case(
+        "a VM entry that loads the CTL that is there",
+        "arch cpl=0 vmx=root vmcs=0x9000\nctl OS User BranchEn\n"
+        + BEGIN
+        + "vmcs entry_loads=CTL:0x200d\n"
+        "vm_entry 0x1000 0x5000\n    PIP 1 0x0\n    TIP 0x5000\n",
+        "MSRGEN-005",
+    ),
+]
+
+ENABLES = [
+    case(
+        "a module that writes CTL",
+        KERNEL + "acm_begin 0x1000\nwrite CTL 0xc\nacm_end 0x1003\n    CBR 10\n"
+        "indirect_jump 0x1003 0x2000\n",
+        "TXT-004",
+    ),
+    case(
+        "what SENTER drops does not come later",
+        KERNEL + "conditional 0x1000 0x1002 0x1010 True\ngetsec 0x1010 0x1013\n"
+        "enable 0x1013\n    ...\ndisable 0x1013\n    FUP 0x1013\n    TIP.PGD\n",
+        "TXT-001",
+    ),
+    case(
+        "reset",
+        "parameters held_bytes=40\nctl User BranchEn\nenable 0x1000\nreset\n"
+        "    PSB\n    CBR 10\n    MODE.TSX 0 0\n    PSBEND\n    MODE.Exec 64\n    TIP.PGE 0x1000\n"
+        "read 0x38e 0\nread 0xda0 0\n",
+        "RST-001",
+    ),
+    case(
+        "APL11 without an overflow",
+        "profile full errata=APL11\n" + USER + "disable 0x1000\n    FUP 0x1000\n    TIP.PGD\n",
+    ),
+    case(
+        "seven results in a mixed form",
+        "parameters tnt_form=mixed\n"
+        + USER
+        + "conditional 0x1000 0x1002 0x1010 False\n" * 7
+        + "flush\n    TNT.64 NNNNNNN\n",
+        "TNT-010",
+    ),
+    case(
+        "a PSB at the byte where it is due",
+        "ctl User BranchEn MTCEn\nwrite STATUS 0x7f100000000   # 2033, and 4 + 2 + 7 + 2\n"
+        + BEGIN
+        + "at 40\n    MTC 65\nread STATUS PacketByteCnt=2048\n"
+        "conditional 0x1000 0x1002 0x1010 True\n    TNT T\n    PSB\n    CBR 10\n"
+        "    MODE.TSX 0 0\n    MODE.Exec 64\n    FUP 0x1010\n    PSBEND\n",
+        "PSB-015",
+    ),
+    case(
+        "a PSB that does not count itself",
+        "parameters psb_counts_itself=False\n"
+        + USER
+        + "read STATUS PacketByteCnt=5\nconditional 0x1000 0x1002 0x1010 True\n"
+        "insert_psb\n    ...\nread STATUS PacketByteCnt=6\n",
+        "PSB-015",
+    ),
+    case(
+        "a PSB after the clocks have stopped",
+        "parameters psb_extra=wake\nctl User BranchEn PwrEvtEn\n"
+        + BEGIN
+        + "stop_clocks 0x1000\n    EXSTOP 1\n    FUP 0x1000\n    CBR 10\n    PSB\n    CBR 10\n"
+        "    MODE.TSX 0 0\n    MODE.Exec 64\n    FUP 0x1000\n    PSBEND\n",
+        "PSB-015",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", [*OVERFLOW, *TIME, *CONTEXT, *ENABLES])
+def test_edge(text: str) -> None:
+    result = run(parse(text, "edge"))
+    assert result.as_expected, result.report
