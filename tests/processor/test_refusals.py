@@ -8,7 +8,7 @@ import pytest
 
 from rtit.errors import IllegalEvent
 from rtit.processor import Arch, Processor
-from rtit.registers import CTL, FULL, Msr
+from rtit.registers import CTL, FULL, STATUS, Msr
 from rtit.unit import Memory, Shutdown, Stamps, TimeModel, VmxControls
 
 KERNEL = Arch(cpl=0, cr3=0x5000)
@@ -85,3 +85,15 @@ def test_a_vmx_abort_loads_what_comes_before_it() -> None:
     with pytest.raises(Shutdown):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
     assert cpu.rdmsr(Msr.STATUS) == 256 << 32
+
+
+def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
+    ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
+    loads = VmxControls(exit_loads=((Msr.CTL, ctl),))
+    arch = replace(KERNEL, vmx="nonroot", vmcs=0x9000, controls=loads)
+    cpu = Processor(profile=FULL, memory=Memory(), arch=arch)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.CTL, ctl)
+    with pytest.raises(Shutdown):
+        cpu.vm_exit(0x1000, 0x2000, aborts=True)
+    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).TriggerEn

@@ -108,6 +108,50 @@ OVERFLOW = [
 
 TIME = [
     case(
+        "a result that waits for the timer",
+        "parameters tnt_flush_cycles=7\n"
+        + USER
+        + "at 1\nconditional 0x1000 0x1002 0x1010 False\nat 6\nat 100\n    TNT N\n",
+        "TNT-009",
+    ),
+    case(
+        "two cycles an instruction",
+        f"time cpi=2\n{CYCLES}at 10\nindirect_jump 0x1000 0x2000\n    CYC 20\n    TIP 0x2000\n",
+        "CYC-001",
+    ),
+    case(
+        "MODE.Exec of a branch without a report",
+        "arch cpl=0 interrupt_flag=False\nctl OS User EventEn CYCEn\n"
+        + BEGIN
+        + "at 5\nresume 0x2000\n    CYC 5\n    MODE.Exec 64 IF\n    FUP 0x2000\n",
+        "CYC-002",
+    ),
+    case(
+        "what an overflow left untold",
+        "arch cpl=0\nctl OS BranchEn CYCEn\n"
+        + BEGIN
+        + "begin_overflow\nmov_cr3 0x1000 0x1003 0x6000\nresume 0x2000\n"
+        "at 5\nend_overflow 0x2000\n    CYC 5\n    OVF\n"
+        "at 8\ninterrupt 0x2000 0x3000\n"
+        "    CYC 3\n    PIP 0 0x6000\n    MODE.Exec 64\n    TIP.PGE 0x3000\n",
+        "CYC-002",
+    ),
+    case(
+        "a VMX abort",
+        "arch cpl=0 vmx=nonroot vmcs=0x9000\nctl OS User BranchEn CYCEn\n"
+        + BEGIN
+        + "at 5\nvm_exit 0x1000 0x2000 aborts=True\n"
+        "    CYC 5\n    FUP 0x1000\n    PIP 0 0x0\n    shutdown\n",
+        "CYC-016",
+    ),
+    case(
+        "a range entered in sequence",
+        "parameters filter_sequential=at_boundary\nctl User BranchEn CYCEn ADDR0_CFG=1\n"
+        "write ADDR0_A 0x2000\nwrite ADDR0_B 0x2fff\nenable 0x1ff0\n    ...\n"
+        "at 5\nretire 0x2000\n    CYC 5\n    MODE.Exec 64\n    TIP.PGE 0x2000\n",
+        "CYC-002",
+    ),
+    case(
         "the counter wraps again after an overflow",
         "parameters cyc_counter_bits=12\n"
         + CYCLES
@@ -235,6 +279,11 @@ CONTEXT = [
 ]
 
 ENABLES = [
+    case(
+        "results before a module",
+        KERNEL + "conditional 0x1000 0x1002 0x1010 True\nacm_begin 0x1010\n    TNT T\n",
+        "TNT-008",
+    ),
     case(
         "a module that writes CTL",
         KERNEL + "acm_begin 0x1000\nwrite CTL 0xc\nacm_end 0x1003\n    CBR 10\n"

@@ -19,7 +19,6 @@ USER = Arch(cr3=0x5000)
 KERNEL = replace(USER, cpl=0)
 ROOT = replace(KERNEL, vmx="root", vmcs=0x9000)
 STM = replace(ROOT, stm=0x7000)
-GUEST = replace(KERNEL, vmx="nonroot", vmcs=0x9000)
 OTHER = replace(KERNEL, cr3=0x6000)
 
 
@@ -42,6 +41,11 @@ def left(unit: TraceUnit) -> None:
     """An enclave, by an asynchronous exit."""
     unit.enclave_enter(HERE, THERE, debug=True, opt_in=True)
     unit.enclave_event(THERE, HERE, NEXT, USER, vector=3)
+
+
+def entered(unit: TraceUnit) -> None:
+    """A guest."""
+    unit.vm_entry(HERE, HERE, KERNEL, NO)
 
 
 AT = {"ip": HERE, "next_ip": NEXT}
@@ -97,7 +101,7 @@ CASES = {
         controls=NO,
         fails="late",
     ),
-    "vm exit": case("vm_exit", GUEST, guest_ip=HERE, target=THERE, host=OTHER, reason=1),
+    "vm exit": case("vm_exit", ROOT, entered, guest_ip=HERE, target=THERE, host=OTHER, reason=1),
     "smm vm exit": case("smm_vm_exit", STM, ip=HERE, target=THERE, monitor=OTHER, controls=NO),
     "smm vm entry": case(
         "smm_vm_entry",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rtit.errors import IllegalEvent
+from rtit.processor import Arch, Processor
 from rtit.unit import Parameters, VmxControls
-from unit.every_event import CASES, USER, Case, happen, traced
+from unit.every_event import CASES, HERE, USER, Case, happen, traced
 
 ADDRESSES = {
     *("ip", "next_ip", "target", "event_ip", "report_ip", "guest_ip", "host_ip", "handler", "aep"),
@@ -98,6 +101,28 @@ TAKEN: dict[str, tuple[Case, dict[str, Any]]] = {
 def test_the_last_that_fits_is_taken(what: str) -> None:
     each, changed = TAKEN[what]
     happen(traced(each), each, **changed)
+
+
+NEXT_IPS: dict[str, tuple[Arch, Callable[[Processor], Any]]] = {
+    "mwait": (USER, lambda cpu: cpu.mwait(HERE, 1 << 64, 0x20)),
+    "umwait": (USER, lambda cpu: cpu.umwait(HERE, 1 << 64, 0)),
+    "halt": (USER, lambda cpu: cpu.halt(HERE, 1 << 64)),
+    "begin": (replace(USER, in_tx=True), lambda cpu: cpu.begin_transaction(HERE, 1 << 64)),
+    "end": (
+        replace(USER, in_tx=True),
+        lambda cpu: cpu.end_transaction(HERE, 1 << 64, outermost=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEXT_IPS)
+def test_the_next_address_of_a_processor_fits(name: str) -> None:
+    arch, event = NEXT_IPS[name]
+    cpu = Processor(arch=arch)
+    before = cpu.snapshot()
+    with pytest.raises(IllegalEvent):
+        event(cpu)
+    assert cpu.snapshot() == before
 
 
 def test_an_stm_is_left_by_its_root_alone() -> None:

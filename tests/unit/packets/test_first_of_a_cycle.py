@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no branches": {"BranchEn": 0},
     "time": {"TSCEn": 1},
     "literal": {"parameters": Parameters(uintr_literal="table", vmx_abort_drop="tip")},
+    "no reports": {"EventEn": 0, "parameters": Parameters(uintr_literal="table")},
     "told late": {
         "parameters": Parameters(
             failed_vmentry_packets=("CFE", "guest_pip", "trace_en", "host_pip"), ovf_psb="always"
