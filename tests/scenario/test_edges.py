@@ -108,6 +108,12 @@ OVERFLOW = [
 
 TIME = [
     case(
+        "the end of a trace a cycle after a CYC",
+        f"{CYCLES}at 5\nsyscall 0x1000 0x2000\n    CYC 5\n    TIP.PGD\n"
+        "at 6\ndisable 0x2000\n    CYC 1\n",
+        "CYC-001",
+    ),
+    case(
         "a result that waits for the timer",
         "parameters tnt_flush_cycles=7\n"
         + USER
@@ -214,6 +220,18 @@ TIME = [
 
 CONTEXT = [
     case(
+        "no call before INIT is returned to",
+        KERNEL + "call 0x1000 0x1005 0x2000\ninit 0x2000 bsp=False\n    ...\n"
+        "sipi 0\n    ...\nret 0x0 0x1005\n    TIP 0x1005\n",
+    ),
+    case(
+        "SKL014 hides the target of a call, too",
+        "profile full errata=SKL014\nctl User BranchEn ADDR0_CFG=1\n"
+        "write ADDR0_A 0x1000\nwrite ADDR0_B 0x1fff\n"
+        + BEGIN
+        + "call 0x1010 0x1015 0x2000\n    TIP.PGD\n",
+    ),
+    case(
         "IF that changed unseen is told by the next event",
         "arch cpl=0 interrupt_flag=False\nctl OS EventEn\n"
         + BEGIN
@@ -279,6 +297,13 @@ CONTEXT = [
 ]
 
 ENABLES = [
+    case(
+        "a buffer is empty after a module",
+        "parameters buffer_bytes=256 acm_timing_packets=False\n"
+        + KERNEL
+        + "acm_begin 0x1000\nacm_end 0x1003\npad 256\n    PAD * 256\n",
+        "TXT-004",
+    ),
     case(
         "results before a module",
         KERNEL + "conditional 0x1000 0x1002 0x1010 True\nacm_begin 0x1010\n    TNT T\n",

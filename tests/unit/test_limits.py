@@ -72,6 +72,10 @@ WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
     "an MSR": (CASES["wrmsr"], {"value": 1 << 64}),
     "EVDs": (CASES["vm exit"], {"qualification": 1 << 64}),
     "a PEBS block": (CASES["pebs"], {"groups": {7: []}}),
+    "an asynchronous exit": (
+        replace(CASES["aex"], arch=replace(USER, in_enclave=True, in_tx=True)),
+        {},
+    ),
     "an MSR that a VM entry of an STM loads": (
         CASES["smm vm entry"],
         {"controls": VmxControls(entry_loads=((0x570, 1 << 57),))},
@@ -101,6 +105,15 @@ TAKEN: dict[str, tuple[Case, dict[str, Any]]] = {
 def test_the_last_that_fits_is_taken(what: str) -> None:
     each, changed = TAKEN[what]
     happen(traced(each), each, **changed)
+
+
+@pytest.mark.parametrize(("name", "where"), [("early", "next_ip"), ("late", "host_ip")])
+def test_a_failed_vm_entry_goes_on_where_it_is_told(name: str, where: str) -> None:
+    each = CASES[name]
+    for ip in (0, 0x5000):
+        unit = traced(each)
+        assert happen(unit, each, **{where: ip}) == name
+        assert unit.state.ip == ip
 
 
 NEXT_IPS: dict[str, tuple[Arch, Callable[[Processor], Any]]] = {
