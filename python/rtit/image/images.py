@@ -14,6 +14,13 @@ from rtit.image.image import Image
 from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
 
 _LAST_USER = 1 << 63
+_MOST_INHERITED = 1 << 19
+"""So many mappings, and sixteen times as many changes, are copied for all forked processes
+together: a small file can ask for any number.
+"""
+_CHANGES = 16
+_MANY = 64
+"""A mapping over more than these that show the same takes their place, instead of filling gaps."""
 
 
 class Images:
@@ -42,6 +49,7 @@ class Images:
         self._processes: dict[int, Image] = {}
         self._pids: dict[int, int] = {}
         self._problems: dict[Problem, None] = {}
+        self._inherited = 0
 
     @property
     def problems(self) -> list[Problem]:
@@ -103,8 +111,9 @@ class Images:
         process = self._process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
         old = process.mappings.covering(address, end)
+        shown = old if len(old) <= _MANY else []
         if has_file(path):
-            for part in _gaps(new, old):
+            for part in _gaps(new, shown):
                 problem = self._show(process, part)
                 process.mappings.add(replace(part, problem=problem))
             return
@@ -112,7 +121,7 @@ class Images:
             if has_file(each.path):
                 start = max(address, each.start)
                 process.native.unmap(time, start, min(end, each.end) - start)
-        for part in _gaps(new, old):
+        for part in _gaps(new, shown):
             process.mappings.add(part)
 
     def _show(self, process: Image, part: Mapping) -> Problem | None:
@@ -149,7 +158,13 @@ class Images:
             return
         parent = self._process(ppid)
         known = self._processes.get(pid)
-        if known is None:
+        self._inherited += parent.mappings.count + parent.native.changes // _CHANGES
+        if self._inherited > _MOST_INHERITED:
+            self._problems.setdefault(_TOO_MANY)
+            if known is not None:
+                known.native.clear(time)
+                known.mappings.clear(time)
+        elif known is None:
             self._processes[pid] = parent.fork(time)
         else:
             known.native.adopt(time, parent.native)
@@ -164,6 +179,15 @@ class Images:
         if pid not in self._processes:
             self._processes[pid] = Image()
         return self._processes[pid]
+
+
+_TOO_MANY = Problem(
+    "unreadable",
+    "forked processes",
+    f"the code of some is not known: together they have more than {_MOST_INHERITED:,} mappings of "
+    "those that made them",
+    _MOST_INHERITED,
+)
 
 
 def _gaps(new: Mapping, old: list[Mapping]) -> list[Mapping]:

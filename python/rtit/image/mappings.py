@@ -62,11 +62,19 @@ class Mappings:
         yield from self.past
         yield from self._now
 
+    @property
+    def count(self) -> int:
+        """How many there are now."""
+        return len(self._now)
+
     def covering(self, start: int, end: int) -> list[Mapping]:
         """The current mappings that overlap a range."""
-        first = bisect_right(self._now, start, key=lambda each: each.end)
-        last = bisect_right(self._now, end - 1, key=lambda each: each.start)
+        first, last = self._between(start, end)
         return self._now[first:last]
+
+    def _between(self, start: int, end: int) -> tuple[int, int]:
+        first = bisect_right(self._now, start, key=lambda each: each.end)
+        return first, bisect_right(self._now, end - 1, first, key=lambda each: each.start)
 
     def add(self, new: Mapping) -> None:
         """A mapping appears and replaces what it overlaps."""
@@ -78,10 +86,10 @@ class Mappings:
 
     def remove(self, start: int, end: int, time: int) -> None:
         """What is mapped in a range ends at `time`."""
-        old = self.covering(start, end)
+        first, last = self._between(start, end)
+        old = self._now[first:last]
         if not old:
             return
-        first = self._now.index(old[0])
         rest = []
         for each in old:
             if each.start < start:
@@ -91,7 +99,7 @@ class Mappings:
                 self.past.append(replace(inner, until=time))
             if each.end > end:
                 rest.append(_cut(each, end, each.end))
-        self._now[first : first + len(old)] = rest
+        self._now[first:last] = rest
 
     def clear(self, time: int) -> None:
         """All mappings end (exec)."""
@@ -107,9 +115,14 @@ class Mappings:
 
     def adopt(self, parent: Mappings, time: int) -> None:
         """Become what `parent` is at `time`; what was mapped until then ends."""
+        now = parent._now
         self.clear(time)
-        for each in list(parent._now):
-            self.add(replace(each, since=time))
+        # All at once: of many processes each may inherit many.
+        self._now = [
+            Mapping(m.start, m.end, m.offset, m.path, m.build_id, time, FOREVER, m.problem)
+            for m in now
+        ]
+        self._touched = [(each.start, each.end) for each in now]
 
     def _touch(self, start: int, end: int) -> bool:
         """Note that a range has been mapped; True if part of it had been before."""

@@ -1,0 +1,59 @@
+"""Small recordings can ask for any work: it is proportional to their records, or they are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.image import Images, Mapping
+from rtit.image import images as module
+
+
+def test_what_forked_processes_inherit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has all mappings of the one that made it, up to a number for all of them together."""
+    monkeypatch.setattr(module, "_MOST_INHERITED", 1000)
+    images = Images()
+    for number in range(100):
+        images.mmap(number, 7, 7, 0x1000 + number * 0x2000, 0x1000, 0, "//anon")
+    for child in range(100, 400):
+        images.fork(200 + child, child, 7, child, 7)
+    counts = [images.mappings(pid).count for pid in images.pids]
+    assert sum(counts) == 100 + 1000
+    assert counts[:11] == [100] * 11
+    assert [problem.path for problem in images.problems] == ["forked processes"]
+    # A number that is used again has not the code of its earlier life.
+    images.fork(1000, 100, 7, 100, 7)
+    assert images.mappings(100).count == 0
+    assert images.image(100).read(0x1000, 1, time=2000) == b""
+
+
+def test_mappings_over_many_that_show_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+    same_source = Mapping.same_source
+
+    def counted(one: Mapping, other: Mapping) -> bool:
+        nonlocal compared
+        compared += 1
+        return same_source(one, other)
+
+    monkeypatch.setattr(Mapping, "same_source", counted)
+    images = Images()
+    count = 1000
+    for number in range(count):
+        images.mmap(number, 7, 7, 0x1000 + number * 0x2000, 0x1000, 0, "//anon")
+    for number in range(count):
+        images.mmap(count + number, 7, 7, 0x1000, count * 0x2000, 0, "//anon")
+    assert compared < 10 * count
+    assert images.mappings(7).count == 1
+    assert len(list(images.mappings(7))) == count + 1
+
+
+def test_an_inherited_mapping_counts_from_the_fork_on() -> None:
+    images = Images()
+    images.mmap(1, 7, 7, 0x1000, 0x1000, 0, "//anon")
+    images.mmap(2, 7, 7, 0x3000, 0x1000, 0, "//anon")
+    images.fork(5, 8, 7, 8, 7)
+    images.mmap(9, 8, 8, 0x3000, 0x1000, 0, "/nowhere")
+    assert [(each.start, each.since) for each in images.mappings(7)] == [(0x1000, 0), (0x3000, 0)]
+    own = [(each.start, each.path, each.since, each.until) for each in images.mappings(8)]
+    assert own[:2] == [(0x3000, "//anon", 5, 9), (0x1000, "//anon", 5, (1 << 64) - 1)]
+    assert own[2][:3] == (0x3000, "/nowhere", 9)
