@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from rtit.image import Images, Mapping
+from rtit import _core
+from rtit.image import Images, Mapping, files
 from rtit.image import images as module
 
 
@@ -57,3 +60,49 @@ def test_an_inherited_mapping_counts_from_the_fork_on() -> None:
     own = [(each.start, each.path, each.since, each.until) for each in images.mappings(8)]
     assert own[:2] == [(0x3000, "//anon", 5, 9), (0x1000, "//anon", 5, (1 << 64) - 1)]
     assert own[2][:3] == (0x3000, "/nowhere", 9)
+
+
+def test_parts_of_a_file_that_lie_over_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of it, however it is mapped, is at most twice its size."""
+    path = tmp_path / "file"
+    data = bytes(range(256)) * 1600
+    path.write_bytes(data)
+    taken = 0
+    read = files._read
+
+    def counted(path: str, file: files._File, offset: int, size: int) -> _core.Code:
+        nonlocal taken
+        taken += size
+        return read(path, file, offset, size)
+
+    monkeypatch.setattr(files, "_read", counted)
+    found = files.Files()
+    for number in range(100):
+        code = found.code(str(path), number * 4096, len(data) - number * 4096)
+        assert bytes(code) == data[number * 4096 :]
+    assert taken <= 2 * len(data)
+
+
+def test_the_code_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MOST_CODE", 10_000)
+    images = Images()
+    for name in "abc":
+        (tmp_path / name).write_bytes(name.encode() * 4096)
+        images.mmap(0, 7, 7, ord(name) << 16, 4096, 0, str(tmp_path / name))
+    assert [problem.path for problem in images.problems] == [str(tmp_path / "c")]
+    assert images.image(7).read(ord("b") << 16, 3) == b"bbb"
+
+
+def test_a_file_of_holes(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 28)
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("the file system keeps no holes")
+    images = Images()
+    images.mmap(0, 7, 7, 0x10000, 1 << 28, 0, str(path))
+    (problem,) = images.problems
+    assert (problem.kind, problem.value) == ("unreadable", 1 << 28)
+    assert "holes" in problem.message

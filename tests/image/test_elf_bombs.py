@@ -49,7 +49,8 @@ def megabytes(expression: str, path: Path) -> int:
     """What a process takes that evaluates `expression` of the file `elf`."""
     # The resource module's figure would tell of the process that started it, too.
     script = (
-        "import sys; from rtit._core import ElfFile; elf = ElfFile(sys.argv[1]); "
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "from rtit._core import ElfFile; elf = ElfFile(sys.argv[1]); "
         f"{expression}; words = open('/proc/self/status').read().split(); "
         "print(int(words[words.index('VmHWM:') + 1]) // 1024)"
     )
@@ -75,8 +76,9 @@ def test_symbols_that_share_a_name_stay_within_bounds(tmp_path: Path) -> None:
     long = b"n" * ((1 << 14) - 2)
     path = tmp_path / "p"
     path.write_bytes(with_symbols(b"\0" + long + b"\0", [1] * 40_000))
-    # All names of a file are held to 256 MiB.
-    assert megabytes("elf.symbols()", path) < 450
+    # All names of a file are held to its size and a megabyte.
+    assert megabytes("elf.symbols()", path) < 60
+    assert 0 < len(names_of(path)) < 200
 
 
 def test_many_large_notes_are_not_read(tmp_path: Path) -> None:
@@ -96,3 +98,69 @@ def test_many_large_notes_are_not_read(tmp_path: Path) -> None:
     path.write_bytes(patched)
     assert core.ElfFile(path).build_id is None
     assert megabytes("elf.build_id", path) < 150
+
+
+def linked(copies: int, slots: int) -> bytes:
+    """`copies` relocation sections that are one, and as many .plt sections that are one."""
+    names = b"\0.plt\0" + b"f" * 1000 + b"\0"
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 6, 0x12, 0, 0, 0, 0)
+    got = 0x100000
+    rows, stubs = b"", b""
+    for number in range(slots):
+        rows += struct.pack("<QQq", got + 8 * number, 1 << 32 | 7, 0)
+        address = CODE_AT + 16 * number
+        stubs += b"\xff\x25" + struct.pack("<i", got + 8 * number - address - 6) + bytes(10)
+    parts, at = [], 64
+    for data in (names, symbols, rows, stubs):
+        parts.append((at, len(data)))
+        at += len(data)
+    (name_at, name_size), (symbol_at, symbol_size), (row_at, row_size), (stub_at, stub_size) = parts
+    headers = [
+        bytes(64),
+        section(STRTAB, name_at, name_size),
+        section(11, symbol_at, symbol_size, 1, 24),
+        *[section(4, row_at, row_size, 2, 24)] * copies,
+        *[struct.pack("<I", 1) + section(PROGBITS, stub_at, stub_size, 0, 16)[4:]] * copies,
+    ]
+    identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, CODE_AT, 0, at, 0, 64, 56, 0, 64, len(headers), 1
+    )
+    return header + names + symbols + rows + stubs + b"".join(headers)
+
+
+def test_linkage_tables_that_lie_over_each_other(tmp_path: Path) -> None:
+    """As products of sections they would be 10^9 stubs, and gigabytes of names."""
+    path = tmp_path / "p"
+    path.write_bytes(linked(1, 100))
+    assert names_of(path) == ["f" * 1000 + "@plt"] * 100
+    path.write_bytes(linked(1000, 2000))
+    assert path.stat().st_size < 300_000
+    assert megabytes("elf.symbols()", path) < 60
+    # What there is of names beside the file's own size is a megabyte.
+    assert 0 < len(names_of(path)) <= 1300
+
+
+def test_tables_within_a_hole(tmp_path: Path) -> None:
+    """A symbol table of a gigabyte, and nothing of it on disk."""
+    path = tmp_path / "p"
+    table = struct.unpack_from("<Q", small := with_symbols(b"\0name\0", [1]), 40)[0]
+    huge = bytearray(small)
+    struct.pack_into("<Q", huge, table + 2 * 64 + 32, (1 << 30) // 24 * 24)
+    path.write_bytes(huge)
+    with path.open("r+b") as file:
+        file.truncate(2 << 30)
+    assert megabytes("elf.symbols()", path) < 60
+
+
+def test_a_program_of_many_segments(tmp_path: Path) -> None:
+    """Each symbol is looked for in a few of them."""
+    symbols = with_symbols(b"\0name\0", [1] * 2000)
+    count = 65_000
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 64, 1 << 40, 0, 16, 16, 1)
+    patched = bytearray(symbols) + segment * count
+    struct.pack_into("<Q", patched, 32, len(symbols))
+    struct.pack_into("<H", patched, 56, count)
+    path = tmp_path / "p"
+    path.write_bytes(patched)
+    assert megabytes("from rtit._core import Functions; Functions(elf).columns()", path) < 100

@@ -11,7 +11,7 @@ use object::Endianness;
 use crate::error::ElfError;
 use crate::symbol::Symbol;
 use crate::symbols;
-use crate::tables::{bad, header, sections};
+use crate::tables::{bad, header, named, sections, MOST_SECTIONS};
 
 /// Reads an open file by need: pass a reference to it as the data.
 pub use object::read::ReadCache;
@@ -143,6 +143,7 @@ where
     let sections = sections(header, endian, data).unwrap_or_default();
     let in_sections = sections
         .iter()
+        .take(MOST_SECTIONS)
         .filter(|section| section.sh_type(endian) == elf::SHT_NOTE)
         .filter(|section| section.sh_size(endian).into() <= MAX_NOTES)
         .take(MOST_NOTES)
@@ -164,7 +165,7 @@ where
     R: ReadRef<'data>,
 {
     let sections = sections(header, endian, data).ok()?;
-    let (_, section) = sections.section_by_name(endian, b".gnu_debuglink")?;
+    let section = named(&sections, endian, b".gnu_debuglink")?;
     if section.sh_size(endian).into() > MAX_NOTES {
         return None;
     }

@@ -33,6 +33,9 @@ pub struct Functions {
     pieces: Pieces,
 }
 
+/// Programs have a few.
+const MOST_PIECES: usize = 1 << 8;
+
 /// Executable pieces of the file that have bytes in it: (file offset, end, address of the offset), sorted.
 #[derive(Clone, Debug, Default)]
 struct Pieces(Vec<(u64, u64, u64)>);
@@ -51,6 +54,8 @@ impl Pieces {
             })
             .collect();
         pieces.sort_unstable();
+        // each symbol is looked for in all of them
+        pieces.truncate(MOST_PIECES);
         Pieces(pieces)
     }
 

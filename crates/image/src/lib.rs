@@ -17,6 +17,7 @@
 //! Nothing here opens a file, knows Python or decodes an
 //! instruction.
 
+mod budget;
 mod bytes;
 mod change;
 mod demangle;

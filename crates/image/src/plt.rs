@@ -11,65 +11,44 @@ use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym}
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
+use crate::budget::Budget;
 use crate::symbol::{Binding, Symbol};
-use crate::tables::{entries, name, strings as strings_of};
+use crate::tables::{entries, name, named, place, strings as strings_of, MOST_SECTIONS};
 
 /// JUMP_SLOT and GLOB_DAT have these numbers on i386 and on x86-64 alike.
 const SLOT_TYPES: [u32; 2] = [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT];
 
-/// The stubs whose slots the relocation section `index` fills; `None` if it is none or is broken.
+/// A slot of the global offset table: the string table that has its name, and where.
+type Slots<'data> = HashMap<u64, (&'data [u8], u32)>;
+
+/// The stubs whose slots some relocation section fills. Tables that are broken, or more than `budget` allows, have none.
 pub(crate) fn names<'data, E, R>(
     header: &E,
     endian: Endianness,
     table: &SectionTable<'data, E, R>,
-    index: SectionIndex,
     data: R,
-) -> Option<Vec<Symbol>>
+    budget: &mut Budget,
+) -> Vec<Symbol>
 where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let section = table.section(index).ok()?;
-    let slots: Vec<(u64, u32)> = match section.sh_type(endian) {
-        elf::SHT_RELA => {
-            let rows: &[E::Rela] = section.data_as_array(endian, data).ok()?;
-            let rows = rows
-                .iter()
-                .filter(|row| SLOT_TYPES.contains(&row.r_type(endian, false)));
-            rows.map(|row| (row.r_offset(endian).into(), row.r_sym(endian, false)))
-                .collect()
-        }
-        elf::SHT_REL => {
-            let rows: &[E::Rel] = section.data_as_array(endian, data).ok()?;
-            let rows = rows
-                .iter()
-                .filter(|row| SLOT_TYPES.contains(&row.r_type(endian)));
-            rows.map(|row| (row.r_offset(endian).into(), row.r_sym(endian)))
-                .collect()
-        }
-        _ => return None,
-    };
-    let symbols = table
-        .section(SectionIndex(section.sh_link(endian) as usize))
-        .ok()?;
-    let strings = strings_of(symbols, endian, table, data);
-    let symbols = entries::<E, R>(symbols, endian, data).ok()?;
-    let slots: HashMap<u64, String> = slots
-        .into_iter()
-        .filter_map(|(slot, symbol)| {
-            let symbol = symbols.get(symbol as usize)?;
-            Some((slot, name(strings, symbol.st_name(endian))?))
-        })
-        .collect();
+    let mut slots = Slots::new();
+    for section in table.iter().take(MOST_SECTIONS) {
+        // one that is broken is as one that is not there
+        let _ = fill::<E, R>(&mut slots, section, endian, table, data, budget);
+    }
+    let mut stubs = Vec::new();
     if slots.is_empty() {
-        return None;
+        return stubs;
     }
     let x86_64 = header.e_machine(endian) == elf::EM_X86_64;
     let got = got_address(endian, table);
-    let mut stubs = Vec::new();
-    for section in table.iter() {
+    for section in table.iter().take(MOST_SECTIONS) {
         let title = table.section_name(endian, section).unwrap_or(b"");
-        if !matches!(title, b".plt" | b".plt.sec" | b".plt.got" | b".plt.bnd") {
+        if !matches!(title, b".plt" | b".plt.sec" | b".plt.got" | b".plt.bnd")
+            || !budget.scan(place::<E>(section, endian))
+        {
             continue;
         }
         let size = match section.sh_entsize(endian).into() {
@@ -81,18 +60,71 @@ where
         for (number, stub) in code.chunks_exact(size).enumerate() {
             let address = start.wrapping_add((number * size) as u64);
             let slot = slot_of(stub, address, x86_64, got);
-            if let Some(name) = slot.and_then(|slot| slots.get(&slot)) {
-                let name = format!("{name}@plt");
-                stubs.push(Symbol {
-                    value: address,
-                    size: size as u64,
-                    name,
-                    binding: Binding::Plt,
-                });
+            let found = slot.and_then(|slot| slots.get(&slot));
+            let Some(name) = found.and_then(|&(strings, start)| name(strings, start)) else {
+                continue;
+            };
+            let name = format!("{name}@plt");
+            if !budget.symbol(name.len()) {
+                return stubs;
+            }
+            stubs.push(Symbol {
+                value: address,
+                size: size as u64,
+                name,
+                binding: Binding::Plt,
+            });
+        }
+    }
+    stubs
+}
+
+/// Adds what a relocation section fills; `None` if it is none or is broken.
+fn fill<'data, E, R>(
+    slots: &mut Slots<'data>,
+    section: &E::SectionHeader,
+    endian: Endianness,
+    table: &SectionTable<'data, E, R>,
+    data: R,
+    budget: &mut Budget,
+) -> Option<()>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let kind = section.sh_type(endian);
+    if !matches!(kind, elf::SHT_RELA | elf::SHT_REL) || !budget.scan(place::<E>(section, endian)) {
+        return None;
+    }
+    let symbols = table
+        .section(SectionIndex(section.sh_link(endian) as usize))
+        .ok()?;
+    if !budget.hold(place::<E>(symbols, endian)) {
+        return None;
+    }
+    let strings = strings_of(symbols, endian, table, data, budget);
+    let symbols = entries::<E, R>(symbols, endian, data).ok()?;
+    let mut add = |slot: u64, symbol: u32| {
+        if let Some(symbol) = symbols.get(symbol as usize) {
+            slots.insert(slot, (strings, symbol.st_name(endian)));
+        }
+    };
+    if kind == elf::SHT_RELA {
+        let rows: &[E::Rela] = section.data_as_array(endian, data).ok()?;
+        for row in rows {
+            if SLOT_TYPES.contains(&row.r_type(endian, false)) {
+                add(row.r_offset(endian).into(), row.r_sym(endian, false));
+            }
+        }
+    } else {
+        let rows: &[E::Rel] = section.data_as_array(endian, data).ok()?;
+        for row in rows {
+            if SLOT_TYPES.contains(&row.r_type(endian)) {
+                add(row.r_offset(endian).into(), row.r_sym(endian));
             }
         }
     }
-    Some(stubs)
+    Some(())
 }
 
 /// What %ebx holds in a position-independent i386 program: the address of `.got.plt`, else `.got`.
@@ -101,9 +133,9 @@ where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let named = |title: &[u8]| table.section_by_name(endian, title);
-    let got = named(b".got.plt").or_else(|| named(b".got"));
-    got.map_or(0, |(_, section)| section.sh_addr(endian).into())
+    let got = |title| named(table, endian, title);
+    let found = got(b".got.plt").or_else(|| got(b".got"));
+    found.map_or(0, |section| section.sh_addr(endian).into())
 }
 
 /// The slot that the indirect jump of `stub` goes through. The jump may follow ENDBR and a BND

@@ -8,13 +8,11 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
+use crate::budget::Budget;
 use crate::error::ElfError;
 use crate::plt;
 use crate::symbol::{Binding, Symbol};
-use crate::tables::{entries, header, name, sections, strings};
-
-/// All names of a file together; far above what the largest programs have.
-const NAME_BYTES: usize = 1 << 28;
+use crate::tables::{entries, header, name, place, sections, strings, MOST_SECTIONS};
 
 pub(crate) fn read<'data, E, R>(data: R) -> Result<Vec<Symbol>, ElfError>
 where
@@ -25,28 +23,28 @@ where
     let table = sections(header, endian, data)?;
     let mut symbols = HashSet::new();
     let mut seen = HashSet::new();
-    let mut budget = NAME_BYTES;
-    for (index, section) in table.enumerate() {
+    let mut budget = Budget::of(data.len().unwrap_or(0));
+    for section in table.iter().take(MOST_SECTIONS) {
         let kind = section.sh_type(endian);
-        if matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM) && seen.insert(kind) {
-            let names = strings(section, endian, &table, data);
+        if matches!(kind, elf::SHT_SYMTAB | elf::SHT_DYNSYM)
+            && seen.insert(kind)
+            && budget.scan(place::<E>(section, endian))
+        {
+            let names = strings(section, endian, &table, data, &mut budget);
             for (place, symbol) in entries::<E, R>(section, endian, data)?.iter().enumerate() {
                 let found = code_symbol::<E, R>(symbol, endian, &table, names);
                 let Some(found) = found.filter(|_| place > 0) else {
                     continue;
                 };
-                budget = budget.saturating_sub(found.name.len());
-                if budget == 0 {
+                if !budget.symbol(found.name.len()) {
                     break;
                 }
                 symbols.insert(found);
             }
         }
-        // A relocation table leads to the stubs: broken ones cost names, not the file.
-        if let Some(stubs) = plt::names(header, endian, &table, index, data) {
-            symbols.extend(stubs);
-        }
     }
+    // What is broken there costs names, not the file.
+    symbols.extend(plt::names(header, endian, &table, data, &mut budget));
     Ok(sorted(symbols))
 }
 

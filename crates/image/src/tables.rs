@@ -5,7 +5,11 @@ use object::read::elf::{FileHeader, SectionHeader, SectionTable};
 use object::read::{ReadRef, SectionIndex};
 use object::Endianness;
 
+use crate::budget::Budget;
 use crate::error::ElfError;
+
+/// Those behind them are not looked at: each can have a name of its own, and a linked program has a few.
+pub(crate) const MOST_SECTIONS: usize = 1 << 14;
 
 /// A longer name is left out. Symbols may share one string: without limits a small file could ask for any memory.
 const MAX_NAME: usize = 1 << 14;
@@ -45,6 +49,31 @@ where
         .map_err(bad("section headers", offset))
 }
 
+/// Where a section lies in the file, and its size.
+pub(crate) fn place<E>(section: &E::SectionHeader, endian: Endianness) -> (u64, u64)
+where
+    E: FileHeader<Endian = Endianness>,
+{
+    (
+        section.sh_offset(endian).into(),
+        section.sh_size(endian).into(),
+    )
+}
+
+/// The first section with this name.
+pub(crate) fn named<'data, E, R>(
+    table: &SectionTable<'data, E, R>,
+    endian: Endianness,
+    title: &[u8],
+) -> Option<&'data E::SectionHeader>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let mut sections = table.iter().take(MOST_SECTIONS);
+    sections.find(|section| table.section_name(endian, section) == Ok(title))
+}
+
 /// The entries of a symbol table.
 pub(crate) fn entries<'data, E, R>(
     section: &E::SectionHeader,
@@ -68,6 +97,7 @@ pub(crate) fn strings<'data, E, R>(
     endian: Endianness,
     table: &SectionTable<'data, E, R>,
     data: R,
+    budget: &mut Budget,
 ) -> &'data [u8]
 where
     E: FileHeader<Endian = Endianness>,
@@ -76,7 +106,8 @@ where
     let strings = table.section(SectionIndex(section.sh_link(endian) as usize));
     let strings = strings
         .ok()
-        .filter(|strings| strings.sh_type(endian) == elf::SHT_STRTAB);
+        .filter(|strings| strings.sh_type(endian) == elf::SHT_STRTAB)
+        .filter(|strings| budget.hold(place::<E>(strings, endian)));
     strings
         .and_then(|strings| strings.data(endian, data).ok())
         .unwrap_or(&[])

@@ -17,7 +17,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Larger files are not searched for lines of source.
-const LARGEST: u64 = 1 << 30;
+const LARGEST: u64 = 1 << 28;
 
 /// The functions of an ELF file by file offset, read when they are first asked for.
 ///
@@ -123,7 +123,7 @@ impl Functions {
     }
 
     /// (source file, line) of the instruction at a file offset, by the DWARF of the debug file or of the file; None if
-    /// neither says it, or is larger than a gigabyte.
+    /// neither says it, or is larger than 256 MB.
     fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
         let address = self.read(py)?.address(offset);
         let files = self.file.debug.iter().chain([&self.file.elf]);

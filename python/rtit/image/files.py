@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
 
 _PAGE = 4096
+_MOST_CODE = 1 << 30
+"""Bytes of all files together."""
+_HOLES = 16
+"""A file with so many times the bytes that are on disk is mostly holes, and no program."""
+_SMALL = 1 << 24
+"""Unless it is as small as this: not all file systems know so soon what is on disk."""
+_SECTOR = 512
 
 Kind = Literal["missing", "changed", "truncated", "unreadable"]
 
@@ -55,7 +62,10 @@ class _File:
     stamp: tuple[int, int, int, int]
     modified: float
     elf: ElfFile | None
+    blocks: int
     codes: dict[tuple[int, int], Code] = field(default_factory=dict)
+    parts: list[tuple[int, Code]] = field(default_factory=list)
+    read: int = 0
     symbols: FileSymbols | None = None
 
 
@@ -85,6 +95,7 @@ class Files:
         self._cache = Path(build_id_cache) if build_id_cache is not None else None
         self._recorded = recorded
         self._open: dict[str, _File | Problem] = {}
+        self._read_bytes = 0
 
     def locate(self, path: str) -> str:
         """Where the file that was recorded as `path` is looked for."""
@@ -162,28 +173,46 @@ class Files:
             return Problem("changed", path, "the file was modified after the recording")
         return None
 
-    @staticmethod
-    def _read(path: str, file: _File, offset: int, size: int) -> Code:
-        from rtit._core import Code
-
+    def _read(self, path: str, file: _File, offset: int, size: int) -> Code:
         if offset + size > -(-file.size // _PAGE) * _PAGE:
             message = f"{file.real} ends before the mapping does, at {file.size:#x}"
             raise Unusable(Problem("truncated", path, message, file.size))
         wanted = max(0, min(size, file.size - offset))
-        try:
-            with Path(file.real).open("rb", buffering=0) as source:
-                if _stamp(os.fstat(source.fileno())) != file.stamp:
-                    raise Unusable(Problem("changed", path, f"{file.real} changed while in use"))
-                source.seek(offset)
-                data = source.read(wanted)
-                while len(data) < wanted and (more := source.read(wanted - len(data))):
-                    data += more
-        except OSError as error:
-            raise Unusable(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
-        if len(data) < wanted:
-            message = f"{file.real} became shorter while it was read"
-            raise Unusable(Problem("truncated", path, message, offset + len(data)))
-        return Code(data)
+        for start, code in file.parts:
+            if start <= offset and offset + wanted <= start + len(code):
+                return code.slice(offset - start, wanted)
+        # Parts that lie over each other could be many times the file: it is read as a whole then.
+        start, size = (offset, wanted) if file.read + wanted <= file.size else (0, file.size)
+        if self._read_bytes + size > _MOST_CODE:
+            message = f"the code of all files together has more than {_MOST_CODE:,} bytes"
+            raise Unusable(Problem("unreadable", path, message, size))
+        if size > max(_SMALL, file.blocks * _SECTOR * _HOLES):
+            message = f"{file.real} is mostly holes: no code is read from it"
+            raise Unusable(Problem("unreadable", path, message, size))
+        code = _read(path, file, start, size)
+        self._read_bytes += size
+        file.read += size
+        file.parts.append((start, code))
+        return code.slice(offset - start, wanted)
+
+
+def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
+    from rtit._core import Code
+
+    try:
+        with Path(file.real).open("rb", buffering=0) as source:
+            if _stamp(os.fstat(source.fileno())) != file.stamp:
+                raise Unusable(Problem("changed", path, f"{file.real} changed while in use"))
+            source.seek(offset)
+            data = source.read(wanted)
+            while len(data) < wanted and (more := source.read(wanted - len(data))):
+                data += more
+    except OSError as error:
+        raise Unusable(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
+    if len(data) < wanted:
+        message = f"{file.real} became shorter while it was read"
+        raise Unusable(Problem("truncated", path, message, offset + len(data)))
+    return Code(data)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
@@ -208,4 +237,4 @@ def _open(path: str, real: str) -> _File | Problem:
         return Problem("unreadable", path, str(error))
     except ImageError as error:
         return Problem("unreadable", path, str(error))
-    return _File(real, status.st_size, _stamp(status), status.st_mtime, elf)
+    return _File(real, status.st_size, _stamp(status), status.st_mtime, elf, status.st_blocks)
