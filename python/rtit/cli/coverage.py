@@ -81,7 +81,7 @@ def _of(arguments: argparse.Namespace, names: Iterable[str]) -> Coverage:
         arguments.file, arguments.input = name, None
         with ExitStack() as stack:
             trace = stack.enter_context(opened(arguments))
-            streams = selection(arguments).streams(trace.streams)
+            streams = selection(arguments).streams(trace.threads)
             stack.enter_context(watched("coverage", streams, prints=False))
             result.add(profile(trace, streams), trace.path)
     return result

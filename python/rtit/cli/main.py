@@ -20,6 +20,7 @@ VERBS = {
     "packets": "one line a packet: offset, name, fields",
     "instructions": "one line an instruction that ran",
     "profile": "exact counts as BOLT, AutoFDO, LLVM, pprof, callgrind and perf read them",
+    "stat": "exact counts: instructions, branches by kind, calls; what changed since a baseline",
     "verify": "compare the decoded path with what the tracer saw",
     "coverage": "lines, branches and blocks that ran, for people, genhtml, debuggers and fuzzers",
     "diff": "where two recordings part, and what ran more often in one",
@@ -33,7 +34,8 @@ VERBS = {
 
 _EXIT_CODES = """exit codes:
   record gives the program's own status (125: rtit failed, 126: not executable, 127: not found);
-  the others: 0 clean, 1 failure (verify, diff: they differ; lint: there are findings), 2 usage,
+  the others: 0 clean, 1 failure (verify, diff: they differ; lint: there are findings; stat: more
+  than allowed), 2 usage,
   3 with gaps: something could not be decoded, code is not known, or the recording was cut
 """
 

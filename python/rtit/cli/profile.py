@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf has all binaries: whoever reads it chooses")
     with opened(arguments) as trace:
-        streams = selection(arguments).streams(trace.streams)
+        streams = selection(arguments).streams(trace.threads)
         with watched("profile", streams, prints=False):
             found = profile(trace, streams)
             if tool in _ONE:

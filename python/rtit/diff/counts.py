@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rtit.profile import profile
 from rtit.profile.addresses import taken
-from rtit.profile.lines import Owners
+from rtit.profile.functions import functions
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from rtit.profile import Profile
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit.profile import Binary
     from rtit.trace import Stream, Trace
 
 Function = tuple[str, str]
@@ -40,19 +43,19 @@ class Counts:
 def counts(trace: Trace, streams: Sequence[Stream]) -> Counts:
     """Decode the streams and add up."""
     found = profile(trace, streams)
-    names = _Names(found)
+    binaries = {each.number: each for each in found.binaries}
     instructions: Counter[tuple[Function, ...]] = Counter()
     calls: Counter[tuple[Function, ...]] = Counter()
     for binary in found.binaries:
-        owners = names.of(binary.number, binary.offset)
+        owners = functions(binary, binary.offset)
         for function, count in zip(owners, binary.count.tolist(), strict=True):
             instructions[function,] += count
         edges = taken(binary.edges.where(binary.edges.source_in == binary.number))
         edges = edges.where((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))
-        sources = names.of(binary.number, edges.source)
+        sources = functions(binary, edges.source)
         for number in {*edges.target_in.tolist()}:
             own = edges.target_in == number
-            targets = names.of(number, edges.target[own])
+            targets = _named(binaries.get(number), edges.target[own])
             rows = zip(
                 [sources[row] for row in own.nonzero()[0].tolist()],
                 targets,
@@ -76,24 +79,5 @@ def changes(
     return sorted(found, key=lambda each: (-abs(each.left - each.right), each.what))
 
 
-class _Names:
-    """The functions of the binaries, as people read their names."""
-
-    def __init__(self, found: Profile) -> None:
-        self._binaries = {each.number: each for each in found.binaries}
-        self._owners: dict[int, tuple[Owners, list[str]]] = {}
-
-    def of(self, number: int, offsets: Any) -> list[Function]:
-        from rtit._core import demangle
-
-        binary = self._binaries.get(number)
-        if binary is None:
-            return [("", "")] * len(offsets)
-        if number not in self._owners:
-            owners = Owners(binary.symbols)
-            self._owners[number] = owners, [demangle(each.name) for each in owners.functions]
-        owners, readable = self._owners[number]
-        return [
-            (readable[owner] if owner >= 0 else "", binary.name)
-            for owner in owners.of(offsets).tolist()
-        ]
+def _named(binary: Binary | None, offsets: NDArray[np.uint64]) -> list[Function]:
+    return [("", "")] * len(offsets) if binary is None else functions(binary, offsets)

@@ -33,7 +33,7 @@ def diff(
     """Compare all streams, or these, in the order in which the threads were started. Addresses do
     not count, but where in which file. Raises what decoding raises.
     """
-    ours, theirs = streams if streams is not None else (left.streams, right.streams)
+    ours, theirs = streams if streams is not None else (left.threads, right.threads)
     found = Difference(builds=_builds(left, right))
     for one, other in zip_longest(ours, theirs):
         found.threads.append(_compared(left, one, right, other, steps))
@@ -98,7 +98,7 @@ def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:
     if trace.incomplete:
         found.append(f"{side}: incomplete: {trace.incomplete}")
     for stream in streams:
-        lost = [span for span in stream.ledger() if span.kind != "exact"]
+        lost = [span for span in stream.ledger() if span.is_gap]
         if lost:
             size = sum(span.end - span.start for span in lost)
             found.append(f"{side}: {stream.title}: {size:,} bytes not decoded exactly; {lost[0]}")

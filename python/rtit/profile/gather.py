@@ -11,6 +11,7 @@ import numpy as np
 from rtit.image import Regions, has_file
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
+from rtit.trace import End
 
 if TYPE_CHECKING:
     from rtit._core import Space
@@ -86,15 +87,14 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and add up, binary by binary. Raises what decoding raises."""
     gathering = _Gathering(trace)
     losses = Losses(incomplete=trace.incomplete)
-    instructions = 0
+    threads: list[tuple[str, int]] = []
     for stream in streams:
         for part in slices(stream, list(trace.images.mappings(stream.tid))):
             gathering.add(part)
-        instructions += stream.counts().instructions
+        ran = stream.counts().instructions
+        threads.append((stream.title, ran))
         losses.bytes += stream.size
-        losses.bytes_lost += sum(
-            span.end - span.start for span in stream.ledger() if span.kind != "exact"
-        )
+        losses.bytes_lost += sum(span.end - span.start for span in stream.ledger() if span.is_gap)
         stream.forget()
     losses.problems = [str(problem) for problem in trace.image_problems]
     runs = _added(gathering.runs, 4)
@@ -108,7 +108,9 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         binaries.append(binary)
     first = _first(trace)
     main = next((each for each in binaries if first in (each.path, None)), None)
-    return Profile([each for each in binaries if each.instructions], main, instructions, losses)
+    transfers = {kind: int(edges.count[edges.kind == kind].sum()) for kind in End}
+    ran_in = [each for each in binaries if each.instructions]
+    return Profile(ran_in, main, sum(count for _, count in threads), losses, threads, transfers)
 
 
 def _binary(

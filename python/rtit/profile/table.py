@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rtit._core import Space
     from rtit.image import FileSymbols
+    from rtit.trace import End
 
 NOWHERE = -1
 """Stands for a binary where no file is: JIT code, the vdso, what is not mapped."""
@@ -136,13 +137,17 @@ class Losses:
 class Profile:
     """All of a recording. `main` is the first file that was mapped: the program.
 
-    `instructions` counts those of all binaries and those that `losses` has.
+    `instructions` counts those of all binaries and those that `losses` has; `threads` how many ran
+    in each stream, by its title; `transfers` how often each kind of edge was taken, in no file as
+    well.
     """
 
     binaries: list[Binary]
     main: Binary | None
     instructions: int
     losses: Losses
+    threads: list[tuple[str, int]]
+    transfers: dict[End, int]
 
     def chosen(self, names: list[str]) -> list[Binary]:
         """The binaries of these names or paths; "all" is every one; of no names the main one.

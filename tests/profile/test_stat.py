@@ -1,0 +1,133 @@
+"""`rtit stat`: counts are those of the execution, and what has changed since a baseline."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import Recorder
+from rtit.capture.events import Kind
+from rtit.cli.main import main
+
+ProgramBuilder = Callable[[str], Path]
+
+
+def counted(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, int]]:
+    assert main(["stat", "--json", str(data)]) == 0
+    found: dict[str, dict[str, int]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize("name", ["pointers", "recursion", "returns", "fork", "threads"])
+def test_as_executed(
+    name: str, program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = record([program(name)])
+    kinds: Counter[Kind] = Counter()
+    taken = last = 0
+    clocks: dict[int, int] = {}
+    processes = set()
+    for event in live.log.events():
+        kinds[event.kind] += 1
+        taken += event.kind == Kind.CONDITIONAL and event.flags & 1
+        if event.kind == Kind.EXIT:
+            clocks[event.tid] = event.extra
+        if event.kind == Kind.THREAD:
+            processes.add(event.ip)
+        last = max(last, event.clock)
+    counts = counted(capsys, live.data)["counts"]
+    assert counts == {
+        "instructions": sum(clocks.values()),
+        "conditional branches": kinds[Kind.CONDITIONAL],
+        "taken conditional branches": taken,
+        "jumps": kinds[Kind.JUMP] + kinds[Kind.INDIRECT_JUMP],
+        "indirect jumps": kinds[Kind.INDIRECT_JUMP],
+        "calls": kinds[Kind.CALL] + kinds[Kind.INDIRECT_CALL],
+        "indirect calls": kinds[Kind.INDIRECT_CALL],
+        "returns": kinds[Kind.RETURN],
+        "system calls": kinds[Kind.SYSCALL],
+        "threads": len(clocks),
+        "processes": len(processes),
+    }
+
+
+def test_sums_are_the_whole(
+    program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = counted(capsys, record([program("threads")]).data)
+    whole = found["counts"]["instructions"]
+    for table in ("functions", "files", "threads"):
+        assert sum(found[table].values()) == whole
+
+
+@pytest.mark.parametrize("per", ["function", "dso", "thread"])
+def test_per(
+    per: str, program: ProgramBuilder, record: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = record([program("recursion")]).data
+    found = counted(capsys, data)
+    assert main(["stat", "--per", per, "--top", "2", str(data)]) == 0
+    lines = capsys.readouterr().out.partition("\n\n")[2].splitlines()
+    table = found[{"function": "functions", "dso": "files", "thread": "threads"}[per]]
+    most = Counter(table).most_common(1)[0]
+    count, _share, name = lines[0].split(maxsplit=2)
+    assert (name, int(count.replace(",", ""))) == most
+
+
+def test_baseline(
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = record([program("recursion")]).data
+    found = counted(capsys, data)
+    path = tmp_path / "baseline.json"
+
+    def against(change: int, limit: str) -> int:
+        counts = {**found["counts"], "instructions": found["counts"]["instructions"] - change}
+        name = next(each for each in found["functions"] if each.startswith("down "))
+        functions = {**found["functions"], name: found["functions"][name] - change}
+        path.write_text(json.dumps({"counts": counts, "functions": functions}))
+        return main(["stat", "--baseline", str(path), "--fail-above", limit, str(data)])
+
+    whole = found["counts"]["instructions"]
+    assert against(0, "0%") == 0
+    assert "+0  instructions since the baseline (+0.0000%)" in capsys.readouterr().out
+    assert against(10, "0%") == 1
+    said = capsys.readouterr().out
+    assert "+10  instructions since the baseline" in said
+    assert "+10  down (" in said
+    assert against(-10, "0%") == 0
+    assert against(whole // 100, "2%") == 0
+    assert against(whole // 20, "2%") == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": {}, "functions": {}}', "[" * 100_000,
+    '{"counts": {"instructions": "1"}, "functions": {}}'])  # fmt: skip
+def test_no_baseline(
+    text: str,
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = record([program("recursion")]).data
+    path = tmp_path / "baseline.json"
+    path.write_text(text)
+    assert main(["stat", "--baseline", str(path), str(data)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"rtit stat: {path}: no ")
+    assert len(said.err.splitlines()) == 1
+
+
+def test_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stat", "--fail-above", "1%", "no such file"]) == 2
+    assert "--fail-above needs --baseline" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["stat", "--fail-above", "much", "no such file"])
