@@ -13,6 +13,7 @@ from rtit.registers.rules import wrmsr_faults
 from rtit.unit import Memory
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.packets.compression import NO_LAST_IP
+from rtit.unit.state.last_branches import DEBUGCTL_LBR, IA32_DEBUGCTL
 from unit.pairs.reader import FilterReader
 from unit.pairs.reference import MATCH, Range, Watched
 from unit.world.program import (
@@ -42,11 +43,12 @@ PSB_PERIOD = 2048
 
 @dataclass
 class Shape:
-    """What a pair needs of the configuration: ranges, a CR3 filter, and how regions end."""
+    """What a pair needs of the configuration: ranges, a CR3 filter, an STM, and how regions end."""
 
     filters: bool = False
     stops: bool = False
     cr3: bool = False
+    stm: bool = False
     regions: list[str] = field(default_factory=list)
 
 
@@ -83,8 +85,15 @@ class Machine(World):
             profile=self.profile,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=self.plan.parameters,
-            arch=Arch(cpl=0, cr3=MATCH, vmx="root", vmcs=0x9000),
+            arch=Arch(
+                cpl=0,
+                cr3=MATCH,
+                vmx="root",
+                vmcs=0x9000,
+                stm=0x7000 if self.shape.stm else None,
+            ),
         )
+        cpu.set_msr(IA32_DEBUGCTL, DEBUGCTL_LBR)
         ctl = self.plan.ctl
         stops = STOPS if self.shape.stops else []
         filters = FILTERS[: self.profile.ranges - len(stops)] if self.shape.filters else []
@@ -228,6 +237,15 @@ class Machine(World):
         there = kind != "ptwrite" or self.profile.ptwrite
         super().straight(kind if there else "other", ip, following)
 
+    def smi(self) -> None:
+        if not self.shape.stm:
+            super().smi()
+            return
+        back = self.ip
+        self.do(self.cpu.smm_vm_exit, self.ip, self.place(KERNEL, "vm_entry", None))
+        self.note()
+        self.do(self.cpu.smm_vm_entry, self.ip, back)
+
     def switch(self) -> None:
         if not (self.now.stopped or self.now.cut):
             super().switch()
@@ -237,6 +255,9 @@ class Machine(World):
     def check(self) -> None:
         """What holds after each event, while the output takes everything."""
         self.now.look()
+        self.branch_records()
+        if self.away == "another thread":
+            return
         state = self.cpu.unit.state
         assert (len(self.out) - state.packet_byte_count) % PSB_PERIOD == 0
         if self.now.cut:
@@ -256,6 +277,14 @@ class Machine(World):
             self.take(packet)
         if state.overflow is None:
             self.compare()
+
+    def branch_records(self) -> None:
+        """LBR records a branch unless PT is on, where the two exclude each other."""
+        unit = self.cpu.unit
+        before = unit.state.last_branches
+        self.cpu.last_branch(self.ip, self.ip)
+        rests = self.profile.lbr_exclusive and unit.registers.trace_en
+        assert (unit.state.last_branches == before) == rests
 
     def take(self, packet: Packet) -> None:
         fields: dict[str, Any] = dict(packet.fields)

@@ -10,7 +10,7 @@ from rtit.registers import CTL, Msr
 TARGETS = {
     **dict.fromkeys(("jump", "indirect_jump", "ret", "far", "syscall", "iret"), 1),
     **dict.fromkeys(("interrupt", "exception", "abort_transaction", "eenter", "eexit"), 1),
-    **dict.fromkeys(("vm_entry", "vm_exit"), 1),
+    **dict.fromkeys(("vm_entry", "vm_exit", "smm_vm_exit", "smm_vm_entry"), 1),
     **dict.fromkeys(("call", "indirect_call", "aex"), 2),
     "resume": 0,
 }
@@ -26,9 +26,8 @@ Range = tuple[int, int]
 class Watched:
     """A processor; `triggered`, `context` and `inside` are TriggerEn, ContextEn and FilterEn.
 
-    `cut`: output has stopped or failed, which it can if it `ends`, so that the end of what was
-    traced is lost. `active`:
-    cycles of each time with TriggerEn=1 so far.
+    `cut`: the end of what was traced is lost: output has stopped or failed, which it can if it
+    `ends`, or SENTER came. `active`: cycles of each time with TriggerEn=1 so far.
     """
 
     def __init__(
@@ -143,6 +142,10 @@ class Watched:
         self.trigger(on=False)
 
     _smi = _xsaves = _acm_begin = _suspend
+
+    def _getsec(self, was: bool, *_: int) -> None:
+        self.cut |= was
+        self.trigger(on=False)
 
     def _resume_at(self, was: bool, ip: int, *_: Any) -> None:
         if self.kept.pop():

@@ -76,6 +76,9 @@ def deferred_tip(m: Machine) -> Iterator[None]:
 
 
 def smm(m: Machine) -> Iterator[None]:
+    if m.shape.stm:
+        yield from stm(m)
+        return
     if m.cpu.arch.in_tx:
         m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
     m.pass_entries()
@@ -87,6 +90,32 @@ def smm(m: Machine) -> Iterator[None]:
     m.cpu.rsm()
     m.away, m.ip = None, back
     m.check()
+
+
+def stm(m: Machine) -> Iterator[None]:
+    """Its monitor executes nothing but the VM entry that returns."""
+    if m.cpu.arch.in_tx:
+        m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
+    m.pass_entries()
+    back = m.ip
+    m.away = "stm"
+    m.do(m.cpu.smm_vm_exit, m.ip, m.place(KERNEL, "vm_entry", None))
+    yield
+    m.note()
+    m.away = None
+    m.do(m.cpu.smm_vm_entry, m.ip, back)
+
+
+def senter(m: Machine) -> Iterator[None]:
+    """What waits is lost, and the end of the trace with it."""
+    m.bring(KERNEL)
+    m.cpu.getsec(m.ip, m.ip)
+    assert not m.cpu.unit.registers.trace_en
+    m.check()
+    yield
+    home(m)
+    if m.now.cut:
+        m.again()
 
 
 def vm_transition(m: Machine) -> Iterator[None]:
@@ -104,6 +133,20 @@ def xsaves(m: Machine) -> Iterator[None]:
     yield
     m.cpu.xrstors(m.ip, m.ip, component)
     m.away = None
+    m.check()
+
+
+def another_thread(m: Machine) -> Iterator[None]:
+    """Its PT state is the initial one, so that nothing is traced."""
+    m.bring(KERNEL)
+    component = m.cpu.xsaves(m.ip, m.ip)
+    m.away = "another thread"
+    m.now.processor.xrstors(m.ip, m.ip, None)
+    m.check()
+    yield
+    m.now.processor.xsaves(m.ip, m.ip)
+    m.away = None
+    m.cpu.xrstors(m.ip, m.ip, component)
     m.check()
 
 
@@ -183,8 +226,11 @@ SITUATIONS: dict[str, Situation] = {
     "transaction": transaction,
     "deferred_tip": deferred_tip,
     "smm": smm,
+    "stm": stm,
+    "senter": senter,
     "vm_transition": vm_transition,
     "xsaves": xsaves,
+    "another_thread": another_thread,
     "acm": acm,
     "sleep": sleep,
     "cr3_filter": cr3_filter,
@@ -196,5 +242,5 @@ SITUATIONS: dict[str, Situation] = {
 ANYWHERE = ("overflow", "psb_due", "power_events", "pebs")
 """What can begin and end while code of another kind, or none, runs."""
 
-AWAY = ("smm", "xsaves", "acm", "sleep")
+AWAY = ("smm", "stm", "xsaves", "another_thread", "acm", "sleep")
 """Where nothing but these can begin."""

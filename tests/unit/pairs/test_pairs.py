@@ -27,7 +27,13 @@ ORDERS = ("AaBb", "ABab", "ABba")
 
 def shape(*names: str) -> Shape:
     regions = [name for name in names if name.startswith("topa")]
-    return Shape("filter_edge" in names, "trace_stop" in names, "cr3_filter" in names, regions)
+    return Shape(
+        filters="filter_edge" in names,
+        stops="trace_stop" in names,
+        cr3="cr3_filter" in names,
+        stm="stm" in names,
+        regions=regions,
+    )
 
 
 def overlapping(first: str, second: str, order: str) -> str:
@@ -59,7 +65,7 @@ def run(
 
 @pytest.mark.parametrize("first", SITUATIONS)
 # The same draws each time: a run of more, by hand, is a change of these numbers.
-@settings(max_examples=3, deadline=None, phases=(Phase.generate,), derandomize=True)
+@settings(max_examples=8, deadline=None, phases=(Phase.generate,), derandomize=True)
 @given(
     st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),
     st.sampled_from(ORDERS),
