@@ -30,7 +30,7 @@ def test_instructions() -> None:
     assert batch.ip.tolist() == [0x1000, 0x2000, 0x2004, 0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
     assert batch.size.tolist() == [2, 2, 2, 2, 2, 1, 1, 2]
     assert set(batch.time.tolist()) == {1 << 20}
-    assert next(iter(batch)) == Instruction(0x1000, 2, 1 << 20)
+    assert next(iter(batch)) == Instruction(0x1000, 2, 1 << 20, 64, 0)
     assert len(batch) == len(list(batch)) == 8
 
 
@@ -82,6 +82,8 @@ def test_columns_of_many_batches_and_of_none() -> None:
         "ip": (0, np.dtype("u8")),
         "size": (0, np.dtype("u1")),
         "time": (0, np.dtype("u8")),
+        "bits": (0, np.dtype("u1")),
+        "in_tx": (0, np.dtype("u1")),
     }
 
 

@@ -131,3 +131,10 @@ pub struct Event {
     pub time: u64,
     pub offset: u64,
 }
+
+impl Event {
+    /// Whether the program is in a transaction from here on, if it tells.
+    pub fn in_tx(&self) -> Option<bool> {
+        (self.kind == EventKind::ModeTsx).then_some(self.value & 1 != 0)
+    }
+}

@@ -19,6 +19,10 @@ pub struct Run {
     pub instructions: u32,
     /// Why the run ended: `End` as a number.
     pub end: u8,
+    /// The mode of the code: 16, 32 or 64.
+    pub bits: u8,
+    /// It ran in a transaction, as far as MODE.TSX has told: a run has no border of one within.
+    pub in_tx: bool,
 }
 
 /// An event and its place: the number of runs, counted from the start of the stream, that began before it.
@@ -51,6 +55,7 @@ pub struct Columns {
     /// The run that goes on, if it has instructions.
     open: Run,
     kept: Kept<Part>,
+    in_tx: bool,
     /// Runs handed out so far.
     taken: u64,
     limit: usize,
@@ -63,6 +68,7 @@ struct Part {
     last: u64,
     instructions: u32,
     end: u8,
+    bits: u8,
     /// It begins after the first branch of the step.
     late: bool,
 }
@@ -78,6 +84,7 @@ impl Sink for Parts {
         if self.open.instructions == 0 {
             self.open.start = sequence.start;
             self.open.late = time == Self::TIMES.1;
+            self.open.bits = sequence.mode.bits() as u8;
         }
         self.open.last = sequence.last;
         self.open.instructions += sequence.lengths.len() as u32;
@@ -128,6 +135,8 @@ impl Sink for Columns {
         if self.open.instructions == 0 {
             self.open.start = sequence.start;
             self.open.time = time;
+            self.open.bits = sequence.mode.bits() as u8;
+            self.open.in_tx = self.in_tx;
         }
         self.open.last = sequence.last;
         self.open.instructions += sequence.lengths.len() as u32;
@@ -149,6 +158,10 @@ impl Sink for Columns {
     }
 
     fn event(&mut self, event: &Event) {
+        if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.in_tx) {
+            self.close(End::Cut, event.offset);
+            self.in_tx = in_tx;
+        }
         let begun = u64::from(self.open.instructions != 0);
         self.rows.events.push(PlacedEvent {
             row: self.taken + self.rows.runs.len() as u64 + begun,
@@ -167,6 +180,7 @@ impl Sink for Columns {
             return;
         };
         let ((before, after), offset) = (step.times(), step.offset());
+        let in_tx = self.in_tx;
         let run = |part: &Part| Run {
             start: part.start,
             last: part.last,
@@ -174,6 +188,8 @@ impl Sink for Columns {
             offset,
             instructions: part.instructions,
             end: part.end,
+            bits: part.bits,
+            in_tx,
         };
         self.open = match self.open.instructions {
             0 => run(first),

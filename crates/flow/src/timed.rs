@@ -1,4 +1,4 @@
-//! Instructions with their times.
+//! Instructions with their times, modes and transactions.
 
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Wants, MAX_RUN};
@@ -9,8 +9,13 @@ pub struct TimedInstructions {
     pub ips: Vec<u64>,
     pub lengths: Vec<u8>,
     pub times: Vec<u64>,
+    /// The mode of the code: 16, 32 or 64.
+    pub bits: Vec<u8>,
+    /// 1: in a transaction, as far as MODE.TSX has told.
+    pub in_tx: Vec<u8>,
     /// Decoding pauses when this many wait.
     pub limit: usize,
+    now_in_tx: bool,
     /// The time of the open run, and how many instructions it has.
     open: (u64, u32),
 }
@@ -28,6 +33,8 @@ impl Sink for TimedInstructions {
         let (began, before) = self.open;
         let began = if before == 0 { time } else { began };
         self.times.resize(self.ips.len(), began);
+        self.bits.resize(self.ips.len(), sequence.mode.bits() as u8);
+        self.in_tx.resize(self.ips.len(), self.now_in_tx.into());
         let count = before + sequence.lengths.len() as u32;
         self.open = if count >= MAX_RUN {
             (0, 0)
@@ -40,7 +47,13 @@ impl Sink for TimedInstructions {
         self.open = (0, 0);
     }
 
-    fn event(&mut self, _event: &Event) {}
+    fn event(&mut self, event: &Event) {
+        if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.now_in_tx) {
+            // as rows have it, a run ends here
+            self.open = (0, 0);
+            self.now_in_tx = in_tx;
+        }
+    }
 
     fn room(&self, _rows: usize, instructions: usize) -> usize {
         self.limit

@@ -108,7 +108,8 @@ impl Flow {
 
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
-    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS).
+    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32, 64),
+    /// in_tx (u8: 1 in a transaction).
     /// Events: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
     /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
@@ -131,6 +132,8 @@ impl Flow {
         columns.set_item("instructions", halves(py, runs, |run| run.instructions)?)?;
         columns.set_item("last", words(py, runs, |run| run.last)?)?;
         columns.set_item("end", octets(py, runs, |run| run.end)?)?;
+        columns.set_item("bits", octets(py, runs, |run| run.bits)?)?;
+        columns.set_item("in_tx", octets(py, runs, |run| run.in_tx.into())?)?;
         columns.set_item("time", words(py, runs, |run| run.time)?)?;
         columns.set_item("offset", words(py, runs, |run| run.offset)?)?;
         let events = &rows.events;
@@ -192,13 +195,13 @@ impl Flow {
         )))
     }
 
-    /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), and the times of their
-    /// runs as `next` has them (u64); None at the end.
+    /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
+    /// `next` has them (u64), bits and in_tx (u8, as `next`); None at the end.
     fn instructions(
         &self,
         py: Python<'_>,
         max_instructions: usize,
-    ) -> PyResult<Option<(Column, Column, Column)>> {
+    ) -> PyResult<Option<(Column, Column, Column, Column, Column)>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
             let sink = TimedInstructions::default();
@@ -214,10 +217,18 @@ impl Flow {
         let ips = std::mem::take(&mut sink.ips);
         let lengths = std::mem::take(&mut sink.lengths);
         let times = std::mem::take(&mut sink.times);
+        let bits = std::mem::take(&mut sink.bits);
+        let in_tx = std::mem::take(&mut sink.in_tx);
         if ips.is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some((ips.into(), lengths.into(), times.into())))
+        Ok(Some((
+            ips.into(),
+            lengths.into(),
+            times.into(),
+            bits.into(),
+            in_tx.into(),
+        )))
     }
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional

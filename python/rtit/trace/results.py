@@ -20,27 +20,34 @@ class Instruction(NamedTuple):
     ip: int
     size: int
     time: int
+    bits: int
+    in_tx: int
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Instructions(Batch):
     """Instructions that ran, in order. `ip`: address; `size`: bytes; `time`: TSC estimate at the
-    start of its run, a lower bound.
+    start of its run, a lower bound; `bits`: the mode of its code, 16, 32 or 64; `in_tx`: 1 if it
+    ran in a transaction, as far as the trace tells.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
         ("ip", "u8", None),
         ("size", "u1", None),
         ("time", "u8", None),
+        ("bits", "u1", None),
+        ("in_tx", "u1", None),
     )
     WHERE: ClassVar[tuple[str, str] | None] = ("ip", "ip")
     ip: NDArray[np.uint64]
     size: NDArray[np.uint8]
     time: NDArray[np.uint64]
+    bits: NDArray[np.uint8]
+    in_tx: NDArray[np.uint8]
     more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Instruction]:
-        columns = (column.tolist() for column in (self.ip, self.size, self.time))
+        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
         return map(Instruction, *columns)
 
 

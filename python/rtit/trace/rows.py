@@ -72,6 +72,8 @@ class Block(NamedTuple):
     instructions: int
     last: int
     end: End
+    bits: int
+    in_tx: int
     time: int
     offset: int
 
@@ -81,9 +83,11 @@ class Rows(Batch):
     """Runs of instructions that followed each other in memory, as columns of one length.
 
     `start`: IP of the first instruction; `instructions`: how many; `last`: IP of the last; `end`:
-    why the run ended, a number of `End`; `time`: TSC estimate at its start, a lower bound;
-    `offset`: place in the stream of the packet that ended it. `events` is what came between, and
-    `first` how many rows the stream has before these: `events.row - first` is a place among these.
+    why the run ended, a number of `End`; `bits`: the mode of the code, 16, 32 or 64; `in_tx`: 1 if
+    it ran in a transaction as far as the trace tells (a run is cut where one begins or ends);
+    `time`: TSC estimate at its start, a lower bound; `offset`: place in the stream of the packet
+    that ended it. `events` is what came between, and `first` how many rows the stream has before
+    these: `events.row - first` is a place among these.
     Rows that were chosen from others have no events.
     Those of a CPU that threads share have columns `tid` and `pid`: who ran, -1 where not known.
     """
@@ -93,6 +97,8 @@ class Rows(Batch):
         ("instructions", "u4", None),
         ("last", "u8", None),
         ("end", "u1", End),
+        ("bits", "u1", None),
+        ("in_tx", "u1", None),
         ("time", "u8", None),
         ("offset", "u8", None),
     )
@@ -101,6 +107,8 @@ class Rows(Batch):
     instructions: NDArray[np.uint32]
     last: NDArray[np.uint64]
     end: NDArray[np.uint8]
+    bits: NDArray[np.uint8]
+    in_tx: NDArray[np.uint8]
     time: NDArray[np.uint64]
     offset: NDArray[np.uint64]
     events: Events
@@ -109,8 +117,8 @@ class Rows(Batch):
 
     def __iter__(self) -> Iterator[Block]:
         columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
-        for start, instructions, last, end, time, offset in zip(*columns, strict=True):
-            yield Block(start, instructions, last, End(end), time, offset)
+        for start, instructions, last, end, *rest in zip(*columns, strict=True):
+            yield Block(start, instructions, last, End(end), *rest)
 
     def __repr__(self) -> str:
         instructions = int(self.instructions.sum())
@@ -136,6 +144,8 @@ class Rows(Batch):
             instructions=np.frombuffer(columns["instructions"], np.dtype("<u4")),
             last=wide(columns["last"]),
             end=np.frombuffer(columns["end"], np.uint8),
+            bits=np.frombuffer(columns["bits"], np.uint8),
+            in_tx=np.frombuffer(columns["in_tx"], np.uint8),
             time=wide(columns["time"]),
             offset=wide(columns["offset"]),
             events=Events(

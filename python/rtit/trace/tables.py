@@ -59,8 +59,8 @@ def instructions(flow: _core.Flow) -> Iterator[Instructions]:
     import numpy as np
 
     while (columns := flow.instructions(ROWS)) is not None:
-        ip, size, time = map(np.asarray, columns)
-        yield Instructions(ip, size, time)
+        ip, size, time, bits, in_tx = map(np.asarray, columns)
+        yield Instructions(ip, size, time, bits, in_tx)
 
 
 def branches(flow: _core.Flow) -> Iterator[Branches]:
