@@ -155,6 +155,18 @@ def test_cycles_take_what_was_measured_last() -> None:
     assert times(*packets)[-1] == 1120
 
 
+def test_a_cyc_tells_of_the_cycles_before_an_mtc_that_had_none() -> None:
+    # with a threshold no CYC comes with the second MTC; 60 cycles are 120 ticks
+    packets = [tsc(1000), encode("TMA", ctc=0, fast_counter=0), encode("CBR", ratio=10), PGE]
+    packets += [encode("CYC", cycles=50), encode("MTC", ctc=1), step(), encode("MTC", ctc=2)]
+    packets += [step(), encode("CYC", cycles=60), step(), step()]
+    found = times(*packets, max_nonturbo_ratio=20, tsc_ctc=(100, 1))
+    assert found == [1000, 1100, 1200, 1220]
+    # it is not before the MTC
+    packets[-3] = encode("CYC", cycles=30)
+    assert times(*packets, max_nonturbo_ratio=20, tsc_ctc=(100, 1)) == [1000, 1100, 1200, 1200]
+
+
 @pytest.mark.spec("TIME-013")
 def test_the_tsc_of_a_guest_is_scaled_and_moved() -> None:
     def guest(host: int) -> int:

@@ -14,16 +14,30 @@ pub struct Branches {
     pub kind: Vec<u8>,
     /// TSC estimate, a lower bound.
     pub time: Vec<u64>,
+    /// Of the packet that told of it, if `places`.
+    pub offset: Vec<u64>,
+    places: bool,
     /// Decoding pauses when this many wait.
     pub limit: usize,
     now: u64,
+    packet: u64,
 }
 
 impl Branches {
+    /// `places`: offsets are wanted.
+    pub fn new(places: bool) -> Branches {
+        Branches {
+            places,
+            ..Branches::default()
+        }
+    }
+
     /// What has been gathered.
     pub fn take(&mut self) -> Branches {
         let next = Branches {
             limit: self.limit,
+            places: self.places,
+            packet: self.packet,
             now: self.now,
             ..Branches::default()
         };
@@ -33,6 +47,10 @@ impl Branches {
 
 impl Sink for Branches {
     const EDGES: bool = true;
+
+    fn packet(&mut self, offset: u64) {
+        self.packet = offset;
+    }
 
     fn append(&mut self, _sequence: &Sequence<'_>, time: u64) {
         self.now = time;
@@ -45,6 +63,9 @@ impl Sink for Branches {
         self.to.push(to);
         self.kind.push(kind as u8);
         self.time.push(self.now);
+        if self.places {
+            self.offset.push(self.packet);
+        }
     }
 
     fn event(&mut self, _event: &Event) {}

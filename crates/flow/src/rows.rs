@@ -56,6 +56,8 @@ pub struct Columns {
     open: Run,
     kept: Kept<Part>,
     in_tx: bool,
+    /// Of the packet at work.
+    offset: u64,
     /// Runs handed out so far.
     taken: u64,
     limit: usize,
@@ -131,6 +133,11 @@ impl Sink for Columns {
     const WANTS: Wants = Wants::Order;
 
     #[inline]
+    fn packet(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
+    #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
         if self.open.instructions == 0 {
             self.open.start = sequence.start;
@@ -141,7 +148,7 @@ impl Sink for Columns {
         self.open.last = sequence.last;
         self.open.instructions += sequence.lengths.len() as u32;
         if self.open.instructions >= MAX_RUN {
-            self.close(End::Cut, 0);
+            self.close(End::Cut, self.offset);
         }
     }
 

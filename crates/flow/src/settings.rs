@@ -51,6 +51,8 @@ pub struct Settings {
     /// What is known where the stream begins; `None`: nothing is, and it is read from its first PSB on.
     pub start: Option<Start>,
     pub steps: StepLimits,
+    /// Rows have as their time the number of the last timing packet before them (`Decoder::take_points`).
+    pub points: bool,
 }
 
 /// The state of tracing at the first byte of a stream, which is that of a packet outside a block.
@@ -104,6 +106,7 @@ impl Default for Settings {
             ranges: FilterRanges::default(),
             start: None,
             steps: StepLimits::default(),
+            points: false,
         }
     }
 }

@@ -126,6 +126,8 @@ pub trait Sink {
     const EDGES: bool = false;
     const WANTS: Wants = Wants::Walk;
 
+    /// What is told until the next call of this comes from the packet at `offset`.
+    fn packet(&mut self, _offset: u64) {}
     /// `time`: TSC estimate (a lower bound) at the start of the sequence.
     fn append(&mut self, sequence: &Sequence<'_>, time: u64);
     /// The open run, if any, ends; `offset` is that of the packet that showed it.

@@ -5,6 +5,7 @@ use crate::decoder::Decoder;
 use crate::hashed::{HashedRun, HashedRuns};
 use crate::instructions::Instructions;
 use crate::ledger::Ledger;
+use crate::points::Point;
 use crate::rows::{Columns, Rows};
 use crate::settings::Settings;
 use crate::sink::Sink;
@@ -48,6 +49,16 @@ impl<B: Source, S: Sink> Flow<B, S> {
         let until = self.decoder.position().saturating_add(bytes);
         self.decoder
             .decode_until(self.stream.window(), until, &mut self.sink)
+    }
+
+    /// What timing packets told since it was asked last; see `Settings::points`.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        self.decoder.take_points()
+    }
+
+    /// How many points wait to be taken.
+    pub fn points_waiting(&self) -> usize {
+        self.decoder.points_waiting()
     }
 
     /// Offset before which the window's bytes are not needed any more.

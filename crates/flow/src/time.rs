@@ -4,6 +4,8 @@
 //! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC, scaled by what was measured between
 //! the last two of these, or by the ratio of CBR until there is a measure.
 
+use crate::points::{Point, Points};
+
 /// What the packets alone do not say; all from the machine that made the trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeSettings {
@@ -60,6 +62,10 @@ pub(crate) struct Clock {
     now: u64,
     /// The moment from which CYCs count.
     base: u64,
+    /// A CYC came with what told of `base`.
+    counted: bool,
+    /// The last moment that was told.
+    known: u64,
     cycles: u64,
     /// All cycles ever counted.
     total_cycles: u64,
@@ -75,6 +81,10 @@ pub(crate) struct Clock {
     /// TSC packets are a guest's.
     pub in_guest: bool,
     crystal: Crystal,
+    /// What was told, if that is wanted.
+    pub points: Option<Points>,
+    /// Time was told since the last point.
+    told: bool,
 }
 
 /// The crystal clock, as far as MTC and TMA tell.
@@ -110,6 +120,8 @@ impl Clock {
             },
             now: settings.start_time,
             base: settings.start_time,
+            counted: false,
+            known: settings.start_time,
             cycles: 0,
             total_cycles: 0,
             ratio: 0,
@@ -119,6 +131,8 @@ impl Clock {
             inactive: 0,
             in_guest: false,
             crystal: Crystal::Unknown,
+            points: None,
+            told: false,
         }
     }
 
@@ -126,6 +140,37 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// What rows are given as their time: the estimate, or the number of the last point.
+    #[inline]
+    pub fn stamp(&self) -> u64 {
+        match &self.points {
+            None => self.now,
+            Some(points) => points.count,
+        }
+    }
+
+    /// A timing packet at `offset` was taken.
+    #[inline]
+    pub fn mark(&mut self, offset: u64) {
+        if self.points.is_some() {
+            self.push_point(offset);
+        }
+    }
+
+    #[cold]
+    fn push_point(&mut self, offset: u64) {
+        let point = Point {
+            offset,
+            time: self.now,
+            cycles: self.total_cycles,
+            frequency: self.frequency(),
+            known: std::mem::take(&mut self.told),
+        };
+        if let Some(points) = &mut self.points {
+            points.push(point);
+        }
     }
 
     pub fn total_cycles(&self) -> u64 {
@@ -145,11 +190,12 @@ impl Clock {
             self.inactive = self.inactive.saturating_add(time.saturating_sub(self.now));
         }
         self.set(time);
+        self.told = true;
         self.crystal = Crystal::Unknown;
     }
 
     pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
-        let edge = self.base.saturating_sub(u64::from(fast_counter));
+        let edge = self.known.saturating_sub(u64::from(fast_counter));
         self.crystal = Crystal::Tma { edge, ctc };
     }
 
@@ -186,8 +232,15 @@ impl Clock {
         if let (Crystal::Mtc { edge, ticks, .. }, false) = (next, first) {
             if let Some(span) = self.crystal_ticks(ticks) {
                 let time = edge.saturating_add(span);
-                self.measure(time);
-                self.set(time);
+                self.told = true;
+                if self.cycles == 0 && self.counted {
+                    // no CYC came with it, one did before: the next counts from there (section 33.3.6.3)
+                    self.now = time;
+                    self.known = time;
+                } else {
+                    self.measure(time);
+                    self.set(time);
+                }
             }
         }
     }
@@ -215,15 +268,20 @@ impl Clock {
         self.cycles = self.cycles.saturating_add(cycles);
         if let Some((ticks, of)) = self.rate() {
             let span = u128::from(self.cycles) * u128::from(ticks) / u128::from(of);
-            self.now = self
-                .base
-                .saturating_add(u64::try_from(span).unwrap_or(u64::MAX));
+            let span = u64::try_from(span).unwrap_or(u64::MAX);
+            self.now = self.base.saturating_add(span).max(self.known);
         }
     }
 
     /// The cycle counter was interrupted: what was counted since the last TSC or MTC no longer adds up.
     pub fn overflow(&mut self) {
         self.interrupt();
+    }
+
+    /// Core cycles in a tick of the TSC, as measured last or as CBR says; NaN: not known.
+    pub fn frequency(&self) -> f64 {
+        self.rate()
+            .map_or(f64::NAN, |(ticks, cycles)| cycles as f64 / ticks as f64)
     }
 
     /// TSC ticks for a number of cycles.
@@ -236,8 +294,9 @@ impl Clock {
     /// What is counted from here on has another rate, or begins anew.
     fn interrupt(&mut self) {
         // where nothing was counted the last known time holds
-        if self.cycles != 0 || self.broken {
+        if self.cycles != 0 || self.base != self.now || self.broken {
             self.set(self.now);
+            self.counted = false;
             self.broken = true;
         }
     }
@@ -256,6 +315,8 @@ impl Clock {
     fn set(&mut self, time: u64) {
         self.now = time;
         self.base = time;
+        self.known = time;
+        self.counted = self.cycles != 0;
         self.cycles = 0;
         self.broken = false;
     }

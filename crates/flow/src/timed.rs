@@ -15,13 +15,31 @@ pub struct TimedInstructions {
     pub in_tx: Vec<u8>,
     /// Decoding pauses when this many wait.
     pub limit: usize,
+    /// Of the packet that told of it, if `places`.
+    pub offsets: Vec<u64>,
+    places: bool,
+    offset: u64,
     now_in_tx: bool,
     /// The time of the open run, and how many instructions it has.
     open: (u64, u32),
 }
 
+impl TimedInstructions {
+    /// `places`: offsets are wanted.
+    pub fn new(places: bool) -> TimedInstructions {
+        TimedInstructions {
+            places,
+            ..TimedInstructions::default()
+        }
+    }
+}
+
 impl Sink for TimedInstructions {
     const WANTS: Wants = Wants::Order;
+
+    fn packet(&mut self, offset: u64) {
+        self.offset = offset;
+    }
 
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
         let mut ip = sequence.start;
@@ -33,6 +51,9 @@ impl Sink for TimedInstructions {
         let (began, before) = self.open;
         let began = if before == 0 { time } else { began };
         self.times.resize(self.ips.len(), began);
+        if self.places {
+            self.offsets.resize(self.ips.len(), self.offset);
+        }
         self.bits.resize(self.ips.len(), sequence.mode.bits() as u8);
         self.in_tx.resize(self.ips.len(), self.now_in_tx.into());
         let count = before + sequence.lengths.len() as u32;

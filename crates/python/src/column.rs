@@ -7,7 +7,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// A column of unsigned numbers with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see them
+/// A column of numbers (u8, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see them
 /// without a copy, read-only. `len(column)` is how many there are.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Column {
@@ -19,6 +19,7 @@ pub struct Column {
 enum Numbers {
     Octets(Vec<u8>),
     Words(Vec<u64>),
+    Reals(Vec<f64>),
 }
 
 impl From<Vec<u8>> for Column {
@@ -30,6 +31,12 @@ impl From<Vec<u8>> for Column {
 impl From<Vec<u64>> for Column {
     fn from(numbers: Vec<u64>) -> Column {
         Column::new(Numbers::Words(numbers))
+    }
+}
+
+impl From<Vec<f64>> for Column {
+    fn from(numbers: Vec<f64>) -> Column {
+        Column::new(Numbers::Reals(numbers))
     }
 }
 
@@ -50,6 +57,7 @@ impl Numbers {
         match self {
             Numbers::Octets(numbers) => (numbers.as_ptr().cast(), numbers.len(), 1, c"B"),
             Numbers::Words(numbers) => (numbers.as_ptr().cast(), numbers.len(), 8, c"Q"),
+            Numbers::Reals(numbers) => (numbers.as_ptr().cast(), numbers.len(), 8, c"d"),
         }
     }
 }

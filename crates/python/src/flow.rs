@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counting, Counts, End, ErrorClass, EventKind, Ledger, Sink, TimedInstructions,
+    Branches, Counting, Counts, End, ErrorClass, EventKind, Ledger, Point, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
@@ -30,7 +30,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Ctrl-C is looked for after this many bytes of a stream.
-const SLICE: usize = 1 << 22;
+const SLICE: usize = 1 << 20;
+
+/// Decoding pauses when more points wait; those of a slice come on top.
+const MOST_POINTS: usize = 1 << 16;
 
 /// Follows the PT packets of one logical processor through the code of a space.
 ///
@@ -45,10 +48,10 @@ const SLICE: usize = 1 << 22;
 /// the next instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP. `spaces`: other code by (CR3, NR) or
 /// (CR3, NR, VMCS pointer), for a stream of several address spaces; `space` is for what has no key, and a key with a VMCS
 /// pointer goes before one without. `turns`: (TSC, space or None) in order of time, for a logical processor that threads
-/// share: from then on the code that has no key is that of the space, with None what runs is passed over. `guest_tsc`: offset and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets
-/// while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
-/// steps that is used otherwise and gives the same. RuntimeError: another thread is decoding with this object at the
-/// moment.
+/// share: from then on the code that has no key is that of the space, with None what runs is passed over. `guest_tsc`: offset
+/// and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
+/// steps that is used otherwise and gives the same. `points`: times are numbers of points, see `points`. RuntimeError:
+/// another thread is decoding with this object at the moment.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `lines`, `functions`, `count` and
 /// `totals`, not by several. Errors of the stream are no
@@ -65,7 +68,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false))]
+        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false, points = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -83,6 +86,7 @@ impl Flow {
         turns: Vec<Turn>,
         guest_tsc: (u64, u64),
         walk: bool,
+        points: bool,
     ) -> PyResult<Flow> {
         let settings = settings_of(Given {
             mtc_freq,
@@ -96,6 +100,7 @@ impl Flow {
             start,
             guest_tsc,
             walk,
+            points,
         })?;
         let Coded { spaces, missing } =
             Coded::new(space.get(), spaces)?.with_turns(space, &turns)?;
@@ -196,15 +201,16 @@ impl Flow {
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
-    /// `next` has them (u64), bits and in_tx (u8, as `next`); None at the end.
+    /// `next` has them (u64), bits and in_tx (u8, as `next`), and with `points` stream offsets of the packets that told of
+    /// them (u64); None at the end.
     fn instructions(
         &self,
         py: Python<'_>,
         max_instructions: usize,
-    ) -> PyResult<Option<(Column, Column, Column, Column, Column)>> {
+    ) -> PyResult<Option<[Column; 6]>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
-            let sink = TimedInstructions::default();
+            let sink = TimedInstructions::new(settings.points);
             let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
             *way = Way::Timed(Box::new(flow));
         }
@@ -219,28 +225,27 @@ impl Flow {
         let times = std::mem::take(&mut sink.times);
         let bits = std::mem::take(&mut sink.bits);
         let in_tx = std::mem::take(&mut sink.in_tx);
+        let offsets = std::mem::take(&mut sink.offsets);
         if ips.is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some((
+        Ok(Some([
             ips.into(),
             lengths.into(),
             times.into(),
             bits.into(),
             in_tx.into(),
-        )))
+            offsets.into(),
+        ]))
     }
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
-    /// branch that was not taken), time (u64: TSC estimate, a lower bound); None at the end.
-    fn branches(
-        &self,
-        py: Python<'_>,
-        max_branches: usize,
-    ) -> PyResult<Option<(Column, Column, Column, Column)>> {
+    /// branch that was not taken), time (u64: TSC estimate, a lower bound), and offset (u64) as `instructions`; None at the
+    /// end.
+    fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 5]>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
-            let sink = Branches::default();
+            let sink = Branches::new(settings.points);
             let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
             *way = Way::Branches(Box::new(flow));
         }
@@ -253,12 +258,30 @@ impl Flow {
         if taken.from.is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some((
+        Ok(Some([
             taken.from.into(),
             taken.to.into(),
             taken.kind.into(),
             taken.time.into(),
-        )))
+            taken.offset.into(),
+        ]))
+    }
+
+    /// With `points`: what timing packets told since this was asked last, as columns: stream offset, TSC estimate, core
+    /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), and whether the packet said what time it is
+    /// (u8). They are numbered from 1 on; rows and events have the number of the last one before them as their time.
+    fn points(&self) -> PyResult<[Column; 5]> {
+        let points = self.lock()?.take_points();
+        let words = |number: fn(&Point) -> u64| points.iter().map(number).collect::<Vec<_>>();
+        let frequency: Vec<f64> = points.iter().map(|point| point.frequency).collect();
+        let known: Vec<u8> = points.iter().map(|point| point.known.into()).collect();
+        Ok([
+            words(|point| point.offset).into(),
+            words(|point| point.time).into(),
+            words(|point| point.cycles).into(),
+            frequency.into(),
+            known.into(),
+        ])
     }
 
     /// The lines of the stream are to be taken, looking so.
@@ -461,7 +484,7 @@ impl Flow {
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
         self.advance_slice(py, flow)?;
-        while !flow.sink_mut().is_full() && !flow.is_finished() {
+        while !Self::is_full(flow) && !flow.is_finished() {
             self.advance_slice(py, flow)?;
         }
         Ok(())
@@ -474,10 +497,15 @@ impl Flow {
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
         self.advance_slice(py, flow)?;
-        while !flow.sink_mut().is_full() && !flow.is_finished() && !flow.is_paused() {
+        while !Self::is_full(flow) && !flow.is_finished() && !flow.is_paused() {
             self.advance_slice(py, flow)?;
         }
         Ok(())
+    }
+
+    /// Whether there is enough to be taken: points wait also while no row comes.
+    fn is_full<S: Sink>(flow: &mut rtit_flow::Flow<Stream, S>) -> bool {
+        flow.sink_mut().is_full() || flow.points_waiting() > MOST_POINTS
     }
 
     fn advance_slice<S: Sink + Send>(
@@ -485,7 +513,7 @@ impl Flow {
         py: Python<'_>,
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
-        let goes_on = !flow.sink_mut().is_full() && py.allow_threads(|| flow.advance_by(SLICE));
+        let goes_on = !Self::is_full(flow) && py.allow_threads(|| flow.advance_by(SLICE));
         if goes_on && flow.is_starved() {
             let position = flow.position();
             flow.stream_mut().go_on(py, position)?;

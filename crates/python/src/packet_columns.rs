@@ -4,7 +4,8 @@ use std::sync::{Mutex, TryLockError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rtit_flow::{Source, Window};
+use rtit_flow::{GuestTsc, PacketClock, Source, TimeSettings, Window};
+use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
 use crate::column::Column;
@@ -18,8 +19,20 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Ctrl-C is looked for after so many packets.
 const SLICE: usize = 1 << 20;
 
-/// kind, detail, offset, payload; offset behind the last packet; bytes behind it that are no packet
-type Batch = (Column, Column, Column, Column, u64, Option<Bad>);
+/// kind, detail, offset, payload; offset behind the last packet; bytes behind it that are no packet; times
+type Batch = (
+    Column,
+    Column,
+    Column,
+    Column,
+    u64,
+    Option<Bad>,
+    Option<Times>,
+);
+/// TSC estimate, core cycles so far, core cycles in a TSC tick
+type Times = [Column; 3];
+/// As the parameters of `Flow`: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc.
+type Clocks = (u8, (u32, u32), u8, u64, (u64, u64));
 /// offset, length, reason, and whether the data ends inside a packet
 type Bad = (u64, u64, String, bool);
 
@@ -37,21 +50,27 @@ struct State {
     stream: Stream,
     position: usize,
     block: Option<u8>,
+    clock: Option<PacketClock>,
 }
 
 #[pymethods]
 impl PacketScan {
     #[new]
-    fn new(stream: &Bound<'_, PyAny>) -> PyResult<PacketScan> {
+    #[pyo3(signature = (stream, clocks = None))]
+    fn new(stream: &Bound<'_, PyAny>, clocks: Option<Clocks>) -> PyResult<PacketScan> {
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream: Stream::new(stream)?,
                 position: 0,
                 block: None,
+                clock: clocks.map(|clocks| PacketClock::new(settings(clocks))),
             }),
         })
     }
 
+    /// With `clocks` (mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc, as `Flow` has them) the time after each
+    /// packet comes behind: TSC estimate, core cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known).
+    ///
     /// Up to `limit` packets more as columns (kind u8, detail u8, offset u64, payload u64: see `rtit_packet::Columns`),
     /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at the
     /// end.
@@ -91,6 +110,7 @@ impl PacketScan {
         if columns.is_empty() && bad.is_none() {
             return Ok(None);
         }
+        let times = state.times(&columns);
         Ok(Some((
             columns.kind.into(),
             columns.detail.into(),
@@ -98,11 +118,44 @@ impl PacketScan {
             columns.payload.into(),
             end as u64,
             bad,
+            times,
         )))
     }
 }
 
+fn settings((mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest): Clocks) -> TimeSettings {
+    TimeSettings {
+        mtc_freq,
+        tsc_ctc,
+        max_nonturbo_ratio,
+        start_time,
+        guest: GuestTsc {
+            offset: guest.0,
+            multiplier: guest.1,
+        },
+    }
+}
+
 impl State {
+    /// The time after each packet, if there is a clock.
+    fn times(&mut self, columns: &Columns) -> Option<Times> {
+        let clock = self.clock.as_mut()?;
+        let count = columns.len();
+        let mut time = Vec::with_capacity(count);
+        let mut cycles = Vec::with_capacity(count);
+        let mut frequency = Vec::with_capacity(count);
+        let packets = columns.kind.iter().zip(&columns.detail);
+        for ((&kind, &detail), &payload) in packets.zip(&columns.payload) {
+            if let Some(row) = ROWS.get(usize::from(kind)) {
+                clock.take(row.kind, detail, payload);
+            }
+            time.push(clock.time());
+            cycles.push(clock.cycles());
+            frequency.push(clock.frequency());
+        }
+        Some([time.into(), cycles.into(), frequency.into()])
+    }
+
     fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
         let Window { bytes, base, .. } = self.stream.window();
         let mut scanner = Scanner::within(bytes, base, self.position);

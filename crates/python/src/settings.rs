@@ -19,6 +19,7 @@ pub struct Given {
     pub start: Option<Beginning>,
     pub guest_tsc: (u64, u64),
     pub walk: bool,
+    pub points: bool,
 }
 
 pub fn settings_of(given: Given) -> PyResult<Settings> {
@@ -53,6 +54,7 @@ pub fn settings_of(given: Given) -> PyResult<Settings> {
             true => StepLimits::NONE,
             false => StepLimits::default(),
         },
+        points: given.points,
         ..Settings::default()
     })
 }

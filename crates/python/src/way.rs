@@ -1,7 +1,7 @@
 //! The ways in which a `Flow` gives its results.
 
 use rtit_flow::{
-    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Settings, Spaces,
+    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Point, Settings, Spaces,
     TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
@@ -46,6 +46,16 @@ impl Way {
         match self {
             Way::Count(flow) => flow.visited(),
             _ => &[],
+        }
+    }
+
+    /// What timing packets told since the last time.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        match self {
+            Way::Rows(flow) => flow.take_points(),
+            Way::Timed(flow) => flow.take_points(),
+            Way::Branches(flow) => flow.take_points(),
+            _ => Vec::new(),
         }
     }
 

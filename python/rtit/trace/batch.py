@@ -18,12 +18,23 @@ names.
 """
 
 MORE: dict[str, Field] = {
+    "time": ("time", "u8", None),
+    "earliest": ("earliest", "u8", None),
+    "latest": ("latest", "u8", None),
+    "cycles": ("cycles", "u8", None),
+    "frequency": ("frequency", "f8", None),
     "tid": ("tid", "i4", None),
     "cpu": ("cpu", "i4", None),
     "pid": ("pid", "i4", None),
 }
-"""Columns that a table has if they are asked for. Of a trace's tables: `tid` and `cpu` of the
-stream, -1 where there is none; of a CPU's that threads share `tid` and `pid` of who ran.
+"""Columns that a table has if they are asked for.
+
+With `timing`: `earliest` and `latest`, TSC values between which all of a row ran, as packets bound
+it, 0 and 2**64-1 where they do not (`time` is then kept within them); `cycles`: core cycles that
+CYCs had counted when it began; `frequency`: core cycles in a tick of the TSC then, as measured last
+or as CBR says, NaN where neither does. Packets have `time`, `cycles` and `frequency` behind each.
+Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
+share `tid` and `pid` of who ran.
 """
 
 

@@ -48,7 +48,6 @@ class Packets(Batch):
         ("offset", "u8", None),
         ("payload", "u8", None),
     )
-    WHEN: ClassVar[str | None] = None
     kind: NDArray[np.uint8]
     detail: NDArray[np.uint8]
     offset: NDArray[np.uint64]
@@ -79,17 +78,23 @@ class Packets(Batch):
         return take(int(self.detail[index]), int(self.payload[index])) if take else {}
 
 
-def packets(stream: Buffer | Iterable[Buffer]) -> Iterator[Packets]:
+Clocks = tuple[int, tuple[int, int], int, int, tuple[int, int]]
+"""As `Settings` has them: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
+TIMES = ("time", "cycles", "frequency")
+"""Columns that packets have with clocks; see `batch.MORE`."""
+
+
+def packets(stream: Buffer | Iterable[Buffer], clocks: Clocks | None = None) -> Iterator[Packets]:
     """The packets of raw PT, bytes or an iterable of parts of a stream, from its first byte on;
-    after bytes that are no packet from the next PSB on.
+    after bytes that are no packet from the next PSB on. With `clocks` they have `TIMES`.
     """
     import numpy as np
 
     from rtit._core import PacketScan
 
-    scan = PacketScan(stream)
+    scan = PacketScan(stream, clocks)
     while (batch := scan.next(_PACKETS)) is not None:
-        kind, detail, offset, payload, end, bad = batch
+        kind, detail, offset, payload, end, bad, times = batch
         yield Packets(
             np.asarray(kind),
             np.asarray(detail),
@@ -97,6 +102,7 @@ def packets(stream: Buffer | Iterable[Buffer]) -> Iterator[Packets]:
             np.asarray(payload),
             end,
             None if bad is None else BadBytes(*bad),
+            dict(zip(TIMES, map(np.asarray, times or ()), strict=False)),
         )
 
 

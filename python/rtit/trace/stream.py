@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ from rtit.image import Image, Images
 from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
-from rtit.trace.batch import Table
+from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
 from rtit.trace.ledger import Ledger
-from rtit.trace.packets import Packets, packets
+from rtit.trace.packets import TIMES, Clocks, Packets, packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
@@ -23,6 +23,7 @@ from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, native_spaces, pid_of_space
+from rtit.trace.timing import COLUMNS, clocked
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class Stream:
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
     `time`, and by address: instructions and branches by where they are, blocks if any instruction
-    of theirs is there. Raises UsageError for what rows cannot be chosen by.
+    of theirs is there. With `timing` a table has the columns `earliest`, `latest`, `cycles` and
+    `frequency` (see `batch.MORE`), which takes longer. Raises UsageError for what rows cannot be
+    chosen by.
     """
 
     source: Source
@@ -110,19 +113,26 @@ class Stream:
         """
         return scan_parts(self.parts())
 
-    def packets(self, where: Selection | None = None) -> Table[Packets]:
-        """Its packets."""
-        return tables.table(Packets, lambda: packets(self.parts()), self._wanted(where))
+    def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
+        """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the
+        error of `settings` then, if it is one.
+        """
+        wanted = self._wanted(where)
+        clocks: Clocks | None = None
+        if timing or (wanted is not None and wanted.is_timed):
+            known = self._known()
+            ratio, guest = known.max_nonturbo_ratio, known.guest_tsc
+            clocks = (known.mtc_freq, known.tsc_ctc, ratio, known.start_time, guest)
+        more = TIMES if clocks is not None else ()
+        return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, more)
 
-    def native(self) -> _core.Flow:
+    def native(self, *, points: bool = False) -> _core.Flow:
         """A decoder at the start of the stream, for native code and nobody else. Raises the error
         of `settings`, if it is one.
         """
         from rtit import _core
 
-        settings = self.settings
-        if isinstance(settings, RtitError):
-            raise settings.with_traceback(None)
+        settings = self._known()
         start = settings.start
         self._flow = _core.Flow(
             self._decodable(),
@@ -140,18 +150,13 @@ class Stream:
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
             turns=self.shares.native() if self.shares is not None else (),
+            points=points,
         )
         return self._flow
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        flow = self.native()
-        first = 0
-        while (columns := flow.next(tables.ROWS)) is not None:
-            rows = Rows.of(columns, first)
-            if len(rows) or len(rows.events):
-                yield rows if self.shares is None else self.shares.tell(rows, flow.turn)
-            first += len(rows)
+        return (rows for rows in self._rows(self.native()) if len(rows) or len(rows.events))
 
     def events(self) -> Iterator[Happening]:
         """What happened beside the instructions, with its meaning: interrupts with their vectors,
@@ -204,32 +209,40 @@ class Stream:
             _flow=None,
         )
 
-    def blocks(self, where: Selection | None = None) -> Table[Rows]:
+    def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
-        more = () if self.shares is None else self.shares.COLUMNS
-        return tables.table(Rows, self.rows, self._wanted(where), more)
+        whose = self.shares.COLUMNS if self.shares is not None else ()
 
-    def instructions(self, where: Selection | None = None) -> Table[Instructions]:
+        def rows(flow: _core.Flow) -> tables.Placed[Rows]:
+            return ((each, each.offset) for each in self._rows(flow))
+
+        return self._table(Rows, rows, where, timing=timing, more=whose)
+
+    def instructions(
+        self, where: Selection | None = None, *, timing: bool = False
+    ) -> Table[Instructions]:
         """Every instruction."""
-        return tables.table(
-            Instructions, lambda: tables.instructions(self.native()), self._wanted(where)
-        )
+        return self._table(Instructions, tables.instructions, where, timing=timing)
 
-    def branches(self, where: Selection | None = None) -> Table[Branches]:
+    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """Every branch and other transfer; `edges` adds them up."""
-        return tables.table(Branches, lambda: tables.branches(self.native()), self._wanted(where))
+        return self._table(Branches, tables.branches, where, timing=timing)
 
-    def raw_events(self, where: Selection | None = None) -> Table[Events]:
+    def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """What single packets told beside the instructions, as `rows` has it; `events` puts it
         together.
         """
-        return tables.table(Events, lambda: tables.of_rows(self.rows()), self._wanted(where))
+        rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
+        found = self._wanted(where)
+        return tables.table(Events, lambda: tables.of_rows(iter(rows)), found, more)
 
-    def sync_points(self, where: Selection | None = None) -> Table[SyncPoints]:
+    def sync_points(
+        self, where: Selection | None = None, *, timing: bool = False
+    ) -> Table[SyncPoints]:
         """Every PSB+ that was read."""
-        return tables.table(
-            SyncPoints, lambda: tables.sync_points(self.rows()), self._wanted(where)
-        )
+        rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
+        found = self._wanted(where)
+        return tables.table(SyncPoints, lambda: tables.sync_points(iter(rows)), found, more)
 
     def totals(self) -> Totals:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
@@ -265,6 +278,37 @@ class Stream:
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
         self._flow = None
+
+    def _table(
+        self,
+        kind: type[B],
+        of: Callable[[_core.Flow], tables.Placed[B]],
+        where: Selection | None,
+        *,
+        timing: bool,
+        more: tuple[str, ...] = (),
+    ) -> Table[B]:
+        wanted = self._wanted(where)
+        if not timing:
+            return tables.table(kind, lambda: tables.alone(of(self.native())), wanted, more)
+
+        def batches() -> Iterator[B]:
+            flow = self.native(points=True)
+            return clocked(flow, self._known().start_time, of(flow))
+
+        return tables.table(kind, batches, wanted, (*more, *COLUMNS))
+
+    def _rows(self, flow: _core.Flow) -> Iterator[Rows]:
+        first = 0
+        while (columns := flow.next(tables.ROWS)) is not None:
+            rows = Rows.of(columns, first)
+            yield rows if self.shares is None else self.shares.tell(rows, flow.turn)
+            first += len(rows)
+
+    def _known(self) -> Settings:
+        if isinstance(self.settings, RtitError):
+            raise self.settings.with_traceback(None)
+        return self.settings
 
     def _wanted(self, where: Selection | None) -> Filter | None:
         if where is None:

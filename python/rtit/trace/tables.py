@@ -14,6 +14,7 @@ from rtit.trace.rows import Events, Rows
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from rtit import _core
@@ -30,8 +31,8 @@ def table(
     wanted: Filter | None,
     more: tuple[str, ...] = (),
 ) -> Table[B]:
-    """What `wanted` takes of the batches; None: nothing. Raises UsageError for what rows of this
-    kind cannot be chosen by.
+    """What `wanted` takes of the batches, which have the columns `more`; None: nothing. Raises
+    UsageError for what rows of this kind cannot be chosen by.
     """
     if wanted is None:
         return Table(kind, lambda: iter(()), more)
@@ -51,25 +52,35 @@ def sync_points(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
     for events in of_rows(rows):
         here = events.kind == EventKind.PSB
         if here.any():
-            yield SyncPoints(events.offset[here], events.ip[here], events.time[here])
+            chosen = events.take(here)
+            yield SyncPoints(chosen.offset, chosen.ip, chosen.time, chosen.more)
 
 
-def instructions(flow: _core.Flow) -> Iterator[Instructions]:
+Placed = Iterator[tuple[B, "NDArray[np.uint64]"]]
+"""Batches, and for each row the offset of the packet that told of it, if the decoder has them."""
+
+
+def instructions(flow: _core.Flow) -> Placed[Instructions]:
     """All of a decoder."""
     import numpy as np
 
     while (columns := flow.instructions(ROWS)) is not None:
-        ip, size, time, bits, in_tx = map(np.asarray, columns)
-        yield Instructions(ip, size, time, bits, in_tx)
+        ip, size, time, bits, in_tx, offset = map(np.asarray, columns)
+        yield Instructions(ip, size, time, bits, in_tx), offset
 
 
-def branches(flow: _core.Flow) -> Iterator[Branches]:
+def branches(flow: _core.Flow) -> Placed[Branches]:
     """All of a decoder."""
     import numpy as np
 
     while (columns := flow.branches(ROWS)) is not None:
-        source, target, kind, time = map(np.asarray, columns)
-        yield Branches(source, target, kind, time)
+        source, target, kind, time, offset = map(np.asarray, columns)
+        yield Branches(source, target, kind, time), offset
+
+
+def alone(placed: Placed[B]) -> Iterator[B]:
+    """The batches."""
+    return (batch for batch, _ in placed)
 
 
 def totals(flow: _core.Flow) -> Totals:

@@ -173,32 +173,40 @@ class Trace:
                 found += [stream.of_thread(*thread, self.comms) for thread in ran]
         return found
 
-    def blocks(self, where: Selection | None = None) -> Table[Rows]:
+    def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Of all streams that `where` takes, one stream after the other, with the columns `tid` and
         `cpu`; as the following. Raises UsageError if it names streams or functions and there are
         none.
         """
-        return self._all(Rows, lambda stream: stream.blocks(where), where)
+        return self._all(Rows, lambda stream: stream.blocks(where, timing=timing), where)
 
-    def instructions(self, where: Selection | None = None) -> Table[Instructions]:
+    def instructions(
+        self, where: Selection | None = None, *, timing: bool = False
+    ) -> Table[Instructions]:
         """As `Stream.instructions`, of all streams."""
-        return self._all(Instructions, lambda stream: stream.instructions(where), where)
+        return self._all(
+            Instructions, lambda stream: stream.instructions(where, timing=timing), where
+        )
 
-    def branches(self, where: Selection | None = None) -> Table[Branches]:
+    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """As `Stream.branches`, of all streams."""
-        return self._all(Branches, lambda stream: stream.branches(where), where)
+        return self._all(Branches, lambda stream: stream.branches(where, timing=timing), where)
 
-    def raw_events(self, where: Selection | None = None) -> Table[Events]:
+    def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """As `Stream.raw_events`, of all streams."""
-        return self._all(Events, lambda stream: stream.raw_events(where), where)
+        return self._all(Events, lambda stream: stream.raw_events(where, timing=timing), where)
 
-    def sync_points(self, where: Selection | None = None) -> Table[SyncPoints]:
+    def sync_points(
+        self, where: Selection | None = None, *, timing: bool = False
+    ) -> Table[SyncPoints]:
         """As `Stream.sync_points`, of all streams."""
-        return self._all(SyncPoints, lambda stream: stream.sync_points(where), where)
+        return self._all(SyncPoints, lambda stream: stream.sync_points(where, timing=timing), where)
 
-    def packets(self, where: Selection | None = None) -> Table[Packets]:
+    def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """As `Stream.packets`, of all streams."""
-        return self._all(Packets, lambda stream: stream.packets(where), where, self.streams)
+        return self._all(
+            Packets, lambda stream: stream.packets(where, timing=timing), where, self.streams
+        )
 
     def ledger(self, where: Selection | None = None) -> Ledger:
         """As `Stream.ledger`, of all streams that `where` takes."""

@@ -37,7 +37,8 @@ impl Decoder {
                 self.counts.packet(Kind::Ovf);
                 let stamp = Stamp {
                     offset: offset + 1,
-                    time: self.clock.now(),
+                    time: self.clock.stamp(),
+                    now: self.clock.now(),
                 };
                 self.group = None;
                 self.flush_bound(0, sink);

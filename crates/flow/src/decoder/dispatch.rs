@@ -110,11 +110,18 @@ impl Decoder {
     fn timing<S: Sink>(&mut self, kind: &PacketKind, sink: &mut S, stamp: Stamp) -> bool {
         match *kind {
             PacketKind::Pad => {}
-            PacketKind::Cyc { cycles } => self.clock.cyc(cycles),
-            PacketKind::Mtc { ctc } => self.clock.mtc(ctc),
+            PacketKind::Cyc { cycles } => {
+                self.clock.cyc(cycles);
+                self.clock.mark(stamp.offset);
+            }
+            PacketKind::Mtc { ctc } => {
+                self.clock.mtc(ctc);
+                self.clock.mark(stamp.offset);
+            }
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
                 self.clock.tsc(tsc, self.group.is_none());
+                self.clock.mark(stamp.offset);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {
                     self.walker.advance(self.clock.now(), sink);
@@ -122,6 +129,7 @@ impl Decoder {
             }
             PacketKind::Cbr { ratio } => {
                 self.clock.cbr(ratio);
+                self.clock.mark(stamp.offset);
                 self.event(EventKind::Cbr, 0, ratio.into(), sink, stamp);
             }
             PacketKind::Mnt { payload } => self.event(EventKind::Mnt, 0, payload, sink, stamp),

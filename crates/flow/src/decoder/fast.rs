@@ -86,8 +86,10 @@ impl Decoder {
         if let Some(results) = waiting {
             let stamp = Stamp {
                 offset: (position + lane.at - 1) as u64,
-                time: self.clock.now(),
+                time: self.clock.stamp(),
+                now: self.clock.now(),
             };
+            sink.packet(stamp.offset);
             if let Err(cause) = self.walker.tnt(sink, &mut self.counts, results, stamp) {
                 self.fail(stamp.offset, cause, sink);
             }
@@ -153,13 +155,17 @@ impl Decoder {
         let walker = &mut self.walker;
         let steps = &walker.steps;
         let mut before = walker.time();
+        let mut time = self.clock.stamp();
         for &(entry, at) in &steps.log {
             if entry & Mark::CYC != 0 {
                 self.clock.cyc(u64::from(entry & !Mark::CYC));
+                self.clock.mark(base as u64 + u64::from(at));
+                time = self.clock.stamp();
             } else if entry & Mark::MTC != 0 {
                 self.clock.mtc(entry as u8);
+                self.clock.mark(base as u64 + u64::from(at));
+                time = self.clock.stamp();
             } else {
-                let time = self.clock.now();
                 let branches = steps.count(entry, &mut self.counts);
                 sink.step(&Taken {
                     number: entry,

@@ -73,7 +73,7 @@ impl Decoder {
             self.walker.go_to(target, stamp.time);
             self.walker.mode = mode;
             self.state = State::On;
-            if !self.walker.take_turns(stamp.time) {
+            if !self.walker.take_turns(stamp.now) {
                 self.pass_over(sink, stamp);
                 return Ok(());
             }
@@ -139,9 +139,9 @@ impl Decoder {
         self.after_branch = false;
         self.after_overflow = None;
         self.walker.reset();
-        self.walker.advance(stamp.time, sink);
+        self.walker.advance(self.clock.now(), sink);
         self.walker.go_to(ip, stamp.time);
-        if !self.walker.take_turns(stamp.time) {
+        if !self.walker.take_turns(stamp.now) {
             self.walker.mode = mode;
             self.pass_over(sink, stamp);
             return;
@@ -359,6 +359,7 @@ impl Decoder {
     pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
         self.fail(stamp.offset, Cause::Overflow, sink);
         self.clock.overflow();
+        self.clock.mark(stamp.offset);
         self.event(EventKind::Overflow, 0, 0, sink, stamp);
         self.state = State::Overflow;
     }
@@ -379,7 +380,7 @@ impl Decoder {
     pub(super) fn set_mode(&mut self, mode: Mode) {
         if self.walker.mode != mode {
             let here = self.walker.here();
-            self.walker.go_to(here, self.clock.now());
+            self.walker.go_to(here, self.clock.stamp());
             self.walker.mode = mode;
         }
     }

@@ -130,7 +130,7 @@ impl Decoder {
                 self.state = State::Off;
             }
             (State::Off, Some(ip)) => {
-                self.walker.go_to(ip, self.clock.now());
+                self.walker.go_to(ip, self.clock.stamp());
                 self.state = State::PsbOn {
                     unannounced: Some(group.offset),
                 };
@@ -173,7 +173,7 @@ impl Decoder {
     }
 
     fn resumed<S: Sink>(&mut self, ip: u64, sink: &mut S, stamp: Stamp) {
-        self.walker.go_to(ip, self.clock.now());
+        self.walker.go_to(ip, self.clock.stamp());
         if self.ledger.trust() == Trust::Lost {
             self.event(EventKind::Resumed, ip, 0, sink, stamp);
         }

@@ -164,7 +164,7 @@ impl Decoder {
             kind,
             ip,
             value,
-            time: self.clock.now(),
+            time: self.clock.stamp(),
             offset: stamp.offset,
         };
         if !Held::goes_with(kind) {

@@ -155,7 +155,7 @@ impl Decoder {
         if scanner.block().is_some() {
             return;
         }
-        let time = self.clock.now();
+        let (time, now) = (self.clock.stamp(), self.clock.now());
         let mut at = start;
         let bytes = start.checked_sub(stream.base);
         for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
@@ -166,8 +166,9 @@ impl Decoder {
             let count = 6 - byte.leading_zeros() as u8;
             let bits = u64::from(byte >> 1) & ((1 << count) - 1);
             let offset = at as u64;
-            let stamp = Stamp { offset, time };
+            let stamp = Stamp { offset, time, now };
             at += 1;
+            sink.packet(offset);
             let counts = &mut self.counts;
             if let Err(cause) = self.walker.tnt(sink, counts, (bits, count), stamp) {
                 self.fail(offset, cause, sink);
@@ -190,10 +191,12 @@ impl Decoder {
         let offset = packet.offset as u64;
         let stamp = Stamp {
             offset,
-            time: self.clock.now(),
+            time: self.clock.stamp(),
+            now: self.clock.now(),
         };
         self.counts.packet(packet.kind.kind());
         self.walker.keep_within_limit();
+        sink.packet(offset);
         let result = self.dispatch(packet, sink, stamp);
         if let Err(cause) = result {
             self.fail(offset, cause, sink);

@@ -10,6 +10,7 @@ use crate::errata::Errata;
 use crate::error::{Cause, ErrorClass, FlowError};
 use crate::event::{Event, EventKind};
 use crate::ledger::{Ledger, Span, Trust};
+use crate::points::{Point, Points};
 use crate::settings::Settings;
 use crate::sink::{End, Sink};
 use crate::spaces::Spaces;
@@ -159,6 +160,8 @@ impl Decoder {
             ledger.fail(0, error);
         }
         let position = if none { 0 } else { position };
+        let mut clock = Clock::new(settings.time);
+        clock.points = settings.points.then(Points::default);
         let mut state = State::Lost { resume: false };
         if let Some(start) = settings.start {
             walker.begin();
@@ -168,7 +171,7 @@ impl Decoder {
         }
         Decoder {
             walker,
-            clock: Clock::new(settings.time),
+            clock,
             ledger,
             counts: Counts::default(),
             state,
@@ -212,6 +215,18 @@ impl Decoder {
         counts
     }
 
+    /// What timing packets told since it was asked last, if the settings ask for points.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        let points = self.clock.points.as_mut();
+        points.map_or_else(Vec::new, |points| std::mem::take(&mut points.waiting))
+    }
+
+    /// How many points wait to be taken.
+    pub fn points_waiting(&self) -> usize {
+        let points = self.clock.points.as_ref();
+        points.map_or(0, |points| points.waiting.len())
+    }
+
     /// Adds to `totals`, the sink of this stream so far, what steps have counted for it.
     pub fn take_totals(&mut self, totals: &mut Totals) {
         self.walker.take_totals(totals);
@@ -242,7 +257,7 @@ impl Decoder {
             kind,
             ip,
             value,
-            time: self.clock.now(),
+            time: self.clock.stamp(),
             offset: stamp.offset,
         });
     }
@@ -273,7 +288,17 @@ impl Decoder {
         sink.close(End::Lost, offset);
         self.ledger.fail(offset, FlowError { offset, cause });
         let (ip, value) = (cause.value(), cause.class() as u64);
-        self.event(EventKind::Error, ip, value, sink, Stamp { offset, time: 0 });
+        self.event(
+            EventKind::Error,
+            ip,
+            value,
+            sink,
+            Stamp {
+                offset,
+                time: 0,
+                now: 0,
+            },
+        );
         let class = cause.class();
         let readable = matches!(class, ErrorClass::CodeNotFound | ErrorClass::Disagreement);
         let resume = readable

@@ -194,6 +194,7 @@ impl Step for Taken<'_> {
 
     #[inline]
     fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
+        sink.packet(self.offset);
         for (index, how) in self.visits.of(self.number) {
             let node = self.code.node(index);
             for (at, piece) in self.code.pieces(node).iter().enumerate() {

@@ -349,7 +349,7 @@ impl Walker {
         self.mode = mode;
         if matches!(stop, Stop::Far | Stop::Syscall | Stop::VmEntry) {
             self.go_to(ip, stamp.time);
-            if !self.take_turns(stamp.time) {
+            if !self.take_turns(stamp.now) {
                 return Ok(());
             }
             self.arrive(stop == Stop::VmEntry);

@@ -1,0 +1,203 @@
+"""Bounds of time, cycles and frequency, on request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rtit
+from plain import HEAD
+from rtit.packets import encode
+from rtit.trace import Settings, Stream, tables, timing
+
+UNKNOWN = (1 << 64) - 1
+START = 1 << 20
+IMAGE = rtit.Image().add(0x1000, bytes.fromhex("7502 90 90 75fa ffe0"))
+"""1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 jmp rax"""
+
+TAKEN = encode("TNT", bits="TT")
+PASSED = encode("TNT", bits="NT")
+TMA = encode("TMA", ctc=0, fast_counter=0)
+
+
+def mtc(ctc: int) -> bytes:
+    return encode("MTC", ctc=ctc & 0xFF)
+
+
+def tsc(value: int) -> bytes:
+    return encode("TSC", tsc=value)
+
+
+def cyc(cycles: int) -> bytes:
+    return encode("CYC", cycles=cycles)
+
+
+def stream(packets: bytes, **settings: Any) -> Stream:
+    head = HEAD.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
+    known = {"nom_freq": 20, "cpuid_15": (1, 10), **settings}
+    return rtit.decode(head + packets, IMAGE, **known).streams[0]
+
+
+def listed(table: Any, *names: str) -> list[tuple[int, ...]]:
+    columns = table.columns()
+    return list(zip(*(columns[name].tolist() for name in names), strict=True))
+
+
+@pytest.mark.spec("MTC-005", "CYC-008")
+def test_rows_lie_between_the_times_that_are_told() -> None:
+    # an MTC is 10 ticks, a cycle 2
+    packets = TAKEN + mtc(1) + TAKEN + cyc(3) + TAKEN + mtc(3) + TAKEN
+    rows = stream(packets).blocks(timing=True)
+    assert listed(rows, "start", "time", "earliest", "latest", "cycles") == [
+        (0x1000, START, START, START + 10, 0),
+        (0x1004, START, START, START + 10, 0),
+        # begins with the branch of the first TNT, and ends in the second
+        (0x1000, START, START, START + 30, 0),
+        (0x1004, START + 10, START + 10, START + 30, 0),
+        (0x1000, START + 10, START + 10, START + 30, 0),
+        (0x1004, START + 16, START + 10, START + 30, 3),
+        (0x1000, START + 16, START + 10, UNKNOWN, 3),
+        (0x1004, START + 30, START + 30, UNKNOWN, 3),
+    ]
+    assert repr(rows).endswith("offset, earliest, latest, cycles, frequency>")
+
+
+def test_an_estimate_that_is_too_late_is_kept_within() -> None:
+    packets = TAKEN + cyc(100) + TAKEN + TAKEN + mtc(1)
+    assert listed(stream(packets).blocks(), "time")[-1] == (START + 200,)
+    assert listed(stream(packets).blocks(timing=True), "time", "latest")[-1] == (
+        START + 10,
+        START + 10,
+    )
+
+
+@pytest.mark.spec("TIME-012")
+def test_frequency() -> None:
+    # by CBR half the TSC's; then measured: 8 cycles in 10 ticks
+    packets = TAKEN + cyc(8) + mtc(1) + TAKEN + TAKEN
+    assert listed(stream(packets).blocks(timing=True), "frequency", "cycles") == [
+        *[(0.5, 0)] * 3,
+        *[(0.8, 8)] * 3,
+    ]
+    none = stream(TAKEN, nom_freq=0).blocks(timing=True).columns()
+    assert np.isnan(none["frequency"]).all()
+
+
+def test_what_is_not_known() -> None:
+    head = HEAD.replace(encode("TSC", tsc=START), b"")
+    (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
+    assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
+        (0, 0, UNKNOWN, 0)
+    }
+
+
+def test_events_and_branches() -> None:
+    packets = mtc(1) + TAKEN + encode("PTW", ip=0, payload_bytes=0, payload=5) + mtc(2)
+    one = stream(packets)
+    assert listed(one.branches(timing=True), "source", "earliest", "latest") == [
+        (0x1000, START, START + 20),
+        (0x1004, START + 10, START + 20),
+    ]
+    events = one.raw_events(timing=True)
+    assert listed(events, "time", "earliest", "latest")[-1] == (START + 10, START + 10, START + 20)
+    # a PSB+ says itself what time it is
+    assert listed(one.sync_points(timing=True), "earliest", "latest") == [(START, START)]
+
+
+packet = st.one_of(
+    st.sampled_from([TAKEN, PASSED, encode("PTW", ip=0, payload_bytes=0, payload=1)]),
+    st.integers(0, 300).map(lambda n: ("mtc", n)),
+    st.integers(-50, 3000).map(lambda n: ("tsc", n)),
+    st.integers(1, 5000).map(cyc),
+    st.sampled_from(
+        [encode("CBR", ratio=20), encode("OVF") + encode("FUP", ip_bytes=1, payload=0x1000), HEAD]
+    ),
+)
+
+
+def told(items: list[Any]) -> bytes:
+    """Times that go on, mostly."""
+    now, ctc, packets = START, 0, b""
+    for item in items:
+        if isinstance(item, bytes):
+            packets += item
+        elif item[0] == "mtc":
+            ctc += 1 + item[1] // 200
+            packets += mtc(ctc)
+        else:
+            now += item[1]
+            packets += tsc(max(now, 0)) + TMA
+            ctc = 0
+    return packets
+
+
+KINDS = ("blocks", "instructions", "branches", "raw_events", "sync_points")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(items=st.lists(packet, max_size=60))
+def test_invariants(kind: str, items: list[Any]) -> None:
+    one = stream(told(items))
+    plain = getattr(one, kind)().columns()
+    timed = getattr(one, kind)(timing=True).columns()
+    for name, column in plain.items():
+        if name != "time":
+            assert np.array_equal(column, timed[name]), name
+    earliest, time, latest = timed["earliest"], timed["time"], timed["latest"]
+    assert (earliest <= time).all()
+    assert (time <= latest).all()
+    within = np.clip(plain["time"], earliest, latest)
+    assert np.array_equal(time, within)
+    assert (np.diff(timed["cycles"].astype(np.int64)) >= 0).all() or kind == "raw_events"
+
+
+@given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
+def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], size: int) -> None:
+    packets = told(items * 3)
+    expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in KINDS}
+    one = stream(packets)
+    assert isinstance(one.settings, Settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "ROWS", size)
+        patch.setattr(timing, "_MOST_WAITING", 1 << 20)
+        for settings in (one.settings, replace(one.settings, walk=True)):
+            for kind in KINDS:
+                found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
+                for name, column in expected[kind].items():
+                    assert np.array_equal(column, found[name], equal_nan=name == "frequency")
+
+
+@given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
+def test_where_less_is_kept_bounds_are_wider(items: list[Any], size: int, most: int) -> None:
+    packets = told(items * 3)
+    whole = stream(packets).instructions(timing=True).columns()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "ROWS", size)
+        patch.setattr(timing, "_MOST_WAITING", 0)
+        patch.setattr(timing, "_MOST_POINTS", most)
+        part = stream(packets).instructions(timing=True).columns()
+    assert np.array_equal(part["ip"], whole["ip"])
+    went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()
+    if not went_back:
+        assert (part["earliest"] <= whole["earliest"]).all()
+        assert (part["latest"] >= whole["latest"]).all()
+    assert (part["earliest"] <= part["time"]).all()
+    assert (part["time"] <= part["latest"]).all()
+
+
+def test_packets() -> None:
+    packets = cyc(4) + mtc(1) + TAKEN + tsc(START + 50)
+    one = stream(packets)
+    table = one.packets(timing=True)
+    names = [row.name for row in table.rows()]
+    times = dict(zip(names, listed(table, "time", "cycles", "frequency"), strict=True))
+    assert times["CYC"] == (START + 8, 4, 0.5)
+    assert times["MTC"] == times["TNT"] == (START + 10, 4, 0.4)
+    assert listed(table, "time")[-1] == (START + 50,)
+    where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
+    assert [row.name for row in one.packets(where).rows()] == ["MTC", "TNT"]
