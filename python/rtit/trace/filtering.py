@@ -95,7 +95,8 @@ class Filter:
         import numpy as np
 
         keep: NDArray[np.bool_] | None = None
-        times = getattr(batch, batch.WHEN) if batch.WHEN is not None else None
+        # packets have times only if they are chosen by them
+        times = getattr(batch, batch.WHEN, None) if batch.WHEN is not None else None
         if self.is_timed and times is not None:
             first, last = map(np.uint64, self.times)
             keep = (times >= first) & (times <= last)
