@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rtit.errors import IllegalEvent
+from rtit.errors import IllegalEvent, UsageError
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
 from rtit.unit import Memory, Shutdown, Stamps, TimeModel, VmxControls
@@ -97,3 +97,21 @@ def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
     with pytest.raises(Shutdown):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
     assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).TriggerEn
+
+
+def test_shutdown_of_a_processor_that_sleeps() -> None:
+    cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
+    cpu.halt(0x1000, 0x1001)
+    with pytest.raises(IllegalEvent, match="shutdown"):
+        cpu.shutdown(0x1001)
+
+
+def test_a_stop_for_a_frequency_that_is_none_stops_nothing() -> None:
+    cpu = Processor(profile=FULL, memory=Memory(), arch=KERNEL)
+    cpu.wrmsr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
+    cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, BranchEn=1, PwrEvtEn=1))
+    before = cpu.snapshot()
+    with pytest.raises(UsageError):
+        cpu.stop_clocks(0x1000, ratio=0)
+    assert cpu.snapshot() == before
+    assert not cpu.unit.packets

@@ -21,6 +21,21 @@ def case(name: str, text: str, *rows: str) -> Any:
 
 OVERFLOW = [
     case(
+        "outside the ranges a FUP by APL12",
+        "profile full errata=APL12\nctl User BranchEn ADDR0_CFG=1\n"
+        "write ADDR0_A 0x2000\nwrite ADDR0_B 0x2fff\n"
+        + BEGIN
+        + "begin_overflow\nend_overflow 0x1000\n    OVF\n    FUP 0x1000\n",
+    ),
+    case(
+        "IF is not told where nobody asks",
+        "arch cpl=0\nctl OS\n"
+        + BEGIN
+        + "begin_overflow\nchange_mode 0x1000 0x1001 interrupt_flag=False\n"
+        "end_overflow 0x1001\n    OVF\n",
+        "OVF-005",
+    ),
+    case(
         "more than an empty buffer takes is over a cycle later",
         "parameters buffer_bytes=256 ovf_resolve_level=128\n"
         + USER
@@ -107,6 +122,19 @@ OVERFLOW = [
 ]
 
 TIME = [
+    case(
+        "an MTC before a block, two cycles an instruction",
+        "time cpi=2\nctl User BranchEn MTCEn\n" + BEGIN + "pebs 0x1000 at_4=21 4:0=1\n"
+        "    MTC 65\n    BBP 0 4\n    BIP 0 0 1\n    BEP 1\n    FUP 0x1000\n",
+        "BBP-003",
+    ),
+    case(
+        "another frequency",
+        "parameters tsc_on_frequency_change=True\nctl User BranchEn TSCEn CYCEn\n"
+        + BEGIN
+        + "at 5\nchange_frequency 8\n    CYC 5\n    TSC 0x3b9aca05\n    CBR 8\n",
+        "CYC-002",
+    ),
     case(
         "the end of a trace a cycle after a CYC",
         f"{CYCLES}at 5\nsyscall 0x1000 0x2000\n    CYC 5\n    TIP.PGD\n"
@@ -220,6 +248,29 @@ TIME = [
 
 CONTEXT = [
     case(
+        "SKL014 hides the target of a jump",
+        "profile full errata=SKL014\nctl User BranchEn ADDR0_CFG=1\n"
+        "write ADDR0_A 0x1000\nwrite ADDR0_B 0x1fff\n"
+        + BEGIN
+        + "jump 0x1010 0x2000\n    TIP.PGD\n",
+    ),
+    case(
+        "results before a VMX abort",
+        "arch cpl=0 vmx=nonroot vmcs=0x9000\nctl OS User BranchEn\n"
+        + BEGIN
+        + "conditional 0x1000 0x1002 0x1010 True\n"
+        "vm_exit 0x1010 0x2000 aborts=True\n"
+        "    TNT T\n    FUP 0x1010\n    PIP 0 0x0\n    shutdown\n",
+        "TNT-008",
+    ),
+    case(
+        "a VMX abort out of the context",
+        "arch cpl=3 vmx=nonroot vmcs=0x9000\nctl User BranchEn\n"
+        + BEGIN
+        + "vm_exit 0x1000 0x2000 cpl=0 aborts=True\n    FUP 0x1000\n    shutdown\n",
+        "VMX-012",
+    ),
+    case(
         "no call before INIT is returned to",
         KERNEL + "call 0x1000 0x1005 0x2000\ninit 0x2000 bsp=False\n    ...\n"
         "sipi 0\n    ...\nret 0x0 0x1005\n    TIP 0x1005\n",
@@ -297,6 +348,24 @@ CONTEXT = [
 ]
 
 ENABLES = [
+    case(
+        "six results with ranges",
+        "ctl User BranchEn ADDR0_CFG=1\nwrite ADDR0_A 0x1000\nwrite ADDR0_B 0x1fff\n"
+        + BEGIN
+        + "conditional 0x1000 0x1002 0x1000 True\n" * 6
+        + "    TNT TTTTTT\n",
+        "TNT-008",
+    ),
+    case(
+        "a PSB at the byte where it is due, after a change that nothing tells",
+        "ctl User BranchEn MTCEn\nwrite STATUS 0x7f100000000\n"
+        + BEGIN
+        + "change_mode 0x1000 0x1002 interrupt_flag=False\n"
+        "at 40\n    MTC 65\n"
+        "conditional 0x1002 0x1004 0x1010 True\n    TNT T\n    PSB\n    CBR 10\n"
+        "    MODE.TSX 0 0\n    MODE.Exec 64\n    FUP 0x1010\n    PSBEND\n",
+        "PSB-015",
+    ),
     case(
         "a buffer is empty after a module",
         "parameters buffer_bytes=256 acm_timing_packets=False\n"
