@@ -352,8 +352,8 @@ ENABLES = [
         "six results with ranges",
         "ctl User BranchEn ADDR0_CFG=1\nwrite ADDR0_A 0x1000\nwrite ADDR0_B 0x1fff\n"
         + BEGIN
-        + "conditional 0x1000 0x1002 0x1000 True\n" * 6
-        + "    TNT TTTTTT\n",
+        + "conditional 0x1000 0x1002 0x1010 False\n" * 6
+        + "    TNT NNNNNN\n",
         "TNT-008",
     ),
     case(
