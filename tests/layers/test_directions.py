@@ -29,7 +29,7 @@ PYTHON = {
     "x86": {"_core"},
     "emulate": {"processor", "unit", "x86"},
     "scenario": {"processor", "unit", "registers", "packets"},
-    "perfdata": set(),
+    "perfdata": {"_core"},
     "image": {"_core"},
     "capture": {"processor", "unit", "registers", "perfdata", "image", "_core"},
     "sideband": {"perfdata", "image"},

@@ -213,10 +213,10 @@ def test_a_record_too_short_for_its_type(tmp_path: Path, number: int, body: byte
     assert caught.value.value == len(body) + 8
 
 
-@pytest.mark.parametrize("number", [81, 83])
-def test_compressed_records_are_unsupported(tmp_path: Path, number: int) -> None:
-    with pytest.raises(UnsupportedError, match="compressed"):
-        read(tmp_path, record(number, b"12345678"), (attr(EVERYDAY), (5,)))
+@pytest.mark.parametrize(("number", "body"), [(81, b""), (83, struct.pack("<Q", 8))])
+def test_compressed_records_that_are_none(tmp_path: Path, number: int, body: bytes) -> None:
+    with pytest.raises(PerfDataError, match="compressed records: no Zstandard"):
+        read(tmp_path, record(number, body + b"12345678"), (attr(EVERYDAY), (5,)))
 
 
 def test_aux_data_of_another_kind_is_unsupported(tmp_path: Path) -> None:

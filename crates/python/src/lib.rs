@@ -23,6 +23,7 @@ mod tracer;
 mod truth;
 mod unit;
 mod unrolled;
+mod unzstd;
 mod way;
 mod x86;
 
@@ -45,5 +46,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     truth::register(module)?;
     unit::register(module)?;
     unrolled::register(module)?;
+    unzstd::register(module)?;
     x86::register(module)
 }

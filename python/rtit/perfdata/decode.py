@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import PerfDataError
 
 from . import records
 from .cursor import text
@@ -25,14 +25,7 @@ class Decoder:
         self._source = source
 
     def record(self, place: Place) -> Record:
-        """The record at a place. Raises PerfDataError if it is too short, UnsupportedError if
-        compressed.
-        """
-        if place.number in records.COMPRESSED:
-            raise UnsupportedError(
-                f"{self._source}: the compressed records at offset {place.offset:#x} are not read;"
-                " record without -z"
-            )
+        """The record at a place. Raises PerfDataError if it is too short."""
         if place.number == records.SAMPLE:
             return self._sample(place)
         end = place.offset + place.size

@@ -18,36 +18,49 @@ from typing import BinaryIO, NamedTuple
 from rtit.errors import PerfDataError, UnsupportedError
 
 from .header import MAGICS
+from .parts import MAIN
 
 _PART = 1 << 20
 
 
 class Opened(NamedTuple):
-    """`name` for messages; `modified` in seconds since 1970, of a pipe when its end was read."""
+    """`name` for messages; `modified` in seconds since 1970, of a pipe when its end was read;
+    `folder`: the directory that it is in, if this was given.
+    """
 
     name: str
     map: mmap.mmap
     modified: float
+    folder: str | None = None
 
 
 def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
     """Map a file, given by its path or open for reading in binary, from where it stands on.
 
     Raises PerfDataError for what is empty, cannot be read, or, of a pipe, does not begin as a
-    perf.data file does; UnsupportedError for directories and devices.
+    perf.data file does; UnsupportedError for devices, and directories that are no recording.
     """
     if not isinstance(source, str | os.PathLike):
         return _map(source, _name(source))
     path = os.fspath(source)
+    folder = Path(path)
     try:
-        with Path(path).open("rb") as file:
+        if folder.is_dir():
+            return _of_folder(folder, path)
+        with folder.open("rb") as file:
             return _map(file, path)
-    except IsADirectoryError:
-        raise UnsupportedError(f"{path}: a perf.data directory is not read") from None
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte
         raise PerfDataError(f"cannot be read: {error}") from error
+
+
+def _of_folder(folder: Path, name: str) -> Opened:
+    main = folder / MAIN
+    if not main.is_file() or main.is_symlink():
+        raise UnsupportedError(f"{name}: a directory without a file {MAIN!r} is no perf.data")
+    with main.open("rb") as file:
+        return _map(file, str(main))._replace(name=name, folder=name)
 
 
 def _map(file: BinaryIO, name: str) -> Opened:

@@ -22,6 +22,7 @@ from .decode import Decoder
 from .features import Event, Feature, parse_facts, unpack_events, unpack_pmus, unpack_strings
 from .header import SECTION, Header
 from .opening import open_map
+from .parts import Part, bare, inflated, others
 from .records import HEADER, Record
 from .sample import SampleLayouts
 from .scan import Behind, Place, Scan
@@ -33,7 +34,8 @@ _U64 = struct.Struct("<Q")
 class PerfData:
     """A perf.data file, mapped and not read in: its memory does not grow with the file.
 
-    Both forms are read: with a header and from a pipe. `path` may be a file that is open, or a
+    Both forms are read: with a header and from a pipe; compressed ones, and directories (see
+    `parts`). `path` may be a file that is open, or a
     pipe, see `opening`. Opening walks over the records once, by their sizes. Every offset and size
     is checked against the file. `modified` is when the file was, in seconds since 1970.
 
@@ -42,20 +44,22 @@ class PerfData:
     `incomplete` tells.
 
     Raises PerfDataError (with offset and value) for what is no perf.data or contradicts itself,
-    UnsupportedError for directories, big-endian files, AUX data that is not Intel PT, and, while
-    iterating, compressed records.
+    UnsupportedError for big-endian files, and AUX data that is not Intel PT.
     """
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        self.path, self._map, self.modified = open_map(path)
+        self.path, self._map, self.modified, self._folder = open_map(path)
         self._file = memoryview(self._map)
+        self._parts: list[Part] = []
         self.closed = False
         try:
             self.header = Header.decode(self._file, self.path)
             self._scan = Scan(self._file, self.header, self.path, self.behind)
+            self._parts = [Part(self._map, self._file, self._scan), *self._other_parts()]
             self._places = {**self._scan.features, **self._read_feature_table()}
             attrs = self._read_attrs()
-            self._decoder = Decoder(self._file, SampleLayouts(attrs), self.path)
+            self._layouts = SampleLayouts(attrs)
+            self._decoder = Decoder(self._file, self._layouts, self.path)
             self.events = self._name(attrs)
             self.info = self._read_info()
         except BaseException:
@@ -67,7 +71,8 @@ class PerfData:
         """Why the file ends early, in one sentence: cut, or its recorder killed. None if it is
         whole.
         """
-        return self._scan.incomplete
+        told = (part.scan.incomplete for part in self._parts)
+        return next((reason for reason in told if reason is not None), None)
 
     def __enter__(self) -> Self:
         return self
@@ -83,9 +88,10 @@ class PerfData:
     def close(self) -> None:
         """Let go of the file. Views handed out stay good and keep it mapped until they are gone."""
         self.closed = True
-        with suppress(BufferError):
-            self._file.release()
-            self._map.close()
+        for mapped, view in ((self._map, self._file), *(part[:2] for part in self._parts)):
+            with suppress(BufferError):
+                view.release()
+                mapped.close()
 
     def behind(self) -> Behind:
         """For one who reads the file from its start on: takes what is behind out of memory."""
@@ -100,10 +106,11 @@ class PerfData:
     def records(self) -> Iterator[Record]:
         """All records in the order of the file; a type without a class comes as `records.Raw`.
 
-        Raises PerfDataError for a record that is too short for its type, UnsupportedError for a
-        compressed one.
+        What was compressed comes last, and so do the other files of a directory. Raises
+        PerfDataError for a record that is too short for its type.
         """
-        return map(self._decoder.record, self._scan.walk())
+        for part in self._parts:
+            yield from part.records(self._layouts, self.path)
 
     def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:
         """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
@@ -111,22 +118,25 @@ class PerfData:
         """
         queues: dict[Queue, list[Piece]] = {}
         behind = self.behind()
-        for place in self._scan.noted[records.Auxtrace.layout.number]:
-            behind.at(place.offset)
-            record = self._decoder.as_type(records.Auxtrace, place)
-            start = place.offset + place.size
-            queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
-            queues.setdefault(queue, []).append(
-                Piece(
-                    file_offset=start,
-                    aux_offset=record.aux_offset,
-                    reference=record.reference,
-                    idx=record.idx,
-                    tid=record.tid,
-                    cpu=record.cpu,
-                    data=self._file[start : start + record.length],
+        for part in self._parts:
+            decoder = Decoder(part.view, self._layouts, self.path)
+            for place in part.scan.noted[records.Auxtrace.layout.number]:
+                if part.map is self._map:
+                    behind.at(place.offset)
+                record = decoder.as_type(records.Auxtrace, place)
+                start = place.offset + place.size
+                queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
+                queues.setdefault(queue, []).append(
+                    Piece(
+                        file_offset=start if part.map is self._map else 0,
+                        aux_offset=record.aux_offset,
+                        reference=record.reference,
+                        idx=record.idx,
+                        tid=record.tid,
+                        cpu=record.cpu,
+                        data=part.view[start : start + record.length],
+                    )
                 )
-            )
         return queues
 
     # What the file says about itself
@@ -226,6 +236,16 @@ class PerfData:
         return {record.path: record.build_id for record in found}
 
     # Inside
+
+    def _other_parts(self) -> Iterator[Part]:
+        found = [Part(self._map, self._file, self._scan)]
+        if self._folder is not None:
+            found += filter(None, (bare(path, self.path) for path in others(self._folder)))
+            yield from found[1:]
+        for part in found:
+            more = inflated(part.view, part.scan, self.path)
+            if more is not None:
+                yield more
 
     def _error(self, message: str, offset: int, value: object = None) -> PerfDataError:
         return PerfDataError(message, source=self.path, offset=offset, value=value)

@@ -61,7 +61,7 @@ class Scan:
             records.HeaderAttr,
             records.BuildId,
         )
-    )
+    ) | set(records.COMPRESSED)
 
     def __init__(
         self,

@@ -1,0 +1,192 @@
+"""Compressed records and directories: the same records as in a plain file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rtit.errors import PerfDataError, UnsupportedError
+from rtit.perfdata import PerfData, Writer
+from rtit.perfdata.records import HEADER
+
+PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+MAGIC = bytes.fromhex("28b52ffd")
+# no checksum, no dictionary, window of 8 MB (RFC 8878, section 3.1.1.1)
+FRAME = MAGIC + bytes([0x00, 13 << 3])
+
+
+def raw(data: bytes, *, last: bool = False) -> bytes:
+    """A block that is not compressed."""
+    return (int(last) | len(data) << 3).to_bytes(3, "little") + data
+
+
+def repeated(byte: int, count: int) -> bytes:
+    """A block of one byte, `count` times (section 3.1.1.2.2)."""
+    return (1 << 1 | count << 3).to_bytes(3, "little") + bytes([byte])
+
+
+def plain(path: Path) -> bytes:
+    """A small file of ours, and the bytes of its kernel records."""
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
+        out.flush()
+        begin = out.size
+        for number in range(50):
+            out.comm(7, 7 + number, number, f"name {number}")
+        out.flush()
+        end = out.size
+        out.auxtrace(7, 7, b"\x02\x82" * 8, None, 100)
+    return path.read_bytes()[begin:end]
+
+
+def compressed(path: Path, pieces: list[bytes], number: int = 81) -> Path:
+    """The same file with these pieces of a stream in the place of its kernel records."""
+    source = path.with_suffix(".plain")
+    body = plain(source)
+    data = source.read_bytes()
+    at = data.index(body)
+    head = b"" if number == 81 else b"size"
+    made = b""
+    for piece in pieces:
+        payload = (struct.pack("<Q", len(piece)) if head else b"") + piece
+        payload += bytes(-len(payload) % 8) if head else b""
+        made += HEADER.pack(number, 0, 8 + len(payload)) + payload
+    changed = bytearray(data[:at] + made + data[at + len(body) :])
+    (size,) = struct.unpack_from("<Q", data, 48)
+    struct.pack_into("<Q", changed, 48, size + len(made) - len(body))
+    changed[72:104] = bytes(32)  # no features: their places are others now
+    path.write_bytes(changed)
+    return path
+
+
+def names(path: Path) -> list[str]:
+    with PerfData(path) as data:
+        return [str(record.comm) for record in data.records() if record.name == "COMM"]  # type: ignore[attr-defined]
+
+
+NAMES = [f"name {number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("number", [81, 83])
+def test_one_stream_over_many_records(tmp_path: Path, number: int) -> None:
+    body = plain(tmp_path / "a")
+    stream = FRAME + b"".join(raw(body[at : at + 100]) for at in range(0, len(body), 100))
+    cuts = [0, 3, 6, 7, 150, len(stream)]
+    pieces = [stream[a:b] for a, b in pairwise(cuts)]
+    assert names(compressed(tmp_path / "b", pieces, number)) == NAMES
+
+
+@pytest.mark.skipif(ZSTD is None, reason="needs the zstd program")
+@pytest.mark.parametrize("options", [["-1"], ["-19", "--no-check"], ["-3", "--check"]])
+def test_what_zstd_makes(tmp_path: Path, options: list[str]) -> None:
+    body = plain(tmp_path / "a")
+    stream = subprocess.run(
+        [ZSTD or "zstd", *options, "-c"], input=body, capture_output=True, check=True
+    ).stdout
+    pieces = [stream[at : at + 64] for at in range(0, len(stream), 64)]
+    assert names(compressed(tmp_path / "b", pieces)) == NAMES
+
+
+def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
+    body = plain(tmp_path / "a")
+    blocks = [raw(body[at : at + 100]) for at in range(0, len(body), 100)]
+    stream = FRAME + b"".join(blocks)
+    path = compressed(tmp_path / "b", [stream[: len(FRAME) + 2 * len(blocks[0]) + 50]])
+    found = names(path)
+    assert found == NAMES[: len(found)]
+    assert 0 < len(found) < 5
+    with PerfData(path) as data:
+        assert data.incomplete is not None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([b"no zstd at all"], "compressed records: no Zstandard"),
+        ([FRAME + (3 << 1 | 8 << 3).to_bytes(3, "little") + bytes(8)], "compressed records"),
+        # blocks of four bytes that become 128 KB each: 32 MB in a record, a gigabyte in all
+        ([FRAME + repeated(0x41, 1 << 17) * 15000], "come out of it"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, pieces: list[bytes], message: str) -> None:
+    with pytest.raises(PerfDataError, match=message) as error:
+        PerfData(compressed(tmp_path / "b", pieces))
+    assert error.value.offset is not None
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_a_second_kind_that_lies(tmp_path: Path, size: int) -> None:
+    path = compressed(tmp_path / "b", [FRAME + raw(b"12345678")], 83)
+    data = bytearray(path.read_bytes())
+    at = data.index(FRAME) - 8
+    data[at : at + 8] = struct.pack("<Q", 1 << 40)
+    path.write_bytes(data)
+    with pytest.raises(PerfDataError, match="more bytes than its record"):
+        PerfData(path)
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "dir"
+    folder.mkdir()
+    body = plain(folder / "data")
+    (folder / "data.1").write_bytes(body[: len(body) // 2 // 8 * 8])
+    stream = FRAME + raw(body)
+    (folder / "data.0").write_bytes(HEADER.pack(81, 0, 8 + len(stream)) + stream)
+    (folder / "data.2").write_bytes(b"")
+    os.mkfifo(folder / "data.3")
+    (folder / "data.4").symlink_to("/dev/zero")
+    (folder / "kcore_dir").mkdir()
+    found = Counter(names(folder))
+    assert set(found) == set(NAMES)
+    assert found["name 0"] == 3
+    assert found["name 49"] == 2
+    with PerfData(folder) as data:
+        assert data.path == str(folder)
+        assert [len(pieces) for pieces in data.auxtrace_buffers().values()] == [1]
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="without a file 'data' is"):
+        PerfData(tmp_path)
+    os.mkfifo(tmp_path / "data")
+    with pytest.raises(UnsupportedError, match="without a file 'data'"):
+        PerfData(tmp_path)
+
+
+@pytest.mark.skipif(PERF is None, reason="needs stock perf")
+@pytest.mark.parametrize("options", [["-z"], ["-z9", "--threads"], []])
+def test_what_perf_records(tmp_path: Path, options: list[str]) -> None:
+    """As many of each as `perf script -D` lists."""
+    path = tmp_path / "perf.data"
+    work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do /bin/true; done"]
+    environment = {**os.environ, "HOME": str(tmp_path), "LC_ALL": "C"}
+    command = [PERF or "perf", "record", *options, "-o", str(path), "-e", "cpu-clock:u", *work]
+    made = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    if made.returncode:
+        pytest.skip("perf cannot record here")
+    listed = subprocess.run(
+        [PERF or "perf", "script", "-D", "-i", str(path)],
+        capture_output=True,
+        env=environment,
+        check=True,
+        timeout=60,
+    ).stdout.decode()
+    wanted = Counter(
+        word.removeprefix("PERF_RECORD_").rstrip("(:")
+        for line in listed.splitlines()
+        for word in line.replace("(", " ").split()
+        if word.startswith("PERF_RECORD_")
+    )
+    with PerfData(path) as data:
+        found = Counter(record.name for record in data.records())
+    for name in ("COMM", "MMAP2", "FORK", "EXIT", "SAMPLE"):
+        assert found[name] == wanted[name]
+    assert found["FORK"] >= 8 if "-z9" not in options else found["FORK"] > 0
