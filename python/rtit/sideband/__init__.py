@@ -14,17 +14,19 @@ from rtit.lazy import exports
 if TYPE_CHECKING:
     from rtit.sideband.endings import Ended
     from rtit.sideband.follow import follow
+    from rtit.sideband.losses import Loss, Losses
     from rtit.sideband.processes import Process
     from rtit.sideband.threads import Threads
     from rtit.sideband.turns import Turn, Turns
 
-__all__ = ["Ended", "Process", "Threads", "Turn", "Turns", "follow"]
+__all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "Turns", "follow"]
 
 __getattr__ = exports(
     __name__,
     {
         "endings": "Ended",
         "follow": "follow",
+        "losses": "Loss Losses",
         "processes": "Process",
         "threads": "Threads",
         "turns": "Turn Turns",

@@ -18,4 +18,5 @@ def follow(data: PerfData, images: Images) -> Threads:
         threads.endings.apply(time, record)
         threads.processes.apply(time, record)
         threads.turns.apply(time, record)
+        threads.losses.apply(record)
     return threads

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Endings
+from rtit.sideband.losses import Losses
 from rtit.sideband.processes import Processes
 from rtit.sideband.turns import Turns
 
@@ -14,7 +15,7 @@ class Threads:
 
     `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
     the one that made it. `processes` tells who made whom, `endings` how processes ended,
-    `turns` who had each CPU when.
+    `turns` who had each CPU when, `losses` what the buffers lack.
     """
 
     def __init__(self, data: PerfData | None = None) -> None:
@@ -22,6 +23,7 @@ class Threads:
         self.endings = Endings()
         self.processes = Processes()
         self.turns = Turns(data)
+        self.losses = Losses()
         self._first_on: dict[int, tuple[int, int]] = {}
 
     def first_on(self, cpu: int) -> tuple[int, int]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag
-from rtit.trace.in_words import AUX_FLAGS, settings_in_words, switches_in_words
+from rtit.sideband.losses import WORDS
+from rtit.trace.in_words import settings_in_words, switches_in_words
 from rtit.trace.source import AuxBytes
 
 if TYPE_CHECKING:
@@ -123,12 +124,12 @@ def _losses(trace: Trace, buffers: list[Buffer]) -> Iterator[str]:
     events = 0
     for record in trace.data.records():
         if isinstance(record, perf.Aux):
-            flags.update(flag for flag in AUX_FLAGS if record.flags & flag)
+            flags.update(flag for flag in WORDS if record.flags & flag)
         elif isinstance(record, perf.Lost | perf.LostSamples):
             events += record.lost
     if trace.incomplete:
         yield f"the file is incomplete: {trace.incomplete}"
-    for flag, text in AUX_FLAGS.items():
+    for flag, text in WORDS.items():
         if flags[flag]:
             yield f"{flags[flag]:,} times {text}"
     if events:

@@ -7,17 +7,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.perfdata.records import AuxFlag
 
 if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData
 
-AUX_FLAGS = {
-    AuxFlag.TRUNCATED: "the AUX buffer was full, and trace was lost",
-    AuxFlag.OVERWRITE: "older trace was overwritten (snapshots)",
-    AuxFlag.PARTIAL: "the AUX buffer has gaps that nothing counts",
-    AuxFlag.COLLISION: "another tracer had the trace unit",
-}
 _PSB_SHIFT = 11
 
 _SWITCHES = {

@@ -43,6 +43,29 @@ class Span:
         return f"{text}: {self.error}" if self.error else text
 
 
+def with_losses(rows: Iterable[Row], losses: Iterable[tuple[int, str]]) -> list[Row]:
+    """The rows of an account, and between them what is missing at these offsets: nothing of the
+    stream, so that no byte more is lost.
+    """
+    waiting = sorted(losses, key=lambda loss: loss[0])[::-1]
+    found: list[Row] = []
+    for begin, end, *rest in rows:
+        start = begin
+        while waiting and waiting[-1][0] < end:
+            at, reason = waiting.pop()
+            if start < at:
+                found.append((start, at, *rest))  # type: ignore[arg-type]
+                start = at
+            found.append(_missing(start, reason))
+        found.append((start, end, *rest))  # type: ignore[arg-type]
+    end = found[-1][1] if found else 0
+    return found + [_missing(end, reason) for _, reason in reversed(waiting)]
+
+
+def _missing(at: int, reason: str) -> Row:
+    return at, at, Trust.LOST.label, ErrorClass.HARDWARE_LOSS.label, reason, at, 0
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ledger(Batch):
     """Spans of a stream, without gaps between them, as columns of one length; iterated and by

@@ -186,6 +186,12 @@ class Recording:
                 shares = shared(threads.turns.on(queue.cpu), images, self.data)
         except (PerfDataError, UnsupportedError) as error:
             settings = error
+        begin = pieces[0].aux_offset
+        missing = [
+            (loss.offset - begin, str(loss))
+            for loss in threads.losses.of(queue)
+            if loss.offset >= begin
+        ]
         return Stream(
             self._bytes(pieces),
             images.image(tid),
@@ -196,6 +202,7 @@ class Recording:
             name=threads.names.get(tid),
             part=part,
             shares=shares,
+            missing=missing,
             clock=self.clock,
             images=images,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from rtit.trace import tables
 from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
-from rtit.trace.ledger import Ledger
+from rtit.trace.ledger import Ledger, with_losses
 from rtit.trace.packets import TIMES, Clocks, Packets, packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
@@ -43,8 +43,9 @@ class Stream:
     `image` the code over time, `settings` how it was made, or the error that says why that is not
     known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
     knows the files in its image; None where that is not known. `spaces` has the code of other
-    address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its stream
-    is of several threads; `of_thread` follows one of them.
+    address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
+    stream is of several threads; `of_thread` follows one of them. `missing` says at which offsets
+    something was lost before it came into the file, and why.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -66,6 +67,7 @@ class Stream:
     images: Images | None = None
     spaces: Spaces | None = None
     shares: Shares | None = None
+    missing: Sequence[tuple[int, str]] = ()
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -269,7 +271,8 @@ class Stream:
         """The account of every byte, as far as it was decoded last; decodes the whole stream
         if none has been used.
         """
-        return Ledger.of(self._decoded().ledger())
+        rows = self._decoded().ledger()
+        return Ledger.of(with_losses(rows, self.missing) if self.missing else rows)
 
     def counts(self) -> Counts:
         """Totals, of the same bytes as `ledger`."""

@@ -1,0 +1,76 @@
+"""Losses that the kernel tells of: flags of AUX records, as the ledger has them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.perfdata import Switches, Writer
+from rtit.trace import ErrorClass, Trace
+
+PSB = encode("PSB") + encode("TSC", tsc=10) + b"\x99\x01" + encode("PSBEND")
+OFF = bytes(8)
+
+
+def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Path:
+    """Two chunks, each a PSB+ and PADs; the AUX record of the first has these flags."""
+    per_cpu = switches is not Switches.NONE
+    whole = PSB + OFF
+    size = -(-len(whole) // 8) * 8
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=switches) as out:
+        out.comm(7, 7, 1, "it")
+        out.itrace_start(7, 7, 1)
+        for number in range(2):
+            out.auxtrace(-1 if per_cpu else 7, 7, whole, None, 100, cpu=0 if per_cpu else -1)
+            out.aux(7, 7, 5, number * size, size, 0 if number else flags)
+    return path
+
+
+@pytest.mark.parametrize("switches", [Switches.NONE, Switches.WIDE])
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (1, ["the AUX buffer was full"]),
+        (4, ["has gaps that nothing counts"]),
+        (8, ["somebody else had the trace unit"]),
+        (13, ["was full", "has gaps", "somebody else"]),
+        (2, []),
+        (0, []),
+    ],
+)
+def test_in_the_ledger(tmp_path: Path, flags: int, words: list[str], switches: Switches) -> None:
+    path = recording(tmp_path / "perf.data", flags, switches)
+    with Trace(path) as trace:
+        (stream,) = trace.streams
+        ledger = stream.ledger()
+        spans = list(ledger)
+    lost = [span for span in spans if span.kind == "lost"]
+    half = stream.size // 2
+    assert [(span.start, span.end) for span in lost] == [(half, half)] * len(words)
+    assert all(word in span.error for word, span in zip(words, lost, strict=True))
+    assert {span.cause for span in lost} <= {ErrorClass.HARDWARE_LOSS}
+    # no byte is left out or told twice
+    assert spans[0].start == 0
+    assert spans[-1].end == stream.size
+    assert all(a.end == b.start for a, b in pairwise(spans))
+    assert main(["events", str(path)]) == (3 if words else 0)
+
+
+def test_behind_the_end(tmp_path: Path) -> None:
+    """What an AUX record promises and the file does not have."""
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
+        out.comm(7, 7, 1, "it")
+        out.auxtrace(7, 7, PSB, None, 100)
+        out.aux(7, 7, 5, 0, 1 << 60, 1)
+    with Trace(path) as trace:
+        (stream,) = trace.streams
+        spans = list(stream.ledger())
+    assert [(span.start, span.end, span.kind) for span in spans] == [
+        (0, stream.size, "exact"),
+        (stream.size, stream.size, "lost"),
+    ]
