@@ -280,6 +280,44 @@ def test_code_that_changes_is_told() -> None:
         decoder.forget(-1)
 
 
+def test_what_a_trace_leaves_is_gone() -> None:
+    """What the first says must not show where the second begins, which says nothing of it."""
+    # 1000: 64-bit `je`, 32-bit `inc eax; je`; 2000 jmp rax; 3000 is written twice, the `je` late
+    code = rtit.Image().add(0x1000, bytes.fromhex("407400 ebfb")).add(0x2000, b"\xff\xe0")
+    code.add(0x3000, bytes.fromhex("9090")).add(0x3000, bytes.fromhex("7400 ebfc"))
+    other = rtit.Image().add(0x1000, bytes.fromhex("9090 7400 ebfc")).add(0x2000, b"\x90" * 9)
+    fup = encode("FUP", ip_bytes=6, payload=0x1000)
+    bare = encode("PSB") + fup + encode("PSBEND")
+    narrow = encode("PSB") + bytes([0x99, 2]) + fup + encode("PSBEND")
+    waiting = bare + encode("TIP", ip_bytes=6, payload=0x2000) + results(1)
+    runs = [
+        (narrow + results(1), None),
+        (bare + results(1), None),
+        (head(pip(0x5000)) + results(1), None),
+        (results(1), Start(0x1000)),
+        (bare + results(1), None),
+        (head(pip(0x5000)) + results(1), None),
+        (bare + results(1), None),
+        (encode("PSB") + fup + encode("PSBEND") + waiting, None),
+        (results(1, taken=False), Start(0x1000)),
+        (results(2), Start(0x3000)),
+        (narrow, None),
+        (results(2), Start(0x1000, last_ip=7)),
+    ]
+    decoder = rtit.Decoder(code, spaces={0x5000: other})
+    for data, start in runs:
+        fresh = rtit.Decoder(code, spaces={0x5000: other})
+        assert decoder.run(data, start=start) == fresh.run(data, start=start)
+        assert list(decoder.edges()) == list(fresh.edges())
+        assert list(decoder.ledger()) == list(fresh.ledger())
+    for ip in (0x1000, 0x3000):
+        decoder.run(head(pip(0x5000)) + results(1))
+        decoder.run(results(1), start=Start(ip))
+        assert sources(decoder.edges()) == {ip}
+    (stream,) = rtit.decode(results(1), code, start=Start(0x3000)).streams
+    assert sources(stream.edges()) == {0x3000}
+
+
 class BrokenError(Exception):
     """The pages cannot be had."""
 

@@ -4,7 +4,7 @@ use rtit_image::{Changed, View};
 use rtit_x86::Mode;
 
 use super::walker::Walker;
-use crate::code::{Code, NO_NODE};
+use crate::code::Code;
 use crate::spaces::Spaces;
 use crate::steps::Steps;
 
@@ -17,14 +17,13 @@ impl Walker {
     /// Before the first packet of another stream. `spaces`: the code as it is where a stream begins.
     pub fn start_again(&mut self, spaces: &Spaces) {
         self.reset();
-        self.leave();
+        self.go_to(0, 0);
         if self.others.current != 0 {
             self.move_into(0);
         }
         self.others.whereabouts.start_again();
         self.seen = 0;
         self.mode = Mode::Bits64;
-        self.go_to(0, 0);
         self.deferred = false;
         self.elsewhere = false;
         self.of_each(spaces, |code, view, steps, first| {
@@ -40,8 +39,8 @@ impl Walker {
 
     /// Code has changed, or is to be asked for anew: `spaces` have what holds.
     pub fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
-        self.reset();
-        self.leave();
+        // no number of a node is kept
+        self.go_to(0, 0);
         self.of_each(spaces, |code, view, steps, first| {
             *view = first.clone();
             if *changed == Changed::All {
@@ -51,12 +50,6 @@ impl Walker {
             let dead = code.take_dead();
             steps.forget(&dead);
         });
-    }
-
-    /// The program is nowhere: no number of a node or call site is kept.
-    fn leave(&mut self) {
-        self.node = NO_NODE;
-        self.stack = Default::default();
     }
 
     /// Every space with its view as it is where a stream begins.

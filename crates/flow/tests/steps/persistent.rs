@@ -165,6 +165,33 @@ proptest! {
     }
 }
 
+/// Totals that nobody took are those of their stream alone.
+#[test]
+fn totals_that_were_left() {
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+    stream.extend([0xfe; 40]);
+    let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
+    // with so little room hits are added up in the midst of a stream
+    let steps = StepLimits {
+        words: 4,
+        stride: 8,
+        ..StepLimits::default()
+    };
+    let settings = Settings {
+        steps,
+        ..Settings::default()
+    };
+    let mut decoder = Persistent::new(traced.view(), &settings);
+    for _ in 0..3 {
+        decoder.run(&traced.stream, &mut Totals::default());
+    }
+    let mut totals = Totals::default();
+    decoder.run(&traced.stream, &mut totals);
+    decoder.take_totals(&mut totals);
+    assert_eq!(totals.edges()[0].count, 240);
+}
+
 #[test]
 fn counters_stay_at_255_and_have_their_classes() {
     assert_eq!(added(250, 5), 255);
