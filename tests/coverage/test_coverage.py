@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -85,6 +86,15 @@ def test_lines_and_branches(profiled: Profiled) -> None:
 def test_lcov(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
     info = written(profiled.data, tmp_path, "lcov")
     source = of_program(profiled)
+    # By the definition: line, block, branch (here 0: taken), how often.
+    rows = re.findall(r"^BRDA:(\d+),(\d+),(\d+),(\d+)$", info.read_text(), re.MULTILINE)
+    found = {(int(line), int(block), int(way)): int(count) for line, block, way, count in rows}
+    expected: dict[tuple[int, int, int], int] = {}
+    for line in {each.line for each in source.branches}:
+        here = [each for each in source.branches if each.line == line]
+        for block, each in enumerate(here):
+            expected |= {(line, block, 0): each.taken, (line, block, 1): each.passed}
+    assert found == expected
     said = reader("genhtml", "--branch-coverage", "-o", tmp_path / "html", info)
     lines = re.search(r"lines\.+: \S+ \((\d+) of (\d+) lines\)", said)
     functions = re.search(r"functions\.+: \S+ \((\d+) of (\d+) functions\)", said)
@@ -111,6 +121,45 @@ def test_cobertura(profiled: Profiled, tmp_path: Path) -> None:
         share = re.fullmatch(r"(\d+)% \((\d+)/(\d+)\)", each.attrib["condition-coverage"])
         assert share is not None
         assert int(share[1]) == 100 * int(share[2]) // int(share[3])
+
+
+def test_html(profiled: Profiled, tmp_path: Path) -> None:
+    class Page(HTMLParser):
+        """The text of the marked lines, by mark; every element that needs it is closed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.marked: dict[str, list[str]] = {}
+            self.open: list[str] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "span":
+                self.open.append(str(dict(attrs)["class"]))
+                self.marked.setdefault(self.open[-1], []).append("")
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag == "span":
+                self.open.pop()
+
+        def handle_data(self, data: str) -> None:
+            if self.open:
+                self.marked[self.open[-1]][-1] += data
+
+    page = Page()
+    page.feed(written(profiled.data, tmp_path, "html").read_text())
+    assert not page.open
+    source = of_program(profiled)
+    rows = {int(text.split()[0]): text for lines in page.marked.values() for text in lines}
+    assert rows.keys() == source.lines.keys()
+    text = SOURCE.read_text().splitlines()
+    for number, row in rows.items():
+        assert int(row.split()[1].replace(",", "")) == source.lines[number]
+        assert row.endswith(text[number - 1])
+    halves = {
+        each.line for each in source.branches if source.lines[each.line]
+        and not (each.taken and each.passed)
+    }  # fmt: skip
+    assert {int(each.split()[0]) for each in page.marked.get("part", [])} == halves
 
 
 def test_drcov(profiled: Profiled, tmp_path: Path) -> None:

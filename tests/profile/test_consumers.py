@@ -163,6 +163,12 @@ def test_pprof(profiled: Profiled, reader: Tool, functions: Counter[str], counte
     assert f"of {counted.instructions} total" in top
     raw = reader("go", "tool", "pprof", "-peek", "^compare$", data)
     assert re.search(r"\d+ +100% \|   (msort|qsort|__GI___qsort|_quicksort)", raw)
+    traces = reader("go", "tool", "pprof", "-traces", "-focus=^bubble$", data)
+    stack = traces.partition(" bubble\n")[2].partition("---")[0].split()
+    # from the caller to where the program began, the dynamic linker's
+    assert stack[0] == "main"
+    assert stack[-1] == "_start"
+    assert len(stack) > 2
 
 
 def test_callgrind(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:

@@ -22,7 +22,7 @@ from rtit.profile import profile
 if TYPE_CHECKING:
     from rtit.coverage.gather import Code
 
-_FORMATS = ("text", "lcov", "cobertura", "drcov", "afl")
+_FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         default="text",
-        help="text (default), lcov (genhtml reads it), cobertura (XML), drcov (blocks), afl (a map "
-        "of edges)",
+        help="text (default), html (one page), lcov (genhtml reads it), cobertura (XML), drcov "
+        "(blocks), afl (a map of edges)",
     )
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
@@ -102,6 +102,7 @@ def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage.afl import afl
     from rtit.coverage.cobertura import cobertura
     from rtit.coverage.drcov import drcov
+    from rtit.coverage.html import html
     from rtit.coverage.lcov import lcov
     from rtit.coverage.text import text
     from rtit.readable import readable
@@ -113,5 +114,6 @@ def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     files = sources(found)
     if kind == "cobertura":
         return [cobertura(files, f"rtit {__version__}").encode(errors="replace")]
-    lines = lcov(files) if kind == "lcov" else map(readable, text(found, files))
+    writers = {"lcov": lcov, "html": html}
+    lines = writers[kind](files) if kind in writers else map(readable, text(found, files))
     return (f"{line}\n".encode(errors="replace") for line in lines)

@@ -33,8 +33,8 @@ def pprof(binaries: Sequence[Binary], calls: Calls, comments: Sequence[str]) -> 
         if entry.binary not in places.binaries:
             continue
         stack = [entry, source, *(source for _entry, source in reversed(context[:-1]))]
-        locations = [places.number(place) for place in stack if place != (NOWHERE, 0)]
-        samples.append(_message(2, _packed(1, locations) + _packed(2, [own])))
+        locations = b"".join([places.number(place) for place in stack if place != (NOWHERE, 0)])
+        samples.append(_message(2, _message(1, locations) + _message(2, _varint(own))))
     kind = _number(1, text.number("instructions")) + _number(2, text.number("count"))
     body = [
         _message(1, kind),
@@ -81,15 +81,18 @@ class _Places:
         self.functions: list[bytes] = []
         self._text = text
         self._codes: dict[int, _Code] = {}
-        self._numbers: dict[Place, int] = {}
+        self._numbers: dict[Place, bytes] = {}
         self._functions: dict[tuple[int, int], int] = {}
         self._mappings = {number: at for at, number in enumerate(self.binaries, 1)}
 
-    def number(self, place: Place) -> int:
-        if place not in self._numbers:
-            self._numbers[place] = len(self._numbers) + 1
-            self.locations.append(self._location(self._numbers[place], place))
-        return self._numbers[place]
+    def number(self, place: Place) -> bytes:
+        """Of the location of a place, as a varint."""
+        known = self._numbers.get(place)
+        if known is None:
+            number = len(self._numbers) + 1
+            known = self._numbers[place] = _varint(number)
+            self.locations.append(self._location(number, place))
+        return known
 
     def mappings(self) -> Iterator[bytes]:
         for number, binary in self.binaries.items():
@@ -164,7 +167,3 @@ def _number(field: int, value: int) -> bytes:
 def _message(field: int, body: bytes) -> bytes:
     """A field of wire type 2."""
     return _varint(field << 3 | 2) + _varint(len(body)) + body
-
-
-def _packed(field: int, values: Sequence[int]) -> bytes:
-    return _message(field, b"".join(map(_varint, values)))
