@@ -53,7 +53,8 @@ def markdown(result: dict[str, Any]) -> str:
         lines += ["", "## One short trace (CPU time)", ""]
         lines += [
             f"{found['bytes'] / 1024:.1f} KB of PT, {found['instructions']:,} instructions; first: "
-            "by a decoder that knows nothing of the code, again: by one that has seen it.",
+            "by a decoder that knows nothing of the code, again: by one that has seen it (libipt: "
+            "by another on the same image and section cache).",
             "",
         ]
         lines += table(["decoder", "first, us", "again, us"], [timed(row) for row in found["rows"]])
