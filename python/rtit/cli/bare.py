@@ -93,10 +93,6 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
     from rtit.trace import decode
     from rtit.trace.source import Pieces, RawFile
 
-    def number(name: str) -> int:
-        text = getattr(arguments, name, None)
-        return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
-
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
@@ -107,16 +103,29 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         source: RawFile | Pieces = Pieces(_parts(sys.stdin.buffer))
     else:
         source = RawFile(arguments.raw)
+    mtc_freq, nom_freq, cpuid_15 = numbers(arguments)
     return decode(
         source,
         image,
         cpu=cpu,
-        mtc_freq=number("mtc_freq"),
-        nom_freq=number("nom_freq"),
-        cpuid_15=_pair(getattr(arguments, "cpuid_15", None)),
+        mtc_freq=mtc_freq,
+        nom_freq=nom_freq,
+        cpuid_15=cpuid_15,
         spaces=spaces,
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )
+
+
+def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
+    """--mtc-freq, --nom-freq and --cpuid-15 (EAX, EBX); 0 for what is not given. Raises
+    UsageError.
+    """
+
+    def number(name: str) -> int:
+        text = getattr(arguments, name, None)
+        return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
+
+    return number("mtc_freq"), number("nom_freq"), _pair(getattr(arguments, "cpuid_15", None))
 
 
 def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:

@@ -1,0 +1,118 @@
+"""`rtit convert`: a recording into bare PT and maps, and these into a recording again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from live import Recorder
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+
+
+def ips(data: Path) -> dict[int, list[int]]:
+    with Trace(data) as trace:
+        return {
+            each.tid: [int(ip) for part in each.instructions() for ip in part.ip]
+            for each in trace.threads
+        }
+
+
+def test_there_and_back(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = record([program("pointers")])
+    folder, again = tmp_path / "split", tmp_path / "again.data"
+    assert main(["convert", str(live.data), "--split", str(folder)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    _, command = line.split(" bytes  ")
+    words = shlex.split(command)
+    assert words[:3] == ["rtit", "instructions", "--raw"]
+    with Trace(live.data) as trace:
+        (stream,) = trace.streams
+        assert Path(words[3]).read_bytes() == stream.read()
+        (pid,) = trace.mappings()
+    maps = str(folder / f"{pid}.maps")
+    back = ["convert", *words[2:], "--maps", maps, "-o", str(again)]
+    assert main(back) == 0
+    (path,) = ips(live.data).values()
+    assert ips(again) == {1: path}
+    with Trace(live.data) as first, Trace(again) as second:
+        times = [list(each.streams[0].blocks().columns()["time"]) for each in (first, second)]
+        assert times[0] == times[1]
+    try:
+        theirs, errors = perf.instructions(again)
+    except perf.PerfMissingError:
+        return
+    assert errors == []
+    assert theirs == {1: path}
+
+
+def test_nothing_is_overwritten(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = record([program("pointers")])
+    folder = tmp_path / "split"
+    assert main(["convert", str(live.data), "--split", str(folder)]) == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(["convert", str(live.data), "--split", str(folder)]) == 1
+    assert "exist" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_buffers_of_cpus(traces: Path, tmp_path: Path) -> None:
+    data = traces / "chromeos" / "cpu-wide.perf.data"
+    assert main(["convert", str(data), "--split", str(tmp_path)]) == 0
+    sizes = {path.name: path.stat().st_size for path in tmp_path.glob("*.pt")}
+    assert sizes == {"cpu0.pt": 12240, "cpu3.pt": 137728}
+    lines = (tmp_path / "3174.maps").read_text().splitlines()
+    assert any(line.endswith("/lib64/libc-2.23.so") and " r-xp " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x.data"], "a recording becomes bare PT: FILE --split DIR"),
+        (["x.data", "--split", "d", "-o", "y"], "FILE --split DIR"),
+        (["--raw", "x.pt"], "bare PT becomes a recording"),
+        (["--raw", "x.pt", "--maps", "m", "-o", "y", "--split", "d"], "bare PT becomes"),
+        (["--mtc-freq", "3", "--split", "d"], "it goes with --raw FILE"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_numbers_and_maps_that_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, maps, made = tmp_path / "x.pt", tmp_path / "maps", tmp_path / "made"
+    raw.write_bytes(encode("PSB") + encode("PSBEND"))
+    maps.write_text("401000-402000 r-xp 00001000 08:01 7   /bin/x y\n7f00-7f00 rw-p 0 0:0 0\n")
+    base = ["convert", "--raw", str(raw), "--maps", str(maps), "-o", str(made)]
+    assert main([*base, "--mtc-freq", "16"]) == 2
+    assert main([*base, "--nom-freq", "300"]) == 2
+    assert not made.exists()
+    assert main(base) == 0
+    with Trace(made) as trace:
+        ((mapping,),) = trace.mappings().values()
+        assert (mapping.start, mapping.end, mapping.offset) == (0x401000, 0x402000, 0x1000)
+        assert mapping.path == "/bin/x y"
+    maps.write_text("402000-401000 r-xp 00001000 08:01 7 /bin/x\n")
+    capsys.readouterr()
+    assert main(base) == 1
+    assert "a mapping without bytes" in capsys.readouterr().err
+    raw.write_bytes(b"")
+    maps.write_text("")
+    assert main(base) == 1
+    assert "no packet" in capsys.readouterr().err
