@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from packets import native
 from packets.vectors import NO_PACKET, READ, WRITTEN, Vector, vectors
 from rtit.errors import PacketError
 from rtit.packets import Truncated, decode, reencode
@@ -52,12 +53,18 @@ SECOND = {
 
 
 def name_of(data: Any) -> Any:
+    """As both scanners have it."""
+    natively = native.first(data)
     try:
-        return decode(data).name
+        packet = decode(data)
     except Truncated:
+        assert natively == "truncated"
         return "truncated"
     except PacketError:
+        assert natively is None
         return None
+    assert natively == native.said(packet)
+    return packet.name
 
 
 @pytest.mark.spec("PKT-002", "TNT-002", "IPC-007")
@@ -99,6 +106,7 @@ def test_rejected_with_offset_and_bytes(vector: Vector) -> None:
     assert not isinstance(caught.value, Truncated)
     assert caught.value.offset == 2
     assert str(caught.value.value).startswith(vector.raw[:1].hex())
+    assert native.first(vector.raw + LONG) is None
 
 
 IGNORED = {
@@ -122,6 +130,7 @@ def test_what_is_read_all_the_same_is_kept(vector: Vector) -> None:
     packet = decode(vector.raw + b"\x00")
     assert (packet.name, dict(packet.fields)) == (vector.name, vector.fields)
     assert packet.raw == reencode(packet) == vector.raw
+    assert native.first(vector.raw + b"\x00") == native.said(packet)
 
 
 LONGER = [vector for vector in vectors(WRITTEN, READ) if len(vector.raw) > 1]

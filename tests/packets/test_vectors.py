@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from packets import native
 from packets.vectors import NO_PACKET, READ, WRITTEN, Vector, vectors
 from rtit.packets import NAMES, decode, describe, encode, encoder, reencode, to_json
 
@@ -53,6 +54,8 @@ def test_vector(vector: Vector) -> None:
     packet = vector.decode(b"\xaa" + raw + b"\xaa", 1)
     assert (packet.name, dict(packet.fields)) == (name, fields)
     assert (packet.offset, packet.size, packet.raw) == (1, len(raw), raw)
+    block = packet.size - 1 if name == "BIP" else None
+    assert native.first(raw + b"\xaa", block) == (name, fields)
     assert encode(name, **fields) == raw
     assert encoder(name)(*fields.values()) == raw
     assert reencode(packet) == raw
@@ -85,6 +88,9 @@ def test_block_item(item_id: Any) -> None:
     assert encode("BIP", **long.fields) == reencode(long) == eight
     assert encode("BIP", **short.fields) == reencode(short) == four
     assert decode(eight).name == "TNT"
+    assert native.first(eight, 8) == native.said(long)
+    assert native.first(eight, 4) == native.said(short)
+    assert native.first(eight) == native.said(decode(eight))
 
 
 def test_enable_sequence_of_a_real_processor() -> None:

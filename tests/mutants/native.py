@@ -1,0 +1,165 @@
+"""Breaks the Rust of the decoder under each of its requirements, and says which test notices.
+
+    python tests/mutants/native.py [ROW...]
+
+`native.txt` has the changes, made by hand. All go into one copy of the crates, each behind a
+switch that the environment sets, so that one build does for all; then the requirement's own tests
+are run with one switch at a time. `native_results.txt` is written anew where no row is named. Exit
+code 1 if a change goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+
+from requirements.check import TESTS, claimed  # noqa: E402
+
+TREE = ROOT / "build" / "mutants" / "native"
+TARGET = ROOT / "build" / "mutants" / "target"
+RESULTS = HERE / "native_results.txt"
+SWITCH = """
+/// Whether the change of this number is made.
+#[doc(hidden)]
+pub(crate) fn mutant(number: u32) -> bool {
+    static ON: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    let of = || std::env::var("RTIT_NATIVE").ok().and_then(|text| text.parse().ok());
+    *ON.get_or_init(|| of().unwrap_or(0)) == number
+}
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """`before`, `old` and `after` stand in the file once, one behind the other."""
+
+    number: int
+    row: str
+    file: str
+    before: str
+    old: str
+    after: str
+    new: str
+
+    def place(self, text: str) -> int:
+        """Where `old` begins in the file. Raises ValueError."""
+        wanted = self.before + self.old + self.after
+        if text.count(wanted) != 1:
+            raise ValueError(f"{self.row}: {wanted!r} is {text.count(wanted)} times in {self.file}")
+        return text.index(wanted) + len(self.before)
+
+    def switched(self, code: str) -> str:
+        """`code`, which is `old` perhaps with other changes, behind the switch."""
+        text = f"if crate::mutant({self.number}) {{ {self.new} }} else {{ {code} }}"
+        return text if self.old.endswith(";") else f"({text})"
+
+
+def changes() -> list[Change]:
+    """Those of native.txt."""
+    entry = re.compile(r"^(\S+) (\S+)\n- (.*)«(.*)»(.*)\n\+ ?(.*)$", re.M)
+    text = (HERE / "native.txt").read_text()
+    found = []
+    for number, match in enumerate(entry.finditer(text), 1):
+        row, file, *parts = match.groups()
+        before, old, after, new = (part.replace("\\n", "\n") for part in parts)
+        found.append(Change(number, row, file, before, old, after, new))
+    if len(found) != sum(line.startswith("- ") for line in text.splitlines()):
+        raise ValueError("native.txt has an entry that is none")
+    return found
+
+
+def build(every: list[Change]) -> None:
+    """The native module with all changes, in a tree of its own."""
+    shutil.rmtree(TREE, ignore_errors=True)
+    TREE.mkdir(parents=True)
+    for name in ("crates", "Cargo.toml", "Cargo.lock", "python"):
+        source = ROOT / name
+        skip = shutil.ignore_patterns("*.so", "__pycache__")
+        if source.is_dir():
+            shutil.copytree(source, TREE / name, ignore=skip)
+        else:
+            shutil.copy(source, TREE / name)
+    for file in {change.file for change in every}:
+        path = TREE / file
+        path.write_text(switched(path.read_text(), [each for each in every if each.file == file]))
+    for crate in {change.file.split("/")[1] for change in every}:
+        library = TREE / "crates" / crate / "src" / "lib.rs"
+        library.write_text(library.read_text() + SWITCH)
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET), "RUSTFLAGS": "-Awarnings"}
+    command = ["cargo", "build", "--release", "--quiet", "-p", "rtit-python"]
+    command += ["--features", "pyo3/extension-module"]
+    subprocess.run(command, cwd=TREE, env=environment, check=True)
+    shutil.copy(TARGET / "release" / "lib_core.so", TREE / "python" / "rtit" / "_core.abi3.so")
+
+
+def switched(text: str, every: list[Change]) -> str:
+    """A file with all its changes; those of one place lie one within the other."""
+    places: dict[int, list[Change]] = {}
+    for change in every:
+        places.setdefault(change.place(text), []).append(change)
+    end = len(text)
+    for at in sorted(places, reverse=True):
+        old = places[at][0].old
+        if at + len(old) > end or any(change.old != old for change in places[at]):
+            raise ValueError(f"{places[at][0].row}: another change is within {old!r}")
+        code = old
+        for change in places[at]:
+            code = change.switched(code)
+        text = text[:at] + code + text[at + len(old) :]
+        end = at
+    return text
+
+
+def noticed(number: int, row: str, files: list[Path]) -> str | None:
+    """The first test of the requirement that fails with the change; None if none does."""
+    path = [str(TREE / "python"), str(HERE.parent)]
+    more = {"PYTHONPATH": os.pathsep.join(path), "RTIT_NATIVE": str(number), "RTIT_ROWS": row}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "mutants.plugin", "-p"]
+    command += ["no:cacheprovider", "--tb=no", "-rf", *map(str, files)]
+    result = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, check=False
+    )
+    if result.returncode == 0:
+        return None
+    if result.returncode != 1:
+        raise RuntimeError(f"{row}: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+    failed = re.search(r"^FAILED (\S+)", result.stdout, re.M)
+    return failed[1] if failed else "?"
+
+
+def main() -> int:
+    every = changes()
+    build(every)
+    wanted = set(sys.argv[1:])
+    claims = claimed()
+    lines: list[str] = []
+    sound: set[str] = set()
+    for change in every:
+        if wanted and change.row not in wanted:
+            continue
+        files = sorted({TESTS / place.split(":")[0] for place in claims[change.row]})
+        if change.row not in sound and noticed(0, change.row, files) is not None:
+            raise RuntimeError(f"{change.row}: its tests fail without a change")
+        sound.add(change.row)
+        test = noticed(change.number, change.row, files)
+        lines.append(f"{change.row} {change.file}: {change.old} | {change.new} | {test}")
+        print(lines[-1], flush=True)
+    unnoticed = sum(line.endswith("| None") for line in lines)
+    if not wanted:
+        head = f"{datetime.now(UTC):%Y-%m-%d}: {len(lines)} changes, {unnoticed} unnoticed"
+        RESULTS.write_text("\n".join([head, "", *lines]) + "\n")
+    return int(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
