@@ -157,7 +157,7 @@ def test_a_return_is_never_not_taken() -> None:
     assert (ips, errors(flow)) == ([], ["a compressed RET at 0x100f without a matching call"])
 
 
-@pytest.mark.spec("DEC-006", "OVF-011")
+@pytest.mark.spec("DEC-006", "OVF-011", "PGE-006")
 @pytest.mark.parametrize("between", ["psb", "overflow", "disable"])
 def test_no_return_is_compressed_across(between: str) -> None:
     across = {
@@ -235,6 +235,7 @@ def test_an_event_strikes_before_its_instruction() -> None:
     assert exact(stream.replace(tnt("N"), tnt("NN"))) == [0x1005, 0x1007, 0x1008, 0x1009, 0x1022]
     # INT3 itself has not run
     assert exact(psb(0x101A) + stop(0x101A)) == []
+    assert ("async disabled", 0x101A, 0) in events(psb(0x101A) + stop(0x101A))
     # an event on arrival, where no code is known
     stream = psb(0x1018) + full("TIP", 0xFFFFFFFFFF600000) + stop(0xFFFFFFFFFF600000)
     assert exact(stream) == [0x1018]
@@ -255,6 +256,8 @@ def test_a_fup_may_be_followed_by_pge() -> None:
         full("TIP.PGE", 0x1022),
         psb(0x1022),
         psb() + full("TIP.PGE", 0x1022),
+        psb() + full("FUP", 0x1022),
+        psb() + encode("MTC", ctc=3) + psb() + full("FUP", 0x1022),
         encode("MODE.TSX", in_tx=1, tx_abort=0) + full("FUP", 0x1022),
     ],
 )
@@ -290,7 +293,6 @@ def test_a_ptwrite_without_fup_is_the_next_one() -> None:
     assert exact(stream) == [0x1014]
 
 
-@pytest.mark.spec("DEC-014", "MODE-007", "DEC-004")
 def test_a_pip_is_of_the_next_mov_cr3() -> None:
     """Section 33.4.2.7: without a FUP before it the PIP is of the next MOV CR3, far branch or VM
     entry; so the TIP.PGD is of what comes after it.
@@ -307,6 +309,7 @@ def test_a_pip_is_of_the_next_mov_cr3() -> None:
     assert exact(stream + tip + off, code) == [0x1000, 0x1001, 0x1000, 0x1001]
 
 
+@pytest.mark.spec("DEC-014", "MODE-007", "DEC-004")
 def test_the_mode_decides_how_code_is_read() -> None:
     # 48: REX.W in 64-bit code, dec eax in 32-bit code
     code = space(bytes.fromhex("4840cb" + "4840cb"))
@@ -321,6 +324,9 @@ def test_the_mode_decides_how_code_is_read() -> None:
     # a stand-alone FUP applies the mode where it is, and does no more
     alone = psb(0x1000, mode=2) + bytes([0x99, 6]) + full("FUP", 0x1001)
     assert exact(alone + encode("TIP.PGD", ip_bytes=0), code) == [0x1000, 0x1001, 0x1002]
+    other = psb(0x1000) + bytes([0x99, 2]) + full("FUP", 0x1002) + encode("TIP.PGD", ip_bytes=0)
+    ips = exact(other, space(bytes.fromhex("4890 4840cb")))
+    assert ips == [0x1000, 0x1002, 0x1003, 0x1004]
 
 
 @pytest.mark.spec("FUP-005")

@@ -139,9 +139,12 @@ impl Decoder {
                 self.resumed(ip, sink, stamp);
                 self.state = State::PsbOn { unannounced: None };
             }
+            // the FUP that ends it may come behind a PSB+ (Table 33-14)
+            (State::Overflow, None) => {}
             (_, None) => self.state = State::Off,
         }
-        let from = if self.ledger.trust() == Trust::Lost && self.state == State::Off {
+        let off = matches!(self.state, State::Off | State::Overflow);
+        let from = if self.ledger.trust() == Trust::Lost && off {
             end
         } else {
             group.offset
