@@ -175,3 +175,39 @@ def test_arrow_libraries() -> None:
     failing = rtit.decode([HEAD, 5], rtit.Image()).streams[0]  # type: ignore[list-item]
     with pytest.raises(OSError, match="piece 1 of the stream"):
         arrow.table(failing.branches())
+
+
+def test_columns_that_were_asked_for_and_texts_in_arrow() -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    trace = rtit.decode(HEAD + CALL + b"\x05" + HEAD, rtit.Image().add(0x1000, b"\xff\xd0"))
+    table = arrow.table(trace.blocks(timing=True))
+    assert [str(kind) for kind in table.schema.types[-6:]] == [
+        *["uint64"] * 3,
+        "double",
+        *["int32"] * 2,
+    ]
+    ledger = arrow.record_batch(trace.ledger()).to_pylist()
+    assert [row["kind"] for row in ledger] == ["exact", "lost", "exact"]
+    assert ledger[1]["error"].startswith("undefined packet opcode 05")
+    assert arrow.table(trace.packets()).num_rows == 13
+
+
+def test_data_frames() -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = polars.DataFrame(stream(20_000).branches(timing=True))
+    assert frame.shape == (6 * 20_000, 8)
+    assert frame["kind"].to_list()[:2] == ["indirect call", "conditional"]
+
+
+def test_queries() -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    branches = stream(20_000).branches()
+    query = "select kind, count(*) from branches group by kind order by kind"
+    found = duckdb.sql(query, connection=duckdb.connect()).fetchall()
+    assert branches is not None
+    assert found == [
+        ("conditional", 20_000),
+        ("cut", 20_000),
+        ("indirect call", 40_000),
+        ("indirect jump", 40_000),
+    ]

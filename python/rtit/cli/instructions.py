@@ -11,9 +11,11 @@ from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
 from rtit.errors import UsageError
+from rtit.views import detail
 from rtit.views.listing import FIELDS, listing
 
 _DEFAULT = "tid,ip,sym,asm"
+_ALL = (*FIELDS, *detail.FIELDS)
 _BARE = "ip,sym,asm"
 """Of bare PT nobody knows the thread."""
 
@@ -30,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fields",
         metavar="LIST",
         help=f"what to print, of {','.join(FIELDS)} (default: {_DEFAULT}); "
-        "time is the TSC estimate in nanoseconds at the start of the run, a lower bound",
+        "time is the TSC estimate in nanoseconds at the start of the run, a lower bound; also, "
+        f"printed more slowly: {','.join(detail.FIELDS)}; earliest and latest are the bounds of "
+        "time, cycles those counted so far, freq MHz, or cycles in a TSC tick without a clock",
     )
     parser.add_argument(
         "--merge",
@@ -59,8 +63,8 @@ def parse_fields(text: str) -> list[str]:
     """The fields named. Raises UsageError for others."""
     fields = [name.strip() for name in text.split(",") if name.strip()]
     for name in fields:
-        if name not in FIELDS:
-            raise UsageError(f"no field {name!r}; the fields are {', '.join(FIELDS)}")
+        if name not in _ALL:
+            raise UsageError(f"no field {name!r}; the fields are {', '.join(_ALL)}")
     if not fields:
-        raise UsageError(f"no field given; the fields are {', '.join(FIELDS)}")
+        raise UsageError(f"no field given; the fields are {', '.join(_ALL)}")
     return fields

@@ -115,6 +115,11 @@ class Symbols:
         inverse[order] = np.cumsum(first) - 1
         return numbers[inverse], offsets[inverse]
 
+    def text(self, number: int, offset: int) -> str:
+        """What `lookup_many` found, as the text of a `Location`."""
+        name, module = self.table[number]
+        return str(Location(name, offset, module))
+
     def source_line(self, tid: int, time: int, ip: int) -> tuple[str, int] | None:
         """Source file and line of the instruction at `ip`, where the file's DWARF says it."""
         mapping = self._mapping(tid, time, ip)

@@ -158,7 +158,9 @@ class Stream:
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        return (rows for rows in self._rows(self.native()) if len(rows) or len(rows.events))
+        for rows in self._rows(self.native()):
+            if len(rows) or len(rows.events):
+                yield rows
 
     def events(self) -> Iterator[Happening]:
         """What happened beside the instructions, with its meaning: interrupts with their vectors,
@@ -292,14 +294,16 @@ class Stream:
         more: tuple[str, ...] = (),
     ) -> Table[B]:
         wanted = self._wanted(where)
-        if not timing:
-            return tables.table(kind, lambda: tables.alone(of(self.native())), wanted, more)
 
         def batches() -> Iterator[B]:
-            flow = self.native(points=True)
-            return clocked(flow, self._known().start_time, of(flow))
+            # nothing is read before the first is taken
+            flow = self.native(points=timing)
+            if timing:
+                yield from clocked(flow, self._known().start_time, of(flow))
+            else:
+                yield from (batch for batch, _ in of(flow))
 
-        return tables.table(kind, batches, wanted, (*more, *COLUMNS))
+        return tables.table(kind, batches, wanted, (*more, *(COLUMNS if timing else ())))
 
     def _rows(self, flow: _core.Flow) -> Iterator[Rows]:
         first = 0

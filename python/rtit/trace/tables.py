@@ -78,11 +78,6 @@ def branches(flow: _core.Flow) -> Placed[Branches]:
         yield Branches(source, target, kind, time), offset
 
 
-def alone(placed: Placed[B]) -> Iterator[B]:
-    """The batches."""
-    return (batch for batch, _ in placed)
-
-
 def totals(flow: _core.Flow) -> Totals:
     """All of a decoder."""
     import numpy as np

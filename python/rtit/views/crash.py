@@ -141,8 +141,10 @@ class Crash:
             elif field == "sym":
                 symbol = readable(self.symbol)
                 texts.append(symbol if number == len(fields) - 1 else f"{symbol:32}")
-            else:
+            elif field == "asm":
                 texts.append(self.assembly)
+            else:
+                texts.append("-")
         return (" ".join(texts) + readable(self.mark) + "\n").encode()
 
 

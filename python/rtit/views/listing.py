@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from rtit.trace.places import Places
 from rtit.trace.selection import LATEST, Selection
 from rtit.views.crash import crash
+from rtit.views.detail import detailed
 
 if TYPE_CHECKING:
     from rtit import _core
@@ -31,19 +32,27 @@ def listing(
     """The lines of the streams, one stream after the other, or with `merge` in order of time: whole
     lines of UTF-8, in parts of about a megabyte.
 
-    `fields` are of FIELDS; `selection` says which instructions of these streams have a line.
-    Raises UsageError for a function that is nowhere.
+    `fields` are of FIELDS, and of those of `detail`; `selection` says which instructions of these
+    streams have a line. Raises UsageError for a function that is nowhere.
     """
     selection = selection or Selection()
     ends = [_crashed(trace, stream, fields, selection) for stream in streams]
     where = Places(selection, trace.images)
     where.check(pid for stream in streams for pid in stream.pids)
+    detail = not set(fields) <= set(FIELDS)
+    if detail and merge:
+        parts = detailed(trace, streams, fields, selection, merge=True)
+        yield from _ends(chain(parts, [end.part for end in ends if end is not None]), selection)
+        return
     if merge:
         flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
         yield from _ends(_merged([*flows, *filter(None, ends)]), selection)
         return
     for stream, end in zip(streams, ends, strict=True):
-        lines = _lines(_flow(trace, stream, fields, selection, where), selection)
+        if detail:
+            lines = detailed(trace, [stream], fields, selection)
+        else:
+            lines = _lines(_flow(trace, stream, fields, selection, where), selection)
         yield from _ends(chain(lines, [end.part] if end is not None else []), selection)
 
 
