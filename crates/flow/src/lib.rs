@@ -32,6 +32,8 @@
 //!
 //! An instruction at which an event strikes (FUP) has not run, INT n and INT3 included; a SYSCALL that TIP.PGD ends has.
 
+#![forbid(unsafe_code)]
+
 mod bitmap;
 mod branches;
 mod code;

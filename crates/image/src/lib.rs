@@ -17,6 +17,8 @@
 //! Nothing here opens a file, knows Python or decodes an
 //! instruction.
 
+#![forbid(unsafe_code)]
+
 mod budget;
 mod bytes;
 mod change;

@@ -5,6 +5,8 @@
 //! [`ByFunction`] counts the instructions of each function, [`Calls`] who called whom. [`Names`] knows what each address
 //! is called, as of a time. Nothing here opens a file or knows Python.
 
+#![forbid(unsafe_code)]
+
 mod by_function;
 mod calls;
 mod layout;

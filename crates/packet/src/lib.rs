@@ -16,6 +16,8 @@
 //! `table` is generated from the Python declarations (`python -m rtit.packets.rust_table`); everything here reads
 //! headers, lengths and field positions from it.
 
+#![forbid(unsafe_code)]
+
 mod bits;
 mod columns;
 mod error;

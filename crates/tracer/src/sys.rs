@@ -158,6 +158,7 @@ pub(crate) fn trap_is_pending(tid: pid_t) -> io::Result<bool> {
     const AT_ONCE: usize = 32;
     // SAFETY: structs of integers.
     let mut found: [libc::siginfo_t; AT_ONCE] = unsafe { mem::zeroed() };
+    // SAFETY: a struct of plain numbers, for which zeros are values.
     let mut from: libc::ptrace_peeksiginfo_args = unsafe { mem::zeroed() };
     from.nr = AT_ONCE as i32;
     // The kernel's own signals are first in a thread's queue or early in it: one look is enough.

@@ -15,6 +15,8 @@
 //! the payload; all integers are little-endian. A file whose last record is not COMPLETE is a prefix: its recorder was
 //! killed.
 
+#![forbid(unsafe_code)]
+
 mod compare;
 mod error;
 mod format;

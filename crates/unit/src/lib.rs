@@ -20,6 +20,8 @@
 //! Where to start reading: `branches`, `transfers` (the events); `control`, `timing`, `packets` (what they lead to);
 //! `unit`, `state`, `settings`.
 
+#![forbid(unsafe_code)]
+
 mod branches;
 mod buffer;
 mod clocks;

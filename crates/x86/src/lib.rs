@@ -10,6 +10,8 @@
 //! transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section 33.2.1, Table 33-1).
 //! `known` decodes what iced-x86 knows, `apx` the encodings that it does not (REX2 prefixes, JMPABS).
 
+#![forbid(unsafe_code)]
+
 mod apx;
 mod class;
 mod instruction;

@@ -9,6 +9,8 @@ from typing import Any
 from rtit.errors import PerfDataError
 
 _U32 = struct.Struct("<I")
+_LONGEST = 1 << 20
+"""Bytes of a text; what is behind them is left out."""
 
 
 class Cursor:
@@ -66,4 +68,4 @@ def text(data: bytes | memoryview) -> str:
     """Text up to the first NUL, as the file system's names are decoded: never fails, and
     `os.fsencode` undoes it.
     """
-    return os.fsdecode(bytes(data).split(b"\0", 1)[0])
+    return os.fsdecode(bytes(data[:_LONGEST]).split(b"\0", 1)[0])

@@ -69,6 +69,8 @@ _U64 = struct.Struct("<Q")
 _U64_PAIR = struct.Struct("<QQ")
 _STRING_ALIGNMENT = 64
 _FACTS = "rtit:"
+_MOST = 1 << 20
+"""Words of a command line, ids of an event."""
 
 
 def pack_string(value: str) -> bytes:
@@ -109,10 +111,13 @@ def unpack_events(at: Cursor) -> list[Event]:
     """The inverse of `pack_events`."""
     count, size = at.unpack(_U32_PAIR)
     events = []
+    all_ids = 0
     for _ in range(_count(at, count, size + 8)):
         attr = Attr.decode(at.take(size))
         number = at.u32()
+        all_ids += number
         name = at.string()
+        _count(at, all_ids, 0)
         ids = at.take(8 * number)
         events.append(Event(attr, tuple(value for (value,) in _U64.iter_unpack(ids)), name))
     return events
@@ -182,7 +187,11 @@ def parse_facts(description: str) -> dict[str, str]:
 
 
 def _count(at: Cursor, count: int, size: int) -> int:
-    """`count`, once it is known that so many items of at least `size` bytes can be there."""
+    """`count`, once it is known that so many items of at least `size` bytes can be there, and that
+    they are not more than any recording has: a file may be one hole.
+    """
+    if count > _MOST:
+        raise at.fail(f"more than {_MOST} entries", count)
     if count * size > at.left:
         raise at.fail(f"more entries than {at.left} bytes hold", count)
     return count

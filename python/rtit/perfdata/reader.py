@@ -29,6 +29,9 @@ from .scan import Behind, Place, Scan
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
+_MOST_ATTRS = 1 << 16
+_MOST_IDS = 1 << 20
+"""Of all attrs together: they may lie over each other, and in a hole of the file."""
 
 
 class PerfData:
@@ -95,7 +98,15 @@ class PerfData:
 
     def behind(self) -> Behind:
         """For one who reads the file from its start on: takes what is behind out of memory."""
-        return Behind(self._let_go)
+        return Behind(self._let_go, self.check)
+
+    def check(self) -> None:
+        """Raise PerfDataError if the file has become shorter: to read what is not there any more
+        would be the end of the process.
+        """
+        size = self._map.size()
+        if size < len(self._file):
+            raise self._error("the file became shorter while it was read", size, size)
 
     def _let_go(self, start: int, end: int) -> None:
         start -= start % mmap.PAGESIZE
@@ -272,8 +283,10 @@ class PerfData:
         if self.header.attrs is None:
             return list(map(self._read_attr_record, self._scan.noted[_HEADER_ATTR]))
         found = []
-        budget = len(self._file)
+        budget = min(8 * _MOST_IDS, len(self._file))
         entry = self.header.entry_size
+        if self.header.attrs.size // entry > _MOST_ATTRS:
+            raise self._error("more attrs than any recording has", 32, self.header.attrs.size)
         for start in range(self.header.attrs.offset, self.header.attrs.end, entry):
             place = start + entry - SECTION.size
             attr = Attr.decode(self._file[start:place])

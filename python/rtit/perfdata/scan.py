@@ -15,6 +15,7 @@ _AUXTRACE = records.Auxtrace.layout.number
 _TRACING_DATA = records.TracingData.layout.number
 _FEATURE = records.HeaderFeature.layout.number
 _BEHIND = 1 << 24
+_CHECKED = 1 << 18
 
 
 class Place(NamedTuple):
@@ -29,12 +30,19 @@ class Place(NamedTuple):
 class Behind:
     """Lets go of a mapped file behind one who reads it from its start on."""
 
-    def __init__(self, let_go: Callable[[int, int], None]) -> None:
+    def __init__(self, let_go: Callable[[int, int], None], check: Callable[[], None]) -> None:
         self._let_go = let_go
+        self._check = check
         self._start = 0
+        self._checked = -_CHECKED
 
     def at(self, offset: int) -> None:
-        """What is before `offset` has been read."""
+        """What is before `offset` has been read. Raises PerfDataError if the file is not what it
+        was.
+        """
+        if not 0 <= offset - self._checked < _CHECKED:
+            self._check()
+            self._checked = offset
         if offset - self._start >= _BEHIND:
             self._let_go(self._start, offset)
             self._start = offset

@@ -51,7 +51,7 @@ class AuxBytes:
         behind = open_data(self._data).behind()
         for piece, own in self._own():
             for start in range(0, own, _PART):
-                open_data(self._data)
+                open_data(self._data).check()
                 behind.at(piece.file_offset + start)
                 yield piece.data[start : min(start + _PART, own)]
 

@@ -64,6 +64,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         functions[name, path] += count
     counts = stream.counts()
     ledger = stream.ledger()
+    stream.forget()  # of thousands of streams each would keep a decoder
     return StreamStatistics(
         title=stream.title,
         pid=stream.pid,

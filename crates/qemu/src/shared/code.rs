@@ -51,10 +51,10 @@ impl Shared {
         }
         time += self.clock.tick;
         self.clock.publish(time);
-        // SAFETY: our own thread, which is in a callback.
         let tid = if me.is_null() {
             ids().1
         } else {
+            // SAFETY: our own thread, which is in a callback.
             unsafe { (*me).tid }
         };
         for change in changes {

@@ -1,0 +1,123 @@
+"""What a file says of itself is believed up to what any recording has; and it may become shorter
+while it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtit.errors import PerfDataError
+from rtit.packets import encode
+from rtit.perfdata import PerfData, Writer
+from rtit.perfdata.features import Feature
+from rtit.perfdata.header import FILE
+from rtit.trace import Trace
+
+HUGE = 1 << 30
+PART = encode("PSB") + encode("CBR", ratio=10) + encode("PSBEND")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", cmdline=["rtit"]) as out:
+        for time in range(20_000):
+            out.comm(7, 7, time, "name")
+        out.auxtrace(7, 7, PART * 100_000, None, 1)
+    return path
+
+
+def with_hole(path: Path, feature: Feature, begin: bytes) -> None:
+    """The feature's section is `begin` and a gigabyte that is not on disk."""
+    with PerfData(path) as file:
+        order = sorted(file.header.features).index(feature)
+        table = file.header.data.end
+    with path.open("r+b") as out:
+        end = out.seek(0, os.SEEK_END)
+        out.write(begin)
+        out.truncate(end + HUGE)
+        out.seek(table + 16 * order)
+        out.write(struct.pack("<QQ", end, HUGE))
+
+
+@pytest.mark.parametrize(
+    ("feature", "begin"),
+    [
+        (Feature.CMDLINE, struct.pack("<I", HUGE // 4 - 1)),
+        (Feature.EVENT_DESC, struct.pack("<II", HUGE // 8 - 1, 0)),
+        (Feature.EVENT_DESC, struct.pack("<II64xII4x", 1, 64, HUGE // 16, 4)),
+    ],
+    ids=["words", "events", "ids"],
+)
+def test_counts_of_what_lies_in_a_hole(data: Path, feature: Feature, begin: bytes) -> None:
+    with_hole(data, feature, begin)
+
+    def read() -> object:
+        with PerfData(data) as file:
+            return file.command_line, file.events
+
+    with pytest.raises(PerfDataError, match="more than 1048576 entries"):
+        read()
+
+
+def test_a_text_in_a_hole_ends_there(data: Path) -> None:
+    with_hole(data, Feature.CPUID, struct.pack("<I", HUGE - 4) + b"GenuineIntel,6,94,3")
+    with PerfData(data) as file:
+        assert file.cpuid == "GenuineIntel,6,94,3"
+
+
+@pytest.mark.parametrize(("place", "value"), [(1, HUGE), (3, HUGE)], ids=["attrs", "ids"])
+def test_attrs_in_a_hole(data: Path, place: int, value: int) -> None:
+    content = data.read_bytes()
+    words = list(FILE.unpack_from(content))
+    entry, offset = words[2], words[3]
+    end = len(content)
+    with data.open("r+b") as out:
+        out.truncate(end + 2 * HUGE)
+        if place == 1:
+            words[3:5] = [end, HUGE // entry * entry]
+            out.write(FILE.pack(*words))
+        else:
+            out.seek(offset + entry - 16)
+            out.write(struct.pack("<QQ", end, HUGE))
+    with pytest.raises(PerfDataError, match=r"attrs than any|place of an event's ids"):
+        PerfData(data)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda trace: list(trace.data.records()),
+        lambda trace: trace.streams,
+        lambda trace: [stream.read() for stream in trace.streams],
+        lambda trace: trace.data.auxtrace_buffers(),
+    ],
+)
+def test_a_file_that_becomes_shorter(data: Path, read: Callable[[Trace], object]) -> None:
+    with Trace(data) as trace:
+        os.truncate(data, 8192)
+        with pytest.raises(PerfDataError, match="became shorter while it was read"):
+            read(trace)
+
+
+def test_a_file_that_becomes_shorter_while_packets_are_read(data: Path) -> None:
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        parts = stream.parts()
+        next(parts)
+        os.truncate(data, 1 << 20)
+        with pytest.raises(PerfDataError, match=r"shorter while it was read at offset 0x100000"):
+            next(parts)
+
+
+def test_one_that_grows_is_read_as_it_was(data: Path) -> None:
+    with Trace(data) as trace:
+        with data.open("ab") as file:
+            file.write(bytes(1 << 20))
+        assert [stream.size for stream in trace.streams] == [len(PART) * 100_000]
+        assert len(trace.streams[0].read()) == len(PART) * 100_000
