@@ -4,6 +4,7 @@ as without a recorder, and what was recorded is what was executed.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -234,6 +235,33 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
         assert folders(parent) == []
     finally:
         shutil.rmtree(parent)
+
+
+def test_a_folder_that_is_being_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever another recorder begins."""
+    monkeypatch.setattr("rtit.capture.qemu.folder._parent", lambda: str(tmp_path))
+    for name in ("os.mkfifo", "os.open", "fcntl.flock"):
+        module, _, function = name.partition(".")
+        real = getattr(importlib.import_module(module), function)
+        here = False
+
+        def meanwhile(*words: object, real: Callable[..., object] = real) -> object:
+            nonlocal here
+            if not here:
+                here = True
+                remove_stale(str(tmp_path))
+                result = real(*words)
+                remove_stale(str(tmp_path))
+                here = False
+                return result
+            return real(*words)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(name, meanwhile)
+            mine = RecordingFolder()
+        assert Path(mine.name, "alive").exists()
+        assert folders(tmp_path) == [Path(mine.name)]
+        mine.cleanup()
 
 
 def test_folders_of_living_recorders_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

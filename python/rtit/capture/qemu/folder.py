@@ -12,6 +12,7 @@ from pathlib import Path
 from rtit.errors import RecordError
 
 _PREFIX = "rtit-"
+_UNFINISHED = "new-"
 _ALIVE = "alive"
 # A socket's path has 107 bytes, and the loader reads blanks and colons in a plugin's path as
 # separators.
@@ -33,14 +34,17 @@ class RecordingFolder:
         parent = _parent()
         remove_stale(parent)
         try:
-            self.name = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+            self.name = tempfile.mkdtemp(prefix=_UNFINISHED + _PREFIX, dir=parent)
         except OSError as error:
             raise no_folder(error) from error
         try:
-            alive = Path(self.name) / _ALIVE
+            made = Path(self.name)
+            alive = made / _ALIVE
             os.mkfifo(alive, 0o600)
             self._alive = os.open(alive, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.flock(self._alive, fcntl.LOCK_EX)
+            # It gets its name when it is locked: another recorder would take it for a killed one's.
+            self.name = str(made.rename(made.with_name(made.name.removeprefix(_UNFINISHED))))
         except OSError as error:
             shutil.rmtree(self.name, ignore_errors=True)
             raise no_folder(error) from error
