@@ -23,7 +23,7 @@ from .decode import Decoder
 from .header import Header, Section
 from .records import HEADER
 from .sample import SampleLayouts
-from .scan import Behind, Place, Scan
+from .scan import Behind, Place, Scan, check_size
 
 MAIN = "data"
 """The file with the header in a directory."""
@@ -106,7 +106,12 @@ def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
 def _part(mapped: mmap.mmap, source: str) -> Part:
     view = memoryview(mapped)
     whole = Header(None, 0, Section(0, len(view)), ())
-    return Part(mapped, view, Scan(view, whole, source, lambda: Behind(lambda _start, _end: None)))
+    size = len(view)
+
+    def behind() -> Behind:
+        return Behind(lambda _start, _end: None, lambda: check_size(mapped, size, source))
+
+    return Part(mapped, view, Scan(view, whole, source, behind))
 
 
 def _payload(view: memoryview, place: Place, source: str) -> memoryview:

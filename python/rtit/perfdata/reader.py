@@ -25,7 +25,7 @@ from .opening import open_map
 from .parts import Part, bare, inflated, others
 from .records import HEADER, Record
 from .sample import SampleLayouts
-from .scan import Behind, Place, Scan
+from .scan import Behind, Place, Scan, check_size
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
@@ -101,12 +101,10 @@ class PerfData:
         return Behind(self._let_go, self.check)
 
     def check(self) -> None:
-        """Raise PerfDataError if the file has become shorter: to read what is not there any more
-        would be the end of the process.
-        """
-        size = self._map.size()
-        if size < len(self._file):
-            raise self._error("the file became shorter while it was read", size, size)
+        """Raise PerfDataError if the file, or one of its parts, has become shorter."""
+        check_size(self._map, len(self._file), self.path)
+        for part in self._parts[1:]:
+            check_size(part[0], len(part[1]), self.path)
 
     def _let_go(self, start: int, end: int) -> None:
         start -= start % mmap.PAGESIZE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,6 +26,16 @@ class Place(NamedTuple):
     number: int
     misc: int
     size: int
+
+
+def check_size(mapped: mmap.mmap, size: int, source: str) -> None:
+    """Raise PerfDataError if the file has become shorter than it was when it was mapped: to read
+    what is not there any more would be the end of the process.
+    """
+    now = mapped.size()
+    if now < size:
+        message = "the file became shorter while it was read"
+        raise PerfDataError(message, source=source, offset=now, value=now)
 
 
 class Behind:
