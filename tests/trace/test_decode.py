@@ -129,6 +129,32 @@ def test_last_ip_and_mode_at_the_start() -> None:
     assert ips(stream) == [0xAB_1000, 0xAB_1001, 0xAB_2000, 0xAB_2001]
 
 
+def test_threads_change_nothing() -> None:
+    # more than one round of segments
+    segment = HEAD + LOOP * 1000
+    count = (10 << 20) // len(segment)
+    whole = segment * count
+    damaged = bytearray(whole)
+    for at in (1_500_000, 4_000_001, 9_000_123):
+        damaged[at : at + 3] = b"\xff\x02\x00"
+
+    def found(data: bytes | bytearray, threads: int) -> list[object]:
+        (stream,) = rtit.decode(data, image(), threads=threads).streams
+        totals = stream.totals()
+        ran = sum((totals.runs.instructions * totals.runs.count).tolist())
+        parts = [totals.runs.start, totals.runs.count, totals.edges.source, totals.edges.count]
+        return [ran, stream.counts(), list(stream.ledger()), *(part.tolist() for part in parts)]
+
+    ran, counts, ledger, *rest = found(whole, 1)
+    assert ran == len(RAN) * 1000 * count
+    for threads in (0, 2, 3):
+        assert found(whole, threads) == [ran, counts, ledger, *rest]
+    expected = found(damaged, 1)
+    assert expected[2] != ledger
+    for threads in (2, 4):
+        assert found(damaged, threads) == expected
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -140,6 +166,8 @@ def test_last_ip_and_mode_at_the_start() -> None:
         ({"start": rtit.Start(bits=8)}, "start bits is 8"),
         ({"start": rtit.Start(ip=1 << 64)}, "start ip is"),
         ({"ranges": [(0, 1)] * 5}, "5 filter ranges"),
+        ({"threads": 256}, "threads is 256"),
+        ({"threads": -1}, "threads is -1"),
     ],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:

@@ -56,6 +56,40 @@ impl Counts {
         self.packets.get(kind as usize).copied().unwrap_or(0)
     }
 
+    /// Adds those of what follows.
+    pub(crate) fn add(&mut self, more: &Counts) {
+        for (sum, more) in self.packets.iter_mut().zip(&more.packets) {
+            *sum += more;
+        }
+        for (sum, more) in self.errata.iter_mut().zip(&more.errata) {
+            *sum += more;
+        }
+        self.add_flow(more);
+        self.asynchronous += more.asynchronous;
+        self.cycles = self.cycles.saturating_add(more.cycles);
+        self.measured.0 = self.measured.0.saturating_add(more.measured.0);
+        self.measured.1 = self.measured.1.saturating_add(more.measured.1);
+        self.inactive = self.inactive.saturating_add(more.inactive);
+    }
+
+    /// Adds instructions and branches.
+    pub(crate) fn add_flow(&mut self, more: &Counts) {
+        self.instructions += more.instructions;
+        self.conditional += more.conditional;
+        self.indirect += more.indirect;
+        self.returns += more.returns;
+        self.compressed_returns += more.compressed_returns;
+    }
+
+    /// Takes off instructions and branches that were added before.
+    pub(crate) fn take_off_flow(&mut self, less: &Counts) {
+        self.instructions -= less.instructions;
+        self.conditional -= less.conditional;
+        self.indirect -= less.indirect;
+        self.returns -= less.returns;
+        self.compressed_returns -= less.compressed_returns;
+    }
+
     pub(crate) fn erratum(&mut self, erratum: Erratum) {
         if let Some(count) = self.errata.get_mut(erratum as usize) {
             *count += 1;

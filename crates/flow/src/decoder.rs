@@ -15,6 +15,7 @@
 //! TIP may be of branches after it. After bad bytes LastIP is not known, so that only a PSB helps. Between OVF and its
 //! FUP come only timing packets (section 33.3.8): a FUP after anything else is none of the OVF's.
 
+mod carry;
 mod corrupt;
 mod dispatch;
 mod fast;
@@ -27,4 +28,5 @@ mod scan;
 mod state;
 mod turns;
 
+pub(crate) use carry::Carry;
 pub use state::Decoder;

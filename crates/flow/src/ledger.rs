@@ -40,6 +40,14 @@ pub struct Span {
 /// The list stops growing here (a malicious stream can fail every few bytes); the last span then takes in the rest.
 const MAX_SPANS: usize = 1 << 18;
 
+/// From `offset` on bytes are of a trust.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    offset: u64,
+    trust: Trust,
+    error: Option<FlowError>,
+}
+
 /// Spans in stream order, without gaps.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -48,6 +56,8 @@ pub struct Ledger {
     open: Span,
     errors: [u64; ErrorClass::COUNT],
     bytes: [u64; 4],
+    /// Of a part of a stream: there are no spans before what came before it is known (`join`).
+    turns: Option<Vec<Turn>>,
 }
 
 impl Ledger {
@@ -57,6 +67,31 @@ impl Ledger {
             open: start,
             errors: [0; ErrorClass::COUNT],
             bytes: [0; 4],
+            turns: None,
+        }
+    }
+
+    /// That of the part of a stream from `offset` on, where `trust` is known.
+    pub(crate) fn of_part(offset: u64, trust: Trust) -> Ledger {
+        let start = Span {
+            from: offset,
+            to: offset,
+            trust,
+            error: None,
+        };
+        Ledger {
+            turns: Some(Vec::new()),
+            ..Ledger::new(start)
+        }
+    }
+
+    /// Goes on with the part that follows.
+    pub(crate) fn join(&mut self, part: Ledger) {
+        for (sum, more) in self.errors.iter_mut().zip(part.errors) {
+            *sum += more;
+        }
+        for turn in part.turns.unwrap_or_default() {
+            self.turn(turn.offset, turn.trust, turn.error);
         }
     }
 
@@ -83,6 +118,15 @@ impl Ledger {
     }
 
     fn turn(&mut self, offset: u64, trust: Trust, error: Option<FlowError>) {
+        if let Some(turns) = &mut self.turns {
+            turns.push(Turn {
+                offset,
+                trust,
+                error,
+            });
+            self.open.trust = trust;
+            return;
+        }
         let offset = offset.max(self.open.from);
         // a span without bytes stays only if it has an error to tell
         if offset > self.open.from || self.open.error.is_some() {

@@ -16,7 +16,7 @@ pub struct Point {
 }
 
 /// Points that wait to be taken. Each has a number, from 1 on: that is what rows have as their time meanwhile.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Points {
     pub waiting: Vec<Point>,
     /// How many there were.

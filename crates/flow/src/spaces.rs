@@ -37,7 +37,7 @@ pub struct Spaces {
 
 /// From `since` (TSC) on a thread has the logical processor. It takes effect where the program arrives from somewhere
 /// else: at a TIP.PGE, a far transfer or a PSB+.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
     since: u64,
     /// Where its code is; `None`: what it does is passed over.
@@ -66,6 +66,11 @@ impl Spaces {
         self.keys == other.keys
     }
 
+    /// Whether there are turns.
+    pub(crate) fn has_turns(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
     /// Code for turns: its number.
     pub fn add_view(&mut self, view: View) -> usize {
         self.views.push(view);
@@ -92,7 +97,7 @@ impl From<View> for Spaces {
 }
 
 /// What the packets have said, and from where on it holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     keys: HashMap<SpaceKey, usize>,
     /// CR3 and NR.

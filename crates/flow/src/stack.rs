@@ -102,6 +102,30 @@ impl ReturnStack {
         self.has_ips = self.depth > 0;
     }
 
+    /// The addresses after the calls, the oldest first.
+    pub fn ips(&self, code: &Code) -> Vec<u64> {
+        let ip = |back| {
+            let at = self.top.wrapping_sub(back) as usize % ENTRIES;
+            match code.call(self.sites[at]) {
+                Some(call) => call.return_ip,
+                None => self.ips[at],
+            }
+        };
+        (1..=self.depth).rev().map(ip).collect()
+    }
+
+    /// One that holds these.
+    pub fn of_ips(ips: &[u64]) -> ReturnStack {
+        let mut stack = ReturnStack::default();
+        for &ip in ips.iter().take(ENTRIES) {
+            stack.ips[stack.depth as usize] = ip;
+            stack.depth += 1;
+        }
+        stack.top = stack.depth;
+        stack.has_ips = stack.depth > 0;
+        stack
+    }
+
     /// Gives every entry a call site.
     pub fn give_sites(&mut self, code: &mut Code) {
         if !self.has_ips {

@@ -55,7 +55,7 @@ impl GuestTsc {
 const TSC_BITS: u64 = 1 << 56;
 
 /// The last moment at which time was known, and what has been counted since.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Clock {
     settings: TimeSettings,
     /// The estimate now.
@@ -88,7 +88,7 @@ pub(crate) struct Clock {
 }
 
 /// The crystal clock, as far as MTC and TMA tell.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crystal {
     Unknown,
     /// A TSC and its TMA; the crystal edge at or before that TSC.
@@ -282,6 +282,25 @@ impl Clock {
     pub fn frequency(&self) -> f64 {
         self.rate()
             .map_or(f64::NAN, |(ticks, cycles)| cycles as f64 / ticks as f64)
+    }
+
+    /// The same, with nothing in its accounts.
+    pub fn without_accounts(&self) -> Clock {
+        Clock {
+            total_cycles: 0,
+            measured: (0, 0),
+            inactive: 0,
+            ..self.clone()
+        }
+    }
+
+    /// As it may be somewhat later: a timing packet is needed before it tells more.
+    pub fn sometime_later(&self) -> Clock {
+        let mut clock = self.without_accounts();
+        clock.set(self.now);
+        clock.broken = true;
+        clock.crystal = Crystal::Unknown;
+        clock
     }
 
     /// TSC ticks for a number of cycles.

@@ -1,7 +1,7 @@
 //! How often each run of instructions and each edge between them was taken.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+use std::collections::hash_map::{Entry, HashMap};
+use std::hash::{BuildHasherDefault, Hash};
 
 use crate::event::Event;
 use crate::hash::AddressHasher;
@@ -80,6 +80,12 @@ impl Totals {
         }
     }
 
+    /// Takes off those of another that were joined before.
+    pub(crate) fn take_off(&mut self, other: Totals) {
+        take_off(&mut self.runs, other.runs);
+        take_off(&mut self.edges, other.edges);
+    }
+
     pub(crate) fn add_run(&mut self, start: u64, instructions: u32, count: u64) {
         *self.runs.entry((start, instructions)).or_default() += count;
     }
@@ -87,6 +93,17 @@ impl Totals {
     pub(crate) fn add_edge(&mut self, from: u64, to: u64, kind: End, count: u64) {
         if count != 0 {
             *self.edges.entry((from, to, kind as u8)).or_default() += count;
+        }
+    }
+}
+
+fn take_off<K: Eq + Hash>(from: &mut CountsBy<K>, counts: CountsBy<K>) {
+    for (key, less) in counts {
+        if let Entry::Occupied(mut entry) = from.entry(key) {
+            *entry.get_mut() -= less;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
         }
     }
 }

@@ -5,10 +5,12 @@
 
 mod again;
 mod arrive;
+mod carry;
 mod parked;
 mod stamp;
 mod walker;
 mod way;
 
+pub(crate) use carry::WalkerCarry;
 pub(crate) use stamp::Stamp;
 pub(crate) use walker::Walker;

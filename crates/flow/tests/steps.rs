@@ -6,10 +6,12 @@ mod persistent;
 mod program;
 #[path = "steps/same.rs"]
 mod same;
+#[path = "steps/segments.rs"]
+mod segments;
 
 use program::{plan, Plan, Traced};
 use proptest::prelude::*;
-use rtit_flow::{Cpu, Settings};
+use rtit_flow::{Cpu, EventKind, Flow, Settings};
 use same::check;
 
 fn config(cases: u32) -> ProptestConfig {
@@ -71,6 +73,23 @@ proptest! {
         let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
         check(&traced, settings)?;
     }
+}
+
+/// A PWRE without EXSTOP lies where it came, however the packet after it is taken.
+#[test]
+fn a_power_event_comes_before_the_branches_after_it() {
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+    // 1000: jnz 1000, taken six times with each TNT
+    stream.extend([0xfe, 0xfe, 0x02, 0x22, 0x40, 0x00, 0xfe, 0xfe]);
+    let traced = Traced::of(stream, 0x1000, &[0x75, 0xfe]);
+    check(&traced, Settings::default()).unwrap();
+    let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
+    let events = rows.next_rows(usize::MAX).unwrap().events;
+    let event = events
+        .iter()
+        .find(|event| event.event.kind == EventKind::Pwre);
+    assert_eq!(event.map(|event| event.row), Some(12));
 }
 
 /// 64 calls are open; one more that comes and goes within a packet takes the oldest with it.

@@ -47,19 +47,25 @@ impl View {
     /// the last one changes nothing.
     pub fn advance(&mut self, time: u64) -> Changed {
         match self.changes.get(self.next) {
-            Some(change) if change.time <= time => self.apply(time),
+            Some(change) if change.time <= time => {
+                let end = self.changes.partition_point(|change| change.time <= time);
+                self.advance_to(end)
+            }
             _ => Changed::None,
         }
     }
 
-    fn apply(&mut self, time: u64) -> Changed {
+    /// How many changes are in effect.
+    pub fn changes(&self) -> usize {
+        self.next
+    }
+
+    /// As `advance`, until so many changes are in effect.
+    pub fn advance_to(&mut self, count: usize) -> Changed {
         let changes = Arc::clone(&self.changes);
         let mut ranges = Vec::new();
         let mut all = false;
-        for (index, change) in changes.iter().enumerate().skip(self.next) {
-            if change.time > time {
-                break;
-            }
+        for (index, change) in changes.iter().enumerate().take(count).skip(self.next) {
             self.next = index + 1;
             match &change.action {
                 Action::Put { address, bytes } => {
@@ -137,6 +143,11 @@ impl View {
         let room = usize::try_from(until - address).unwrap_or(usize::MAX);
         let bytes = page.as_slice();
         copy(bytes.get(..room).unwrap_or(bytes), out)
+    }
+
+    /// Whether there is somebody to be asked for pages.
+    pub fn asks(&self) -> bool {
+        self.pager.is_some()
     }
 
     /// Nothing is known at `address`: whoever has the pages is asked, if anybody has. Whether there is something now.

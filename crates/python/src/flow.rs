@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counting, Counts, End, ErrorClass, EventKind, Ledger, Point, Sink, TimedInstructions,
+    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Point, Segments, Settings,
+    Sink, Spaces, Sum, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
@@ -50,7 +51,8 @@ const MOST_POINTS: usize = 1 << 16;
 /// pointer goes before one without. `turns`: (TSC, space or None) in order of time, for a logical processor that threads
 /// share: from then on the code that has no key is that of the space, with None what runs is passed over. `guest_tsc`: offset
 /// and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
-/// steps that is used otherwise and gives the same. `points`: times are numbers of points, see `points`. RuntimeError:
+/// steps that is used otherwise and gives the same. `threads`: so many decode segments between PSBs at once, where that is possible (`count`, `totals`), and the
+/// results are those of one; 0: as many as the machine runs at once, 8 at most. `points`: times are numbers of points, see `points`. RuntimeError:
 /// another thread is decoding with this object at the moment.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `lines`, `functions`, `count` and
@@ -61,6 +63,7 @@ pub struct Flow {
     way: Mutex<Way>,
     /// Who is asked for pages.
     missing: Vec<Arc<Missing>>,
+    division: Division,
 }
 
 #[pymethods]
@@ -68,7 +71,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false, points = false))]
+        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false, points = false, threads = 1))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -87,6 +90,7 @@ impl Flow {
         guest_tsc: (u64, u64),
         walk: bool,
         points: bool,
+        threads: usize,
     ) -> PyResult<Flow> {
         let settings = settings_of(Given {
             mtc_freq,
@@ -108,6 +112,7 @@ impl Flow {
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
             missing,
+            division: Division::of(threads),
         })
     }
 
@@ -365,14 +370,13 @@ impl Flow {
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
-            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, Counting);
-            *way = Way::Count(Box::new(flow));
+            *way = Way::Count(self.segments(py, stream, spaces, &settings)?);
         }
-        let Way::Count(flow) = &mut *way else {
+        let Way::Count(all) = &mut *way else {
             return Err(taken());
         };
-        self.advance(py, flow)?;
-        counts_dict(py, &flow.counts(), flow.ledger())
+        self.sum(py, all)?;
+        counts_dict(py, &all.counts(), all.ledger())
     }
 
     /// Decodes to the end and adds up what ran, whatever the order. Columns are little-endian bytes, sorted.
@@ -384,15 +388,14 @@ impl Flow {
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
         if let Some((stream, spaces, settings)) = way.take() {
-            let flow = rtit_flow::Flow::adding_up(stream, spaces, &settings);
-            *way = Way::Totals(Box::new(flow));
+            *way = Way::Totals(self.segments(py, stream, spaces, &settings)?);
         }
-        let Way::Totals(flow) = &mut *way else {
+        let Way::Totals(all) = &mut *way else {
             return Err(taken());
         };
-        self.advance(py, flow)?;
+        self.sum(py, all)?;
         let (runs, edges) = py.allow_threads(|| {
-            let totals = flow.totals();
+            let totals = all.sum();
             (totals.runs(), totals.edges())
         });
         let columns = PyDict::new(py);
@@ -517,6 +520,32 @@ impl Flow {
         if goes_on && flow.is_starved() {
             let position = flow.position();
             flow.stream_mut().go_on(py, position)?;
+        }
+        self.check(py)
+    }
+
+    fn segments<S: Sum>(
+        &self,
+        py: Python<'_>,
+        mut stream: Stream,
+        spaces: Spaces,
+        settings: &Settings,
+    ) -> PyResult<Box<Segments<Stream, S>>> {
+        if self.division.threads > 1 {
+            stream.hold(py, self.division.round())?;
+        }
+        let all = Segments::new(stream, spaces, settings, self.division);
+        Ok(Box::new(all))
+    }
+
+    /// Decodes to the end, without the GIL. Raises what those raise who are asked for pages.
+    fn sum<S: Sum>(&self, py: Python<'_>, all: &mut Segments<Stream, S>) -> PyResult<()> {
+        while py.allow_threads(|| all.advance()) {
+            if all.is_starved() {
+                let position = all.position();
+                all.stream_mut().go_on(py, position)?;
+            }
+            self.check(py)?;
         }
         self.check(py)
     }

@@ -7,7 +7,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyIterator;
 use rtit_flow::{Source, Window};
 
-/// Bytes that a window holds at least, unless the stream ends.
+/// `Pieces::enough` for one thread.
 const ENOUGH: usize = 1 << 16;
 
 pub enum Stream {
@@ -18,6 +18,8 @@ pub enum Stream {
 }
 
 pub struct Pieces {
+    /// Bytes that a window holds at least, unless the stream ends.
+    enough: usize,
     /// None: there are no more.
     rest: Option<Py<PyIterator>>,
     /// Why the next piece could not be had: nobody may take it for the end of the stream.
@@ -56,6 +58,7 @@ impl Stream {
             })?
             .unbind();
         let mut stream = Stream::Pieces(Pieces {
+            enough: ENOUGH,
             rest: Some(rest),
             failed: None,
             bytes: Vec::new(),
@@ -63,6 +66,16 @@ impl Stream {
         });
         stream.go_on(object.py(), 0)?;
         Ok(stream)
+    }
+
+    /// From now on a window holds so many bytes at least, unless the stream ends.
+    pub fn hold(&mut self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        if let Stream::Pieces(pieces) = self {
+            pieces.enough = bytes.max(ENOUGH);
+            let base = pieces.base;
+            self.go_on(py, base)?;
+        }
+        Ok(())
     }
 
     /// Forgets what is before offset `position` and takes more. What a piece raises is raised again by every later call.
@@ -76,7 +89,7 @@ impl Stream {
         let past = (position - pieces.base).min(pieces.bytes.len());
         pieces.bytes.drain(..past);
         pieces.base += past;
-        while pieces.bytes.len() < ENOUGH && pieces.rest.is_some() {
+        while pieces.bytes.len() < pieces.enough && pieces.rest.is_some() {
             // of pieces that are empty there may be any number
             py.check_signals()?;
             if let Err(error) = pieces.take(py) {

@@ -1,8 +1,8 @@
 //! The ways in which a `Flow` gives its results.
 
 use rtit_flow::{
-    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Point, Settings, Spaces,
-    TimedInstructions, Totals,
+    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Point, Segments,
+    Settings, Spaces, TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
@@ -17,8 +17,8 @@ pub(crate) enum Way {
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Calls(Box<rtit_flow::Flow<Stream, Calls>>),
-    Count(Box<rtit_flow::Flow<Stream, Counting>>),
-    Totals(Box<rtit_flow::Flow<Stream, Totals>>),
+    Count(Box<Segments<Stream, Counting>>),
+    Totals(Box<Segments<Stream, Totals>>),
     Branches(Box<rtit_flow::Flow<Stream, Branches>>),
     Timed(Box<rtit_flow::Flow<Stream, TimedInstructions>>),
 }
@@ -69,8 +69,8 @@ impl Way {
             Way::Lines(flow) => (flow.counts(), flow.ledger()),
             Way::Functions(flow) => (flow.counts(), flow.ledger()),
             Way::Calls(flow) => (flow.counts(), flow.ledger()),
-            Way::Count(flow) => (flow.counts(), flow.ledger()),
-            Way::Totals(flow) => (flow.counts(), flow.ledger()),
+            Way::Count(all) => (all.counts(), all.ledger()),
+            Way::Totals(all) => (all.counts(), all.ledger()),
             Way::Branches(flow) => (flow.counts(), flow.ledger()),
             Way::Timed(flow) => (flow.counts(), flow.ledger()),
         })

@@ -31,6 +31,7 @@ def decode(
     no_tnt: bool = False,
     no_retcomp: bool = False,
     spaces: Spaces | None = None,
+    threads: int = 0,
     title: str = "PT",
 ) -> Trace:
     """A trace of bare PT, the packets of one logical processor, and of the code that ran; without
@@ -50,7 +51,10 @@ def decode(
     byte if `start` says how things are there. `ranges`: IP filter ranges, each as first and last
     address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `spaces`: the code
     of other address spaces, by CR3, (CR3, NR) or (CR3, NR, VMCS pointer); `image` is for whatever
-    has no key, and as long as no PIP has come. `title` is how errors call it.
+    has no key, and as long as no PIP has come. `threads`: how many may decode it, 1 to 255, where
+    that is possible; 0: as many as the machine runs at once, 8 at most. Results are the same, and
+    pages that an image is to be asked for are asked for by one thread. `title` is how errors
+    call it.
 
     Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
     `ledger` has it.
@@ -67,6 +71,7 @@ def decode(
         cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
         ranges=tuple(ranges),
         start=start,
+        threads=threads,
     )
     whole = Image() if image is None else image
     return Trace.of(Bare(source_of(data), whole, checked(settings), title, spaces))

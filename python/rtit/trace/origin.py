@@ -78,7 +78,9 @@ class Recording:
         symfs: str | os.PathLike[str] | None,
         path_map: dict[str, str] | None,
         cpu: Cpu | None,
+        threads: int = 0,
     ) -> None:
+        self._threads = threads
         self._data = data
         self.path = data.path
         self._symfs = symfs
@@ -181,7 +183,7 @@ class Recording:
         settings: Settings | RtitError
         shares: Shares | None = None
         try:
-            settings = of_perf(self.data, pieces[0].reference, self._cpu, ranges)
+            settings = of_perf(self.data, pieces[0].reference, self._cpu, ranges, self._threads)
             if queue.cpu >= 0:
                 shares = shared(threads.turns.on(queue.cpu), images, self.data)
         except (PerfDataError, UnsupportedError) as error:

@@ -44,7 +44,9 @@ class Settings:
     IP filter ranges, each as first and last address, at most 4, empty if there was no filter or
     they are not known; `start`: how things are at the first byte, None for a stream that is read
     from its first PSB on; `walk`: decode each packet by itself, which takes longer and gives the
-    same.
+    same; `threads`: how many threads may decode it, 1 to 255, where the order does not matter
+    (totals, edges, coverage, ledger and counts): each takes segments between PSBs, and the results
+    are those of one. 0: as many as the machine runs at once, 8 at most.
     """
 
     mtc_freq: int = 0
@@ -58,6 +60,7 @@ class Settings:
     ranges: tuple[tuple[int, int], ...] = ()
     start: Start | None = None
     walk: bool = False
+    threads: int = 0
 
 
 def of_perf(
@@ -65,10 +68,11 @@ def of_perf(
     start_time: int,
     cpu: Cpu | None = None,
     ranges: tuple[tuple[int, int], ...] = (),
+    threads: int = 0,
 ) -> Settings:
     """The settings of a perf.data file; `cpu` instead of the processor that it names, `ranges` as
-    the filters gave them. Raises PerfDataError if nothing in it describes the trace, or if a number
-    has more bits than its register.
+    the filters gave them; `threads` may decode. Raises PerfDataError if nothing in it
+    describes the trace, or if a number has more bits than its register.
     """
     info, event = data.info, data.intel_pt
     if info is None or event is None:
@@ -90,6 +94,7 @@ def of_perf(
         no_retcomp=bool(config_value(config, "noretcomp")),
         cpu=cpu or processor(data.cpuid),
         ranges=ranges,
+        threads=threads,
     )
 
 
@@ -134,6 +139,7 @@ def checked(settings: Settings) -> Settings:
         ("cpu family", cpu[0], 16),
         ("cpu model", cpu[1], 16),
         ("cpu stepping", cpu[2], 8),
+        ("threads", settings.threads, 8),
         ("start ip", start.ip or 0, 64),
         ("start last_ip", start.last_ip, 64),
         *(("ranges", address, 64) for each in settings.ranges for address in each),

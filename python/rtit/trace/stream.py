@@ -153,6 +153,7 @@ class Stream:
             walk=settings.walk,
             turns=self.shares.native() if self.shares is not None else (),
             points=points,
+            threads=settings.threads,
         )
         return self._flow
 

@@ -22,7 +22,7 @@ from rtit.trace.places import Places
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
-from rtit.trace.settings import Cpu
+from rtit.trace.settings import Cpu, Settings, checked
 from rtit.trace.stream import Stream
 
 __all__ = ["Ended", "Process", "Trace"]
@@ -35,9 +35,9 @@ class Trace:
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
     file without a name first. `symfs` is a folder that holds the recorded files under their
     recorded paths; `path_map` gives single files or folders other places. `cpu` is DisplayFamily,
-    DisplayModel and stepping of the processor, instead of what the file says. Raises PerfDataError,
-    UnsupportedError; and ClosedError for what is in the file, here and in its streams, once it is
-    closed.
+    DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
+    `rtit.decode`. Raises PerfDataError, UnsupportedError, UsageError; and ClosedError for what is
+    in the file, here and in its streams, once it is closed.
     """
 
     def __init__(
@@ -47,8 +47,11 @@ class Trace:
         symfs: str | os.PathLike[str] | None = None,
         path_map: dict[str, str] | None = None,
         cpu: Cpu | None = None,
+        threads: int = 0,
     ) -> None:
-        self._origin: Origin = Recording(PerfData(path), symfs, path_map, cpu)
+        self._origin: Origin = Recording(
+            PerfData(path), symfs, path_map, cpu, checked(Settings(threads=threads)).threads
+        )
 
     @classmethod
     def of(cls, origin: Origin) -> Self:

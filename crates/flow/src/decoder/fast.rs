@@ -30,6 +30,7 @@ impl Decoder {
             && self.group.is_none()
             && self.new_mode.is_none()
             && self.event_data == 0
+            && self.held.is_empty()
             && self.after_overflow != Some(self.counts.instructions)
             && self.walker.may_step()
     }

@@ -138,6 +138,7 @@ impl Decoder {
     fn start<S: Sink>(&mut self, ip: u64, mode: Mode, kind: EventKind, sink: &mut S, stamp: Stamp) {
         self.after_branch = false;
         self.after_overflow = None;
+        self.off_at = 0;
         self.walker.reset();
         self.walker.advance(self.clock.now(), sink);
         self.walker.go_to(ip, stamp.time);

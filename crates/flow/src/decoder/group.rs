@@ -195,6 +195,7 @@ impl Decoder {
             self.ledger.fail(offset, FlowError { offset, cause });
             self.ledger.go_on(offset, Trust::Exact);
         }
+        self.off_at = 0;
         self.state = State::On;
     }
 }

@@ -6,7 +6,7 @@ use crate::sink::Sink;
 /// More of one event than any has: an EVD of each type, a block of all registers.
 const MOST: usize = 256;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     events: Vec<Event>,
     /// The last MODE.TSX that applies at the next IP packet (Table 33-27).
@@ -37,6 +37,19 @@ impl Held {
             kind,
             EventKind::BlockEnd | EventKind::ExStop | EventKind::Cfe
         )
+    }
+
+    /// What may still be so somewhat later in the stream.
+    pub fn sometime_later(&self) -> Held {
+        Held {
+            power: self.power,
+            ..Held::default()
+        }
+    }
+
+    /// No event waits for the next packet.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
     }
 
     /// Keeps an event that another will place; gives it back if it needs not wait.

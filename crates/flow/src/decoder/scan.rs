@@ -56,7 +56,11 @@ impl Decoder {
                 match self.steps(stream, offset, &mut scanner, sink) {
                     Stepped::On => continue,
                     Stepped::Not => {}
-                    Stepped::Never => self.short_tnts(stream, offset, &mut scanner, sink),
+                    Stepped::Never => {
+                        if self.short_tnts(stream, offset, &mut scanner, sink) {
+                            continue;
+                        }
+                    }
                 }
             }
             let block = scanner.block();
@@ -118,7 +122,7 @@ impl Decoder {
 
     /// Nothing waits for what comes next.
     fn is_unbound(&self) -> bool {
-        self.bound.is_none() && self.group.is_none() && self.event_data == 0
+        self.bound.is_none() && self.group.is_none() && self.event_data == 0 && self.held.is_empty()
     }
 
     /// Goes on at the next PSB from `offset` on.
@@ -142,7 +146,8 @@ impl Decoder {
         self.finished = true;
     }
 
-    /// Most of a stream: short TNTs one after the other while the program is followed, without the scanner.
+    /// Most of a stream: short TNTs one after the other while the program is followed, without the scanner. Whether there
+    /// were any.
     #[inline]
     fn short_tnts<S: Sink>(
         &mut self,
@@ -150,10 +155,10 @@ impl Decoder {
         until: usize,
         scanner: &mut Scanner<'_>,
         sink: &mut S,
-    ) {
+    ) -> bool {
         let start = Scanner::position(scanner);
         if scanner.block().is_some() {
-            return;
+            return false;
         }
         let (time, now) = (self.clock.stamp(), self.clock.now());
         let mut at = start;
@@ -184,6 +189,7 @@ impl Decoder {
             self.walker.keep_within_limit();
             scanner.seek(at);
         }
+        at > start
     }
 
     #[inline]

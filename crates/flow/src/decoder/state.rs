@@ -40,7 +40,7 @@ pub(super) enum State {
 }
 
 /// A packet that the next FUP completes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bound {
     pub event: Event,
     pub to: BoundTo,
@@ -57,7 +57,7 @@ pub(super) enum BoundTo {
 }
 
 /// What a PSB+ has said so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Group {
     pub offset: u64,
     pub ip: Option<u64>,
@@ -205,14 +205,24 @@ impl Decoder {
     }
 
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts {
+        let mut counts = self.own_counts();
+        self.add_counts(&mut counts);
+        counts
+    }
+
+    /// Those that steps did not count.
+    pub(super) fn own_counts(&self) -> Counts {
+        Counts {
             cycles: self.clock.total_cycles(),
             measured: self.clock.measured,
             inactive: self.clock.inactive,
             ..self.counts.clone()
-        };
-        self.walker.add_counts(&mut counts);
-        counts
+        }
+    }
+
+    /// Adds what steps have counted, ever.
+    pub(crate) fn add_counts(&self, counts: &mut Counts) {
+        self.walker.add_counts(counts);
     }
 
     /// What timing packets told since it was asked last, if the settings ask for points.

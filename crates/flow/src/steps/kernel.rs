@@ -131,12 +131,33 @@ pub(super) struct Tables<'a> {
     pub log: &'a mut Vec<(u32, u32)>,
 }
 
+/// What the kernel does with a step.
+pub(super) mod keep {
+    /// It is counted where it is.
+    pub const HITS: u8 = 0;
+    /// It goes into the log, as (number, index of the packet in `bytes`).
+    pub const ORDER: u8 = 1;
+    pub const NOTHING: u8 = 2;
+}
+
+/// Takes what a step is to leave behind.
+#[inline(always)]
+fn note<const KEEP: u8>(hits: &mut u32, log: &mut Vec<(u32, u32)>, at: usize) {
+    match KEEP {
+        keep::ORDER => log.push((*hits, at as u32)),
+        keep::HITS => *hits = hits.wrapping_add(1),
+        _ => {}
+    }
+}
+
+pub(super) type Kernel = fn(Tables<'_>, &mut ReturnStack, &[u8], usize, usize, &mut Lane) -> Exit;
+
 /// Takes steps from `lane.at` on while `at < end` and the log is shorter than `room`. `bytes` go on for `AHEAD` more.
 ///
-/// `RETURNS`: RETs may be compressed. `ORDER`: steps go into the log, as (number, index of the packet in `bytes`), and
-/// CYCs; else they are counted where they are, and `lane.cycles` counts cycles.
+/// `RETURNS`: RETs may be compressed. `KEEP`: one of `keep`; with the order CYCs go into the log, too, else
+/// `lane.cycles` counts cycles.
 #[inline(never)]
-pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
+pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
     tables: Tables<'_>,
     stack: &mut ReturnStack,
     bytes: &[u8],
@@ -171,11 +192,7 @@ pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
             if step.base != base {
                 break Exit::Tnt(byte);
             }
-            if ORDER {
-                log.push((step.hits, at as u32));
-            } else {
-                step.hits = step.hits.wrapping_add(1);
-            }
+            note::<KEEP>(&mut step.hits, log, at);
             base = step.next;
             if !RETURNS || step.act == 0 {
                 rest = 0;
@@ -198,11 +215,7 @@ pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
                 break Exit::Return(site);
             }
             stack.drop_top();
-            if ORDER {
-                log.push((step.hits, at as u32));
-            } else {
-                step.hits = step.hits.wrapping_add(1);
-            }
+            note::<KEEP>(&mut step.hits, log, at);
             base = step.next;
             at += usize::from(rest == 0);
         } else if byte & TIP_MASK == TIP {
@@ -226,11 +239,7 @@ pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
             if step.base != base || step.key != ip {
                 break Exit::Tip(ip);
             }
-            if ORDER {
-                log.push((step.hits, at as u32));
-            } else {
-                step.hits = step.hits.wrapping_add(1);
-            }
+            note::<KEEP>(&mut step.hits, log, at);
             last_ip = ip;
             base = step.next;
             at += usize::from(length);
@@ -264,7 +273,7 @@ pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
                     break Exit::Leave;
                 }
             }
-            if ORDER {
+            if KEEP == keep::ORDER {
                 log.push((Mark::CYC | count as u32, at as u32));
             } else {
                 cycles += count;
@@ -276,7 +285,7 @@ pub(super) fn run<const RETURNS: bool, const ORDER: bool>(
             if before_psb(bytes, at + 2) {
                 break Exit::Leave;
             }
-            if !ORDER {
+            if KEEP != keep::ORDER {
                 // the clock takes them in the order in which they came
                 while cycles > 0 {
                     let part = cycles.min(u64::from(Mark::CYC - 1));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rtit_image::View;
 
 use super::act::{Acts, Deed};
-use super::kernel::{run, Exit, Lane, Tables};
+use super::kernel::{keep, run, Exit, Kernel, Lane, Tables};
 use super::nodes::NodeTotals;
 use super::path::Path;
 use super::table::{base_of, node_of, tnt_slot, Entry, Key, Left, Table};
@@ -46,6 +46,8 @@ pub(crate) struct Steps {
     limits: StepLimits,
     /// RETs may be compressed.
     returns: bool,
+    /// Steps are taken and not counted.
+    pub idle: bool,
     /// What the sink wants: the tables are filled for this.
     wants: Wants,
     tnt: Table<()>,
@@ -74,6 +76,7 @@ impl Steps {
         Steps {
             limits,
             returns,
+            idle: false,
             wants: Wants::Walk,
             tnt: Table::new(0, 0),
             tip: Table::new(0, 0),
@@ -122,6 +125,14 @@ impl Steps {
         self.epoch
     }
 
+    fn keeps(&self) -> u8 {
+        match self.wants {
+            Wants::Order => keep::ORDER,
+            _ if self.idle => keep::NOTHING,
+            _ => keep::HITS,
+        }
+    }
+
     /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log.
     pub fn run(
         &mut self,
@@ -131,6 +142,7 @@ impl Steps {
         room: usize,
         lane: &mut Lane,
     ) -> Exit {
+        let keeps = self.keeps();
         let tables = Tables {
             tnt: &mut self.tnt.entries,
             tip: &mut self.tip.entries,
@@ -138,12 +150,15 @@ impl Steps {
             acts: &self.acts,
             log: &mut self.log,
         };
-        match (self.returns, self.wants == Wants::Order) {
-            (false, false) => run::<false, false>(tables, stack, bytes, end, room, lane),
-            (true, false) => run::<true, false>(tables, stack, bytes, end, room, lane),
-            (false, true) => run::<false, true>(tables, stack, bytes, end, room, lane),
-            (true, true) => run::<true, true>(tables, stack, bytes, end, room, lane),
-        }
+        let kernel = match (self.returns, keeps) {
+            (false, keep::HITS) => run::<false, { keep::HITS }> as Kernel,
+            (true, keep::HITS) => run::<true, { keep::HITS }>,
+            (false, keep::ORDER) => run::<false, { keep::ORDER }>,
+            (true, keep::ORDER) => run::<true, { keep::ORDER }>,
+            (false, _) => run::<false, { keep::NOTHING }>,
+            (true, _) => run::<true, { keep::NOTHING }>,
+        };
+        kernel(tables, stack, bytes, end, room, lane)
     }
 
     /// Makes the step of a short TNT. False: the walker must take the packet.
@@ -197,10 +212,10 @@ impl Steps {
         self.name(number, Name::Return(base, site));
         let slot = site.slot(base, 0, self.ret.mask());
         let mut entry = self.entry(base, number, 0, site);
-        if self.wants == Wants::Order {
-            self.log.push((number, at as u32));
-        } else {
-            entry.hits = 1;
+        match self.keeps() {
+            keep::ORDER => self.log.push((number, at as u32)),
+            keep::HITS => entry.hits = 1,
+            _ => {}
         }
         let next = entry.next;
         self.ret.put(slot, entry, number, &mut self.left);

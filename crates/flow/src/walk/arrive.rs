@@ -47,10 +47,7 @@ impl Walker {
     /// new CR3; whether that is another.
     pub fn arrive(&mut self, entry: bool) -> bool {
         let index = self.others.whereabouts.arrive(entry);
-        if index == self.others.current {
-            return false;
-        }
-        if !self.move_into(index) {
+        if index == self.others.current || !self.move_into(index) {
             return false;
         }
         self.advance_view();
@@ -74,6 +71,14 @@ impl Walker {
         }
         self.others.current = index;
         true
+    }
+
+    /// Whether steps are taken without being counted, in whatever space.
+    pub fn idle(&mut self, idle: bool) {
+        self.steps.idle = idle;
+        for parked in self.others.parked.iter_mut().flatten() {
+            parked.steps.idle = idle;
+        }
     }
 
     /// Adds what steps counted, in whatever space.

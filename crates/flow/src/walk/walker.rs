@@ -105,10 +105,15 @@ impl Walker {
     /// Moves the code of the current space on.
     pub(super) fn advance_view(&mut self) {
         let changed = self.view.advance(self.seen);
-        if changed == Changed::All {
+        self.forget_changed(&changed);
+    }
+
+    /// What was learned of code that changed does not hold any more.
+    pub(super) fn forget_changed(&mut self, changed: &Changed) {
+        if *changed == Changed::All {
             self.forget_code();
         }
-        self.code.forget(&changed);
+        self.code.forget(changed);
         let dead = self.code.take_dead();
         self.steps.forget(&dead);
     }

@@ -80,6 +80,8 @@ pub struct Plan {
     ops: Vec<Op>,
     choices: Vec<u8>,
     branches: usize,
+    /// Among so many choices there is one for a PSB, and one for an event.
+    rarity: u8,
     compress: bool,
     clocks: bool,
     /// At the n-th PSB the operations from there on are others.
@@ -92,6 +94,7 @@ impl Default for Plan {
             ops: vec![Op::Nop],
             choices: vec![0],
             branches: 1,
+            rarity: 200,
             compress: true,
             clocks: true,
             pokes: Vec::new(),
@@ -104,18 +107,22 @@ pub fn plan() -> impl Strategy<Value = Plan> {
         proptest::collection::vec(op(), 1..40),
         proptest::collection::vec(any::<u8>(), 1..60),
         1..400usize,
+        prop_oneof![Just(200u8), 10..60u8],
         any::<bool>(),
         any::<bool>(),
         proptest::collection::vec((any::<u8>(), any::<u8>()), 0..4),
     )
-        .prop_map(|(ops, choices, branches, compress, clocks, pokes)| Plan {
-            ops,
-            choices,
-            branches,
-            compress,
-            clocks,
-            pokes,
-        })
+        .prop_map(
+            |(ops, choices, branches, rarity, compress, clocks, pokes)| Plan {
+                ops,
+                choices,
+                branches,
+                rarity,
+                compress,
+                clocks,
+                pokes,
+            },
+        )
 }
 
 pub struct Traced {
@@ -440,7 +447,7 @@ impl<'a> Run<'a> {
                 break;
             }
             let bytes = self.traced.stream.len();
-            match self.choose(200) {
+            match self.choose(self.plan.rarity) {
                 0 => self.event(),
                 1 => self.psb(),
                 _ => {}

@@ -10,7 +10,7 @@ use rtit_packet::find_psb;
 use super::program::Traced;
 
 /// A stream that comes in pieces of `size` bytes.
-struct Pieces<'a> {
+pub struct Pieces<'a> {
     whole: &'a [u8],
     size: usize,
     from: usize,
@@ -28,7 +28,7 @@ impl Source for Pieces<'_> {
 }
 
 impl<'a> Pieces<'a> {
-    fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
+    pub fn new(whole: &'a [u8], size: usize) -> Pieces<'a> {
         // the head, in which the first PSB may not lie in part, is there at once
         let head = find_psb(whole, 0).map_or(whole.len(), |at| at + 16);
         Pieces {
@@ -39,32 +39,34 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    fn go_on(&mut self, position: usize) {
+    pub fn go_on(&mut self, position: usize) {
         self.from = position.min(self.to);
         self.to = self.to.saturating_add(self.size).min(self.whole.len());
     }
 }
 
 #[derive(Default)]
-struct Results {
-    counts: Vec<String>,
-    spans: Vec<Span>,
-    runs: Vec<Run>,
-    events: Vec<PlacedEvent>,
-    hashed: Vec<HashedRun>,
-    ips: Vec<u64>,
-    lengths: Vec<u8>,
-    run_totals: Vec<RunTotal>,
-    edge_totals: Vec<EdgeTotal>,
-    edge_hits: Vec<EdgeTotal>,
-    branches: Vec<(u64, u64, u8)>,
+pub struct Results {
+    pub counts: Vec<String>,
+    pub spans: Vec<Span>,
+    pub errors: [u64; 6],
+    pub runs: Vec<Run>,
+    pub events: Vec<PlacedEvent>,
+    pub hashed: Vec<HashedRun>,
+    pub ips: Vec<u64>,
+    pub lengths: Vec<u8>,
+    pub run_totals: Vec<RunTotal>,
+    pub edge_totals: Vec<EdgeTotal>,
+    pub edge_hits: Vec<EdgeTotal>,
+    pub branches: Vec<(u64, u64, u8)>,
 }
 
 impl Results {
     /// What is not the same, found and expected.
-    fn differs(&self, other: &Results) -> Option<String> {
+    pub fn differs(&self, other: &Results) -> Option<String> {
         first(&self.counts, &other.counts)
             .or_else(|| first(&self.spans, &other.spans))
+            .or_else(|| first(&self.errors, &other.errors))
             .or_else(|| first(&self.runs, &other.runs))
             .or_else(|| first(&self.events, &other.events))
             .or_else(|| first(&self.hashed, &other.hashed))
@@ -85,7 +87,7 @@ fn first<T: PartialEq + std::fmt::Debug>(found: &[T], expected: &[T]) -> Option<
     Some(format!("at {at}: {found:?}, not {expected:?}"))
 }
 
-fn follow<S: Sink>(
+pub fn follow<S: Sink>(
     traced: &Traced,
     settings: &Settings,
     size: usize,

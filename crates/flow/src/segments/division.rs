@@ -1,0 +1,47 @@
+//! How many threads, and how much each takes at a time.
+
+use std::num::NonZeroUsize;
+
+/// More threads than these are not used unless they are asked for: each has tables of its own.
+const MOST_THREADS: usize = 8;
+
+/// How a stream is divided. Results are the same, whatever is set here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Division {
+    /// So many threads decode, at least 1.
+    pub threads: usize,
+    /// Bytes of a segment, about.
+    pub segment: usize,
+    /// Bytes before a segment that are decoded in addition, at most: where PSBs are rarer there are no segments.
+    pub lead: usize,
+}
+
+impl Division {
+    /// For so many threads; 0: for as many as the machine runs at once, 8 at most.
+    pub fn of(threads: usize) -> Division {
+        let threads = match threads {
+            0 => std::thread::available_parallelism()
+                .map_or(1, NonZeroUsize::get)
+                .min(MOST_THREADS),
+            threads => threads,
+        };
+        Division {
+            threads,
+            segment: 1 << 19,
+            lead: 1 << 17,
+        }
+    }
+
+    /// Bytes that are decoded between two pauses, about: a window should hold as many.
+    pub fn round(&self) -> usize {
+        self.segment.saturating_mul(self.pieces())
+    }
+
+    /// Segments of a round: some for each thread, as they do not take the same time.
+    pub(super) fn pieces(&self) -> usize {
+        match self.threads {
+            0 | 1 => 1,
+            threads => threads.saturating_mul(4),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The threads, and what they found put together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rtit_image::View;
+
+use super::division::Division;
+use super::part::{Job, Part};
+use super::plan::{plan, Piece};
+use super::sum::Sum;
+use crate::counts::Counts;
+use crate::decoder::{Carry, Decoder};
+use crate::ledger::Ledger;
+use crate::settings::{Settings, StepLimits};
+use crate::sink::Wants;
+use crate::spaces::Spaces;
+use crate::window::{Source, Window};
+
+/// PSBs before its cut at which a segment's decoder begins, at most.
+const MOST_LEAD: usize = 8;
+/// After so many rounds of segments in vain another is tried.
+const MOST_PATIENCE: usize = 64;
+
+/// A stream followed by several threads into a sink that adds up.
+pub struct Segments<B, S> {
+    stream: B,
+    spaces: Spaces,
+    settings: Settings,
+    division: Division,
+    /// One for each thread: they keep what they learned of the code.
+    decoders: Vec<Decoder>,
+    /// Of all up to where decoding has come.
+    carry: Carry,
+    ledger: Ledger,
+    counts: Counts,
+    sink: S,
+    /// What steps counted in segments that were decoded in vain.
+    vain: (Counts, S),
+    lead: usize,
+    /// Rounds without segments that are left, and how many there are after the next failure.
+    waits: usize,
+    patience: usize,
+}
+
+impl<B: Source, S: Sum> Segments<B, S> {
+    pub fn new(
+        stream: B,
+        spaces: impl Into<Spaces>,
+        settings: &Settings,
+        division: Division,
+    ) -> Self {
+        let spaces = spaces.into();
+        // nobody takes them of a sum
+        let settings = &Settings {
+            points: false,
+            ..*settings
+        };
+        // who is asked for pages is asked by one thread, and for none that it does not need
+        let asks = spaces.views.iter().any(View::asks);
+        // turns that anything ran in are told in order
+        let alone = asks || spaces.has_turns();
+        let division = Division {
+            threads: if alone { 1 } else { division.threads.max(1) },
+            ..division
+        };
+        let first = Decoder::new(spaces.clone(), stream.window(), settings);
+        Segments {
+            carry: first.carry().without_time(),
+            ledger: first.ledger().clone(),
+            counts: first.counts(),
+            decoders: vec![first],
+            sink: S::default(),
+            vain: Default::default(),
+            lead: 1,
+            waits: 0,
+            patience: 1,
+            stream,
+            spaces,
+            settings: *settings,
+            division,
+        }
+    }
+
+    /// Decodes one round (`Division::round`) or to the end of the window; false if the stream has ended.
+    pub fn advance(&mut self) -> bool {
+        if self.carry.finished {
+            return false;
+        }
+        let window = self.stream.window();
+        let count = match self.waits {
+            0 => self.division.pieces(),
+            _ => 1,
+        };
+        let position = self.carry.position;
+        let pieces = match (count, self.carry.searching) {
+            (2.., false) => plan(window, position, &self.division, self.lead),
+            _ => vec![Piece {
+                lead: None,
+                cut: position,
+                until: position.saturating_add(self.division.round()),
+            }],
+        };
+        let job = Job {
+            window,
+            spaces: &self.spaces,
+            carry: &self.carry,
+        };
+        let threads = pieces.len().min(self.division.threads);
+        while self.decoders.len() < threads {
+            let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
+            self.decoders.push(decoder);
+        }
+        let parts = decode(&mut self.decoders[..threads.max(1)], &job, &pieces);
+        let (end, failures) = join_all(
+            &mut Joined {
+                ledger: &mut self.ledger,
+                counts: &mut self.counts,
+                sink: &mut self.sink,
+                vain: &mut self.vain,
+            },
+            &mut self.decoders[0],
+            &self.settings,
+            &job,
+            &pieces,
+            parts,
+        );
+        self.carry = end;
+        if pieces.len() > 1 {
+            self.learn(failures, pieces.len() - 1);
+        } else {
+            self.waits = self.waits.saturating_sub(1);
+        }
+        !self.carry.finished
+    }
+
+    /// From how many of the segments were decoded in vain.
+    fn learn(&mut self, failures: usize, of: usize) {
+        if failures > 0 {
+            self.lead = (self.lead * 2).min(MOST_LEAD);
+        }
+        if failures * 2 > of {
+            self.waits = self.patience;
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        } else {
+            self.patience = 1;
+        }
+    }
+
+    /// Spans without gaps up to where decoding has come; complete once the stream has ended.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.counts.clone();
+        for decoder in &self.decoders {
+            decoder.add_counts(&mut counts);
+        }
+        counts.take_off_flow(&self.vain.0);
+        counts
+    }
+
+    /// What the sink has, with what steps counted.
+    pub fn sum(&mut self) -> &S {
+        for decoder in &mut self.decoders {
+            self.sink.take_steps(decoder);
+        }
+        self.sink.take_off(std::mem::take(&mut self.vain.1));
+        &self.sink
+    }
+
+    /// The turns (`Spaces::turn`) in which anything ran, in order; 0 is what was before the first.
+    pub fn visited(&self) -> &[usize] {
+        self.decoders.first().map_or(&[], Decoder::visited)
+    }
+
+    /// Offset before which the window's bytes are not needed any more.
+    pub fn position(&self) -> usize {
+        self.carry.position
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.carry.finished
+    }
+
+    /// The window can only be left behind: more is needed before decoding goes on.
+    pub fn is_starved(&self) -> bool {
+        let window = self.stream.window();
+        !window.last && !self.is_finished() && self.position() >= window.limit()
+    }
+
+    pub fn stream_mut(&mut self) -> &mut B {
+        &mut self.stream
+    }
+}
+
+/// Decodes all pieces, each thread with one of the decoders.
+fn decode<S: Sum>(decoders: &mut [Decoder], job: &Job<'_>, pieces: &[Piece]) -> Vec<Part<S>> {
+    let next = AtomicUsize::new(0);
+    let parts: Mutex<Vec<(usize, Part<S>)>> = Mutex::default();
+    let work = |decoder: &mut Decoder| {
+        while let Some((index, piece)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            pieces.get(index).map(|piece| (index, piece))
+        } {
+            let part = job.part(decoder, piece);
+            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.push((index, part));
+        }
+    };
+    if let Some((own, others)) = decoders.split_first_mut() {
+        std::thread::scope(|scope| {
+            for decoder in others {
+                scope.spawn(|| work(decoder));
+            }
+            work(own);
+        });
+    }
+    let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    parts.sort_by_key(|&(index, _)| index);
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+/// What the parts are added to.
+struct Joined<'a, S> {
+    ledger: &'a mut Ledger,
+    counts: &'a mut Counts,
+    sink: &'a mut S,
+    vain: &'a mut (Counts, S),
+}
+
+/// Adds the parts in order: the state at the end, and how many were decoded in vain.
+fn join_all<S: Sum>(
+    joined: &mut Joined<'_, S>,
+    decoder: &mut Decoder,
+    settings: &Settings,
+    job: &Job<'_>,
+    pieces: &[Piece],
+    parts: Vec<Part<S>>,
+) -> (Carry, usize) {
+    let mut carry = job.carry.clone();
+    let mut failures = 0;
+    for (piece, mut part) in pieces.iter().zip(parts) {
+        if part.begin != carry {
+            failures += 1;
+            if matches!(S::WANTS, Wants::Counts | Wants::Totals) {
+                joined.take_back(settings, job, piece, part);
+            }
+            part = job.part_from(decoder, &carry, piece.until);
+        }
+        joined.ledger.join(part.ledger);
+        joined.counts.add(&part.counts);
+        joined.sink.join(part.sink);
+        carry = part.end;
+    }
+    (carry, failures)
+}
+
+impl<S: Sum> Joined<'_, S> {
+    /// A part was decoded in vain: what its decoder's steps have counted is to be taken off, which is what the walker
+    /// counts there, but for what is in the part.
+    fn take_back(&mut self, settings: &Settings, job: &Job<'_>, piece: &Piece, part: Part<S>) {
+        let walked = Settings {
+            steps: StepLimits::NONE,
+            ..*settings
+        };
+        let mut decoder = Decoder::new(job.spaces.clone(), Window::whole(&[]), &walked);
+        let again: Part<S> = job.part(&mut decoder, piece);
+        self.counts.add_flow(&part.counts);
+        self.sink.join(part.sink);
+        self.vain.0.add_flow(&again.counts);
+        self.vain.1.join(again.sink);
+    }
+}

@@ -1,0 +1,120 @@
+//! Several threads against one: whatever the program, the packets, the cuts and the damage, all results are the same.
+
+use proptest::prelude::*;
+use rtit_flow::{Counting, Cpu, Division, ErrorClass, Segments, Settings, StepLimits, Sum, Totals};
+
+use super::config;
+use super::program::{plan, Plan, Traced};
+use super::same::{follow, Pieces, Results};
+
+/// What several threads add up.
+fn summed(traced: &Traced, settings: &Settings, division: Division, size: usize) -> Results {
+    fn each<'a, S: Sum>(
+        traced: &'a Traced,
+        settings: &Settings,
+        division: Division,
+        size: usize,
+        results: &mut Results,
+    ) -> Segments<Pieces<'a>, S> {
+        let pieces = Pieces::new(&traced.stream, size);
+        let mut all = Segments::new(pieces, traced.view(), settings, division);
+        loop {
+            let more = all.advance();
+            if all.is_starved() {
+                let position = all.position();
+                all.stream_mut().go_on(position);
+            }
+            if !more {
+                break;
+            }
+        }
+        results.counts.push(format!("{:?}", all.counts()));
+        results.spans = all.ledger().spans().to_vec();
+        results.errors = ErrorClass::ALL.map(|class| all.ledger().errors(class));
+        all
+    }
+    let mut results = Results::default();
+    each::<Counting>(traced, settings, division, size, &mut results);
+    let mut totals = each::<Totals>(traced, settings, division, size, &mut results);
+    results.run_totals = totals.sum().runs();
+    results.edge_totals = totals.sum().edges();
+    results.edge_hits = results.edge_totals.clone();
+    results
+}
+
+/// Compares what several threads find with what one finds.
+fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
+    let walked = Settings {
+        steps: StepLimits::NONE,
+        ..settings
+    };
+    let mut reference = Results::default();
+    let one = &mut reference;
+    follow(traced, &walked, usize::MAX, Counting, one, |_, _| {});
+    let totals = Totals::default();
+    follow(traced, &walked, usize::MAX, totals, one, |flow, one| {
+        one.run_totals = flow.totals().runs();
+        one.edge_totals = flow.totals().edges();
+        one.edge_hits = one.edge_totals.clone();
+        one.errors = ErrorClass::ALL.map(|class| flow.ledger().errors(class));
+    });
+    for (threads, segment, size) in [
+        (1, 64, usize::MAX),
+        (2, 20, usize::MAX),
+        (3, 130, 2000),
+        (4, 400, usize::MAX),
+        (2, 200, 90),
+    ] {
+        let division = Division {
+            threads,
+            segment,
+            lead: 1000,
+        };
+        for steps in [StepLimits::default(), StepLimits::NONE] {
+            let settings = Settings { steps, ..settings };
+            let found = summed(traced, &settings, division, size);
+            let differs = found.differs(&reference);
+            prop_assert!(differs.is_none(), "{differs:?}: {division:?} {size}");
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config(500))]
+
+    #[test]
+    fn whole_streams(plan in plan()) {
+        check_threads(&plan.trace(), plan.settings())?;
+    }
+
+    #[test]
+    fn damaged_streams(plan in plan(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+        let mut traced = plan.trace();
+        for (at, value) in flips {
+            let at = at % traced.stream.len();
+            traced.stream[at] ^= value;
+        }
+        check_threads(&traced, plan.settings())?;
+    }
+
+    #[test]
+    fn cut_and_spliced_streams(plan in plan(), other in plan(), cut in any::<usize>(), from in any::<usize>()) {
+        let mut traced = plan.trace();
+        let more = other.trace().stream;
+        traced.stream.truncate(cut % traced.stream.len());
+        traced.stream.extend(&more[from % more.len()..]);
+        check_threads(&traced, plan.settings())?;
+    }
+
+    #[test]
+    fn wrong_settings(
+        plan in plan(),
+        no_retcomp in any::<bool>(),
+        model in proptest::option::of(prop_oneof![Just(0x3d), Just(0x4e), Just(0x5c), any::<u16>()]),
+    ) {
+        let cpu = model.map(|model| Cpu { family: 6, model, stepping: 3 });
+        let settings = Settings { no_retcomp, cpu, ..Plan::default().settings() };
+        check_threads(&plan.trace(), settings)?;
+    }
+}
