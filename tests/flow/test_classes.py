@@ -81,7 +81,7 @@ FAR = ["cf", "48cf", "66cf", "ff28", "ff18", "cb", "ca0800", "0f05", "0f07", "48
 FAR += ["0f35", "480f35", "0f01c2", "0f01c3"]
 
 
-@pytest.mark.spec("COFI-004")
+@pytest.mark.spec("COFI-004", "TIP-003")
 @pytest.mark.parametrize("code", FAR)
 def test_far_transfers_take_a_target(code: str) -> None:
     assert follow(code, full("TIP", THERE) + full("FUP", THERE)) == ([BASE], {"exact"})

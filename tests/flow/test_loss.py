@@ -229,6 +229,7 @@ def test_bad_bytes_are_no_gap_in_the_code() -> None:
     assert ips == []
 
 
+@pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("pairs", [1, 3, 7])
 def test_a_psb_is_the_end_of_its_run(pairs: int) -> None:
     """What is left of a packet may look like a PSB; decoding goes on at the one behind it."""

@@ -309,7 +309,7 @@ def test_a_pip_is_of_the_next_mov_cr3() -> None:
     assert exact(stream + tip + off, code) == [0x1000, 0x1001, 0x1000, 0x1001]
 
 
-@pytest.mark.spec("DEC-014", "MODE-007", "DEC-004")
+@pytest.mark.spec("DEC-014", "MODE-007", "DEC-004", "PSB-011")
 def test_the_mode_decides_how_code_is_read() -> None:
     # 48: REX.W in 64-bit code, dec eax in 32-bit code
     code = space(bytes.fromhex("4840cb" + "4840cb"))

@@ -59,7 +59,7 @@ def test_tsc_wraps_at_56_bits() -> None:
     assert times(*stream, start_time=near) == [near, near, 0x0200000000000005]
 
 
-@pytest.mark.spec("TIME-001", "TIME-006", "TIME-007", "TIME-008", "MTC-005")
+@pytest.mark.spec("TIME-001", "TIME-006", "TIME-007", "TIME-008", "MTC-005", "TIME-005")
 @pytest.mark.parametrize(
     ("mtc_freq", "ctc", "fast", "payload", "elapsed"),
     [

@@ -17,7 +17,7 @@ from flow.loop.run import Run
 SEEDS = st.integers(0, (1 << 64) - 1)
 
 
-@pytest.mark.spec("DEC-002", "DEC-003", "DEC-004", "DEC-014", "PSB-011")
+@pytest.mark.spec("DEC-002", "DEC-003", "DEC-004", "DEC-014")
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.sampled_from(STEPS))
 def test_what_was_executed_is_decoded(seed: int, steps: int) -> None:
