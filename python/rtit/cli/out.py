@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 from rtit.readable import readable
@@ -34,6 +35,14 @@ def listed(text: bytes) -> None:
         text = text.decode().encode(stream.encoding, "backslashreplace")
     stream.flush()
     stream.buffer.write(text)
+
+
+def octets(parts: Iterable[bytes]) -> None:
+    """What is no text for people: a file that another tool reads."""
+    flush()
+    for part in parts:
+        sys.stdout.buffer.write(part)
+    sys.stdout.buffer.flush()
 
 
 def flush() -> None:

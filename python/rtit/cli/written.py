@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,10 +11,7 @@ from rtit.cli import out
 def write(output: str | None, parts: Iterable[bytes]) -> None:
     """To a file, or to standard output: None or "-". Raises OSError."""
     if output is None or output == "-":
-        out.flush()
-        for part in parts:
-            sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
+        out.octets(parts)
         return
     with Path(output).open("wb") as file:
         file.writelines(parts)
