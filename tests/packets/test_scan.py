@@ -59,6 +59,22 @@ def test_payload_that_looks_like_the_beginning_of_a_psb() -> None:
     assert shown(b"\x09" + data)[1:] == [(11, "PSB"), (27, "TNT")]
 
 
+@pytest.mark.spec("PSB-020")
+@pytest.mark.parametrize("pairs", range(10))
+def test_a_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
+    """So many pairs more than one PSB: the last eight are it, unless that makes two whole ones."""
+    run = PSB + PSB[:2] * pairs + b"\x06"
+    begin = 2 * pairs
+    before = {0: [], 8: [(0, "PSB")], 9: [(0, "PSB"), (16, "bad 2")]}
+    expected = before.get(pairs, [(0, f"bad {begin}")])
+    assert shown(run) == [*expected, (begin, "PSB"), (begin + 16, "TNT")]
+
+
+@pytest.mark.parametrize("rest", [PSB[:2], PSB[:3], PSB[:1], PSB[:14], PSB[:15]])
+def test_where_the_data_ends_nobody_knows_whether_a_run_goes_on(rest: bytes) -> None:
+    assert shown(PSB + rest)[0] == (0, "PSB")
+
+
 def test_find_psb_from_inside_one() -> None:
     assert find_psb(PSB, 1) is None
     assert find_psb(PSB + PSB[:14]) == 14

@@ -19,6 +19,17 @@ def case(name: str, text: str, *rows: str) -> Any:
     return pytest.param(text, id=name, marks=marks)
 
 
+POWER = [
+    case(
+        "the deepest state itself keeps its sub-state",
+        "arch cpl=0\nparameters deepest_cstate=2\nctl OS PwrEvtEn\n"
+        + BEGIN
+        + "mwait 0x1000 0x1003 0x21\n"
+        "    MWAIT 0x21 0\n    PWRE 0 2 1\n    EXSTOP 1\n    FUP 0x1000\n",
+        "PWRE-003",
+    ),
+]
+
 OVERFLOW = [
     case(
         "outside the ranges a FUP by APL12",
@@ -437,7 +448,7 @@ ENABLES = [
 ]
 
 
-@pytest.mark.parametrize("text", [*OVERFLOW, *TIME, *CONTEXT, *ENABLES])
+@pytest.mark.parametrize("text", [*POWER, *OVERFLOW, *TIME, *CONTEXT, *ENABLES])
 def test_edge(text: str) -> None:
     result = run(parse(text, "edge"))
     assert result.as_expected, result.report

@@ -262,6 +262,15 @@ def test_instructions_that_do_not_complete() -> None:
     assert cpu.ip == 0x1004
 
 
+@pytest.mark.spec("XSV-002")
+def test_xsaves_that_does_not_complete_sets_nothing_that_was_clear() -> None:
+    machine = Machine()
+    machine.cpu.wrmsr(Msr.CTL, TRACED & ~1)
+    assert machine.cpu.xsaves(0x1000, 0x1004, completes=False) is None
+    assert machine.cpu.rdmsr(Msr.CTL) == TRACED & ~1
+    assert machine.names() == []
+
+
 def test_processors_with_fewer_msrs() -> None:
     machine = Machine(profile=BROADWELL)
     cpu = machine.cpu
