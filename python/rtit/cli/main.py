@@ -98,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.complain(arguments.verb, "out of memory")
         return 1
     except OSError as error:
+        out.give_up()
         where = f"{error.filename}: " if error.filename else ""
         out.complain(arguments.verb, f"{where}{error.strerror or error}")
         return 125 if arguments.verb == "record" else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import TextIO
@@ -48,3 +49,11 @@ def octets(parts: Iterable[bytes]) -> None:
 def flush() -> None:
     """What was said is to be there before what others say."""
     sys.stdout.flush()
+
+
+def give_up() -> None:
+    """What cannot be written is not tried again when the interpreter ends."""
+    try:
+        flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
