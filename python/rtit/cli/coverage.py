@@ -14,7 +14,7 @@ from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
-from rtit.cli.written import write
+from rtit.cli.written import add_dso, add_output, write
 from rtit.coverage import Coverage, sources
 from rtit.errors import UsageError
 from rtit.profile import profile
@@ -37,17 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text (default), html (one page), lcov (genhtml reads it), cobertura (XML), drcov "
         "(blocks), afl (a map of edges)",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
-    )
-    parser.add_argument(
-        "--dso",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of this binary, by name or path; may be repeated; all: of every one; default: of the "
-        "program",
-    )
+    add_output(parser)
+    add_dso(parser, "of the program")
     parser.add_argument(
         "--diff-from",
         action="append",

@@ -14,7 +14,7 @@ from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
-from rtit.cli.written import write
+from rtit.cli.written import add_dso, add_output, write
 from rtit.errors import UsageError
 from rtit.profile import profile
 from rtit.profile.autofdo import autofdo, llvm
@@ -56,17 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[*_ONE, "pprof", "callgrind", "perf"],
         help="who is to read it",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
-    )
-    parser.add_argument(
-        "--dso",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="of this binary, by name or path; may be repeated; all: of every one. Several go to "
-        "OUT.NAME each. Without it bolt, autofdo and llvm get the program, pprof, callgrind and "
-        "perf all",
+    add_output(parser)
+    add_dso(
+        parser,
+        "bolt, autofdo and llvm get the program, of several each its own OUT.NAME; pprof, "
+        "callgrind and perf get all",
     )
     parser.epilog = _NEXT
     add_streams(parser)

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from rtit.cli import out
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Where to write it."""
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="where to write it (default: standard output)"
+    )
+
+
+def add_dso(parser: argparse.ArgumentParser, default: str) -> None:
+    """Of which binaries; `default` says of which without the option."""
+    parser.add_argument(
+        "--dso",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of this binary, by name or path; may be repeated; all: of every one; "
+        f"default: {default}",
+    )
+
+
 def write(output: str | None, parts: Iterable[bytes]) -> None:
-    """To a file, or to standard output: None or "-". Raises OSError."""
+    """To a file, or to standard output: None or "-". A file that is there stays as it is until all
+    has been written. Raises OSError.
+    """
     if output is None or output == "-":
         out.octets(parts)
         return
-    with Path(output).open("wb") as file:
-        file.writelines(parts)
+    path = Path(output).resolve()
+    # /dev/stdout may be a file that somebody else has open
+    if output.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
+        with Path(output).open("wb") as file:
+            file.writelines(parts)
+        return
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with beside.open("xb") as file:
+            file.writelines(parts)
+        if path.exists():
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.profile import profile
+from rtit.profile.addresses import NEAR
 from rtit.profile.stretches import Stretches
 from rtit.trace import End
 
@@ -106,20 +107,9 @@ def _add(code: Code, binary: Binary) -> None:
         strict=True,
     )
     for source, target, kind, count in rows:
-        if kind in _BRANCHES:
+        if kind == End.CUT or kind in NEAR:
             code.edges[source, target] = code.edges.get((source, target), 0) + count
     stretches = Stretches(binary)
     ends = binary.offset + binary.length
     first, last = binary.offset[stretches.first].tolist(), ends[stretches.last].tolist()
     code.blocks.update(zip(first, last, strict=True))
-
-
-_BRANCHES = (
-    End.CUT,
-    End.CONDITIONAL,
-    End.JUMP,
-    End.CALL,
-    End.INDIRECT_JUMP,
-    End.INDIRECT_CALL,
-    End.RETURN,
-)

@@ -11,20 +11,21 @@ from rtit.trace import End
 if TYPE_CHECKING:
     from rtit.profile.table import Binary, Edges
 
-_NEAR = [
+NEAR = (
     End.CONDITIONAL,
     End.JUMP,
     End.CALL,
     End.INDIRECT_JUMP,
     End.INDIRECT_CALL,
     End.RETURN,
-]
+)
+"""How rows end with a near branch that was taken."""
 _DYNAMIC = 3
 
 
 def taken(edges: Edges) -> Edges:
     """Near branches that were taken."""
-    return edges.where(np.isin(edges.kind, _NEAR))
+    return edges.where(np.isin(edges.kind, NEAR))
 
 
 def load_address(binary: Binary) -> int:
