@@ -2,7 +2,7 @@
 
 #[path = "steps/persistent.rs"]
 mod persistent;
-#[path = "steps/program.rs"]
+#[path = "steps/program/mod.rs"]
 mod program;
 #[path = "steps/same.rs"]
 mod same;
@@ -39,19 +39,14 @@ proptest! {
     #[test]
     fn damaged_streams(plan in plan(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
         let mut traced = plan.trace();
-        for (at, value) in flips {
-            let at = at % traced.stream.len();
-            traced.stream[at] ^= value;
-        }
+        traced.damage(flips);
         check(&traced, plan.settings())?;
     }
 
     #[test]
     fn cut_and_spliced_streams(plan in plan(), other in plan(), cut in any::<usize>(), from in any::<usize>()) {
         let mut traced = plan.trace();
-        let more = other.trace().stream;
-        traced.stream.truncate(cut % traced.stream.len());
-        traced.stream.extend(&more[from % more.len()..]);
+        traced.splice(cut, &other.trace(), from);
         check(&traced, plan.settings())?;
     }
 
@@ -65,10 +60,7 @@ proptest! {
         model in proptest::option::of(prop_oneof![Just(0x3d), Just(0x4e), Just(0x5c), Just(0x97), any::<u16>()]),
     ) {
         let mut traced = plan.trace();
-        if let Some((at, value)) = flip {
-            let at = at % traced.stream.len();
-            traced.stream[at] ^= value;
-        }
+        traced.damage(flip);
         let cpu = model.map(|model| Cpu { family: 6, model, stepping: 3 });
         let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
         check(&traced, settings)?;

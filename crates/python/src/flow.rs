@@ -7,21 +7,22 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Point, Segments, Settings,
-    Sink, Spaces, Sum, TimedInstructions,
+    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Point, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
+use crate::advance::{advance, advance_in_turn, segments, sum};
 use crate::arguments::Items;
-use crate::as_bytes::{halves, octets, words};
+use crate::as_bytes::{halves, words};
 use crate::column::Column;
 use crate::image::Space;
 use crate::listing::Listing;
 use crate::missing::Missing;
 use crate::names::Names;
+use crate::results::{rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
-use crate::spaces::{check, Coded, Turn};
+use crate::spaces::{Coded, Turn};
 use crate::start::Beginning;
 use crate::stream::Stream;
 use crate::way::Way;
@@ -30,34 +31,33 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
 }
 
-/// Ctrl-C is looked for after this many bytes of a stream.
-const SLICE: usize = 1 << 20;
-
-/// Decoding pauses when more points wait; those of a slice come on top.
-const MOST_POINTS: usize = 1 << 16;
-
 /// Follows the PT packets of one logical processor through the code of a space.
 ///
-/// `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time as decoding comes to them;
-/// read from its first PSB on. `space`: the code, over time. Time settings come from the machine
-/// that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H (EBX, EAX); `max_nonturbo_ratio`
-/// MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time. `start_time`: any TSC value near the
-/// beginning, which completes the 56 bits of TSC packets. `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC.
-/// `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
-/// reckon with; None: not known. `ranges`: the IP filter ranges, each as first and last address, at most 4; empty: no
-/// filter, or not known. `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of
-/// the next instruction or None if tracing is off, 64, 32 or 16 for the mode, LastIP. `spaces`: other code by (CR3, NR) or
-/// (CR3, NR, VMCS pointer), for a stream of several address spaces; `space` is for what has no key, and a key with a VMCS
-/// pointer goes before one without. `turns`: (TSC, space or None) in order of time, for a logical processor that threads
-/// share: from then on the code that has no key is that of the space, with None what runs is passed over. `guest_tsc`: offset
-/// and multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's. `walk`: take every packet by itself, which is the reference for the table of whole
-/// steps that is used otherwise and gives the same. `threads`: so many decode segments between PSBs at once, where that is possible (`count`, `totals`), and the
-/// results are those of one; 0: as many as the machine runs at once, 8 at most. `points`: times are numbers of points, see `points`. RuntimeError:
-/// another thread is decoding with this object at the moment.
+/// * `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time as decoding comes to them;
+///   read from its first PSB on.
+/// * `space`: the code, over time. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several
+///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`: (TSC,
+///   space or None) in order of time, for a logical processor that threads share: from then on the code that has no key is
+///   that of the space, with None what runs is passed over.
+/// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
+///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.
+///   `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets. `guest_tsc`: offset and
+///   multiplier (2^48: none) by which a guest sees the TSC, for TSC packets while NR is 1; times are the host's.
+/// * `no_tnt`: recorded with DisTNT; `no_retcomp`: with DisRETC. `ranges`: the IP filter ranges, each as first and last
+///   address, at most 4; empty: no filter, or not known.
+/// * `cpu`: DisplayFamily, DisplayModel and stepping of the processor that wrote the stream, which decide the errata to
+///   reckon with; None: not known.
+/// * `start`: the state of tracing at the first byte, for a stream that is read from there on: IP of the next instruction
+///   or None if tracing is off, 64, 32 or 16 for the mode, LastIP.
+/// * `points`: times are numbers of points, see `points`.
+/// * `walk`: take every packet by itself, which is the reference for the table of whole steps that is used otherwise and
+///   gives the same.
+/// * `threads`: so many decode segments between PSBs at once, where that is possible (`count`, `totals`), and the results
+///   are those of one; 0: as many as the machine runs at once, 8 at most.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `lines`, `functions`, `count` and
-/// `totals`, not by several. Errors of the stream are no
-/// exceptions: `ledger` has them. ValueError: a setting out of range, or results taken in two ways.
+/// `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of range,
+/// or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     way: Mutex<Way>,
@@ -118,8 +118,8 @@ impl Flow {
 
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
-    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32, 64),
-    /// in_tx (u8: 1 in a transaction).
+    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS),
+    /// bits (u8: 16, 32, 64), in_tx (u8: 1 in a transaction).
     /// Events: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
     /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
@@ -131,29 +131,12 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().set_limit(max_rows.max(1));
-        self.advance_in_turn(py, flow)?;
+        advance_in_turn(py, &self.missing, flow)?;
         let rows = flow.sink_mut().take();
         if rows.is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        let columns = PyDict::new(py);
-        let runs = &rows.runs;
-        columns.set_item("start", words(py, runs, |run| run.start)?)?;
-        columns.set_item("instructions", halves(py, runs, |run| run.instructions)?)?;
-        columns.set_item("last", words(py, runs, |run| run.last)?)?;
-        columns.set_item("end", octets(py, runs, |run| run.end)?)?;
-        columns.set_item("bits", octets(py, runs, |run| run.bits)?)?;
-        columns.set_item("in_tx", octets(py, runs, |run| run.in_tx.into())?)?;
-        columns.set_item("time", words(py, runs, |run| run.time)?)?;
-        columns.set_item("offset", words(py, runs, |run| run.offset)?)?;
-        let events = &rows.events;
-        columns.set_item("event_row", words(py, events, |at| at.row)?)?;
-        columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
-        columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;
-        columns.set_item("event_value", words(py, events, |at| at.event.value)?)?;
-        columns.set_item("event_time", words(py, events, |at| at.event.time)?)?;
-        columns.set_item("event_offset", words(py, events, |at| at.event.offset)?)?;
-        Ok(Some(columns))
+        Ok(Some(rows_dict(py, &rows)?))
     }
 
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
@@ -167,7 +150,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_runs.max(1);
-        self.advance_in_turn(py, flow)?;
+        advance_in_turn(py, &self.missing, flow)?;
         let runs = std::mem::take(&mut flow.sink_mut().ready);
         if runs.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -190,7 +173,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_instructions.max(1);
-        self.advance(py, flow)?;
+        advance(py, &self.missing, flow)?;
         let sink = flow.sink_mut();
         let (ips, lengths) = (
             std::mem::take(&mut sink.ips),
@@ -223,7 +206,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_instructions.max(1);
-        self.advance(py, flow)?;
+        advance(py, &self.missing, flow)?;
         let sink = flow.sink_mut();
         let ips = std::mem::take(&mut sink.ips);
         let lengths = std::mem::take(&mut sink.lengths);
@@ -258,7 +241,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_branches.max(1);
-        self.advance(py, flow)?;
+        advance(py, &self.missing, flow)?;
         let taken = flow.sink_mut().take();
         if taken.from.is_empty() && flow.is_finished() {
             return Ok(None);
@@ -317,7 +300,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().set_limits(max_bytes, max_lines);
-        self.advance(py, flow)?;
+        advance(py, &self.missing, flow)?;
         let part = py.allow_threads(|| flow.sink_mut().take(max_bytes, max_lines, until));
         if part.lines == 0 && flow.sink_mut().next_time().is_none() {
             return Ok(None);
@@ -333,7 +316,7 @@ impl Flow {
         };
         if flow.sink_mut().next_time().is_none() {
             flow.sink_mut().set_limits(1, 1);
-            self.advance(py, flow)?;
+            advance(py, &self.missing, flow)?;
         }
         Ok(flow.sink_mut().next_time())
     }
@@ -358,7 +341,7 @@ impl Flow {
         let Way::Functions(flow) = &mut *way else {
             return Err(taken());
         };
-        self.advance(py, flow)?;
+        advance(py, &self.missing, flow)?;
         let found = py.allow_threads(|| flow.sink_mut().finish());
         let rows = found.into_iter();
         Ok(rows
@@ -369,13 +352,13 @@ impl Flow {
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            *way = Way::Count(self.segments(py, stream, spaces, &settings)?);
+        if let Some(parts) = way.take() {
+            *way = Way::Count(segments(py, self.division, parts)?);
         }
         let Way::Count(all) = &mut *way else {
             return Err(taken());
         };
-        self.sum(py, all)?;
+        sum(py, &self.missing, all)?;
         counts_dict(py, &all.counts(), all.ledger())
     }
 
@@ -387,27 +370,18 @@ impl Flow {
     /// edge_count (u64).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            *way = Way::Totals(self.segments(py, stream, spaces, &settings)?);
+        if let Some(parts) = way.take() {
+            *way = Way::Totals(segments(py, self.division, parts)?);
         }
         let Way::Totals(all) = &mut *way else {
             return Err(taken());
         };
-        self.sum(py, all)?;
+        sum(py, &self.missing, all)?;
         let (runs, edges) = py.allow_threads(|| {
             let totals = all.sum();
             (totals.runs(), totals.edges())
         });
-        let columns = PyDict::new(py);
-        columns.set_item("run_start", words(py, &runs, |run| run.start)?)?;
-        let instructions = halves(py, &runs, |run| run.instructions)?;
-        columns.set_item("run_instructions", instructions)?;
-        columns.set_item("run_count", words(py, &runs, |run| run.count)?)?;
-        columns.set_item("edge_from", words(py, &edges, |edge| edge.from)?)?;
-        columns.set_item("edge_to", words(py, &edges, |edge| edge.to)?)?;
-        columns.set_item("edge_kind", octets(py, &edges, |edge| edge.kind)?)?;
-        columns.set_item("edge_count", words(py, &edges, |edge| edge.count)?)?;
-        Ok(columns)
+        totals_dict(py, &runs, &edges)
     }
 
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
@@ -417,10 +391,10 @@ impl Flow {
         Ok(rows.unwrap_or_default())
     }
 
-    /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream
-    /// was read as one asks), and instructions, conditional, indirect,
-    /// returns, compressed_returns, asynchronous, cycles, measured (cycles and the TSC ticks in which they were counted: their ratio is that of core clock
-    /// and TSC), inactive (TSC ticks in which nothing was traced).
+    /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream was read as
+    /// one asks), and instructions, conditional, indirect, returns, compressed_returns, asynchronous, cycles, measured
+    /// (cycles and the TSC ticks in which they were counted: their ratio is that of core clock and TSC), inactive (TSC
+    /// ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.with(|counts, ledger| counts_dict(py, counts, ledger))?
             .unwrap_or_else(|| Ok(PyDict::new(py)))
@@ -480,79 +454,13 @@ impl Flow {
         }
     }
 
-    /// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages.
+    /// As the function of this name, for those who take results elsewhere.
     pub(crate) fn advance<S: Sink + Send>(
         &self,
         py: Python<'_>,
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
-        self.advance_slice(py, flow)?;
-        while !Self::is_full(flow) && !flow.is_finished() {
-            self.advance_slice(py, flow)?;
-        }
-        Ok(())
-    }
-
-    /// As `advance`, but to the end of a turn at the furthest.
-    fn advance_in_turn<S: Sink + Send>(
-        &self,
-        py: Python<'_>,
-        flow: &mut rtit_flow::Flow<Stream, S>,
-    ) -> PyResult<()> {
-        self.advance_slice(py, flow)?;
-        while !Self::is_full(flow) && !flow.is_finished() && !flow.is_paused() {
-            self.advance_slice(py, flow)?;
-        }
-        Ok(())
-    }
-
-    /// Whether there is enough to be taken: points wait also while no row comes.
-    fn is_full<S: Sink>(flow: &mut rtit_flow::Flow<Stream, S>) -> bool {
-        flow.sink_mut().is_full() || flow.points_waiting() > MOST_POINTS
-    }
-
-    fn advance_slice<S: Sink + Send>(
-        &self,
-        py: Python<'_>,
-        flow: &mut rtit_flow::Flow<Stream, S>,
-    ) -> PyResult<()> {
-        let goes_on = !Self::is_full(flow) && py.allow_threads(|| flow.advance_by(SLICE));
-        if goes_on && flow.is_starved() {
-            let position = flow.position();
-            flow.stream_mut().go_on(py, position)?;
-        }
-        self.check(py)
-    }
-
-    fn segments<S: Sum>(
-        &self,
-        py: Python<'_>,
-        mut stream: Stream,
-        spaces: Spaces,
-        settings: &Settings,
-    ) -> PyResult<Box<Segments<Stream, S>>> {
-        if self.division.threads > 1 {
-            stream.hold(py, self.division.round())?;
-        }
-        let all = Segments::new(stream, spaces, settings, self.division);
-        Ok(Box::new(all))
-    }
-
-    /// Decodes to the end, without the GIL. Raises what those raise who are asked for pages.
-    fn sum<S: Sum>(&self, py: Python<'_>, all: &mut Segments<Stream, S>) -> PyResult<()> {
-        while py.allow_threads(|| all.advance()) {
-            if all.is_starved() {
-                let position = all.position();
-                all.stream_mut().go_on(py, position)?;
-            }
-            self.check(py)?;
-        }
-        self.check(py)
-    }
-
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        check(&self.missing)?;
-        py.check_signals()
+        advance(py, &self.missing, flow)
     }
 
     /// None before the first results were taken.

@@ -1,6 +1,7 @@
 //! The native module `rtit._core`: one file per topic, each with a `register` function.
 
 mod account;
+mod advance;
 mod arguments;
 mod arrow;
 mod as_bytes;
@@ -14,6 +15,7 @@ mod missing;
 mod names;
 mod packet;
 mod packet_columns;
+mod results;
 mod settings;
 mod spaces;
 mod start;

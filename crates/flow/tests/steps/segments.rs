@@ -91,19 +91,14 @@ proptest! {
     #[test]
     fn damaged_streams(plan in plan(), flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
         let mut traced = plan.trace();
-        for (at, value) in flips {
-            let at = at % traced.stream.len();
-            traced.stream[at] ^= value;
-        }
+        traced.damage(flips);
         check_threads(&traced, plan.settings())?;
     }
 
     #[test]
     fn cut_and_spliced_streams(plan in plan(), other in plan(), cut in any::<usize>(), from in any::<usize>()) {
         let mut traced = plan.trace();
-        let more = other.trace().stream;
-        traced.stream.truncate(cut % traced.stream.len());
-        traced.stream.extend(&more[from % more.len()..]);
+        traced.splice(cut, &other.trace(), from);
         check_threads(&traced, plan.settings())?;
     }
 

@@ -1,216 +1,15 @@
-//! Random programs, random ways through them, and the packets and the code that go with those.
+//! A random way through a program, and the packets that tell of it.
 
-use proptest::prelude::*;
-use rtit_flow::{Settings, TimeSettings};
-use rtit_image::{Space, View};
+use rtit_image::Space;
 
-const BASE: u64 = 0x40_1000;
+use super::op::Op;
+use super::{Plan, Traced, BASE};
 
-#[derive(Clone, Copy, Debug)]
-pub enum Op {
-    Nop,
-    LongNop,
-    Conditional(u8),
-    Jump(u8),
-    Call(u8),
-    Return,
-    IndirectJump,
-    IndirectCall,
-    Syscall,
-    PtWrite,
-    MovCr3,
-    VmLaunch,
-}
-
-impl Op {
-    fn length(self) -> u64 {
-        match self {
-            Op::Nop | Op::Return => 1,
-            Op::IndirectJump | Op::IndirectCall | Op::Syscall => 2,
-            Op::LongNop | Op::MovCr3 | Op::VmLaunch => 3,
-            Op::PtWrite => 4,
-            Op::Jump(_) | Op::Call(_) => 5,
-            Op::Conditional(_) => 6,
-        }
-    }
-
-    fn bytes(self, ip: u64, target: u64) -> Vec<u8> {
-        let relative = |head: &[u8]| {
-            let next = ip + self.length();
-            let displacement = target.wrapping_sub(next) as u32;
-            [head, &displacement.to_le_bytes()].concat()
-        };
-        match self {
-            Op::Nop => vec![0x90],
-            Op::LongNop => vec![0x0f, 0x1f, 0x00],
-            Op::Conditional(_) => relative(&[0x0f, 0x85]),
-            Op::Jump(_) => relative(&[0xe9]),
-            Op::Call(_) => relative(&[0xe8]),
-            Op::Return => vec![0xc3],
-            Op::IndirectJump => vec![0xff, 0xe0],
-            Op::IndirectCall => vec![0xff, 0xd0],
-            Op::Syscall => vec![0x0f, 0x05],
-            Op::PtWrite => vec![0xf3, 0x0f, 0xae, 0xe0],
-            Op::MovCr3 => vec![0x0f, 0x22, 0xd8],
-            Op::VmLaunch => vec![0x0f, 0x01, 0xc2],
-        }
-    }
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        3 => Just(Op::Nop),
-        2 => Just(Op::LongNop),
-        8 => any::<u8>().prop_map(Op::Conditional),
-        3 => any::<u8>().prop_map(Op::Jump),
-        5 => any::<u8>().prop_map(Op::Call),
-        4 => Just(Op::Return),
-        1 => Just(Op::IndirectJump),
-        2 => Just(Op::IndirectCall),
-        1 => Just(Op::Syscall),
-        1 => Just(Op::PtWrite),
-        1 => Just(Op::MovCr3),
-        1 => Just(Op::VmLaunch),
-    ]
-}
-
-/// A program and how it runs: every choice on the way is one of `choices`, over and over.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    ops: Vec<Op>,
-    choices: Vec<u8>,
-    branches: usize,
-    /// Among so many choices there is one for a PSB, and one for an event.
-    rarity: u8,
-    compress: bool,
-    clocks: bool,
-    /// At the n-th PSB the operations from there on are others.
-    pokes: Vec<(u8, u8)>,
-}
-
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
-            ops: vec![Op::Nop],
-            choices: vec![0],
-            branches: 1,
-            rarity: 200,
-            compress: true,
-            clocks: true,
-            pokes: Vec::new(),
-        }
-    }
-}
-
-pub fn plan() -> impl Strategy<Value = Plan> {
-    (
-        proptest::collection::vec(op(), 1..40),
-        proptest::collection::vec(any::<u8>(), 1..60),
-        1..400usize,
-        prop_oneof![Just(200u8), 10..60u8],
-        any::<bool>(),
-        any::<bool>(),
-        proptest::collection::vec((any::<u8>(), any::<u8>()), 0..4),
-    )
-        .prop_map(
-            |(ops, choices, branches, rarity, compress, clocks, pokes)| Plan {
-                ops,
-                choices,
-                branches,
-                rarity,
-                compress,
-                clocks,
-                pokes,
-            },
-        )
-}
-
-pub struct Traced {
-    pub stream: Vec<u8>,
-    pub ips: Vec<u64>,
-    space: Space,
-}
-
-impl Traced {
-    pub fn of(stream: Vec<u8>, address: u64, code: &[u8]) -> Traced {
-        let mut space = Space::new();
-        space.map(0, address, code.into());
-        Traced {
-            stream,
-            ips: Vec::new(),
-            space,
-        }
-    }
-
-    pub fn view(&self) -> View {
-        self.space.view()
-    }
-}
-
-impl Plan {
-    pub fn settings(&self) -> Settings {
-        Settings {
-            time: TimeSettings {
-                mtc_freq: 3,
-                tsc_ctc: (168, 2),
-                max_nonturbo_ratio: 20,
-                ..TimeSettings::default()
-            },
-            no_retcomp: !self.compress,
-            ..Settings::default()
-        }
-    }
-
-    /// The same program, run otherwise.
-    pub fn otherwise(&self, choices: Vec<u8>) -> Plan {
-        Plan {
-            choices,
-            ..self.clone()
-        }
-    }
-
-    /// The program with another operation of the same length in one place, and where that is; None if there is none.
-    pub fn changed(&self, at: usize) -> Option<(Plan, u64, u64)> {
-        let at = at % self.ops.len();
-        let op = match self.ops[at] {
-            Op::Nop => Op::Return,
-            Op::Return => Op::Nop,
-            Op::LongNop => Op::VmLaunch,
-            Op::MovCr3 | Op::VmLaunch => Op::LongNop,
-            Op::IndirectJump => Op::IndirectCall,
-            Op::IndirectCall | Op::Syscall => Op::IndirectJump,
-            Op::Jump(to) => Op::Call(to),
-            Op::Call(to) => Op::Jump(to),
-            Op::Conditional(to) => Op::Conditional(to.wrapping_add(1)),
-            Op::PtWrite => return None,
-        };
-        let start: u64 = BASE + self.ops[..at].iter().map(|op| op.length()).sum::<u64>();
-        let mut plan = self.clone();
-        plan.ops[at] = op;
-        Some((plan, start, start + op.length()))
-    }
-
-    pub fn changes_while_it_runs(&self) -> bool {
-        !self.pokes.is_empty()
-    }
-
-    /// Whether the walker must find what ran: made-up clocks may say that code changed before it did.
-    pub fn is_true(&self) -> bool {
-        !self.clocks || self.pokes.is_empty()
-    }
-
-    pub fn trace(&self) -> Traced {
-        let mut run = Run::new(self);
-        run.go();
-        run.traced
-    }
-}
-
-struct Run<'a> {
+pub struct Run<'a> {
     plan: &'a Plan,
     ops: Vec<Op>,
     starts: Vec<u64>,
-    traced: Traced,
+    pub traced: Traced,
     choice: usize,
     at: usize,
     stack: Vec<u64>,
@@ -221,7 +20,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan) -> Run<'a> {
+    pub fn new(plan: &'a Plan) -> Run<'a> {
         // the end of the program is an indirect jump, so that nothing runs out of it
         let ops: Vec<Op> = [&plan.ops[..], &[Op::IndirectJump]].concat();
         let mut starts = Vec::new();
@@ -431,7 +230,7 @@ impl<'a> Run<'a> {
         self.at = self.index(to);
     }
 
-    fn go(&mut self) {
+    pub fn go(&mut self) {
         self.psb();
         let mut branches = 0;
         // what ran since the last packet, and after how many instructions

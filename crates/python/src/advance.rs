@@ -1,0 +1,93 @@
+//! How a stream is decoded in slices, with a look at Ctrl-C and at who is asked for pages after each.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use rtit_flow::{Division, Flow, Segments, Settings, Sink, Spaces, Sum};
+
+use crate::missing::Missing;
+use crate::spaces::check;
+use crate::stream::Stream;
+
+/// Ctrl-C is looked for after this many bytes of a stream.
+const SLICE: usize = 1 << 20;
+
+/// Decoding pauses when more points wait; those of a slice come on top.
+const MOST_POINTS: usize = 1 << 16;
+
+/// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages.
+pub fn advance<S: Sink + Send>(
+    py: Python<'_>,
+    missing: &[Arc<Missing>],
+    flow: &mut Flow<Stream, S>,
+) -> PyResult<()> {
+    advance_slice(py, missing, flow)?;
+    while !is_full(flow) && !flow.is_finished() {
+        advance_slice(py, missing, flow)?;
+    }
+    Ok(())
+}
+
+/// As `advance`, but to the end of a turn at the furthest.
+pub fn advance_in_turn<S: Sink + Send>(
+    py: Python<'_>,
+    missing: &[Arc<Missing>],
+    flow: &mut Flow<Stream, S>,
+) -> PyResult<()> {
+    advance_slice(py, missing, flow)?;
+    while !is_full(flow) && !flow.is_finished() && !flow.is_paused() {
+        advance_slice(py, missing, flow)?;
+    }
+    Ok(())
+}
+
+/// Whether there is enough to be taken: points wait also while no row comes.
+fn is_full<S: Sink>(flow: &mut Flow<Stream, S>) -> bool {
+    flow.sink_mut().is_full() || flow.points_waiting() > MOST_POINTS
+}
+
+fn advance_slice<S: Sink + Send>(
+    py: Python<'_>,
+    missing: &[Arc<Missing>],
+    flow: &mut Flow<Stream, S>,
+) -> PyResult<()> {
+    let goes_on = !is_full(flow) && py.allow_threads(|| flow.advance_by(SLICE));
+    if goes_on && flow.is_starved() {
+        let position = flow.position();
+        flow.stream_mut().go_on(py, position)?;
+    }
+    go_on(py, missing)
+}
+
+/// The stream for as many threads as `division` says.
+pub fn segments<S: Sum>(
+    py: Python<'_>,
+    division: Division,
+    (mut stream, spaces, settings): (Stream, Spaces, Settings),
+) -> PyResult<Box<Segments<Stream, S>>> {
+    if division.threads > 1 {
+        stream.hold(py, division.round())?;
+    }
+    Ok(Box::new(Segments::new(stream, spaces, &settings, division)))
+}
+
+/// Decodes to the end, without the GIL. Raises what those raise who are asked for pages.
+pub fn sum<S: Sum>(
+    py: Python<'_>,
+    missing: &[Arc<Missing>],
+    all: &mut Segments<Stream, S>,
+) -> PyResult<()> {
+    while py.allow_threads(|| all.advance()) {
+        if all.is_starved() {
+            let position = all.position();
+            all.stream_mut().go_on(py, position)?;
+        }
+        go_on(py, missing)?;
+    }
+    go_on(py, missing)
+}
+
+fn go_on(py: Python<'_>, missing: &[Arc<Missing>]) -> PyResult<()> {
+    check(missing)?;
+    py.check_signals()
+}
