@@ -96,7 +96,7 @@ def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
     else:
         executed.pop()  # a REP instruction that is not over is not traced
     driver.cpu.set_msr(Msr.CTL, 0, ip=end)
-    written = driver.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
+    written = driver.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
     pt = driver.cpu.unit.output.memory.read(BUFFER, written)
     stream = rtit.decode(pt, rtit.Image().add(CODE, code)).streams[0]
     assert [int(ip) for part in stream.instructions() for ip in part.ip] == executed

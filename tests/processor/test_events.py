@@ -66,14 +66,14 @@ def test_reset() -> None:
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     cpu.reset()
     assert (cpu.ip, cpu.arch.privilege, cpu.arch.bits) == (0xFFFF_FFF0, 0, 16)
-    assert cpu.rdmsr(Msr.CR3_MATCH) == 0
+    assert cpu.get_msr(Msr.CR3_MATCH) == 0
 
 
 def test_the_profile_decides() -> None:
     assert Processor().cpuid(0x14) == FULL.cpuid(0x14)
     cpu = Processor(profile=BROADWELL)
     with pytest.raises(GeneralProtection):
-        cpu.rdmsr(Msr.ADDR0_A)
+        cpu.get_msr(Msr.ADDR0_A)
     with pytest.raises(GeneralProtection):
         cpu.set_msr(Msr.ADDR0_A, 0)
 

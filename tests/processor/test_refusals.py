@@ -84,7 +84,7 @@ def test_a_vmx_abort_loads_what_comes_before_it() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(guest, controls=loads))
     with pytest.raises(Shutdown):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
-    assert cpu.rdmsr(Msr.STATUS) == 256 << 32
+    assert cpu.get_msr(Msr.STATUS) == 256 << 32
 
 
 def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
@@ -96,7 +96,7 @@ def test_a_vmx_abort_that_loads_the_ctl_that_is_there_leaves_it() -> None:
     cpu.wrmsr(Msr.CTL, ctl)
     with pytest.raises(Shutdown):
         cpu.vm_exit(0x1000, 0x2000, aborts=True)
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).TriggerEn
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).TriggerEn
 
 
 def test_shutdown_of_a_processor_that_sleeps() -> None:

@@ -52,7 +52,7 @@ NUMBERS: tuple[int, ...] = (
 )
 NUMBERS += (0x1010, 0x2000, 0x9000, Msr.CTL, Msr.STATUS, Msr.OUTPUT_BASE, IA32_XSS, 0x1D9)
 REFUSALS = (RtitError, GeneralProtection, UndefinedOpcode)
-NO_EVENTS = {"snapshot", "restore", "rdmsr", "cpuid", "last_branch", "last_exception"}
+NO_EVENTS = {"snapshot", "restore", "rdmsr", "get_msr", "cpuid", "last_branch", "last_exception"}
 """They have no state to keep, or are about nothing else."""
 
 
@@ -200,22 +200,45 @@ def test_what_tma_cannot_count_is_no_time() -> None:
         TimeModel(crystal_hz=1_000_000, tsc_numerator=1000, tsc_denominator=1, bus_hz=100_000_000)
 
 
-def test_a_program_above_cpl_0_writes_no_msr() -> None:
-    cpu = Processor(arch=Arch(cpl=3))
-    with pytest.raises(GeneralProtection, match="WRMSR at CPL 3"):
+@pytest.mark.parametrize(
+    "arch",
+    [Arch(cpl=1), Arch(cpl=2), Arch(cpl=3), Arch(v86=True, lma=False, cs_l=False, cpl=0)],
+    ids=["1", "2", "3", "virtual-8086"],
+)
+def test_a_program_above_cpl_0_has_no_msrs(arch: Arch) -> None:
+    cpu = Processor(arch=arch)
+    with pytest.raises(GeneralProtection, match=f"WRMSR at CPL {arch.privilege}"):
         cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
-    assert cpu.rdmsr(Msr.CR3_MATCH) == 0
-    kernel = Processor(arch=KERNEL)
-    kernel.wrmsr(Msr.CR3_MATCH, 0x5000)
-    assert kernel.rdmsr(Msr.CR3_MATCH) == 0x5000
+    with pytest.raises(GeneralProtection, match=f"RDMSR at CPL {arch.privilege}"):
+        cpu.rdmsr(Msr.CR3_MATCH)
+    assert cpu.get_msr(Msr.CR3_MATCH) == 0
 
 
-def test_whoever_drives_a_processor_writes_at_any_cpl() -> None:
-    cpu = Processor(arch=Arch(cpl=3))
-    cpu.set_msr(Msr.CR3_MATCH, 0x5000)
+@pytest.mark.parametrize(
+    "arch", [KERNEL, Arch(real_mode=True, lma=False, cs_l=False, cpl=3)], ids=["0", "real mode"]
+)
+def test_a_program_at_cpl_0_has_the_msrs(arch: Arch) -> None:
+    cpu = Processor(arch=arch)
+    cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
     with pytest.raises(GeneralProtection):
+        cpu.rdmsr(0x10)
+
+
+def test_whoever_drives_a_processor_has_the_msrs_at_any_cpl() -> None:
+    cpu = Processor(arch=Arch(cpl=3))
+    cpu.set_msr(Msr.CR3_MATCH, 0x5000)
+    assert cpu.get_msr(Msr.CR3_MATCH) == 0x5000
+    with pytest.raises(GeneralProtection):
         cpu.set_msr(Msr.CR3_MATCH, 1)
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 64 | 1])
+def test_an_msr_has_64_bits(value: int) -> None:
+    cpu = Processor(arch=KERNEL)
+    for write in (cpu.set_msr, cpu.wrmsr):
+        with pytest.raises(IllegalEvent, match="an MSR has 64 bits"):
+            write(Msr.CTL, value)
 
 
 IN_TRANSACTION: dict[str, tuple[str, Callable[[Processor], Any]]] = {

@@ -73,6 +73,7 @@ class Processor(Cpu):
     # Registers
     rdmsr = registers.rdmsr  # 33.2.8
     wrmsr = registers.wrmsr  # 33.2.8
+    get_msr = registers.get_msr  # 33.2.8
     set_msr = registers.set_msr  # 33.2.8
 
     # Other features of the processor

@@ -7,14 +7,18 @@ from rtit.processor.core import Cpu
 from rtit.registers import CTL, Leaf, Msr
 from rtit.registers.msr import OUTPUT_MASK_PTRS
 from rtit.registers.rules import wrmsr_faults
-from rtit.unit.refusal import require
+from rtit.unit.refusal import require, within
 
 _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
 
 def rdmsr(cpu: Cpu, msr: int) -> int:
-    """What an MSR holds, at any CPL. Raises GeneralProtection for one that is not there."""
-    return cpu.unit.rdmsr(msr)
+    """RDMSR, which the program at hand executes: what `get_msr` gives, at CPL 0 alone.
+
+    Raises GeneralProtection at another CPL, and for an MSR that is not there.
+    """
+    _require_cpl_0(cpu, "RDMSR")
+    return get_msr(cpu, msr)
 
 
 def wrmsr(
@@ -24,9 +28,21 @@ def wrmsr(
 
     Raises GeneralProtection, and then nothing has changed.
     """
-    if cpu.arch.privilege > 0:
-        raise GeneralProtection(f"WRMSR at CPL {cpu.arch.privilege}")
+    _require_cpl_0(cpu, "WRMSR")
     set_msr(cpu, msr, value, ip=ip, next_ip=next_ip)
+
+
+def _require_cpl_0(cpu: Cpu, what: str) -> None:
+    if cpu.arch.privilege:
+        raise GeneralProtection(f"{what} at CPL {cpu.arch.privilege}")
+
+
+def get_msr(cpu: Cpu, msr: int) -> int:
+    """What an MSR holds, for whoever drives the processor, whatever the program is at.
+
+    Raises GeneralProtection for one that is not there.
+    """
+    return cpu.unit.rdmsr(msr)
 
 
 def set_msr(
@@ -36,10 +52,11 @@ def set_msr(
 
     But for the privilege it is WRMSR; see `TraceUnit.wrmsr`. Raises GeneralProtection, and then
     nothing has changed.
-    IllegalEvent, where the architecture says nothing, if TraceEn is set while nobody would see the
-    trace: FabricEn without a `fabric`, or memory while the output MSRs still have their reset
-    values, which are 128 bytes at address 0.
+    IllegalEvent, where the architecture says nothing, for a value beyond 64 bits, and if TraceEn is
+    set while nobody would see the trace: FabricEn without a `fabric`, or memory while the output
+    MSRs still have their reset values, which are 128 bytes at address 0.
     """
+    within("an MSR", value, 64)
     if msr == Msr.CTL and value & _TRACE_EN:
         _require_output(cpu, value)
     cpu.unit.wrmsr(msr, value, ip=ip, next_ip=next_ip)

@@ -119,7 +119,7 @@ class Machine:
             case "enable":
                 cpu.set_msr(Msr.CTL, self._ctl, next_ip=_first(event))
             case "disable":
-                cpu.set_msr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=_first(event))
+                cpu.set_msr(Msr.CTL, cpu.get_msr(Msr.CTL) & ~1, ip=_first(event))
             case "ctl":
                 self._ctl = CTL.encode(**{"TraceEn": 1, **named})
             case "write":
@@ -173,7 +173,7 @@ class Machine:
         msr, *value = plain
         if named and msr not in MSRS:
             raise ValueError(f"the fields of MSR {msr:#x} are not known")
-        content = self.cpu.rdmsr(msr)
+        content = self.cpu.get_msr(msr)
         if value and content != value[0]:
             return f"read {content:#x}, expected {value[0]:#x}"
         if not named:

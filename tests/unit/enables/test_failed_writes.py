@@ -55,12 +55,12 @@ def test_every_bit_of_every_msr(profile: Profile, tracing: bool) -> None:
     out = bytearray()
     cpu = busy(profile, out)
     if not tracing:
-        cpu.set_msr(Msr.CTL, cpu.rdmsr(Msr.CTL) & ~1, ip=0x40_0300)
+        cpu.set_msr(Msr.CTL, cpu.get_msr(Msr.CTL) & ~1, ip=0x40_0300)
     before, length = cpu.unit.snapshot(), len(out)
     for msr in (*Msr, IA32_DEBUGCTL, IA32_XSS, 0x55F, 0x588):
         faulted = 0
         try:
-            now = cpu.rdmsr(msr)
+            now = cpu.get_msr(msr)
         except GeneralProtection:
             now = 0
         for bit in range(64):

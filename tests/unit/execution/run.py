@@ -80,7 +80,7 @@ class Run:
 
     def disable(self) -> None:
         self.cpu.set_msr(Msr.CTL, 0, ip=self.ip)
-        self.cpu.set_msr(Msr.STATUS, self.cpu.rdmsr(Msr.STATUS) & ~STATUS["Stopped"].mask)
+        self.cpu.set_msr(Msr.STATUS, self.cpu.get_msr(Msr.STATUS) & ~STATUS["Stopped"].mask)
         self.untrigger()
 
     def untrigger(self) -> None:

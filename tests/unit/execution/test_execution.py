@@ -77,7 +77,7 @@ def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
 @given(all_settings())
 def test_packet_byte_count(chosen: Settings) -> None:
     run, stream, out = traced(chosen)
-    count = STATUS.decode(run.cpu.rdmsr(Msr.STATUS)).PacketByteCnt
+    count = STATUS.decode(run.cpu.get_msr(Msr.STATUS)).PacketByteCnt
     assert count % 2048 == len(out) % 2048
     # At least one PSB for each period that was passed before the last event, whatever the delay.
     psbs = sum(packet.name == "PSB" for packet in stream)
@@ -87,7 +87,7 @@ def test_packet_byte_count(chosen: Settings) -> None:
         run.clock += 100
         run.cpu.at(run.clock)
         run.execute(*run.program[run.ip])
-    assert STATUS.decode(run.cpu.rdmsr(Msr.STATUS)).PacketByteCnt == count
+    assert STATUS.decode(run.cpu.get_msr(Msr.STATUS)).PacketByteCnt == count
 
 
 @pytest.mark.spec("TRCEN-003")
@@ -96,7 +96,7 @@ def test_packet_byte_count(chosen: Settings) -> None:
 def test_memory_holds_the_stream(chosen: Settings) -> None:
     run, _, out = traced(chosen)
     assert run.cpu.unit.output.memory.read(BUFFER, len(out)) == out
-    assert run.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
+    assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
 
 
 @pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
@@ -115,7 +115,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
             number, offset = (number + 1) % len(sizes), 0
     memory = run.cpu.unit.output.memory
     assert [memory.read(place(n), size) for n, size in enumerate(sizes)] == image
-    assert run.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
+    assert run.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 
 @pytest.mark.spec("FUP-003")

@@ -33,7 +33,7 @@ def fill(cpu: Processor, count: int) -> None:
 
 
 def status(cpu: Processor) -> dict[str, int]:
-    return dict(STATUS.decode(cpu.rdmsr(Msr.STATUS)))
+    return dict(STATUS.decode(cpu.get_msr(Msr.STATUS)))
 
 
 @pytest.mark.spec("TRCEN-003", "TRCEN-005")
@@ -43,9 +43,9 @@ def test_clearing_traceen_delivers_everything() -> None:
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     assert memory.read(REGIONS[0], 4096).rstrip(b"\0")[-3:] == bytes.fromhex("310010")
     cpu.set_msr(Msr.CTL, 0, ip=0x1010)
-    written = memory.read(REGIONS[0], cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32)
+    written = memory.read(REGIONS[0], cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32)
     assert [p.name for p in packets(written)][-3:] == ["TNT", "FUP", "TIP.PGD"]
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == TABLE
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == TABLE
 
 
 @pytest.mark.spec("TRCEN-006", "TPMI-001")
@@ -53,9 +53,9 @@ def test_a_region_that_the_flush_fills() -> None:
     cpu = topa(Entry(REGIONS[0], interrupt=True), Entry(REGIONS[1]), Entry(TABLE, end=True))
     while cpu.unit.output.state.output_offset < 4094:
         fill(cpu, 1)
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == 0
     cpu.set_msr(Msr.CTL, 0)
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
 
 
 @pytest.mark.spec("TPMI-001", "TPMI-006", "MSRSTS-012")
@@ -98,7 +98,7 @@ def test_topa_stop_ends_without_a_packet() -> None:
     assert not {"TIP.PGD", "TraceStop"} & {p.name for p in packets(region)}
     cpu.set_msr(Msr.CTL, 0)
     assert cpu.unit.output.memory.read(REGIONS[0], 4096) == region
-    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == 4096
+    assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == 4096
     assert cpu.unit.stopped
 
 
@@ -111,7 +111,7 @@ def test_error_in_mid_trace() -> None:
     assert (status(cpu)["Error"], status(cpu)["TriggerEn"]) == (1, 0)
     assert cpu.unit.error
     assert "reserved" in (cpu.unit.output.state.error or "")
-    ctl = cpu.rdmsr(Msr.CTL)
+    ctl = cpu.get_msr(Msr.CTL)
     cpu.set_msr(Msr.CTL, ctl & ~1)
     assert status(cpu)["Error"] == 1
     write_table(cpu.unit.output.memory, TABLE, [Entry(REGIONS[0]), Entry(REGIONS[1])])
@@ -147,8 +147,8 @@ def test_units_share_nothing() -> None:
     one, two = Processor(), Processor()
     one.set_msr(Msr.CR3_MATCH, 0x5000)
     one.set_msr(Msr.STATUS, 0x30)
-    assert two.rdmsr(Msr.CR3_MATCH) == 0
-    assert two.rdmsr(Msr.STATUS) == 0
+    assert two.get_msr(Msr.CR3_MATCH) == 0
+    assert two.get_msr(Msr.STATUS) == 0
 
 
 def test_fabric() -> None:

@@ -31,7 +31,7 @@ def start(*entries: Entry | int, arch: Arch | None = None, **parameters: Any) ->
 
 def written(cpu: Processor) -> int:
     """Bytes in the current region."""
-    return cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32
+    return cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
 
 
 def tips(cpu: Processor, count: int) -> None:
@@ -49,7 +49,7 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
         assert written(cpu) <= max(0, 29 + 3 * (index + 1) - 64)
     content = memory.read(A, 4096)
     assert content[29 + 900 - 64 :] == bytes(4096 - 29 - 900 + 64)
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PacketByteCnt == 29 + 900 - 64
     cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     assert written(cpu) == 29 + 900 + 4
     names = [packet.name for packet in packets(memory.read(A, written(cpu)))]
@@ -88,12 +88,12 @@ def test_what_is_buffered_at_an_error_is_lost(held: int) -> None:
     cpu = start(Entry(A), bad, Entry(TABLE, end=True), held_bytes=held)
     cpu.conditional(0x1000, 0x1002, 0x1010, True)
     tips(cpu, 1500)
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).Error == 1
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).Error == 1
     assert cpu.unit.state.held == b""
     cpu.set_msr(Msr.CTL, 0)
     pages = cpu.unit.output.memory.snapshot()
     assert sorted(pages) == [TABLE >> 12, A >> 12]
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PacketByteCnt == 4096
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PacketByteCnt == 4096
 
 
 @pytest.mark.spec("TXT-003")
@@ -194,4 +194,4 @@ def test_smm_code_traces_itself_but_not_into_smram() -> None:
         assert written(cpu) > 0
     assert {number << 12 for number in cpu.unit.output.memory.snapshot()} == {A}
     cpu.rsm()
-    assert cpu.rdmsr(Msr.CTL) & 1 == 0
+    assert cpu.get_msr(Msr.CTL) & 1 == 0

@@ -31,18 +31,18 @@ def start(
 
 def fill(cpu: Processor, size: int) -> None:
     """PADs until the region holds `size` bytes."""
-    cpu.unit.pad(size - (cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32))
+    cpu.unit.pad(size - (cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32))
 
 
 @pytest.mark.parametrize(("follow", "base", "index"), [("eager", SECOND, 0), ("lazy", TABLE, 1)])
 def test_when_an_end_entry_is_followed(follow: str, base: int, index: int) -> None:
     cpu = start(Entry(A), Entry(SECOND, end=True), topa_follow=follow)
     fill(cpu, 4096)
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == base
-    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == index << 7 | 0x7F
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == base
+    assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == index << 7 | 0x7F
     cpu.unit.pad(1)
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == SECOND
-    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == 1 << 32 | 0x7F
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == SECOND
+    assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == 1 << 32 | 0x7F
 
 
 @pytest.mark.parametrize("margin", [512, 100, 0])
@@ -65,4 +65,4 @@ def test_a_region_in_restricted_memory(policy: str, error: bool) -> None:
     cpu.unit.pad(2)
     assert cpu.unit.error == error
     cpu.unit.pad(0x200)
-    assert (cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32) == (0x800 if error else 0xA01)
+    assert (cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32) == (0x800 if error else 0xA01)

@@ -70,28 +70,28 @@ def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
     cpu.set_msr(IA32_DEBUGCTL, debugctl)
     traced.enable()
     cpu.last_branch(0x1000, 0x1010)
-    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), unit.counters_frozen) == (1, False)
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    assert (cpu.get_msr(MSR_LASTBRANCH_TOS), unit.counters_frozen) == (1, False)
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == 0
     traced.fill(4096)
     assert len(traced.seen) == 1
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI | frozen
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI | frozen
     assert unit.counters_frozen == bool(frozen & COUNTERS_FROZEN)
     cpu.last_branch(0x1010, 0x1020)
-    assert cpu.rdmsr(MSR_LASTBRANCH_TOS) == (1 if frozen & LBRS_FROZEN else 2)
+    assert cpu.get_msr(MSR_LASTBRANCH_TOS) == (1 if frozen & LBRS_FROZEN else 2)
     # The handler is traced.
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).TriggerEn == 1
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).TriggerEn == 1
     length = len(traced.stream)
     cpu.indirect_jump(0x1000, 0x4000)
     assert [p.name for p in packets(bytes(traced.stream[length:]))] == ["TIP"]
     # What was asked for stays asked for; what is frozen stays so until software clears it.
-    assert cpu.rdmsr(IA32_DEBUGCTL) == debugctl
+    assert cpu.get_msr(IA32_DEBUGCTL) == debugctl
     cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == frozen
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == frozen
     cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, frozen)
-    assert cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
-    before = cpu.rdmsr(MSR_LASTBRANCH_TOS)
+    assert cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == 0
+    before = cpu.get_msr(MSR_LASTBRANCH_TOS)
     cpu.last_branch(0x1020, 0x1030)
-    assert cpu.rdmsr(MSR_LASTBRANCH_TOS) == before + 1
+    assert cpu.get_msr(MSR_LASTBRANCH_TOS) == before + 1
     assert not unit.counters_frozen
 
 
@@ -129,10 +129,10 @@ def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
     traced = Traced(pmi_skid=1000)
     traced.enable()
     traced.fill(4096)
-    assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == 0
+    assert traced.cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == 0
     traced.cpu.set_msr(Msr.CTL, 0, ip=0x1000)
     assert len(traced.seen) == 1
-    assert traced.cpu.rdmsr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
+    assert traced.cpu.get_msr(IA32_PERF_GLOBAL_STATUS) == TRACE_TOPA_PMI
     traced.enable()
     traced.fill(8000)
     assert len(traced.seen) == 1
@@ -171,7 +171,7 @@ def test_a_handler_that_preserves_pmis() -> None:
     handled: list[int] = []
 
     def handler() -> None:
-        handled.append(cpu.rdmsr(Msr.CTL) & 1)
+        handled.append(cpu.get_msr(Msr.CTL) & 1)
         cpu.set_msr(IA32_PERF_GLOBAL_STATUS_RESET, TRACE_TOPA_PMI)
 
     cpu.unit.on_pmi = handler
@@ -182,11 +182,11 @@ def test_a_handler_that_preserves_pmis() -> None:
     # The packets of the end fill the region; TraceEn is 0 by then.
     cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
     assert handled == [0]
-    assert STATUS.decode(cpu.rdmsr(Msr.STATUS)).PendTopaPMI == 1
+    assert STATUS.decode(cpu.get_msr(Msr.STATUS)).PendTopaPMI == 1
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     assert handled == [0, 1]
     cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
-    cpu.set_msr(Msr.STATUS, cpu.rdmsr(Msr.STATUS) & ~STATUS["PendTopaPMI"].mask)
+    cpu.set_msr(Msr.STATUS, cpu.get_msr(Msr.STATUS) & ~STATUS["PendTopaPMI"].mask)
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
     cpu.set_msr(Msr.CTL, ctl & ~1, ip=0x1000)
     assert handled == [0, 1]

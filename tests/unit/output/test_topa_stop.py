@@ -41,7 +41,7 @@ def fill(cpu: Processor, out: bytearray, size: int) -> None:
 
 
 def status(cpu: Processor) -> dict[str, int]:
-    return dict(STATUS.decode(cpu.rdmsr(Msr.STATUS)))
+    return dict(STATUS.decode(cpu.get_msr(Msr.STATUS)))
 
 
 @pytest.mark.spec("TSTP-001", "TSTP-002")
@@ -155,13 +155,13 @@ def test_no_error_until_tracing_is_enabled_with_stopped_cleared(again: Again) ->
     cpu, out = start(Entry(FIRST, stop=True), Entry(TABLE, end=True), ctl=BOTH, cpl=0)
     fill(cpu, out, 4096)
     cpu.indirect_jump(0x1000, 0xFFFF_FFFF_8100_0000)
-    pointers = cpu.rdmsr(Msr.OUTPUT_BASE), cpu.rdmsr(Msr.OUTPUT_MASK_PTRS)
+    pointers = cpu.get_msr(Msr.OUTPUT_BASE), cpu.get_msr(Msr.OUTPUT_MASK_PTRS)
     wanted = {"Stopped": 1, "TriggerEn": 0, "Error": 0}
     for _ in range(2):
         again(cpu)
         assert {name: status(cpu)[name] for name in wanted} == wanted
-        assert cpu.rdmsr(Msr.CTL) & 1
-        assert (cpu.rdmsr(Msr.OUTPUT_BASE), cpu.rdmsr(Msr.OUTPUT_MASK_PTRS)) == pointers
+        assert cpu.get_msr(Msr.CTL) & 1
+        assert (cpu.get_msr(Msr.OUTPUT_BASE), cpu.get_msr(Msr.OUTPUT_MASK_PTRS)) == pointers
     cpu.indirect_jump(0x2000, 0x3000)
     assert len(out) == 4096
     cpu.set_msr(Msr.CTL, BOTH & ~1)

@@ -80,7 +80,7 @@ def test_a_psb_that_falls_due_as_the_trace_ends(name: str, inject: int) -> None:
     assert bytes(out) == BEGIN
     cause.happen(cpu)
     assert bytes(out) == BEGIN + cause.last
-    status = STATUS.decode(cpu.rdmsr(Msr.STATUS))
+    status = STATUS.decode(cpu.get_msr(Msr.STATUS))
     assert status.TriggerEn == 0
     assert status.PendPSB == inject
     assert status.PacketByteCnt == PERIOD

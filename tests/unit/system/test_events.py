@@ -264,14 +264,14 @@ def test_loads_before_an_abort_have_happened(drop: str) -> None:
     cpu.vm_entry(0, 4, controls=VmxControls(exit_loads=loads))
     with pytest.raises(Shutdown, match="VMX abort"):
         cpu.vm_exit(4, 8)
-    assert (cpu.rdmsr(Msr.ADDR1_A), cpu.rdmsr(Msr.ADDR1_B)) == (0x4000, 0)
+    assert (cpu.get_msr(Msr.ADDR1_A), cpu.get_msr(Msr.ADDR1_B)) == (0x4000, 0)
 
 
 def test_other_msrs_in_the_lists_are_skipped() -> None:
     cpu = machine(ROOT)
     loads = ((0x38D, 0x123), (Msr.CR3_MATCH, 0x5000))
     assert cpu.vm_entry(0, 4, controls=VmxControls(entry_loads=loads)) is None
-    assert cpu.rdmsr(Msr.CR3_MATCH) == 0x5000
+    assert cpu.get_msr(Msr.CR3_MATCH) == 0x5000
 
 
 @pytest.mark.spec("MSRGEN-004")
@@ -303,11 +303,11 @@ def test_output_msrs_are_exact_once_trace_en_is_0(targets: list[int]) -> None:
     cpu.set_msr(Msr.CTL, TRACED, next_ip=0x1000)
     for target in targets:
         cpu.indirect_jump(0, target)
-        assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 <= len(out)
+        assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 <= len(out)
     cpu.set_msr(Msr.CTL, 0)
-    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == BUFFER
-    assert cpu.rdmsr(Msr.STATUS) >> 32 & 0x1FFFF == len(out) % 2048
+    assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 == len(out)
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == BUFFER
+    assert cpu.get_msr(Msr.STATUS) >> 32 & 0x1FFFF == len(out) % 2048
 
 
 GUEST_EVENTS = ("mov_cr3", "branch", "psb", "switch")

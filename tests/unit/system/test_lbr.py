@@ -92,11 +92,11 @@ def test_every_way_of_clearing_trace_en_resets_the_array(
     cpu.set_msr(IA32_XSS, PT_STATE)
     cpu.set_msr(IA32_DEBUGCTL, LBR)
     cpu.last_branch(0x1000, 0x1010)
-    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (1, 0x1010)
+    assert (cpu.get_msr(MSR_LASTBRANCH_TOS), cpu.get_msr(MSR_LASTBRANCH_0_TO_IP + 1)) == (1, 0x1010)
     cpu.set_msr(Msr.CTL, TRACED)
     clears(cpu)
-    assert not cpu.rdmsr(Msr.CTL) & 1
-    assert (cpu.rdmsr(MSR_LASTBRANCH_TOS), cpu.rdmsr(MSR_LASTBRANCH_0_TO_IP + 1)) == (0, 0)
+    assert not cpu.get_msr(Msr.CTL) & 1
+    assert (cpu.get_msr(MSR_LASTBRANCH_TOS), cpu.get_msr(MSR_LASTBRANCH_0_TO_IP + 1)) == (0, 0)
 
 
 @pytest.mark.spec("LBR-005")
@@ -111,7 +111,7 @@ def test_branch_traces_rest_while_tracing(stored: bool) -> None:
     cpu.last_branch(0x1000, 0x1020)
     cpu.set_msr(Msr.CTL, TRACED)
     cpu.last_branch(0x1000, 0x1030)
-    assert cpu.rdmsr(IA32_DEBUGCTL) == TR | BTS * stored
+    assert cpu.get_msr(IA32_DEBUGCTL) == TR | BTS * stored
     cpu.set_msr(Msr.CTL, 0)
     cpu.last_branch(0x1000, 0x1040)
     assert seen == [(0x1000, 0x1020, stored), (0x1000, 0x1040, stored)]
@@ -146,4 +146,4 @@ def test_each_entry_of_the_stack_is_written_alone() -> None:
     for msr, value in entries.items():
         cpu.wrmsr(msr, value)
     cpu.wrmsr(0x685, 5)
-    assert {msr: cpu.rdmsr(msr) for msr in entries} == {**entries, 0x685: 5}
+    assert {msr: cpu.get_msr(msr) for msr in entries} == {**entries, 0x685: 5}

@@ -47,7 +47,7 @@ class Machine:
         return names
 
     def values(self) -> list[int]:
-        return [self.cpu.rdmsr(msr) for msr in ORDER]
+        return [self.cpu.get_msr(msr) for msr in ORDER]
 
 
 def component(*values: int) -> bytes:
@@ -85,7 +85,7 @@ def test_xsaves_clears_trace_en_between_ctl_and_the_rest() -> None:
     saved = unpack(cpu.xsaves(0x1010, 0x1014))
     assert machine.names() == ["TNT", "FUP", "TIP.PGD"]
     assert saved[0] == TRACED
-    assert cpu.rdmsr(Msr.CTL) == TRACED & ~1
+    assert cpu.get_msr(Msr.CTL) == TRACED & ~1
     # Everything is flushed before the output pointer is read.
     assert saved[1:] == machine.values()[1:]
 
@@ -113,17 +113,17 @@ def test_another_thread_in_between() -> None:
     cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
     first = cpu.xsaves(0x1000, 0x1004)
     cpu.xrstors(0x1004, 0x1008, component(0, 0x200_0000, 0xFFF, 0, 0, 0, 0, 0, 0))
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == 0x200_0000
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == 0x200_0000
     cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1008)
     second = cpu.xsaves(0x1008, 0x100C)
     machine.names()
     cpu.xrstors(0x100C, 0x1010, first)
-    assert cpu.rdmsr(Msr.CTL) == TRACED
+    assert cpu.get_msr(Msr.CTL) == TRACED
     assert machine.names() == ["CBR", "MODE.Exec", "TIP.PGE"]
     offset = unpack(first)[2] >> 32
     cpu.wrmsr(Msr.CTL, TRACED & ~1, ip=0x1010)
-    assert cpu.rdmsr(Msr.OUTPUT_BASE) == BUFFER
-    assert cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) >> 32 > offset
+    assert cpu.get_msr(Msr.OUTPUT_BASE) == BUFFER
+    assert cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32 > offset
     assert unpack(second)[1] == 0x200_0000
 
 
@@ -137,9 +137,9 @@ def test_by_hand_gives_the_same() -> None:
         cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
         cpu.conditional(0x1000, 0x1002, 0x1010, True)
         if by_hand:
-            ctl = cpu.rdmsr(Msr.CTL)
+            ctl = cpu.get_msr(Msr.CTL)
             cpu.wrmsr(Msr.CTL, ctl & ~1, ip=0x1010, next_ip=0x1014)
-            states.append([ctl, *(cpu.rdmsr(msr) for msr in ORDER[1:])])
+            states.append([ctl, *(cpu.get_msr(msr) for msr in ORDER[1:])])
             for msr, value in zip(ORDER[1:], states[-1][1:], strict=True):
                 cpu.wrmsr(msr, value)
             cpu.wrmsr(Msr.CTL, ctl, next_ip=0x1018)
@@ -147,7 +147,7 @@ def test_by_hand_gives_the_same() -> None:
             saved = cpu.xsaves(0x1010, 0x1014)
             states.append(unpack(saved))
             cpu.xrstors(0x1014, 0x1018, saved)
-        states.append([cpu.rdmsr(msr) for msr in ORDER])
+        states.append([cpu.get_msr(msr) for msr in ORDER])
     assert states[0] == states[2]
     assert states[1] == states[3]
 
@@ -172,7 +172,7 @@ def test_initial_configuration_is_zero() -> None:
     cpu.wrmsr(Msr.CTL, TRACED & ~1)
     cpu.xrstors(0x1000, 0x1004, None)
     # LowerMask reads as ones in any case.
-    assert [cpu.rdmsr(msr) for msr in ORDER] == [0, 0, 0x7F, 0, 0, 0, 0, 0, 0]
+    assert [cpu.get_msr(msr) for msr in ORDER] == [0, 0, 0x7F, 0, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.spec("XSV-001")
@@ -181,7 +181,7 @@ def test_ranges_2_and_3_are_not_in_the_component() -> None:
     cpu.wrmsr(Msr.ADDR2_A, 0x5000)
     cpu.wrmsr(Msr.ADDR3_B, 0x6000)
     cpu.xrstors(0x1000, 0x1004, None)
-    assert (cpu.rdmsr(Msr.ADDR2_A), cpu.rdmsr(Msr.ADDR3_B)) == (0x5000, 0x6000)
+    assert (cpu.get_msr(Msr.ADDR2_A), cpu.get_msr(Msr.ADDR3_B)) == (0x5000, 0x6000)
 
 
 BAD = {
@@ -225,12 +225,12 @@ def test_only_what_is_asked_for() -> None:
     cpu.wrmsr(IA32_XSS, 0)
     assert cpu.xsaves(0x1004, 0x1008) is None
     cpu.xrstors(0x1008, 0x100C, None)
-    assert cpu.rdmsr(Msr.CTL) == TRACED
+    assert cpu.get_msr(Msr.CTL) == TRACED
     assert machine.names() == []
     assert cpu.ip == 0x100C
     with pytest.raises(GeneralProtection):
         cpu.wrmsr(IA32_XSS, 1 << 9)
-    assert cpu.rdmsr(IA32_XSS) == 0
+    assert cpu.get_msr(IA32_XSS) == 0
 
 
 def test_both_need_cpl_0() -> None:
@@ -251,14 +251,14 @@ def test_instructions_that_do_not_complete() -> None:
     machine.names()
     assert cpu.xsaves(0x1000, 0x1004, completes=False) is None
     assert machine.names() == ["FUP", "TIP.PGD", "CBR", "MODE.Exec", "TIP.PGE"]
-    assert cpu.rdmsr(Msr.CTL) == TRACED
+    assert cpu.get_msr(Msr.CTL) == TRACED
     assert cpu.ip == 0x1000
     image = cpu.xsaves(0x1000, 0x1004)
     machine.names()
     cpu.wrmsr(Msr.CR3_MATCH, 0x5000)
     cpu.xrstors(0x1004, 0x1008, image, completes=False)
     assert machine.names() == []
-    assert (cpu.rdmsr(Msr.CTL), cpu.rdmsr(Msr.CR3_MATCH)) == (TRACED & ~1, 0)
+    assert (cpu.get_msr(Msr.CTL), cpu.get_msr(Msr.CR3_MATCH)) == (TRACED & ~1, 0)
     assert cpu.ip == 0x1004
 
 
@@ -267,7 +267,7 @@ def test_xsaves_that_does_not_complete_sets_nothing_that_was_clear() -> None:
     machine = Machine()
     machine.cpu.wrmsr(Msr.CTL, TRACED & ~1)
     assert machine.cpu.xsaves(0x1000, 0x1004, completes=False) is None
-    assert machine.cpu.rdmsr(Msr.CTL) == TRACED & ~1
+    assert machine.cpu.get_msr(Msr.CTL) == TRACED & ~1
     assert machine.names() == []
 
 

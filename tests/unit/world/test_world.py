@@ -104,7 +104,7 @@ def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
 def test_packet_byte_count(plan: Plan) -> None:
     world = World(plan)
     out = world.run()
-    count = STATUS.decode(world.cpu.rdmsr(Msr.STATUS)).PacketByteCnt
+    count = STATUS.decode(world.cpu.get_msr(Msr.STATUS)).PacketByteCnt
     assert count % 2048 == len(out) % 2048
 
 
@@ -128,7 +128,7 @@ def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
         if offset == sizes[number]:
             number, offset = (number + 1) % len(sizes), 0
     assert [memory.read(BUFFER + n * SIZE, size) for n, size in enumerate(sizes)] == image
-    assert world.cpu.rdmsr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
+    assert world.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 
 @settings(max_examples=40, deadline=None)

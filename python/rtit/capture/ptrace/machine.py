@@ -102,7 +102,7 @@ class Machine(Recorder):
         before = slot.thread
         if before is not None and (ip := self._ips.get(before.tid)) is not None:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
-        ctl = cpu.rdmsr(IA32_RTIT_CTL)
+        ctl = cpu.get_msr(IA32_RTIT_CTL)
         if threads and ctl & _TRACE_EN:
             cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
         self._ahead += 4 * tick

@@ -215,7 +215,7 @@ class Recorder(Keeper):
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
             if thread.enabled:
-                cpu.set_msr(IA32_RTIT_CTL, cpu.rdmsr(IA32_RTIT_CTL) & ~_TRACE_EN)
+                cpu.set_msr(IA32_RTIT_CTL, cpu.get_msr(IA32_RTIT_CTL) & ~_TRACE_EN)
             self._enable(thread)
             if in_user:
                 cpu.resume(ip)
