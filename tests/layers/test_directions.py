@@ -57,7 +57,7 @@ CRATES = {
 LAYERS = {
     "python/rtit/capture": (
         "backends",
-        "ptrace qemu",
+        "ptrace qemu perf",
         "file session",
         "request",
         "store window",

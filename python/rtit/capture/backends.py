@@ -1,4 +1,6 @@
-"""Which back end records: QEMU where a fitting one is installed, single steps otherwise."""
+"""Which back end records: QEMU where a fitting one is installed, single steps otherwise; PT
+hardware if it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
+    from rtit.capture.perf.find import Found as FoundPerf
     from rtit.capture.qemu.find import Found
     from rtit.capture.recording import Recording
     from rtit.capture.request import Request
@@ -27,17 +30,20 @@ class Choice:
     backend: str
     why: str
     found: Found | None = None
+    perf: FoundPerf | None = None
 
 
 def choose(request: Request, *, log: bool = False) -> Choice:
     """Decide for a back end; `log` says that the tracer's events are wanted, too.
 
-    Raises UsageError where QEMU is asked for what it cannot do, RecordError where it is asked for
-    and none fits.
+    Raises UsageError where QEMU or PT hardware is asked for what it cannot do, RecordError where it
+    is asked for and none fits.
     """
     backend = request.backend
     if backend == "ptrace":
         return Choice("ptrace", "as asked for")
+    if backend == "perf":
+        return _choose_perf(request, log=log)
     needs_ptrace = only_ptrace(request, log=log)
     if needs_ptrace is not None:
         if backend == "qemu":
@@ -55,6 +61,19 @@ def choose(request: Request, *, log: bool = False) -> Choice:
         return Choice("ptrace", found)
     why = "as asked for" if backend == "qemu" else "the fast one"
     return Choice("qemu", f"{why} ({found.qemu}, version {found.version})", found)
+
+
+def _choose_perf(request: Request, *, log: bool) -> Choice:
+    from rtit.capture.perf.find import find_perf
+    from rtit.capture.perf.session import check, kernel
+
+    if log:
+        raise UsageError("the perf back end cannot do this: --events keeps what single steps see")
+    check(request)
+    found = find_perf(kernel=kernel(request), everybody=request.all_cpus)
+    if isinstance(found, str):
+        raise RecordError(f"{found}; the other back ends (--backend auto) need no PT hardware")
+    return Choice("perf", f"as asked for ({found.perf}, version {found.version})", perf=found)
 
 
 def only_ptrace(request: Request, *, log: bool) -> str | None:
@@ -81,6 +100,10 @@ def start(
         from rtit.capture.qemu.start import start_qemu
 
         return start_qemu(request, found=choice.found)
+    if choice.backend == "perf":
+        from rtit.capture.perf.session import start_perf
+
+        return start_perf(request, found=choice.perf)
     if request.truth_form == "hashes":
         raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.why})")
     from rtit.capture.ptrace.session import start_ptrace
@@ -104,11 +127,14 @@ def record(
     aslr: bool = True,
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
+    all_cpus: bool = False,
+    mmap_pages: str | None = None,
 ) -> Recording:
     """Record a program from its start to its end.
 
     * `argv`: the program and its arguments; the program is looked up in the PATH of `env`.
-    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where one fits.
+    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where one fits; `perf`:
+      PT hardware (not yet tried on any).
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event`: what the trace unit writes, as perf spells it: `intel_pt/TERM[=VALUE],.../u`.
     * `filters`: address filters as perf spells them: `filter main @ ./program`,
@@ -120,6 +146,7 @@ def record(
     * `truth`: a file for what was executed, for `rtit verify`; `truth_form`: `hashes` or `runs`.
     * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
     * `env`, `cwd`: the program's environment and directory; None: ours.
+    * `all_cpus`, `mmap_pages`: of PT hardware alone, see `rtit.capture.Request`.
 
     An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
@@ -142,6 +169,8 @@ def record(
         aslr=aslr,
         env=env,
         cwd=cwd,
+        all_cpus=all_cpus,
+        mmap_pages=mmap_pages,
     )
     with start(request) as session:
         while session.step(timeout=0.2):

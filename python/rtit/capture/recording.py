@@ -45,7 +45,8 @@ class Recording:
     unless `partial` says that filters, a window, a size or a snapshot left some out.
     `traced_instructions` and `traced_branches` are those that decoding gives back; None where a
     size or a snapshot decided. `pt_bytes` is what the trace units wrote; `stopped` says where the
-    recording stopped before the program did.
+    recording stopped before the program did. `counted` False: hardware recorded, and nobody counted
+    instructions, branches and threads, which are 0.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class Recording:
     partial: bool = False
     traced_instructions: int | None = None
     traced_branches: int | None = None
+    counted: bool = True
 
 
 def exit_code_of(status: int) -> int:

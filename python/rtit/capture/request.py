@@ -18,7 +18,7 @@ from rtit.perfdata.filters import Filter
 from rtit.registers import FULL
 from rtit.unit import TimeModel
 
-BACKENDS = ("auto", "qemu", "ptrace")
+BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
 TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
 """Form of a truth file -> instructions after which it has another hash: `hashes` has one where
@@ -31,7 +31,10 @@ class Request:
 
     * `argv`: the program and its arguments, looked up in the PATH of `env`; or `pids`: the numbers
       of processes that run already, which are let go at the end.
-    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where it can do this.
+    * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where it can do this;
+      `perf`: PT hardware, by `perf record`. For this one alone: kernel code in `event`; `all_cpus`,
+      everything that runs as long as the program does; `mmap_pages`, the sizes of the kernel's
+      buffers as perf spells them (`,64M`).
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event` and `filters`: what is traced, spelled as perf spells them.
     * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.window`).
@@ -63,6 +66,8 @@ class Request:
     env: Mapping[str, str] | None = None
     cwd: Path | str | None = None
     blocked: Collection[int] = ()
+    all_cpus: bool = False
+    mmap_pages: str | None = None
 
     def __post_init__(self) -> None:
         if self.pids:
@@ -76,7 +81,9 @@ class Request:
                 f"no truth form {self.truth_form!r}; there are {', '.join(TRUTH_FORMS)}"
             )
         check_distinct({"the recording": self.output, "--truth": self.truth})
-        options = PtOptions.parse(self.event, profile=FULL)
+        options = self._options()
+        if self.backend != "perf" and (self.all_cpus or self.mmap_pages is not None):
+            raise UsageError("--all-cpus and --mmap-pages go with --backend perf")
         if self.extent is not None:
             self.extent.check(options)
 
@@ -98,12 +105,17 @@ class Request:
             refuse_link_to_nothing(self.truth)
         return Plan(
             request=self,
-            options=PtOptions.parse(self.event, profile=FULL),
+            options=self._options(),
             filters=filters,
             window=window,
             extent=self.extent or Extent(),
             time=self.time or TimeModel(),
         )
+
+    def _options(self) -> PtOptions:
+        if self.backend == "perf":
+            return PtOptions.parse(self.event, user_only=False)
+        return PtOptions.parse(self.event, profile=FULL)
 
     def _check_attached(self) -> None:
         if self.argv:

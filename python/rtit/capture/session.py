@@ -23,15 +23,14 @@ class Session(ABC):
     what was recorded; in a process that was forked meanwhile nothing happens.
     """
 
-    def __init__(self, plan: Plan, keeper: Keeper) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._owner = os.getpid()
         self._plan = plan
-        self._keeper = keeper
 
     @property
+    @abstractmethod
     def totals(self) -> Totals:
         """What has been recorded so far."""
-        return self._keeper.totals
 
     @abstractmethod
     def step(self, timeout: float) -> bool:
@@ -54,27 +53,9 @@ class Session(ABC):
         `step` then comes to its end.
         """
 
+    @abstractmethod
     def finish(self) -> Recording:
         """Close the file and say what is in it."""
-        self._settle()
-        self._close()
-        plan, totals = self._plan, self.totals
-        cut = plan.extent.snapshot is not None or self._keeper.full
-        chosen = bool(plan.filters or plan.window)
-        return Recording(
-            path=plan.path,
-            exit_code=0 if plan.request.pids else exit_code_of(totals.status or 0),
-            instructions=totals.clock,
-            threads=totals.threads,
-            pt_bytes=totals.pt_bytes,
-            branches=totals.branches,
-            partial=chosen or cut,
-            traced_instructions=None if cut else totals.traced if chosen else totals.clock,
-            traced_branches=None if cut else totals.traced_branches if chosen else totals.branches,
-            ending=self._keeper.ending,
-            stopped=self._keeper.facts.get("stopped"),
-            warnings=(*totals.warnings, *plan.window.missed(totals.edges)),
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -104,9 +85,44 @@ class Session(ABC):
             self._close()
 
     @abstractmethod
-    def _settle(self) -> None:
-        """Bring `totals.status` and `totals.edges` up to date: the program has ended."""
-
-    @abstractmethod
     def _close(self) -> None:
         """Close the file, and whatever else is open. Again is harmless."""
+
+
+class UnitSession(Session):
+    """A recording that trace units of our own write; `keeper` has their packets."""
+
+    def __init__(self, plan: Plan, keeper: Keeper) -> None:
+        super().__init__(plan)
+        self._keeper = keeper
+
+    @property
+    def totals(self) -> Totals:
+        """What has been recorded so far."""
+        return self._keeper.totals
+
+    def finish(self) -> Recording:
+        """Close the file and say what is in it."""
+        self._settle()
+        self._close()
+        plan, totals = self._plan, self.totals
+        cut = plan.extent.snapshot is not None or self._keeper.full
+        chosen = bool(plan.filters or plan.window)
+        return Recording(
+            path=plan.path,
+            exit_code=0 if plan.request.pids else exit_code_of(totals.status or 0),
+            instructions=totals.clock,
+            threads=totals.threads,
+            pt_bytes=totals.pt_bytes,
+            branches=totals.branches,
+            partial=chosen or cut,
+            traced_instructions=None if cut else totals.traced if chosen else totals.clock,
+            traced_branches=None if cut else totals.traced_branches if chosen else totals.branches,
+            ending=self._keeper.ending,
+            stopped=self._keeper.facts.get("stopped"),
+            warnings=(*totals.warnings, *plan.window.missed(totals.edges)),
+        )
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Bring `totals.status` and `totals.edges` up to date: the program has ended."""

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from rtit.cli import out
 
-_PMU = Path("/sys/bus/event_source/devices/intel_pt")
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -47,30 +45,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _hardware() -> Finding:
-    if _PMU.is_dir():
-        return Finding("PT hardware", True, f"the kernel offers it: {_PMU}")
-    if sys.platform != "linux":
-        return Finding("PT hardware", False, f"not looked for on {sys.platform}")
-    fields = _cpuinfo()
-    name = fields.get("model name", "unknown processor")
-    if fields.get("vendor_id") != "GenuineIntel":
-        why = f"{name} is no Intel processor"
-    elif "hypervisor" in fields.get("flags", "").split():
-        why = f"{name}: a virtual machine that is not given PT"
-    elif "intel_pt" not in fields.get("flags", "").split():
-        why = f"{name} does not have it, or the firmware switched it off"
-    else:
-        why = f"{name} has it, but the kernel offers no {_PMU}"
-    return Finding("PT hardware", False, f"{why}; rtit makes PT in software instead")
+    from rtit.capture.perf.find import PMU, no_hardware
+
+    problem = no_hardware()
+    if problem is None:
+        return Finding("PT hardware", True, f"the kernel offers it: /{PMU}")
+    return Finding("PT hardware", False, f"{problem}; rtit makes PT in software instead")
 
 
-def _cpuinfo() -> dict[str, str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
+def _hardware_recording() -> Finding:
+    from rtit.capture.perf.find import find_perf, no_permission
+
+    found = find_perf()
+    if isinstance(found, str):
+        return Finding("record --backend perf", None, f"not here: {found}")
+    text = f"{found.perf} {found.version}; not yet tried on hardware by us"
+    limits = [
+        problem
+        for problem in (
+            no_permission(kernel=True),
+            no_permission(kernel=True, everybody=True),
+        )
+        if problem is not None
+    ]
+    return Finding("record --backend perf", True, "; ".join([text, *limits[:1]]))
 
 
 def _decoder() -> Finding:
@@ -114,7 +112,9 @@ def _perf() -> Finding:
     found = shutil.which("perf")
     if found is None:
         return Finding(
-            "perf", None, "not installed (Debian: linux-perf); only the comparison tests need it"
+            "perf",
+            None,
+            "not installed (Debian: linux-perf); PT hardware and the comparison tests need it",
         )
     ended = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
     return Finding("perf", True, ended.stdout.strip() or found)
@@ -139,6 +139,7 @@ def _symbols() -> Finding:
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (
     _hardware,
+    _hardware_recording,
     _decoder,
     _ptrace,
     _qemu,

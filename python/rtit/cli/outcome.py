@@ -15,7 +15,9 @@ def line(recording: Recording, choice: Choice) -> str:
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
     traced = f"{recording.pt_bytes:,} bytes of PT in {recording.path}"
     parts = [
-        f"{counts} of {threads} executed, {_traced(recording)} traced as {traced}"
+        traced
+        if not recording.counted
+        else f"{counts} of {threads} executed, {_traced(recording)} traced as {traced}"
         if recording.partial
         else f"{counts} of {threads} as {traced}"
     ]
@@ -48,12 +50,12 @@ def as_json(recording: Recording, choice: Choice, command: list[str]) -> dict[st
         "fault": None
         if fault is None
         else {"ip": fault.ip, "address": fault.address, "si_code": fault.code},
-        "executed_instructions": recording.instructions,
-        "executed_branches": recording.branches,
+        "executed_instructions": recording.instructions if recording.counted else None,
+        "executed_branches": recording.branches if recording.counted else None,
         "traced_instructions": recording.traced_instructions,
         "traced_branches": recording.traced_branches,
         "partial": recording.partial,
-        "threads": recording.threads,
+        "threads": recording.threads if recording.counted else None,
         "pt_bytes": recording.pt_bytes,
         "stopped": recording.stopped,
         "warnings": list(recording.warnings),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _HINTS = {
     "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
     "qemu": "",
+    "perf": "",
 }
 
 
@@ -46,6 +47,9 @@ class Progress:
         if self._quiet or not self._line.due():
             return
         totals = session.totals
+        if self._choice.backend == "perf":
+            self._line.show(f"recording: {totals.pt_bytes:,} bytes of perf.data")
+            return
         rate = totals.clock / self._line.seconds
         self._line.show(
             f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "

@@ -28,12 +28,17 @@ The time in a recording is modelled: one nanosecond a retired instruction, unles
 --core-clock say something else. Single steps have one clock for all threads; QEMU has a clock a
 thread, raised to the latest of the others at each system call.
 
+--backend perf has the processor trace: the event may include the kernel (intel_pt// or /k), time
+is real, a Ctrl-C ends perf and with it the program. It needs an Intel processor with PT, Linux and
+perf; `rtit doctor` says what is missing. It was tried with a stand-in for perf alone, not yet on
+hardware.
+
 --json gives one line with one object: file, command, backend, why (it was chosen), exit_code,
 ended (in words), signal (number or null), fault (ip, address, si_code, or null),
 executed_instructions and executed_branches (all that ran), traced_instructions and
 traced_branches (what of it decoding gives back; null of a snapshot or a full file), partial (true:
 by --filter, a window, a size or a snapshot not all of them are traced), threads, pt_bytes, stopped,
-warnings.
+warnings. With --backend perf nobody counts: instructions, branches and threads are null.
 """
 
 
@@ -76,10 +81,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--backend",
-        choices=("auto", "qemu", "ptrace"),
+        choices=("auto", "qemu", "ptrace", "perf"),
         default="auto",
         help="what runs the program: QEMU (fast) or single steps (exact everywhere, slow); "
-        "auto takes QEMU where a fitting one is installed",
+        "auto takes QEMU where a fitting one is installed; perf: PT hardware (see below)",
+    )
+    parser.add_argument(
+        "-a",
+        "--all-cpus",
+        action="store_true",
+        help="with --backend perf: everything that runs as long as the program does",
+    )
+    parser.add_argument(
+        "-m",
+        "--mmap-pages",
+        metavar="PAGES[,AUXPAGES]",
+        help="with --backend perf: the kernel's buffers, as perf spells them: ,64M",
     )
     parser.add_argument(
         "-o", "--output", default="perf.data", metavar="FILE", help="default: perf.data"
@@ -151,6 +168,8 @@ def run(arguments: argparse.Namespace) -> int:
         truth_form=arguments.truth_form,
         aslr=not arguments.no_aslr,
         blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
+        all_cpus=arguments.all_cpus,
+        mmap_pages=arguments.mmap_pages,
     )
     written = {
         "the recording": arguments.output,

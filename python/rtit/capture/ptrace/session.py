@@ -13,7 +13,7 @@ from rtit.capture.ptrace.machine import Machine
 from rtit.capture.ptrace.recorder import Recorder
 from rtit.capture.ptrace.tracer import PtraceTracer, check_processes
 from rtit.capture.request import Plan, Request
-from rtit.capture.session import Session
+from rtit.capture.session import UnitSession
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.output import OutputSetup
 from rtit.perfdata import Switches
@@ -21,7 +21,7 @@ from rtit.registers import FULL
 from rtit.unit import Parameters, TimeModel
 
 
-class PtraceSession(Session):
+class PtraceSession(UnitSession):
     """A recording under single steps; `log` collects the tracer's events."""
 
     def __init__(

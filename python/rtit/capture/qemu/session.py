@@ -25,7 +25,7 @@ from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
 from rtit.capture.qemu.sink import Message, Sink
 from rtit.capture.request import Plan
-from rtit.capture.session import Session
+from rtit.capture.session import UnitSession
 from rtit.errors import RecordError
 
 _MESSAGE = 1 << 18
@@ -36,7 +36,7 @@ _PID = 4
 """Where such a message has its process's number."""
 
 
-class QemuSession(Session):
+class QemuSession(UnitSession):
     """A recording under QEMU; `launch` starts the program."""
 
     def __init__(self, plan: Plan, sink: Sink) -> None:

@@ -1,0 +1,179 @@
+"""Whether this machine records PT in hardware, and if not, why, and what to do about it.
+
+What the kernel says is below /sys/bus/event_source/devices/intel_pt: `caps` has the fields of CPUID
+leaf 14H, hexadecimal (section 33.3.1).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtit.registers.profile import Profile
+
+ROOT = Path("/")
+"""Where the kernel's files are."""
+PMUS = "sys/bus/event_source/devices"
+PMU = f"{PMUS}/intel_pt"
+_PARANOID = "proc/sys/kernel/perf_event_paranoid"
+_PATIENCE = 20.0
+_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+
+# names of the kernel's files -> fields of a profile
+_FLAGS = {
+    "cr3_filtering": "cr3_filtering",
+    "psb_cyc": "psb_cyc",
+    "ip_filtering": "ip_filtering",
+    "mtc": "mtc",
+    "ptwrite": "ptwrite",
+    "power_event_trace": "power_events",
+    "event_trace": "event_trace",
+    "tnt_disable": "tnt_disable",
+    "topa_output": "topa",
+    "topa_multiple_entries": "multi_entry",
+    "single_range_output": "single_range",
+    "output_subsys": "fabric",
+    "payloads_lip": "lip",
+}
+_NUMBERS = {
+    "num_address_ranges": "ranges",
+    "mtc_periods": "mtc_periods",
+    "cycle_thresholds": "cyc_thresholds",
+    "psb_periods": "psb_periods",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A perf that records PT here. `profile`: what the kernel says the processor has; None if it
+    does not say.
+    """
+
+    perf: Path
+    version: str
+    profile: Profile | None
+
+
+def find_perf(*, kernel: bool = False, everybody: bool = False) -> Found | str:
+    """The perf to record with, or in one sentence why there is none, and what to do.
+
+    `kernel`: kernel code, too; `everybody`: all CPUs, not one program alone.
+    """
+    problem = no_hardware()
+    if problem is not None:
+        return problem
+    perf = shutil.which("perf")
+    if perf is None:
+        return (
+            "perf is not installed (Debian: linux-perf; Ubuntu: linux-tools-generic; Fedora: perf)"
+        )
+    try:
+        answer = subprocess.run(
+            [perf, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{perf} cannot be run: {getattr(error, 'strerror', None) or error}"
+    version = answer.stdout.partition("perf version")[2].strip()
+    if answer.returncode or not version:
+        said = (answer.stderr.strip() or answer.stdout.strip() or "it says nothing").splitlines()[0]
+        return f"{perf} does not work ({said}); install the one of the kernel that runs"
+    problem = no_permission(kernel=kernel, everybody=everybody)
+    return problem or Found(Path(perf), version.splitlines()[0], pmu_profile())
+
+
+def no_hardware() -> str | None:
+    """Why the kernel offers no PT here, and what would help; None if it does."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"PT hardware is looked for by Linux on x86-64, not by {sys.platform} on " + (
+            platform.machine() or "an unknown machine"
+        )
+    if (ROOT / PMU).is_dir():
+        return None
+    fields = cpu_fields()
+    name = fields.get("model name", "unknown processor")
+    flags = fields.get("flags", "").split()
+    if fields.get("vendor_id") != "GenuineIntel":
+        return f"{name} is no Intel processor, and no other has PT"
+    if "hypervisor" in flags:
+        return (
+            f"{name}: a virtual machine that is not given PT; of KVM, -cpu host gives it where the "
+            "host loads kvm_intel with pt_mode=1, and rented bare-metal machines have it"
+        )
+    if "intel_pt" not in flags:
+        return (
+            f"{name} does not say that it has PT: it is older than Broadwell, or the firmware "
+            "switched it off (look for Processor Trace in the BIOS setup)"
+        )
+    if not (ROOT / PMUS).is_dir():
+        return f"{name} has PT, but /{PMUS} cannot be seen: a container without /sys?"
+    return f"{name} has PT, but the kernel offers no /{PMU}: Linux 4.2 and newer have it"
+
+
+def no_permission(*, kernel: bool = False, everybody: bool = False) -> str | None:
+    """Why the kernel lets this process not trace, and what would help; None if it does, as far as
+    can be said without trying.
+    """
+    try:
+        paranoid = int((ROOT / _PARANOID).read_text())
+    except (OSError, ValueError):
+        return f"the kernel has no perf events: /{_PARANOID} cannot be read"
+    most, what = (0, "all CPUs") if everybody else (1, "the kernel") if kernel else (2, "programs")
+    if paranoid <= most or _privileged():
+        return None
+    return (
+        f"perf_event_paranoid is {paranoid}, so only root may trace {what}: run as root, or "
+        f"`sudo sysctl kernel.perf_event_paranoid={most}`"
+    )
+
+
+def _privileged() -> bool:
+    try:
+        status = (ROOT / "proc/self/status").read_text()
+        held = int(status.partition("CapEff:")[2].split()[0], 16)
+    except (OSError, ValueError, IndexError):
+        return os.geteuid() == 0
+    return bool(held >> _CAP_SYS_ADMIN & 1 or held >> _CAP_PERFMON & 1)
+
+
+def pmu_profile() -> Profile | None:
+    """The processor as the kernel's files tell of its PT; None if they do not."""
+    caps = ROOT / PMU / "caps"
+    found: dict[str, int] = {}
+    for name in (*_FLAGS, *_NUMBERS):
+        try:
+            found[name] = int((caps / name).read_text(), 16)
+        except (OSError, ValueError):
+            found[name] = 0
+    if not any(found.values()):
+        return None
+    values: dict[str, Any] = {field: bool(found[name]) for name, field in _FLAGS.items()}
+    values |= {field: found[name] for name, field in _NUMBERS.items()}
+    fields = cpu_fields()
+    for name, key in (("family", "cpu family"), ("model", "model"), ("stepping", "stepping")):
+        values[name] = int(fields[key]) if fields.get(key, "").isdecimal() else 0
+    try:
+        return Profile("of this machine", **values)
+    except ValueError:
+        return None
+
+
+def cpu_fields() -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor."""
+    try:
+        text = (ROOT / "proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs if key.strip()}

@@ -1,0 +1,193 @@
+"""A recording by `perf record`: what it is told, and what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from rtit.capture.file import output_file
+from rtit.capture.options import PtOptions
+from rtit.capture.perf.find import Found, find_perf
+from rtit.capture.program import arguments, check_program, environment
+from rtit.capture.recording import Recording, Totals
+from rtit.capture.request import Plan, Request
+from rtit.capture.session import Session
+from rtit.errors import InputError, RecordError, UnsupportedError, UsageError
+from rtit.perfdata import Ending, PerfData
+from rtit.perfdata.filters import kernel_form
+from rtit.unit import TimeModel
+
+_NO_RANDOMIZE = 0x0040000
+_THIS_PERSONALITY = 0xFFFFFFFF
+_PATIENCE = 10.0
+
+
+class PerfSession(Session):
+    """perf at work. It writes the file; nobody counts what runs."""
+
+    def __init__(self, plan: Plan, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(plan)
+        self._process = process
+        self._counted = Totals()
+
+    @property
+    def totals(self) -> Totals:
+        """Nothing but `pt_bytes`: while it runs the size of the file."""
+        if self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                self._counted.pt_bytes = _main(self._plan.path).stat().st_size
+        return self._counted
+
+    def step(self, timeout: float) -> bool:
+        """Wait; see `Session`."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def snapshot(self) -> None:
+        """perf takes one by the same signal."""
+        self._process.send_signal(signal.SIGUSR2)
+
+    def signal(self, number: int) -> None:
+        """perf ends what it started, and the file."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """perf ends by SIGTERM, or is ended."""
+        self._process.terminate()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def finish(self) -> Recording:
+        """What perf wrote. Raises RecordError if that is no trace."""
+        self._close()
+        plan, code = self._plan, self._process.returncode
+        try:
+            with PerfData(plan.path) as data:
+                buffers = data.auxtrace_buffers().values() if data.info is not None else None
+                size = sum(piece.size for pieces in buffers or () for piece in pieces)
+        except (InputError, UnsupportedError) as error:
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise RecordError(f"perf record failed ({ended}), and left no trace: {error}") from None
+        if buffers is None:
+            raise RecordError(f"perf record (exit code {code}) traced nothing: {plan.path}")
+        self._counted.pt_bytes = size
+        wait_status = -code if code < 0 else code << 8
+        attached = bool(plan.request.pids)
+        return Recording(
+            path=plan.path,
+            exit_code=0 if attached else 128 - code if code < 0 else code,
+            instructions=0,
+            threads=0,
+            pt_bytes=size,
+            warnings=() if size else ("perf recorded no trace: nothing ran while it was on",),
+            ending=None if attached else Ending(wait_status, of_process=True),
+            partial=bool(plan.filters) or plan.extent != type(plan.extent)(),
+            counted=False,
+        )
+
+    def _close(self) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+
+def start_perf(request: Request, *, found: Found | None = None) -> PerfSession:
+    """Start `perf record` as `request` asks for and return the recording under way.
+
+    `found` is the perf to take (None: it is looked for). Raises UsageError for what hardware does
+    not do, or this processor has not; RecordError if the program cannot be started (exit codes 125,
+    126, 127).
+    """
+    check(request)
+    if found is None:
+        answer = find_perf(kernel=kernel(request), everybody=request.all_cpus)
+        if isinstance(answer, str):
+            raise RecordError(answer)
+        found = answer
+    plan = request.plan()
+    if found.profile is not None:
+        PtOptions.parse(request.event, profile=found.profile, user_only=False)
+    if not request.pids:
+        check_program(request.argv, env=request.env, cwd=request.cwd)
+    with output_file(plan.path):
+        process = _launch(plan, [str(found.perf), *words(plan)])
+    return PerfSession(plan, process)
+
+
+def kernel(request: Request) -> bool:
+    """Whether the kernel is to be traced, too."""
+    return PtOptions.parse(request.event, user_only=False).kernel
+
+
+def check(request: Request) -> None:
+    """Raise UsageError for what trace units of our own alone can do."""
+    asked = {
+        "--start-at": request.start_at,
+        "--stop-at": request.stop_at,
+        "--truth": request.truth,
+        "--truth-form": request.truth_form,
+        "--cpi and --core-clock": request.time not in (None, TimeModel()),
+    }
+    for option, value in asked.items():
+        if value:
+            raise UsageError(
+                f"the perf back end records by hardware: {option} is for the others, which run the "
+                "program step by step"
+            )
+
+
+def words(plan: Plan) -> list[str]:
+    """What perf is told. Its names are ours; of a snapshot it must be told to write one
+    at the end.
+    """
+    request, extent = plan.request, plan.extent
+    told = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
+    if (text := kernel_form(plan.filters)) is not None:
+        told += ["--filter", text]
+    if extent.snapshot is not None:
+        told += [f"--snapshot=e{extent.snapshot}"]
+    if extent.max_size is not None:
+        told += [f"--max-size={extent.max_size}B"]
+    if request.mmap_pages is not None:
+        told += ["-m", request.mmap_pages]
+    if request.all_cpus:
+        told += ["-a"]
+    if plan.options.kernel and os.access("/proc/kcore", os.R_OK):
+        told += ["--kcore"]
+    if request.pids:
+        return [*told, "-p", ",".join(map(str, request.pids))]
+    return [*told, "--", *arguments(request.argv)]
+
+
+def _launch(plan: Plan, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    request = plan.request
+    libc = None if request.aslr else ctypes.CDLL(None)
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, request.blocked)
+        if libc is not None:
+            libc.personality(libc.personality(_THIS_PERSONALITY) | _NO_RANDOMIZE)
+
+    try:
+        return subprocess.Popen(
+            command,
+            env=environment(request.env),
+            cwd=request.cwd,
+            preexec_fn=prepare,  # noqa: PLW1509 - for the child alone
+        )
+    except OSError as error:
+        raise RecordError(f"{command[0]} cannot be run: {error.strerror}") from error
+
+
+def _main(path: Path) -> Path:
+    """Where the records are of a recording that may be a directory."""
+    return path / "data" if path.is_dir() else path

@@ -1,0 +1,135 @@
+"""Whether PT hardware can be used, on made machines: the reason and what to do, in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hardware import Machine, machine
+from rtit.capture.options import PtOptions
+from rtit.capture.perf import find
+from rtit.capture.perf.find import Found, find_perf, no_hardware, no_permission
+from rtit.cli.main import main
+from rtit.errors import UsageError
+
+__all__ = ["machine"]
+
+
+@pytest.fixture
+def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    path = folder / "perf"
+    path.write_text("#!/bin/sh\necho perf version 6.1.192\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cpu", "words"),
+    [
+        (
+            {"vendor_id": "AuthenticAMD", "model name": "AMD EPYC"},
+            ["AMD EPYC", "no Intel processor"],
+        ),
+        ({"flags": "fpu hypervisor intel_pt"}, ["virtual machine", "pt_mode=1"]),
+        ({"flags": "fpu vme"}, ["older than Broadwell", "BIOS"]),
+        ({}, ["has PT, but the kernel", "Linux 4.2"]),
+    ],
+)
+def test_no_pmu(cpu: dict[str, str], words: list[str], machine: Machine) -> None:
+    machine(pmu=False, **cpu)
+    answer = find_perf()
+    assert isinstance(answer, str)
+    assert all(word in answer for word in words), answer
+    assert answer == no_hardware()
+
+
+def test_no_sys(machine: Machine) -> None:
+    root = machine(pmu=False)
+    (root / find.PMUS).rmdir()
+    assert "cannot be seen" in str(no_hardware())
+
+
+def test_no_perf(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "perf is not installed" in str(find_perf())
+
+
+def test_a_perf_that_does_not_work(machine: Machine, perf: Path) -> None:
+    machine()
+    perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-49 >&2\nexit 2\n")
+    answer = str(find_perf())
+    assert "not found for kernel 6.8.0-49" in answer
+    assert "install the one" in answer
+
+
+# documented in the kernel: Documentation/admin-guide/sysctl/kernel.rst; 3 and 4 are Debian's and
+# Ubuntu's, which leave nothing to the unprivileged
+@pytest.mark.parametrize(
+    ("paranoid", "user", "kernel", "everybody"),
+    [
+        ("-1", True, True, True),
+        ("0", True, True, True),
+        ("1", True, True, False),
+        ("2", True, False, False),
+        ("3", False, False, False),
+        ("4", False, False, False),
+    ],
+)
+def test_what_is_permitted(
+    paranoid: str, user: bool, kernel: bool, everybody: bool, machine: Machine
+) -> None:
+    machine(paranoid=paranoid)
+    answers = [no_permission(), no_permission(kernel=True), no_permission(everybody=True)]
+    assert [each is None for each in answers] == [user, kernel, everybody]
+    for answer, value in zip(answers, (2, 1, 0), strict=True):
+        if answer is not None:
+            assert f"perf_event_paranoid is {paranoid}" in answer
+            assert f"sysctl kernel.perf_event_paranoid={value}`" in answer
+    # CAP_PERFMON, CAP_SYS_ADMIN
+    for capability in (38, 21):
+        machine(paranoid=paranoid, capabilities=1 << capability)
+        assert no_permission(kernel=True, everybody=True) is None
+    # CAP_NET_ADMIN
+    machine(paranoid=paranoid, capabilities=1 << 12)
+    assert (no_permission() is None) == user
+
+
+def test_a_kernel_without_perf_events(machine: Machine, perf: Path) -> None:
+    machine(paranoid=None)
+    assert "no perf events" in str(find_perf())
+
+
+def test_what_the_processor_has(machine: Machine, perf: Path) -> None:
+    """The model of the profile, the capabilities and the legal periods are those of the files."""
+    machine()
+    found = find_perf()
+    assert isinstance(found, Found)
+    assert (found.perf, found.version) == (perf, "6.1.192")
+    profile = found.profile
+    assert profile is not None
+    assert (profile.family, profile.model, profile.stepping) == (6, 94, 3)
+    assert (profile.psb_cyc, profile.mtc, profile.ptwrite, profile.ranges) == (True, True, False, 2)
+    options = PtOptions.parse("intel_pt/mtc_period=9/", profile=profile, user_only=False)
+    assert options.mtc_period == 9
+    for wrong in ("ptw", "event", "notnt", "pwr_evt", "psb_period=6", "mtc_period=1"):
+        with pytest.raises(UsageError, match=r"not supported"):
+            PtOptions.parse(f"intel_pt/{wrong}/u", profile=profile)
+
+
+def test_doctor(machine: Machine, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    assert main(["doctor"]) == 0
+    lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["PT hardware"].startswith("yes  the kernel offers it")
+    assert lines["record --backend perf"].startswith(f"yes  {perf} 6.1.192")
+    assert "only root may trace the kernel" in lines["record --backend perf"]
+    machine(paranoid="4")
+    assert main(["doctor"]) == 0
+    assert "record --backend perf  -    not here: perf_event_paranoid is 4" in (
+        capsys.readouterr().out
+    )

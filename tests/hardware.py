@@ -1,0 +1,69 @@
+"""Made machines: the files by which a kernel tells of its processor and its PT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.perf import find
+
+Machine = Callable[..., Path]
+INTEL = {
+    "vendor_id": "GenuineIntel",
+    "cpu family": "6",
+    "model": "94",
+    "model name": "Intel(R) Core(TM) i7-6700K CPU @ 4.00GHz",
+    "stepping": "3",
+    "flags": "fpu vme tsc_known_freq intel_pt",
+}
+# of a Skylake, as its kernel shows them
+CAPS = {
+    "max_subleaf": "1",
+    "cr3_filtering": "1",
+    "psb_cyc": "1",
+    "ip_filtering": "1",
+    "mtc": "1",
+    "ptwrite": "0",
+    "power_event_trace": "0",
+    "topa_output": "1",
+    "topa_multiple_entries": "1",
+    "single_range_output": "1",
+    "output_subsys": "0",
+    "payloads_lip": "0",
+    "num_address_ranges": "2",
+    "mtc_periods": "249",
+    "cycle_thresholds": "3fff",
+    "psb_periods": "3f",
+}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Makes the kernel's files of a machine."""
+
+    def made(
+        *, pmu: bool = True, paranoid: str | None = "2", capabilities: int = 0, **cpu: str
+    ) -> Path:
+        root = tmp_path / "machine"
+        files = {
+            "proc/cpuinfo": "".join(
+                f"{name}\t: {value}\n" for name, value in {**INTEL, **cpu}.items()
+            )
+            + "\nprocessor\t: 1\nvendor_id\t: nobody\n",
+            "proc/self/status": f"Name:\trtit\nCapEff:\t{capabilities:016x}\n",
+        }
+        if paranoid is not None:
+            files["proc/sys/kernel/perf_event_paranoid"] = f"{paranoid}\n"
+        if pmu:
+            files |= {f"{find.PMU}/caps/{name}": f"{value}\n" for name, value in CAPS.items()}
+        else:
+            (root / find.PMUS).mkdir(parents=True)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        monkeypatch.setattr(find, "ROOT", root)
+        return root
+
+    return made
