@@ -24,6 +24,7 @@ VERBS = {
     "verify": "compare the decoded path with what the tracer saw",
     "coverage": "lines, branches and blocks that ran, for people, genhtml, debuggers and fuzzers",
     "diff": "where two recordings part, and what ran more often in one",
+    "pack": "a recording with all files that it needs, in one file for another machine",
     "convert": "a recording into bare PT and maps, or these into a recording",
     "events": "interrupts, transactions, PTWRITEs, C-states and so on, a line each",
     "lint": "where a stream of packets breaks the rules of the chapter",

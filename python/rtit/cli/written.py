@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from rtit.cli import out
 
@@ -37,16 +39,25 @@ def write(output: str | None, parts: Iterable[bytes]) -> None:
     if output is None or output == "-":
         out.octets(parts)
         return
+    with whole(output) as file:
+        file.writelines(parts)
+
+
+@contextlib.contextmanager
+def whole(output: str) -> Iterator[BinaryIO]:
+    """A file to write to; one that is there stays as it is until all has been written. Raises
+    OSError.
+    """
     path = Path(output).resolve()
     # /dev/stdout may be a file that somebody else has open
     if output.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
         with Path(output).open("wb") as file:
-            file.writelines(parts)
+            yield file
         return
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with beside.open("xb") as file:
-            file.writelines(parts)
+            yield file
         if path.exists():
             shutil.copymode(path, beside)
         beside.replace(path)

@@ -14,9 +14,10 @@ from rtit.lazy import exports
 
 if TYPE_CHECKING:
     from rtit.image.file_symbols import FileSymbols, Function
-    from rtit.image.files import Files, Problem
+    from rtit.image.files import Files
     from rtit.image.image import Image
     from rtit.image.images import Images
+    from rtit.image.kept import Kept, Problem
     from rtit.image.mappings import Mapping, has_file
     from rtit.image.regions import Regions
     from rtit.image.symbols import Location, Symbols
@@ -27,6 +28,7 @@ __all__ = [
     "Function",
     "Image",
     "Images",
+    "Kept",
     "Location",
     "Mapping",
     "Problem",
@@ -39,9 +41,10 @@ __getattr__ = exports(
     __name__,
     {
         "file_symbols": "FileSymbols Function",
-        "files": "Files Problem",
+        "files": "Files",
         "image": "Image",
         "images": "Images",
+        "kept": "Kept Problem",
         "mappings": "Mapping has_file",
         "regions": "Regions",
         "symbols": "Location Symbols",

@@ -45,6 +45,8 @@ class FileSymbols:
 
         self.elf = path if isinstance(path, ElfFile) else ElfFile(path)
         self.native = Functions(self.elf, debug)
+        self.needs: object = None
+        """What must stay as long as this does."""
 
     @cached_property
     def functions(self) -> list[Function]:

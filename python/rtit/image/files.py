@@ -7,11 +7,12 @@ import stat
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols
+from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
@@ -25,25 +26,6 @@ _SMALL = 1 << 24
 """Unless it is as small as this: not all file systems know so soon what is on disk."""
 _SECTOR = 512
 
-Kind = Literal["missing", "changed", "truncated", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why the bytes of a mapped file are not known.
-
-    `path` is the recorded path, `message` one sentence, `value` the bad value (a build id, a size
-    in bytes) or None.
-    """
-
-    kind: Kind
-    path: str
-    message: str
-    value: str | int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
-
 
 class Unusable(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
     """A file's bytes cannot be used."""
@@ -55,9 +37,10 @@ class Unusable(Exception):  # noqa: N818 - carries a Problem to the mapping that
 
 @dataclass(slots=True)
 class _File:
-    """A file as it was when it was first opened."""
+    """A file as it was when it was first opened; `shown` is what messages call it."""
 
     real: str
+    shown: str
     size: int
     stamp: tuple[int, int, int, int]
     modified: float
@@ -67,6 +50,8 @@ class _File:
     parts: list[tuple[int, Code]] = field(default_factory=list)
     read: int = 0
     symbols: FileSymbols | None = None
+    debug: str | None = None
+    kept: Kept | None = None
 
 
 class Files:
@@ -77,7 +62,8 @@ class Files:
     `build_ids` maps recorded paths to build ids that the mapping records themselves do not carry.
     `build_id_cache` is a directory laid out as ~/.debug, searched by build id if the file proper
     does not fit. `recorded` is when the recording ended, in seconds since 1970: a file without a
-    known build id that was modified later is refused.
+    known build id that was modified later is refused. With `kept` a path that has no other place
+    is one of these files, or missing.
     """
 
     def __init__(
@@ -88,12 +74,15 @@ class Files:
         build_ids: Table[str, bytes] | None = None,
         build_id_cache: str | os.PathLike[str] | None = None,
         recorded: float | None = None,
+        kept: KeptFiles | None = None,
     ) -> None:
         self._symfs = os.fspath(symfs) if symfs is not None else None
         self._map = sorted((path_map or {}).items(), key=lambda pair: -len(pair[0]))
         self._build_ids = dict(build_ids or {})
         self._cache = Path(build_id_cache) if build_id_cache is not None else None
         self._recorded = recorded
+        self._kept = kept
+        self._used: dict[tuple[str, bytes | None], _File | Problem] = {}
         self._open: dict[str, _File | Problem] = {}
         self._read_bytes = 0
 
@@ -127,25 +116,66 @@ class Files:
         try:
             file = self._file(path, build_id)
             if file.symbols is None and file.elf is not None:
-                debug = debug_file(file.elf, path, self._symfs)
+                debug = self._debug_file(file, file.elf, path)
                 symbols = FileSymbols(file.elf, debug)
                 symbols.address(0)  # read now, so that a broken table shows here
+                symbols.needs = file.kept
                 file.symbols = symbols
         except (Unusable, ImageError):
             return None
         return file.symbols
 
+    def used(self) -> dict[Key, Kept]:
+        """Every file that was asked for so far, where it is, and its debug file."""
+        found = {}
+        for (path, build_id), file in self._used.items():
+            if isinstance(file, Problem):
+                found[key(path, build_id)] = Kept(path, problem=file)
+                continue
+            self.symbols(path, build_id)
+            found[key(path, build_id)] = Kept(file.shown, file.real, file.debug)
+        return found
+
+    def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
+        if file.kept is None:
+            debug = debug_file(elf, path, self._symfs)
+        elif file.kept.debug is not None:
+            from rtit._core import ElfFile
+
+            debug = ElfFile(file.kept.debug)
+        else:
+            return None
+        file.debug = str(debug.path) if debug is not None else None
+        return debug
+
     def _file(self, path: str, build_id: bytes | None) -> _File:
         if not build_id or not any(build_id):
             build_id = self._build_ids.get(path)
-        candidates = [self.locate(path)]
+        asked = path, build_id
+        try:
+            file = self._find(path, build_id)
+        except Unusable as error:
+            self._used[asked] = error.problem
+            raise
+        self._used[asked] = file
+        return file
+
+    def _find(self, path: str, build_id: bytes | None) -> _File:
+        kept = None
+        if self._kept is not None:
+            kept = self._kept.get(key(path, build_id)) or self._kept.get(key(path, None))
+        located = self.locate(path)
+        candidates = [located] if self._kept is None or located != path else []
         if self._cache is not None and build_id:
             name = build_id.hex()
             candidates.append(str(self._cache / ".build-id" / name[:2] / name[2:] / "elf"))
-        first: Problem | None = None
-        for number, real in enumerate(candidates):
-            file = self._opened(path, real)
-            own = number == 0 and real == path
+        if kept is not None and kept.file is not None:
+            candidates.append(kept.file)
+        first: Problem | None = None if kept is None or candidates else kept.problem
+        for real in candidates:
+            of_pack = kept is not None and real == kept.file
+            file = self._opened(path, real, kept if of_pack else None)
+            own = real == path
             if isinstance(file, Problem):
                 problem: Problem | None = replace(file, path=path)
             else:
@@ -155,9 +185,9 @@ class Files:
             first = first or problem
         raise Unusable(first or Problem("missing", path, "the file does not exist"))
 
-    def _opened(self, path: str, real: str) -> _File | Problem:
+    def _opened(self, path: str, real: str, kept: Kept | None) -> _File | Problem:
         if real not in self._open:
-            self._open[real] = _open(path, real)
+            self._open[real] = _open(path, real, kept)
         return self._open[real]
 
     def _differs(self, path: str, file: _File, build_id: bytes | None, own: bool) -> Problem | None:
@@ -167,7 +197,7 @@ class Files:
             if found is not None and found.ljust(20, b"\0") == build_id.ljust(20, b"\0"):
                 return None
             has = f"has build id {found.hex()}" if found else "has no build id"
-            message = f"{file.real} {has}, recorded was {build_id.hex()}"
+            message = f"{file.shown} {has}, recorded was {build_id.hex()}"
             return Problem("changed", path, message, found.hex() if found else None)
         if own and self._recorded is not None and file.modified > self._recorded:
             return Problem("changed", path, "the file was modified after the recording")
@@ -175,7 +205,7 @@ class Files:
 
     def _read(self, path: str, file: _File, offset: int, size: int) -> Code:
         if offset + size > -(-file.size // _PAGE) * _PAGE:
-            message = f"{file.real} ends before the mapping does, at {file.size:#x}"
+            message = f"{file.shown} ends before the mapping does, at {file.size:#x}"
             raise Unusable(Problem("truncated", path, message, file.size))
         wanted = max(0, min(size, file.size - offset))
         for start, code in file.parts:
@@ -187,7 +217,7 @@ class Files:
             message = f"the code of all files together has more than {_MOST_CODE:,} bytes"
             raise Unusable(Problem("unreadable", path, message, size))
         if size > max(_SMALL, file.blocks * _SECTOR * _HOLES):
-            message = f"{file.real} is mostly holes: no code is read from it"
+            message = f"{file.shown} is mostly holes: no code is read from it"
             raise Unusable(Problem("unreadable", path, message, size))
         code = _read(path, file, start, size)
         self._read_bytes += size
@@ -219,7 +249,7 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _open(path: str, real: str) -> _File | Problem:
+def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
     from rtit._core import ElfFile
 
     try:
@@ -237,4 +267,6 @@ def _open(path: str, real: str) -> _File | Problem:
         return Problem("unreadable", path, str(error))
     except ImageError as error:
         return Problem("unreadable", path, str(error))
-    return _File(real, status.st_size, _stamp(status), status.st_mtime, elf, status.st_blocks)
+    shown = real if kept is None else kept.name
+    place = (real, shown, status.st_size, _stamp(status), status.st_mtime)
+    return _File(*place, elf, status.st_blocks, kept=kept)

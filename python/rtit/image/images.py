@@ -9,8 +9,9 @@ import os
 from collections.abc import Mapping as Table
 from dataclasses import replace
 
-from rtit.image.files import Files, Problem, Unusable
+from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
+from rtit.image.kept import KeptFiles, Problem
 from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
 
 _LAST_USER = 1 << 63
@@ -38,6 +39,7 @@ class Images:
         build_ids: Table[str, bytes] | None = None,
         build_id_cache: str | os.PathLike[str] | None = None,
         recorded: float | None = None,
+        kept: KeptFiles | None = None,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -45,6 +47,7 @@ class Images:
             build_ids=build_ids,
             build_id_cache=build_id_cache,
             recorded=recorded,
+            kept=kept,
         )
         self._processes: dict[int, Image] = {}
         self._pids: dict[int, int] = {}

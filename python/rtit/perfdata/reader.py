@@ -29,6 +29,7 @@ from .scan import Behind, Place, Scan, check_size
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
+_PART = 1 << 20
 _MOST_ATTRS = 1 << 16
 _MOST_IDS = 1 << 20
 """Of all attrs together: they may lie over each other, and in a hole of the file."""
@@ -38,9 +39,9 @@ class PerfData:
     """A perf.data file, mapped and not read in: its memory does not grow with the file.
 
     Both forms are read: with a header and from a pipe; compressed ones, and directories (see
-    `parts`). `path` may be a file that is open, or a
-    pipe, see `opening`. Opening walks over the records once, by their sizes. Every offset and size
-    is checked against the file. `modified` is when the file was, in seconds since 1970.
+    `parts`). `path` may be a file that is open, or a pipe, see `opening`; `name` is what messages
+    call it. Opening walks over the records once, by their sizes. Every offset and size is checked
+    against the file. `modified` is when the file was, in seconds since 1970.
 
     `events` are the attrs with their ids and names, `info` is what AUXTRACE_INFO says (None without
     AUX data). Of a file that was cut, or whose recorder was killed, the whole records are read;
@@ -50,8 +51,9 @@ class PerfData:
     UnsupportedError for big-endian files, and AUX data that is not Intel PT.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+    def __init__(self, path: str | os.PathLike[str] | BinaryIO, *, name: str | None = None) -> None:
         self.path, self._map, self.modified, self._folder = open_map(path)
+        self.path = name or self.path
         self._file = memoryview(self._map)
         self._parts: list[Part] = []
         self.closed = False
@@ -68,6 +70,20 @@ class PerfData:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def folder(self) -> str | None:
+        """The directory that the recording is, None if it is a file."""
+        return self._folder
+
+    def raw(self) -> Iterator[memoryview]:
+        """All bytes of the file, in parts, each good until the next is taken; of a directory those
+        of the file with the header.
+        """
+        behind = self.behind()
+        for start in range(0, len(self._file), _PART):
+            behind.at(start)
+            yield self._file[start : start + _PART]
 
     @property
     def incomplete(self) -> str | None:

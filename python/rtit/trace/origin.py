@@ -11,6 +11,7 @@ from rtit.image import Image, Images
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
+from rtit.trace.packed import Pack
 from rtit.trace.settings import Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected
@@ -79,8 +80,10 @@ class Recording:
         path_map: dict[str, str] | None,
         cpu: Cpu | None,
         threads: int = 0,
+        pack: Pack | None = None,
     ) -> None:
         self._threads = threads
+        self._pack = pack
         self._data = data
         self.path = data.path
         self._symfs = symfs
@@ -154,6 +157,7 @@ class Recording:
             path_map=self._path_map,
             build_ids=self.data.build_ids,
             recorded=self.data.modified,
+            kept=self._pack.files if self._pack is not None else None,
         )
         return images, follow(self.data, images)
 

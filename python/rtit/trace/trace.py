@@ -13,7 +13,7 @@ from rtit.errors import RtitError
 from rtit.image import Images, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
-from rtit.trace import tables
+from rtit.trace import packed, tables
 from rtit.trace.batch import B, Table
 from rtit.trace.ledger import Ledger
 from rtit.trace.origin import Origin, Recording
@@ -33,7 +33,8 @@ class Trace:
     of bare PT.
 
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
-    file without a name first. `symfs` is a folder that holds the recorded files under their
+    file without a name first; or a pack (see `packed`), whose files then stand for the recorded
+    ones. `symfs` is a folder that holds the recorded files under their
     recorded paths; `path_map` gives single files or folders other places. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
     `rtit.decode`. Raises PerfDataError, UnsupportedError, UsageError; and ClosedError for what is
@@ -49,9 +50,10 @@ class Trace:
         cpu: Cpu | None = None,
         threads: int = 0,
     ) -> None:
-        self._origin: Origin = Recording(
-            PerfData(path), symfs, path_map, cpu, checked(Settings(threads=threads)).threads
-        )
+        workers = checked(Settings(threads=threads)).threads
+        pack = packed.opened(path)
+        data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
+        self._origin: Origin = Recording(data, symfs, path_map, cpu, workers, pack=pack)
 
     @classmethod
     def of(cls, origin: Origin) -> Self:

@@ -1,0 +1,46 @@
+"""`rtit pack FILE`: a recording with everything that it needs, for another machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rtit.cli import out
+from rtit.cli.gaps import Gaps
+from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.written import whole
+
+_EPILOG = """example:
+  rtit pack perf.data -o crash.rtit.zip
+  rtit report crash.rtit.zip         (on any machine: no file but this one is needed)
+
+The files that ran go in as a whole, with their debug files: code, symbols and lines of source are
+then those of the machine where it was packed. Look at what is in it before it is given away.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = _EPILOG
+    add_file(parser)
+    add_images(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="the pack to write (default: FILE.rtit.zip)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the pack; 3 if something is not in it."""
+    from rtit.trace.packing import write_pack
+
+    with opened(arguments) as trace:
+        gaps = Gaps("pack", trace)
+        output = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
+        with whole(output) as file:
+            packed = write_pack(trace, file)
+        gaps.images()
+        code = gaps.exit_code()
+    files = f"{packed.files:,} files, {packed.debug_files:,} debug files"
+    missing = f"; {packed.missing:,} files are missing" if packed.missing else ""
+    out.line(f"{output}: {Path(output).stat().st_size:,} bytes: the recording, {files}{missing}")
+    return code

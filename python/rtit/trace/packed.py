@@ -1,0 +1,247 @@
+"""Packs: a recording in one file with all the code that it ran, as `trace.packing` writes them.
+
+A pack is a zip archive:
+
+    rtit-pack.json          what is in it, see `Contents`
+    recording/perf.data     the recording; or recording/data and so on, if it is a directory
+    files/0, files/1, ...   files that ran, and their debug files
+
+Nothing in it is believed: no name in it becomes a path, and what it says it grows to is bounded by
+its size.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+from rtit.errors import InputError
+from rtit.image.kept import Kept, Key, Kind, Problem
+
+LIST = "rtit-pack.json"
+FORMAT = 1
+RECORDING = "recording/"
+FILES = "files/"
+ALWAYS = 1 << 30
+RATIO = 256
+"""A pack grows to so many bytes, and so many times its size, at most."""
+
+_MAGIC = b"PK\x03\x04"
+_LARGEST_LIST = 1 << 24
+_LARGEST_DIRECTORY = 1 << 20
+_PART = 1 << 18
+_PLAIN = re.compile(r"files/[0-9]{1,7}")
+OF_RECORDING = re.compile(r"recording/(?:\w[\w.-]{0,99}/)?\w[\w.-]{0,99}", re.ASCII)
+_KINDS = frozenset(get_args(Kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a pack says is in it. `recording` are the members that the recording is, `folder` if
+    that is a directory; `modified`: when it was (seconds since 1970); the `files` name members.
+    """
+
+    recording: tuple[str, ...]
+    folder: bool
+    modified: float
+    files: dict[Key, Kept] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        rows = [
+            {
+                "path": path,
+                "build_id": build_id,
+                "name": kept.name,
+                "file": kept.file,
+                "debug": kept.debug,
+                "problem": None
+                if kept.problem is None
+                else [kept.problem.kind, kept.problem.message, kept.problem.value],
+            }
+            for (path, build_id), kept in self.files.items()
+        ]
+        said = {
+            "format": FORMAT,
+            "recording": self.recording,
+            "folder": self.folder,
+            "modified": self.modified,
+            "files": rows,
+        }
+        return json.dumps(said, indent=1).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Contents:
+        """Back from JSON. Raises ValueError for anything else."""
+        said = json.loads(data)
+        version = _of(dict, said).get("format")
+        if version != FORMAT:
+            raise ValueError(f"its format is {version!r}, and {FORMAT} is known")
+        recording = tuple(_name(OF_RECORDING, each) for each in _of(list, said["recording"]))
+        if not recording:
+            raise ValueError("there is no recording in it")
+        files = dict(_row(each) for each in _of(list, said["files"]))
+        modified = float(_of((int, float), said["modified"]))
+        return cls(recording, _of(bool, said["folder"]), modified, files)
+
+
+class Pack:
+    """A pack that is open: its files are in a folder of their own as long as somebody has one of
+    `files`, or until `close`.
+
+    `recording` is the path of the recording there, `files` are those that it ran. Raises InputError
+    for what is no pack, contradicts itself, or grows beyond all measure.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self._folder = tempfile.mkdtemp(prefix="rtit-pack-")
+        self.close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        try:
+            found = _unpack(file, Path(self._folder))
+        except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError) as error:
+            self.close()
+            raise InputError(f"no pack that can be read: {error}", source=name) from error
+        except (NotImplementedError, RuntimeError, OverflowError) as error:
+            # of zipfile: encrypted members, other ways to compress; of json: too deep
+            self.close()
+            raise InputError(f"no pack of rtit: {error}", source=name) from error
+        except OSError as error:
+            self.close()
+            message = f"cannot be unpacked to {tempfile.gettempdir()} (TMPDIR says where)"
+            raise InputError(f"{message}: {error.strerror}", source=name) from error
+        except BaseException:
+            self.close()
+            raise
+        place = Path(self._folder, "recording" if found.folder else found.recording[0])
+        self.recording = str(place)
+        self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
+
+
+def opened(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
+    """The pack in a file, by its path or open for reading; None if it is something else, which may
+    be anything. Raises InputError for a pack that cannot be read.
+    """
+    if not isinstance(source, str | os.PathLike):
+        name = getattr(source, "name", None)
+        return _pack(source, name if isinstance(name, str) else "a pack")
+    try:
+        if not stat.S_ISREG(Path(source).stat().st_mode):
+            return None
+        with Path(source).open("rb") as file:
+            return _pack(file, os.fspath(source))
+    except (OSError, ValueError):
+        return None  # who reads recordings says why
+
+
+def _pack(file: BinaryIO, name: str) -> Pack | None:
+    try:
+        descriptor = file.fileno()
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if not regular or file.tell() or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+            return None
+    except io.UnsupportedOperation:
+        return None
+    return Pack(file, name)
+
+
+class _Bounded(io.RawIOBase):
+    """A file of which no part is read that is larger than what an archive's directory may be."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.whole = os.fstat(file.fileno()).st_size
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            size = self.whole - self.tell()
+        if size > _LARGEST_DIRECTORY:
+            raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
+        return self._file.read(size)
+
+
+def _unpack(file: BinaryIO, folder: Path) -> Contents:
+    bounded = _Bounded(file)
+    with zipfile.ZipFile(bounded) as archive:
+        found = Contents.decode(_list(archive))
+        wanted = [archive.getinfo(name) for name in dict.fromkeys(_members(found))]
+        size = sum(each.file_size for each in wanted)
+        if size > ALWAYS + RATIO * bounded.whole:
+            raise ValueError(f"it would grow from {bounded.whole:,} to {size:,} bytes")
+        for member in wanted:
+            place = folder / member.filename
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, place.open("xb") as copy:
+                shutil.copyfileobj(source, copy, _PART)
+    for name in found.recording:
+        os.utime(folder / name, (found.modified, found.modified))
+    there = {
+        key: Kept(kept.name, _there(folder, kept.file), _there(folder, kept.debug), kept.problem)
+        for key, kept in found.files.items()
+    }
+    return Contents(found.recording, found.folder, found.modified, there)
+
+
+def _list(archive: zipfile.ZipFile) -> bytes:
+    with archive.open(LIST) as source:
+        data = source.read(_LARGEST_LIST + 1)
+    if len(data) > _LARGEST_LIST:
+        raise ValueError(f"its list has more than {_LARGEST_LIST:,} bytes")
+    return data
+
+
+def _members(found: Contents) -> Iterator[str]:
+    yield from found.recording
+    for kept in found.files.values():
+        yield from filter(None, (kept.file, kept.debug))
+
+
+def _there(folder: Path, member: str | None) -> str | None:
+    return None if member is None else str(folder / member)
+
+
+def _row(said: Any) -> tuple[Key, Kept]:
+    row = _of(dict, said)
+    path, build_id = _of(str, row["path"]), _of(str, row["build_id"])
+    file, debug = (_name(_PLAIN, row[key]) if row[key] else None for key in ("file", "debug"))
+    problem = None
+    if row["problem"] is not None:
+        kind, message, value = _of(list, row["problem"])
+        if kind not in _KINDS:
+            raise ValueError(f"no kind of problem: {kind!r}")
+        value = None if value is None else _of((str, int), value)
+        problem = Problem(kind, path, _of(str, message), value)
+    return (path, build_id), Kept(_of(str, row["name"]), file, debug, problem)
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
+    return value
+
+
+def _name(form: re.Pattern[str], value: Any) -> str:
+    if not isinstance(value, str) or form.fullmatch(value) is None:
+        raise ValueError(f"its list names {str(value)[:80]!r}")
+    return value

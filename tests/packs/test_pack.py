@@ -1,0 +1,261 @@
+"""A pack answers as the recording did, when everything that ran is gone."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rtit
+from live import RTIT
+from programs.build import SOURCES
+from rtit.cli.main import VERBS, main
+from rtit.errors import ImageError
+from rtit.image import files as image_files
+from rtit.trace import packed
+
+ProgramBuilder = Callable[[str], Path]
+# What opens no recording.
+NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor"}
+READERS = {
+    "info": [],
+    "report": [],
+    "packets": [],
+    "instructions": ["--fields", "tid,ip,sym,dso,asm"],
+    "profile": ["--for", "callgrind", "--dso", "all"],
+    "stat": ["--per", "function"],
+    "verify": ["--truth", "truth"],
+    "coverage": ["--format", "lcov"],
+    "diff": [],
+    "convert": ["--split", "split"],
+    "events": [],
+    "lint": [],
+    "pack": ["-o", "again.rtit.zip"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`perf.data` with its truth, of a program that was stripped, with a debug file beside it; its
+    source is where its DWARF says.
+    """
+    for name in ("gcc", "objcopy"):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed")
+    folder = tmp_path_factory.mktemp("pack")
+    shutil.copy(SOURCES / "start.h", folder)
+    shutil.copy(SOURCES / "recursion.c", folder / "source.c")
+    for command in (
+        "gcc -g -O1 -static -nostdlib -o program source.c",
+        "objcopy --only-keep-debug program program.debug",
+        "objcopy --strip-all --add-gnu-debuglink=program.debug program",
+    ):
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    options = ["--backend", "ptrace", "--truth", "truth", "-q", "--", str(folder / "program")]
+    subprocess.run([*RTIT, "record", *options], cwd=folder, check=False, capture_output=True)
+    return folder
+
+
+def answers(
+    folder: Path, place: Path, file: str, capfd: pytest.CaptureFixture[str]
+) -> dict[str, tuple[int, str, str]]:
+    """Of every verb that reads: exit code, output, errors, with the recording's name left out."""
+    found = {}
+    for verb, options in READERS.items():
+        words = [str(folder / "truth") if word == "truth" else word for word in options]
+        more = [file] if verb == "diff" else []
+        code = main([verb, file, *more, *words])
+        said = capfd.readouterr()
+        assert code == 0, (verb, said.err)
+        found[verb] = (code, said.out.replace(file, "FILE"), said.err.replace(file, "FILE"))
+    for path in sorted((place / "split").iterdir()):
+        found[path.name] = (0, path.read_bytes().hex(), "")
+    return found
+
+
+def test_every_reading_verb_is_tried() -> None:
+    assert set(READERS) == set(VERBS) - NO_READERS
+
+
+def test_every_verb_answers_as_before(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    shutil.copy2(folder / "perf.data", here)
+    before = answers(folder, here, "perf.data", capfd)
+    assert "source.c" in before["coverage"][1]
+    assert " even (program)" in before["report"][1]
+    assert main(["pack", "perf.data"]) == 0
+    assert "1 files, 1 debug files" in capfd.readouterr().out
+    shutil.move(here / "perf.data.rtit.zip", there / "perf.data")
+    # another machine: nothing of this one is looked at
+    gone = folder / "gone"
+    gone.mkdir(exist_ok=True)
+    names = ("program", "program.debug", "source.c")
+    for name in names:
+        (folder / name).rename(gone / name)
+    shutil.rmtree(here)
+    monkeypatch.chdir(there)
+    opened = image_files._open
+
+    def only_packed(path: str, real: str, kept: object) -> object:
+        assert "rtit-pack-" in real
+        return opened(path, real, kept)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(image_files, "_open", only_packed)
+    try:
+        after = answers(folder, there, "perf.data", capfd)
+    finally:
+        for name in names:
+            (gone / name).rename(folder / name)
+    assert after.keys() == before.keys()
+    for verb, answer in before.items():
+        assert after[verb] == answer, verb
+
+
+def test_the_same_trace_gives_the_same_pack(folder: Path, tmp_path: Path) -> None:
+    """And a pack that is packed again is the same."""
+    first, second, third = (str(tmp_path / name) for name in ("1", "2", "3"))
+    assert main(["pack", str(folder / "perf.data"), "-o", first]) == 0
+    assert main(["pack", str(folder / "perf.data"), "-o", second]) == 0
+    assert main(["pack", first, "-o", third]) == 0
+    assert Path(first).read_bytes() == Path(second).read_bytes() == Path(third).read_bytes()
+
+
+def test_what_is_in_it(folder: Path, tmp_path: Path) -> None:
+    """Recorded paths and build ids in the list, the files as they were."""
+    output = tmp_path / "out"
+    assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 0
+    with zipfile.ZipFile(output) as archive:
+        contents = packed.Contents.decode(archive.read(packed.LIST))
+        [kept] = [each for key, each in contents.files.items() if key[0] == str(folder / "program")]
+        assert kept.file is not None
+        assert kept.debug is not None
+        assert archive.read(kept.file) == (folder / "program").read_bytes()
+        assert archive.read(kept.debug) == (folder / "program.debug").read_bytes()
+        assert archive.read("recording/perf.data") == (folder / "perf.data").read_bytes()
+        assert archive.testzip() is None
+    with rtit.Trace(output) as trace, rtit.Trace(folder / "perf.data") as before:
+        assert trace.data.build_ids == before.data.build_ids
+
+
+def test_nothing_stays_behind(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 0
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    trace = rtit.Trace(output)
+    assert trace.streams[0].counts().instructions > 0
+    [unpacked] = (tmp_path / "temporary").iterdir()
+    assert unpacked.stat().st_mode & 0o077 == 0
+    trace.close()
+    # what was asked for before stays known, also what is read late
+    symbols = trace.images.files.symbols(str(folder / "program"))
+    del trace
+    gc.collect()
+    assert symbols is not None
+    assert any(symbols.native.lines()[-1])
+    del symbols
+    gc.collect()
+    assert not unpacked.exists()
+    with output.open("rb") as file, rtit.Trace(file) as trace:
+        assert trace.streams[0].counts().instructions > 0
+    del trace
+    gc.collect()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("how", ["missing", "changed", "truncated"])
+def test_what_was_wrong_is_wrong_in_the_pack(
+    how: str, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The same sentence and exit code 3, though a right file is where the recording says."""
+    program = folder / "program"
+    good = folder / "good"
+    program.rename(good)
+    try:
+        if how == "changed":
+            shutil.copy("/bin/true", program)
+        elif how == "truncated":
+            program.write_bytes(good.read_bytes()[:4096])
+        assert main(["report", str(folder / "perf.data")]) == 3
+        before = capfd.readouterr()
+        output = str(tmp_path / "perf.data")
+        assert main(["pack", str(folder / "perf.data"), "-o", output]) == 3
+        assert "files are missing" in capfd.readouterr().out or how == "truncated"
+    finally:
+        program.unlink(missing_ok=True)
+        good.rename(program)
+    assert main(["report", output]) == 3
+    after = capfd.readouterr()
+    assert after.out.replace(output, "") == before.out.replace(str(folder / "perf.data"), "")
+    # what the user brings goes before what is in the pack
+    assert main(["report", output, "--map", f"{program}={program}2"]) == 3
+    shutil.copy(program, tmp_path / "program")
+    assert main(["report", output, "--map", f"{program}={tmp_path / 'program'}"]) == 0
+
+
+def test_a_directory(folder: Path, tmp_path: Path) -> None:
+    """The data file, and what perf keeps beside it, a level below; no links."""
+    recording = tmp_path / "perf.data"
+    (recording / "kcore_dir").mkdir(parents=True)
+    shutil.copy(folder / "perf.data", recording / "data")
+    (recording / "kcore_dir" / "kallsyms").write_text("0 T nothing\n")
+    (recording / "link").symlink_to("/etc/passwd")
+    (recording / "data.0").touch()
+    output = tmp_path / "out"
+    assert main(["pack", str(recording), "-o", str(output)]) == 0
+    with zipfile.ZipFile(output) as archive:
+        names = [name for name in archive.namelist() if name.startswith("recording/")]
+    assert names == ["recording/data", "recording/data.0", "recording/kcore_dir/kallsyms"]
+    with rtit.Trace(output) as trace, rtit.Trace(folder / "perf.data") as before:
+        assert trace.data.folder is not None
+        assert (Path(trace.data.folder) / "kcore_dir" / "kallsyms").read_text() == "0 T nothing\n"
+        assert trace.streams[0].counts() == before.streams[0].counts()
+
+
+def test_what_shrinks_too_well_is_not_compressed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written can be read back: the bounds are those of reading."""
+    monkeypatch.setattr("rtit.trace.packing.ALWAYS", 0)
+    monkeypatch.setattr("rtit.trace.packed.ALWAYS", 0)
+    recording = tmp_path / "perf.data"
+    recording.mkdir()
+    shutil.copy(folder / "perf.data", recording / "data")
+    (recording / "zeros").write_bytes(bytes(1 << 22))
+    output = tmp_path / "out"
+    assert main(["pack", str(recording), "-o", str(output)]) == 0
+    with zipfile.ZipFile(output) as archive:
+        assert archive.getinfo("recording/zeros").compress_type == zipfile.ZIP_STORED
+        assert archive.getinfo("recording/data").compress_type == zipfile.ZIP_DEFLATED
+    with rtit.Trace(output) as trace:
+        assert trace.streams[0].counts().instructions > 0
+
+
+def test_a_pack_that_cannot_be_written_leaves_the_older_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    output.write_text("older")
+
+    def fail(*_: object) -> None:
+        raise ImageError("no", source="x")
+
+    monkeypatch.setattr("rtit.trace.packing.Contents.encode", fail)
+    assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 1
+    assert output.read_text() == "older"
+    assert list(tmp_path.iterdir()) == [output]
