@@ -26,13 +26,14 @@ def programs() -> list[str]:
 def run_all(folder: Path, programs_in: Path) -> None:
     """Run every command in `folder`, with `rtit` and perhaps others from `programs_in`.
 
-    Those of perf are left out where it is not installed. Raises AssertionError with what was
-    printed for one that fails.
+    Those of perf and gdb are left out where these are not installed. Raises AssertionError with
+    what was printed for one that fails.
     """
     shutil.copy("/bin/true", folder / "program")
     environment = {**os.environ, "PATH": f"{programs_in}:{os.environ['PATH']}"}
     for command in commands():
-        if command.startswith("perf ") and shutil.which("perf") is None:
+        tool = command.removeprefix("rtit ").partition(" ")[0]
+        if tool in ("perf", "gdb") and shutil.which(tool) is None:
             continue
         ended = subprocess.run(
             ["/bin/bash", "-o", "pipefail", "-c", command],

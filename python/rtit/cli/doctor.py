@@ -129,6 +129,18 @@ def _libipt() -> Finding:
     return Finding("libipt", True, found)
 
 
+def _gdb() -> Finding:
+    from rtit.errors import UnsupportedError
+    from rtit.gdb.debugger import find_gdb
+
+    try:
+        found = find_gdb()
+    except UnsupportedError as error:
+        return Finding("gdb", None, f"{error}; rtit gdb needs it")
+    how = "reads PT" if found.has_pt else "was built without libipt: rtit gdb gives it blocks"
+    return Finding("gdb", True, f"{found.words[0]}, which {how}")
+
+
 def _symbols() -> Finding:
     folder = Path("/usr/lib/debug")
     has = folder.is_dir() and any(folder.iterdir())
@@ -145,5 +157,6 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _qemu,
     _perf,
     _libipt,
+    _gdb,
     _symbols,
 )

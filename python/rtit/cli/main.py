@@ -25,6 +25,7 @@ VERBS = {
     "coverage": "lines, branches and blocks that ran, for people, genhtml, debuggers and fuzzers",
     "diff": "where two recordings part, and what ran more often in one",
     "pack": "a recording with all files that it needs, in one file for another machine",
+    "gdb": "gdb over a recording: backwards, breakpoints, backtraces, calls as they were",
     "convert": "a recording into bare PT and maps, or these into a recording",
     "events": "interrupts, transactions, PTWRITEs, C-states and so on, a line each",
     "lint": "where a stream of packets breaks the rules of the chapter",

@@ -15,6 +15,7 @@ from rtit.lazy import exports
 if TYPE_CHECKING:
     from rtit.image.file_symbols import FileSymbols, Function
     from rtit.image.files import Files
+    from rtit.image.headers import Headers, Segment, read_headers
     from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.kept import Kept, Problem
@@ -26,6 +27,7 @@ __all__ = [
     "FileSymbols",
     "Files",
     "Function",
+    "Headers",
     "Image",
     "Images",
     "Kept",
@@ -33,8 +35,10 @@ __all__ = [
     "Mapping",
     "Problem",
     "Regions",
+    "Segment",
     "Symbols",
     "has_file",
+    "read_headers",
 ]
 
 __getattr__ = exports(
@@ -42,6 +46,7 @@ __getattr__ = exports(
     {
         "file_symbols": "FileSymbols Function",
         "files": "Files",
+        "headers": "Headers Segment read_headers",
         "image": "Image",
         "images": "Images",
         "kept": "Kept Problem",

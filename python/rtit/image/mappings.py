@@ -67,6 +67,11 @@ class Mappings:
         """How many there are now."""
         return len(self._now)
 
+    @property
+    def life(self) -> int:
+        """Since when the program runs that these are of: the start of the process, or an exec."""
+        return self._life
+
     def covering(self, start: int, end: int) -> list[Mapping]:
         """The current mappings that overlap a range."""
         first, last = self._between(start, end)

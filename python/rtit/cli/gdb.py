@@ -1,0 +1,144 @@
+"""`rtit gdb FILE`: gdb over a recording, forwards and backwards."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit.cli import out
+from rtit.cli.gaps import Gaps
+from rtit.cli.inputs import add_file, add_images, opened
+from rtit.errors import UsageError
+from rtit.gdb.debugger import find_gdb
+from rtit.gdb.server import accepted, listening, talk
+from rtit.gdb.target import Target
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from rtit.gdb.debugger import Debugger
+
+_LAST = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_file(parser)
+    parser.add_argument(
+        "--ex",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="a command for gdb to begin with; may be repeated",
+    )
+    parser.add_argument("--batch", action="store_true", help="end gdb after these")
+    parser.add_argument(
+        "--gdb",
+        default="gdb",
+        metavar="COMMAND",
+        help="the gdb to start, with options of its own if need be (default: gdb)",
+    )
+    parser.add_argument(
+        "--thread",
+        type=int,
+        metavar="TID",
+        help="look at this thread first, and at its process (default: the one that crashed, else "
+        "the first)",
+    )
+    parser.add_argument(
+        "--last",
+        type=int,
+        default=_LAST,
+        metavar="N",
+        help="give the last N instructions of each thread, and some before them (default "
+        f"{_LAST:,}): gdb holds each in memory",
+    )
+    parser.add_argument(
+        "--form",
+        choices=("pt", "bts"),
+        help="packets, which gdb decodes, or blocks, which rtit has decoded (default: packets, if "
+        "gdb was built with libipt)",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="[HOST:]PORT",
+        help="start no gdb and wait for one (target remote HOST:PORT); port 0 takes any",
+    )
+    add_images(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start gdb, or wait for it."""
+    if arguments.last < 1:
+        raise UsageError(f"--last takes a number from 1 on, not {arguments.last}")
+    if arguments.listen is not None and (arguments.ex or arguments.batch):
+        raise UsageError("--listen starts no gdb that could take commands")
+    listener = listening(arguments.listen) if arguments.listen is not None else None
+    debugger = find_gdb(arguments.gdb) if listener is None else None
+    form = arguments.form or ("pt" if debugger is None or debugger.has_pt else "bts")
+    if debugger is not None and not debugger.has_pt:
+        _tell(f"{debugger.words[0]} was built without libipt: it gets blocks instead of packets")
+        if form == "pt":
+            raise UsageError(f"{debugger.words[0]} cannot read packets: --form bts")
+    with opened(arguments) as trace:
+        target = Target(trace, arguments.thread, form=form, last=arguments.last, tell=_tell)
+        for problem in target.program.problems:
+            _tell(problem)
+        gaps = Gaps("gdb", trace)
+        gaps.images()
+        target.describe(target.tid)
+        if target.path(target.tid).gaps:
+            gaps.noted()
+        if debugger is not None:
+            return max(_attached(debugger, target, arguments), gaps.exit_code())
+        assert listener is not None
+        with listener:
+            _listen(listener, target)
+        return gaps.exit_code()
+
+
+def _listen(listener: socket.socket, target: Target) -> None:
+    host, port, *_ = listener.getsockname()
+    _tell(f"target remote {f'[{host}]' if ':' in host else host}:{port}")
+    connection = accepted(listener, lambda: True)
+    assert connection is not None
+    talk(connection, target)
+
+
+def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
+    """Run gdb on this terminal, beside the server; its exit code."""
+    import socket as sockets
+
+    main = target.program.main
+    with (
+        tempfile.TemporaryDirectory(prefix="rtit-gdb-") as folder,
+        sockets.socket(sockets.AF_UNIX) as listener,
+    ):
+        place = str(Path(folder) / "socket")
+        listener.bind(place)
+        listener.listen(1)
+        program = main.path if main is not None else None
+        command = debugger.command(place, program, arguments.ex, batch=arguments.batch)
+        with subprocess.Popen(command) as gdb:
+            # The keyboard sends Ctrl-C to both, and it is meant for gdb.
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                _serve(listener, target, lambda: gdb.poll() is None)
+            finally:
+                signal.signal(signal.SIGINT, before)
+        return 1 if gdb.returncode else 0
+
+
+def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
+    """Whoever connects, one after the other: `target remote` may be said again."""
+    while (connection := accepted(listener, going_on)) is not None:
+        talk(connection, target)
+
+
+def _tell(text: str) -> None:
+    out.complain("gdb", text)

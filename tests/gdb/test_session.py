@@ -1,0 +1,231 @@
+"""What gdb, or anybody else who found the port, may send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rtit
+from live import to_the_end
+from rtit.capture import Request, start
+from rtit.gdb.session import Session
+from rtit.gdb.target import Target
+from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed
+
+ANSWER = re.compile(rb"(?:[+-]|\$((?:[^#$]|\}.)*)#([0-9a-f]{2}))*", re.DOTALL)
+NAMES = [
+    *(b"qSupported QStartNoAckMode qXfer: qRcmd, qC qfThreadInfo qsThreadInfo Qbtrace: ?".split()),
+    *(b"Hg Hc T g p m G P M X Z0, z1, vCont;c vMustReplyEmpty c C s S".split()),
+    *(b"qXfer:btrace:read: qXfer:features:read:target.xml: qXfer:auxv:read:: x !".split()),
+]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    data = tmp_path_factory.mktemp("session") / "data"
+    to_the_end(start(Request(["/bin/true"], output=data)))
+    with rtit.Trace(data) as trace:
+        yield Target(trace, last=1000, tell=lambda _: None)
+
+
+Ask = Callable[[bytes], bytes]
+
+
+@pytest.fixture
+def ask(target: Target) -> Ask:
+    """Sends one packet to a session and gives what comes back, unframed and unescaped."""
+    session = Session(target)
+
+    def asked(packet: bytes) -> bytes:
+        [answer] = Reader().feed(session.feed(framed(packet)))
+        assert isinstance(answer, bytes)
+        return re.sub(rb"\}(.)", lambda found: bytes([found[1][0] ^ 0x20]), answer, flags=re.DOTALL)
+
+    return asked
+
+
+def whole(ask: Ask, name: bytes, annex: bytes = b"", size: int = 100) -> bytes:
+    """A document, read in parts."""
+    text = b""
+    while True:
+        part = ask(b"qXfer:%b:read:%b:%x,%x" % (name, annex, len(text), size))
+        assert part[:1] in (b"m", b"l")
+        text += part[1:]
+        if part[:1] == b"l":
+            return text
+
+
+@given(st.lists(st.binary(max_size=40)), st.data())
+def test_packets_come_whole_however_they_are_cut(packets: list[bytes], data: st.DataObject) -> None:
+    stream = b"+".join(framed(escaped(each)) for each in packets)
+    reader, found, at = Reader(), list[bytes | Noise](), 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, len(stream)))
+        found += reader.feed(stream[at : at + size])
+        at += size
+    assert found == [escaped(each) for each in packets]
+
+
+@given(st.binary(max_size=20))
+def test_a_wrong_checksum_is_noticed(payload: bytes) -> None:
+    frame = framed(escaped(payload))
+    wrong = frame[:-2] + b"%02x" % (int(frame[-2:], 16) ^ 1)
+    assert [*Reader().feed(wrong + framed(b"g"))] == [Noise.BROKEN, b"g"]
+
+
+def test_a_packet_without_end_is_given_up() -> None:
+    reader, found = Reader(), list[bytes | Noise]()
+    for _ in range(100):
+        found += reader.feed(b"$" + b"m" * 1000)
+    assert Noise.TOO_LONG in found
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=30),
+            st.builds(
+                lambda name, rest: framed(name + rest),
+                st.sampled_from(NAMES),
+                st.one_of(st.binary(max_size=12), st.from_regex(rb"[0-9a-f]{1,17},[0-9a-f]{1,5}")),
+            ),
+        ),
+        max_size=8,
+    )
+)
+def test_any_bytes_have_an_answer(target: Target, sent: list[bytes]) -> None:
+    session = Session(target)
+    for each in sent:
+        answer = session.feed(each)
+        assert ANSWER.fullmatch(answer), answer
+        assert len(answer) <= (PACKET + 8) * (each.count(b"#") + 1)
+    # And it goes on.
+    if not session.closed:
+        session = Session(target)
+        assert b"PacketSize" in session.feed(framed(b"qSupported"))
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        *(
+            b"Hg",
+            b"Hgx",
+            b"Hx1",
+            b"T",
+            b"T1",
+            b"Hg-2",
+            b"Hg1_0",
+            b"p",
+            b"pffff",
+            b"m",
+            b"m1",
+            b"m,1",
+        ),
+        *(
+            b"m1,",
+            b"m-1,1",
+            b"m11111111111111111,1",
+            b"qXfer:auxv:read::0",
+            b"qXfer:auxv:read::x,1",
+        ),
+        *(b"qXfer:nothing:read::0,1", b"qRcmd,6", b"qRcmd,ff", b"qRcmd,63616c6c6572732031"),
+    ],
+)
+def test_malformed(ask: Ask, packet: bytes) -> None:
+    assert ask(packet) == b"E22"
+
+
+@pytest.mark.parametrize("packet", [b"", b"vMustReplyEmpty", b"qXfer:auxv:write::0:0", b"vCont?"])
+def test_never_heard_of(ask: Ask, packet: bytes) -> None:
+    assert ask(packet) == b""
+
+
+def test_nothing_can_be_changed(ask: Ask) -> None:
+    for packet in (b"G00", b"P0=0000000000000000", b"M0,1:00", b"X0,0:"):
+        assert ask(packet) == b"E01"
+
+
+def test_memory(ask: Ask, target: Target) -> None:
+    main = target.program.main
+    assert main is not None
+    assert main.path.endswith("/true")
+    contents = Path(main.path).read_bytes()
+    # The file's head is mapped, read-only, where its addresses begin.
+    assert bytes.fromhex(ask(b"m%x,40" % main.bias).decode()) == contents[:64]
+    for segment in main.headers.segments:
+        answer = ask(b"m%x,20" % main.at(segment.address))
+        if segment.flags & 2:  # writable: nobody knows what was there in the end
+            assert answer == b"E14"
+        else:
+            assert bytes.fromhex(answer.decode()) == contents[segment.offset :][:32]
+    assert ask(b"m0,8") == b"E14"
+    assert ask(b"mffffffffffffffff,8") == b"E14"
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 20))
+def test_memory_anywhere(target: Target, address: int, size: int) -> None:
+    assert len(target.program.read(address, size)) <= size
+
+
+def test_registers(ask: Ask, target: Target) -> None:
+    """As many as the description has, and the IP alone is known."""
+    tree = ET.fromstring(whole(ask, b"features", b"target.xml"))
+    sizes = [(each.get("name"), int(each.get("bitsize", 0))) for each in tree.iter("reg")]
+    text = ask(b"g").decode()
+    assert len(text) * 4 == sum(size for _, size in sizes)
+    at = 0
+    for number, (name, size) in enumerate(sizes):
+        value = text[at : at + size // 4]
+        assert ask(b"p%x" % number) == value.encode()
+        if name == "rip":
+            assert int.from_bytes(bytes.fromhex(value), "little") == target.pc(target.tid)
+        else:
+            assert set(value) == {"x"}, name
+        at += size // 4
+
+
+def test_documents(ask: Ask, target: Target) -> None:
+    for name, annex in ((b"threads", b""), (b"libraries-svr4", b""), (b"btrace-conf", b"")):
+        assert whole(ask, name, annex) == whole(ask, name, annex, 1 << 16)
+    threads = ET.fromstring(whole(ask, b"threads"))
+    assert [(int(each.get("id", ""), 16), each.get("name")) for each in threads] == [
+        (target.tid, "true")
+    ]
+    libraries = ET.fromstring(whole(ask, b"libraries-svr4"))
+    names = [Path(each.get("name", "")).name for each in libraries]
+    assert "libc.so.6" in names
+    assert "true" not in names
+    for each in libraries:  # a file's first address is where its ELF header is
+        head = ask(b"m%x,4" % int(each.get("l_addr", ""), 16))
+        assert bytes.fromhex(head.decode()) == b"\x7fELF"
+    pt = ET.fromstring(whole(ask, b"btrace", b"all", 1 << 12)).findtext("pt/raw")
+    with rtit.Trace(target.trace.path) as trace:
+        [stream] = trace.streams
+        assert stream.read().endswith(bytes.fromhex(pt or "00"))
+    assert len(ET.fromstring(whole(ask, b"btrace", b"delta"))) == 0
+
+
+def test_the_end(target: Target) -> None:
+    for packet, said in ((b"D", b"+$OK#9a"), (b"k", b"+"), (b"vKill;1", b"+$OK#9a")):
+        session = Session(target)
+        assert session.feed(framed(packet)) == said
+        assert session.closed
+
+
+def test_without_acknowledgements(target: Target) -> None:
+    session = Session(target)
+    assert session.feed(framed(b"QStartNoAckMode")) == b"+$OK#9a"
+    assert session.feed(framed(b"qC")).startswith(b"$QC")
+    assert session.feed(b"$qC#00") == framed(b"E22")
+
+
+def test_there_is_nothing_behind_the_end(ask: Ask) -> None:
+    for packet in (b"c", b"s", b"C05", b"S05"):
+        assert b"replaylog:end;" in ask(packet)
