@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import pytest
+
 from rtit.perfdata import Attr, Event, PerfData, SampleType
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
@@ -90,17 +92,22 @@ def test_times_never_go_back() -> None:
     assert times == sorted(times)
 
 
-def test_samples_of_sched_switch(tmp_path: Path) -> None:
-    """prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid: its format since 2.6.35."""
+@pytest.mark.parametrize(
+    ("kinds", "before"), [(0, b""), (SampleType.CALLCHAIN, struct.pack("<QQ", 1, 0x1000))]
+)
+def test_samples_of_sched_switch(kinds: int, before: bytes) -> None:
+    """prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid: its format since 2.6.35.
+    Other parts of a sample may stand before it.
+    """
 
     class File:
         events = (
             Event(Attr(1), (1,), "dummy:u"),
-            Event(Attr(2, sample_type=SampleType.RAW), (2,), "sched:sched_switch"),
+            Event(Attr(2, sample_type=SampleType.RAW | kinds), (2,), "sched:sched_switch"),
         )
 
     raw = struct.pack("<8x16siiq16sii", b"a", 5, 120, 0, b"b", 6, 120)
-    body = struct.pack("<I", len(raw)) + raw
+    body = before + struct.pack("<I", len(raw)) + raw
     found = Turns(File())  # type: ignore[arg-type]
     found.apply(1, perf.Comm(0, 3, 0, 0, None, 60, 6, "b"))
     for event, time in ((0, 5), (1, 10)):

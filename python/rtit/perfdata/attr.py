@@ -29,8 +29,20 @@ class SampleType(IntFlag):
     PERIOD = 1 << 8
     STREAM_ID = 1 << 9
     RAW = 1 << 10
+    BRANCH_STACK = 1 << 11
+    REGS_USER = 1 << 12
+    STACK_USER = 1 << 13
+    WEIGHT = 1 << 14
+    DATA_SRC = 1 << 15
     IDENTIFIER = 1 << 16
+    TRANSACTION = 1 << 17
+    REGS_INTR = 1 << 18
+    PHYS_ADDR = 1 << 19
     AUX = 1 << 20
+    CGROUP = 1 << 21
+    DATA_PAGE_SIZE = 1 << 22
+    CODE_PAGE_SIZE = 1 << 23
+    WEIGHT_STRUCT = 1 << 24
 
 
 class AttrFlag(IntFlag):
@@ -63,6 +75,14 @@ class AttrFlag(IntFlag):
     BUILD_ID = 1 << 34
 
 
+class AuxAction(IntFlag):
+    """attr.aux_action: the trace begins paused, or samples of the event pause or resume it."""
+
+    START_PAUSED = 1 << 0
+    PAUSE = 1 << 1
+    RESUME = 1 << 2
+
+
 _ATTR = struct.Struct("<IIQQQQQ IIQQ QQIiQ IHHII QQ")
 
 SMALLEST = 64
@@ -76,7 +96,8 @@ class Attr:
     """perf_event_attr: what one event counts or traces. All fields are unsigned but `clockid`.
 
     `config1` and `config2` share their place with bp_addr and bp_len. `flags` is the whole
-    bit-field word.
+    bit-field word; `aux_action` of Linux 6.13 and later is what an event does to the trace of its
+    group, see `AuxAction`.
     """
 
     type: int
@@ -99,7 +120,7 @@ class Attr:
     sample_max_stack: int = 0
     reserved_2: int = 0
     aux_sample_size: int = 0
-    reserved_3: int = 0
+    aux_action: int = 0
     sig_data: int = 0
     config3: int = 0
 

@@ -65,20 +65,29 @@ class Decoder:
         return record
 
     def _sample(self, place: Place) -> Record:
+        at, record = self.sample_body(place)
+        body = bytes(self._file[at : place.offset + place.size])
+        if record is None:
+            return records.Raw(*place, None, body)
+        record.body = body
+        return record
+
+    def sample_body(self, place: Place) -> tuple[int, records.Sample | None]:
+        """Where the body of a SAMPLE begins, and the sample without it; None if there is no telling
+        of which event it is, then the body is all. Raises PerfDataError if it is too short.
+        """
         at = place.offset + HEADER.size
         end = place.offset + place.size
         found = self._layouts.of_sample(self._file, place.offset, end)
         if found is None:
-            return records.Raw(*place, None, bytes(self._file[at:end]))
+            return at, None
         event, layout = found
         if at + layout.sample_size > end:
             raise self._too_short(place)
         fields = layout.read_sample(self._file, at)
         who = SampleId(**{name: fields[name] for name in _SAMPLE_ID_FIELDS if name in fields})
-        body = bytes(self._file[at + layout.sample_size : end])
-        return records.Sample(
-            *place, who, event, fields.get("ip"), fields.get("address"), fields.get("period"), body
-        )
+        values = (fields.get("ip"), fields.get("address"), fields.get("period"))
+        return at + layout.sample_size, records.Sample(*place, who, event, *values, b"")
 
     def _too_short(self, place: Place) -> PerfDataError:
         name = records.NAMES.get(place.number, f"TYPE_{place.number}")

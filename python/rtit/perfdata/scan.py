@@ -79,6 +79,7 @@ class Scan:
             records.TimeConv,
             records.HeaderAttr,
             records.BuildId,
+            records.IdIndex,
         )
     ) | set(records.COMPRESSED)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from rtit.perfdata import PerfData, SampleType
+from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
+from rtit.perfdata.sample_body import raw_data
 
 _SCHED_SWITCH = "sched:sched_switch"
 # Of the tracepoint: eight common bytes, comm (16), pid, priority and state (8) of the one before,
 # comm and pid of the next.
 _NEXT = struct.Struct("<i")
 _NEXT_AT = 56
-_RAW_SIZE = 4
 NOBODY = -1
 """Of a thread or process that is not known."""
 
@@ -60,11 +60,10 @@ class Turns:
     def __init__(self, data: PerfData | None = None) -> None:
         self._cpus: dict[int, _Cpu] = {}
         events = data.events if data is not None else []
-        plain = SampleType.READ | SampleType.CALLCHAIN
         self._switches = {
-            number
+            number: event.attr
             for number, event in enumerate(events)
-            if event.name.startswith(_SCHED_SWITCH) and not event.attr.sample_type & plain
+            if event.name.startswith(_SCHED_SWITCH)
         }
         self._pids: dict[int, int] = {}
 
@@ -123,13 +122,12 @@ class Turns:
             cpu.out = None
 
     def _sample(self, time: int, record: perf.Sample, cpu: _Cpu) -> None:
-        who, body = record.sample_id, record.body
-        place = _RAW_SIZE + _NEXT_AT
-        if who is None or len(body) < place + _NEXT.size:
+        who, raw = record.sample_id, raw_data(self._switches[record.event], memoryview(record.body))
+        if who is None or raw is None or len(raw) < _NEXT_AT + _NEXT.size:
             return
         if who.tid is not None:
             cpu.first(NOBODY if who.pid is None else who.pid, who.tid)
-        (tid,) = _NEXT.unpack_from(body, place)
+        (tid,) = _NEXT.unpack_from(raw, _NEXT_AT)
         cpu.take(time, 0 if tid == 0 else NOBODY, tid)
 
     def _cpu(self, number: int) -> _Cpu:

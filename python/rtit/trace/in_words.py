@@ -56,6 +56,8 @@ def _settings(data: PerfData) -> Iterator[str]:
     }
     where = "a buffer a CPU" if info.per_cpu_mmaps else "a buffer a thread"
     kind = ", snapshots: the last of each" if info.snapshot_mode else ""
+    if data.samples_aux:
+        kind = ", the last of each with every sample"
     yield f"{what.get((user, kernel), 'nothing')}, {where}{kind}"
     if info.filter:
         yield f"filter: {info.filter}"

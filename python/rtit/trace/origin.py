@@ -14,7 +14,7 @@ from rtit.trace.filters import traced_ranges
 from rtit.trace.packed import Pack
 from rtit.trace.settings import Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
-from rtit.trace.snapshots import connected
+from rtit.trace.snapshots import connected, placed
 from rtit.trace.source import AuxBytes, Source, open_data
 from rtit.trace.spaces import Spaces, pid_of_space
 from rtit.trace.stream import Stream
@@ -99,7 +99,7 @@ class Recording:
 
     @property
     def buffers(self) -> int:
-        return len(self.data.auxtrace_buffers())
+        return len(self._queues)
 
     @property
     def size(self) -> int:
@@ -123,7 +123,8 @@ class Recording:
 
     @property
     def is_snapshot(self) -> bool:
-        return self.data.info is not None and bool(self.data.info.snapshot_mode)
+        data = self.data
+        return data.info is not None and bool(data.info.snapshot_mode or data.samples_aux)
 
     @property
     def filter(self) -> str | None:
@@ -170,8 +171,15 @@ class Recording:
 
     def _parts(self) -> Iterator[tuple[Queue, list[list[Piece]]]]:
         """Of each buffer the pieces of every stream in it."""
-        for queue, pieces in self.data.auxtrace_buffers().items():
+        for queue, pieces in self._queues.items():
             yield queue, connected(pieces) if self.is_snapshot else [pieces]
+
+    @cached_property
+    def _queues(self) -> dict[Queue, list[Piece]]:
+        queues = self.data.auxtrace_buffers()
+        for queue, pieces in self.data.aux_samples().items():
+            queues.setdefault(queue, placed(pieces))
+        return queues
 
     def _bytes(self, pieces: list[Piece]) -> AuxBytes:
         return AuxBytes(self.data, pieces, snapshot=self.is_snapshot)

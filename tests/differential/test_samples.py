@@ -1,0 +1,67 @@
+"""Samples with AUX data: stock perf finds the same path in the same file."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from live import Recorder
+from rtit.capture.ptrace import replay
+from rtit.perfdata import SampleType
+from rtit.trace import Trace
+from sampled import as_samples
+
+ProgramBuilder = Callable[[str], Path]
+
+
+@pytest.fixture
+def whole(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
+    live = record([program("exceptions")])
+    data = tmp_path / "whole"
+    replay(live.log, data, event="intel_pt/psb_period=0/u")
+    return data
+
+
+def cuts(data: Path, step: int, size: int) -> list[tuple[int, int]]:
+    """The last `size` bytes at every `step`: the end of a sample is that of a packet."""
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        starts = [int(start) for part in stream.packets() for start in part.offset]
+        ends = [starts[bisect_right(starts, at) - 1] for at in range(step, stream.size, step)]
+    return [(max(0, end - size), end) for end in ends if end]
+
+
+# samples that overlap, that touch, and that leave out what is between
+@pytest.mark.parametrize(
+    ("step", "size", "more"), [(3000, 4096, True), (1000, 8192, False), (9000, 4096, False)]
+)
+def test_perf_finds_the_same(step: int, size: int, more: bool, whole: Path, tmp_path: Path) -> None:
+    data = tmp_path / "samples"
+    kinds = SampleType.RAW if more else SampleType(0)
+    before = struct.pack("<I", 12) + b"raw data 12." if more else b""
+    tid = as_samples(whole, data, cuts(whole, step, size), kinds=kinds, more=before)
+    try:
+        # The samples themselves have no address of a program.
+        listed = [
+            int(words[-1], 16)
+            for words in map(
+                str.split, perf.script(data, ["--itrace=i0ns", "-F", "event,ip"]).splitlines()
+            )
+            if words[0].startswith("instructions")
+        ]
+        assert perf.errors(data) == []
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    with Trace(data) as trace:
+        assert trace.is_snapshot
+        assert {stream.tid for stream in trace.streams} == {tid}
+        found = trace.instructions().columns()["ip"].tolist()
+        errors = {name for stream in trace.streams for name in stream.counts().errors}
+        assert errors <= {"incomplete"}
+    assert found == listed
+    assert len(found) > 10_000

@@ -1,0 +1,59 @@
+"""Pieces of one stream that nothing places: what two of them share is found, and nothing else."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.packets import encode
+from rtit.perfdata import Piece
+from rtit.trace.snapshots import connected, overlap, placed
+
+PSB = encode("PSB")
+
+
+def piece(data: bytes, reference: int) -> Piece:
+    return Piece(0, 0, reference, 0, 7, -1, memoryview(data))
+
+
+def psb(number: int) -> bytes:
+    return PSB + encode("TSC", tsc=1000 + number)
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.data())
+def test_windows_over_a_stream(parts: list[bytes], data: st.DataObject) -> None:
+    """Each window is the end of what was written so far; two of them that share a PSB are put
+    together so that the stream comes out, two that do not stand apart.
+    """
+    stream = b"".join(psb(number) + part for number, part in enumerate(parts))
+    ends = sorted(data.draw(st.lists(st.integers(1, len(stream)), min_size=1, max_size=6)))
+    size = data.draw(st.integers(1, len(stream)))
+    windows = [(max(0, end - size), end) for end in ends]
+    pieces = [piece(stream[begin:end], number) for number, (begin, end) in enumerate(windows, 1)]
+    groups = connected(placed(pieces))
+    assert [each.reference for group in groups for each in group] == [*range(1, len(ends) + 1)]
+    for group in groups:
+        first = windows[group[0].reference - 1]
+        for each in group:
+            begin = windows[each.reference - 1][0]
+            assert each.aux_offset - group[0].aux_offset == begin - first[0]
+    for (before, after), (old, new) in zip(pairwise(pieces), pairwise(windows), strict=True):
+        # the place of the first whole PSB of the later window, where the earlier one has it, too
+        at = stream.find(PSB, new[0], new[1])
+        shares = at >= 0 and at + len(PSB) <= old[1] and at >= old[0]
+        assert overlap(before.data, after.data) == (max(0, old[1] - new[0]) if shares else 0)
+
+
+def test_a_loop_without_a_psb_is_no_overlap() -> None:
+    """All bytes are the same in a loop: that they are says nothing."""
+    loop = b"\xfe" * 64
+    assert overlap(memoryview(psb(1) + loop), memoryview(loop)) == 0
+    assert overlap(memoryview(loop), memoryview(loop)) == 0
+    assert overlap(memoryview(psb(1) + loop), memoryview(psb(2) + loop)) == 0
+
+
+def test_order_is_that_of_time() -> None:
+    first, second = piece(psb(1) + b"\x02\x23", 5), piece(psb(2), 9)
+    assert [each.reference for each in placed([second, first])] == [5, 9]
