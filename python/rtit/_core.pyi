@@ -273,6 +273,7 @@ class Compared(TypedDict, total=False):
     runs: int
     shortfall: int
     excess: int
+    repeated: int
     unchecked: int
     truth_index: int
     decoded_index: int

@@ -11,10 +11,10 @@ from rtit.packets import encode
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
-# 1000 nop; 1001 nop; 1002 jmp 1000
-ONE = "90 90 ebfc"
-# 1000 nop of two bytes; 1002 jmp 1000
-TWO = "6690 ebfc"
+# 1000 nop; 1001 nop; 1002 jmp rax
+ONE = "90 90 ffe0"
+# 1000 nop of two bytes; 1002 jmp rax
+TWO = "6690 ffe0"
 
 
 def full(name: str, ip: int) -> bytes:

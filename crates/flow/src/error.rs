@@ -20,19 +20,23 @@ pub enum ErrorClass {
     Unsupported = 5,
     /// The stream begins or ends within something: nothing is wrong, and nothing can be said.
     Incomplete = 6,
+    /// A loop without packets went round an unknown number of times before an event ended it: each of its instructions
+    /// ran, and once is told.
+    RepeatsUnknown = 7,
 }
 
 impl ErrorClass {
     /// One more than the highest number.
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const COUNT: usize = 8;
 
-    pub const ALL: [ErrorClass; 6] = [
+    pub const ALL: [ErrorClass; 7] = [
         ErrorClass::BadBytes,
         ErrorClass::CodeNotFound,
         ErrorClass::Disagreement,
         ErrorClass::HardwareLoss,
         ErrorClass::Unsupported,
         ErrorClass::Incomplete,
+        ErrorClass::RepeatsUnknown,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -43,6 +47,7 @@ impl ErrorClass {
             ErrorClass::HardwareLoss => "loss reported by hardware",
             ErrorClass::Unsupported => "unsupported",
             ErrorClass::Incomplete => "incomplete",
+            ErrorClass::RepeatsUnknown => "repeats unknown",
         }
     }
 }
@@ -126,6 +131,11 @@ pub enum Cause {
     TwoTurns {
         since: u64,
     },
+    /// An event struck at the address, in a loop of so many instructions that makes no packet.
+    Repeats {
+        ip: u64,
+        instructions: u32,
+    },
     /// The packet has no business here.
     UnexpectedPacket {
         name: &'static str,
@@ -150,6 +160,7 @@ impl Cause {
             Cause::Packet(_) | Cause::BrokenOff { .. } => ErrorClass::BadBytes,
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
+            Cause::Repeats { .. } => ErrorClass::RepeatsUnknown,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
             Cause::NoResults { .. }
             | Cause::VmEntryOrEvent { .. }
@@ -174,6 +185,7 @@ impl Cause {
             | Cause::OtherMode { ip }
             | Cause::VmEntryOrEvent { ip }
             | Cause::MovCr3OrBranch { ip }
+            | Cause::Repeats { ip, .. }
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::BrokenOff { psb } => psb,
@@ -263,6 +275,12 @@ impl fmt::Display for Cause {
             }
             Cause::OffUnannounced => {
                 out.write_str("PSB+ gives no IP though no TIP.PGD turned tracing off")
+            }
+            Cause::Repeats { ip, instructions } => {
+                write!(
+                    out,
+                    "a loop of {instructions} instructions without a packet was left at {ip:#x}: how often it went round is not known"
+                )
             }
             Cause::UnexpectedPacket { name } => write!(out, "{name} has no place here"),
             Cause::InBlock { name } => write!(out, "{name} may not come within a block"),

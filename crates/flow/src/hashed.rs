@@ -4,7 +4,8 @@ use crate::event::Event;
 use crate::kept::{Breaks, Kept};
 use crate::sink::{End, Sequence, Sink, Step, Wants, MAX_RUN};
 
-/// A run with the hash over its IPs, for comparison with a truth file.
+/// A run with the hash over its IPs, for comparison with a truth file. One without instructions says that those at the
+/// `start`s of the next `hash` runs, which have none either, may have run any number of times there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HashedRun {
     pub start: u64,
@@ -113,6 +114,17 @@ impl Sink for HashedRuns {
     }
 
     fn event(&mut self, _event: &Event) {}
+
+    fn repeats(&mut self, round: &[u64]) {
+        self.close(End::Cut, 0);
+        let empty = HashedRun::default();
+        self.ready.push(HashedRun {
+            hash: round.len() as u64,
+            ..empty
+        });
+        let ips = round.iter().map(|&start| HashedRun { start, ..empty });
+        self.ready.extend(ips);
+    }
 
     #[inline]
     fn step(&mut self, step: &impl Step) {

@@ -105,6 +105,14 @@ impl Ledger {
         self.turn(offset, Trust::Lost, Some(error));
     }
 
+    /// Something is not known at `offset`, though no byte is lost by it.
+    pub(crate) fn remark(&mut self, offset: u64, error: FlowError) {
+        self.errors[error.cause.class() as usize] += 1;
+        let trust = self.trust();
+        self.turn(offset, trust, Some(error));
+        self.turn(offset, trust, None);
+    }
+
     /// From `offset` on the flow is known (again).
     pub(crate) fn go_on(&mut self, offset: u64, trust: Trust) {
         if self.open.trust != trust {

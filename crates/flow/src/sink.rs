@@ -136,6 +136,8 @@ pub trait Sink {
     /// A conditional branch that was not taken is of kind `Cut`.
     fn edge(&mut self, _from: u64, _to: u64, _kind: End) {}
     fn event(&mut self, event: &Event);
+    /// The program may have run these instructions any number of times more, one after the other, before what comes next.
+    fn repeats(&mut self, _round: &[u64]) {}
     /// From here on the code is that of `time`. A sink that reads code itself moves its own view on.
     fn advance(&mut self, _time: u64) {}
     /// A step, if the sink wants the order: as if what it holds had come by `append` and `close`.

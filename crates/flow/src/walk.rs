@@ -7,6 +7,7 @@ mod again;
 mod arrive;
 mod carry;
 mod parked;
+mod round;
 mod stamp;
 mod walker;
 mod way;

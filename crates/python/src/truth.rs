@@ -102,7 +102,8 @@ impl TruthFile {
     /// under these FilterEn and TraceStop ranges shows. `prefix`: either path may end before the other. `behind`: the
     /// comparison begins after so many instructions of the truth, where a run of it must begin.
     ///
-    /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, unchecked. With False:
+    /// Returns a dict. With "identical" True: instructions, runs, shortfall, excess, repeated (instructions of the truth in
+    /// rounds of loops that the decoded path leaves open), unchecked. With False:
     /// instructions (up to the last agreement), truth_index, decoded_index, truth and decoded (the runs that follow
     /// there as (start, instructions), or None), until (the instruction count by which they have parted, or None),
     /// reason.
@@ -243,6 +244,7 @@ fn identical_dict<'py>(py: Python<'py>, identical: &Identical) -> PyResult<Bound
     dict.set_item("runs", identical.runs)?;
     dict.set_item("shortfall", identical.shortfall)?;
     dict.set_item("excess", identical.excess)?;
+    dict.set_item("repeated", identical.repeated)?;
     dict.set_item("unchecked", identical.unchecked)?;
     Ok(dict)
 }

@@ -2,9 +2,11 @@
 //!
 //! Both sides are runs of one thread. They may cut a sequential stretch differently, so they are compared at the
 //! instruction counts at which both begin a run: there the chain hashes and the starts of the next runs must agree.
+//! Where the decoded path says that a loop may have gone round more often, the truth may have whole rounds more.
 
 use std::fmt;
 
+use crate::rounds::{Ahead, Round};
 use crate::{Chain, Run};
 
 /// What may differ at the end.
@@ -27,6 +29,9 @@ pub struct Identical {
     pub shortfall: u64,
     /// Decoded instructions after the truth's end.
     pub excess: u64,
+    /// Instructions of the truth in whole rounds of loops that the decoded path leaves open; they are among
+    /// `instructions`.
+    pub repeated: u64,
     /// Decoded instructions at the end that lie inside a run of the truth, where no hash can tell.
     pub unchecked: u64,
 }
@@ -84,21 +89,26 @@ impl fmt::Display for Reason {
 }
 
 /// One side: its runs and how far it has been read.
-struct Side<I> {
-    runs: I,
+struct Side<I: Iterator> {
+    runs: Ahead<I>,
     /// Runs taken so far.
     taken: u64,
     chain: Chain,
     next: Option<Run>,
+    /// It may say what could come again; of that, what stands before `next`.
+    is_open: bool,
+    rounds: Vec<Round>,
 }
 
 impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
-    fn new(runs: I) -> Result<Self, E> {
+    fn new(runs: I, is_open: bool) -> Result<Self, E> {
         let mut side = Side {
-            runs,
+            is_open,
+            runs: Ahead::new(runs),
             taken: 0,
             chain: Chain::default(),
             next: None,
+            rounds: Vec::new(),
         };
         side.fetch()?;
         Ok(side)
@@ -106,11 +116,13 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
 
     fn fetch(&mut self) -> Result<(), E> {
         self.next = None;
-        for run in self.runs.by_ref() {
-            let run = run?;
+        while let Some(run) = self.runs.next()? {
             if run.instructions > 0 {
                 self.next = Some(run);
                 break;
+            }
+            if self.is_open && run.hash > 0 {
+                self.rounds.extend(Round::read(run, &mut self.runs)?);
             }
         }
         Ok(())
@@ -126,6 +138,28 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Side<I> {
         self.fetch()?;
         Ok(true)
     }
+}
+
+/// Lets the decoded path go round as often as the truth did, as far as that can be seen here. Returns the instructions
+/// that it is given.
+fn go_round<E>(
+    truth: &mut Side<impl Iterator<Item = Result<Run, E>>>,
+    decoded: &mut Side<impl Iterator<Item = Result<Run, E>>>,
+) -> Result<u64, E> {
+    let mut given = 0;
+    for round in std::mem::take(&mut decoded.rounds) {
+        while truth.chain.instructions < decoded.chain.instructions && truth.step()? {}
+        // The next run has been taken out already.
+        truth.runs.give_back(truth.next.take());
+        let found = round.most(decoded.chain, truth.chain, &mut truth.runs)?;
+        truth.fetch()?;
+        if let Some(chain) = found {
+            given += chain.instructions - decoded.chain.instructions;
+            while truth.chain.instructions < chain.instructions && truth.step()? {}
+            decoded.chain = chain;
+        }
+    }
+    Ok(given)
 }
 
 /// The last place where both sides agreed.
@@ -158,8 +192,9 @@ pub fn compare<E>(
     decoded: impl Iterator<Item = Result<Run, E>>,
     options: Options,
 ) -> Result<Outcome, E> {
-    let mut truth = Side::new(truth)?;
-    let mut decoded = Side::new(decoded)?;
+    let mut truth = Side::new(truth, false)?;
+    let mut decoded = Side::new(decoded, true)?;
+    let mut repeated = go_round(&mut truth, &mut decoded)?;
     loop {
         let agreed = Agreed {
             instructions: truth.chain.instructions,
@@ -171,10 +206,11 @@ pub fn compare<E>(
         match (truth.next, decoded.next) {
             (Some(t), Some(d)) if t.start != d.start => return Ok(agreed.differ(Reason::Start)),
             (Some(_), Some(_)) => {}
-            _ => return finish(truth, decoded, agreed, options),
+            _ => return finish(truth, decoded, agreed, options, repeated),
         }
         truth.step()?;
         decoded.step()?;
+        repeated += go_round(&mut truth, &mut decoded)?;
         while truth.chain.instructions != decoded.chain.instructions {
             let more = if truth.chain.instructions < decoded.chain.instructions {
                 truth.step()?
@@ -182,8 +218,9 @@ pub fn compare<E>(
                 decoded.step()?
             };
             if !more {
-                return finish(truth, decoded, agreed, options);
+                return finish(truth, decoded, agreed, options, repeated);
             }
+            repeated += go_round(&mut truth, &mut decoded)?;
         }
         if truth.chain.hash != decoded.chain.hash {
             return Ok(agreed.differ(Reason::Path {
@@ -199,6 +236,7 @@ fn finish<E>(
     mut decoded: Side<impl Iterator<Item = Result<Run, E>>>,
     agreed: Agreed,
     options: Options,
+    repeated: u64,
 ) -> Result<Outcome, E> {
     // Runs on each side since the last agreement. When each has several and no boundary is common, the paths have
     // parted before the end: an honest cut leaves one unfinished run on one side.
@@ -206,7 +244,9 @@ fn finish<E>(
     let decoded_runs = decoded.taken - agreed.decoded_index;
     let (truth_at, decoded_at) = (truth.chain.instructions, decoded.chain.instructions);
     while truth.step()? {}
-    while decoded.step()? {}
+    while decoded.step()? {
+        decoded.rounds.clear();
+    }
     let (all, got) = (truth.chain.instructions, decoded.chain.instructions);
     let (shortfall, excess) = (all.saturating_sub(got), got.saturating_sub(all));
     if shortfall > options.shortfall {
@@ -225,6 +265,7 @@ fn finish<E>(
         runs: agreed.truth_index,
         shortfall,
         excess,
+        repeated,
         unchecked: all.min(got).saturating_sub(agreed.instructions),
     }))
 }

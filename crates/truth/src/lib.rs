@@ -23,6 +23,7 @@ mod format;
 pub mod hash;
 mod part;
 mod reader;
+mod rounds;
 mod run;
 mod select;
 mod selected;

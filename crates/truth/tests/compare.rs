@@ -137,6 +137,7 @@ fn a_killed_recording_ends_early() {
             runs,
             shortfall,
             excess: 0,
+            repeated: 0,
             unchecked,
         })
     };

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
+from rtit.trace.categories import ErrorClass
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -31,11 +32,15 @@ class Gaps:
         self._any = True
 
     def ledgers(self, streams: Iterable[Stream]) -> None:
-        """Tell what in these could not be decoded, as far as they were decoded last."""
+        """Tell what in these could not be decoded, as far as they were decoded last. That a loop
+        went round more often than is told is no gap, and told all the same.
+        """
         for stream in streams:
             for span in stream.ledger():
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
+                elif span.cause == ErrorClass.REPEATS_UNKNOWN:
+                    out.complain(self._verb, f"{stream.title}: {span.error}")
 
     def images(self) -> None:
         """Tell which code is not known."""

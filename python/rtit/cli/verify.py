@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         total += each.instructions
         if each.identical:
             text = f"identical: {each.instructions:,} instructions in {each.runs:,} runs"
+            if each.repeated:
+                text += f" ({each.repeated:,} of them in more rounds of loops that have no packets)"
             if each.shortfall:
                 text += (
                     f" (a killed recording: {abs(each.shortfall):,} more were executed or traced)"

@@ -118,6 +118,8 @@ class ErrorClass(Category):
     HARDWARE_LOSS = 4
     UNSUPPORTED = 5
     INCOMPLETE = 6
+    REPEATS_UNKNOWN = 7
+    """How often a loop without packets went round; once is told. Nothing is lost."""
 
 
 class Trust(Category):

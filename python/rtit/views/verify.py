@@ -27,7 +27,9 @@ class Verdict:
     `instructions` and `runs` were compared and found equal; `reason` says why not `identical`.
     `shortfall` is how many instructions a recording that was cut short ends before the truth does
     (or after it, if negative). `part`: what a snapshot holds of the path, its "end" or "a part".
-    `unchecked` instructions at the end lie where no hash of the truth tells of them.
+    `unchecked` instructions at the end lie where no hash of the truth tells of them. `repeated`:
+    instructions of the truth in whole rounds of loops without packets, of which PT cannot tell how
+    often they went round (the ledger says where: REPEATS_UNKNOWN); they count as equal.
     """
 
     tid: int
@@ -39,6 +41,7 @@ class Verdict:
     shortfall: int = 0
     part: str = ""
     unchecked: int = 0
+    repeated: int = 0
 
 
 def verify(
@@ -185,9 +188,16 @@ def _verdict(
     if lost:
         return Verdict(tid, pid, False, instructions, runs, f"a gap: {lost[0]}")
     shortfall = outcome["shortfall"] - outcome["excess"]
-    unchecked = outcome["unchecked"]
     return Verdict(
-        tid, pid, True, instructions, runs, shortfall=shortfall, part=part, unchecked=unchecked
+        tid,
+        pid,
+        True,
+        instructions,
+        runs,
+        shortfall=shortfall,
+        part=part,
+        unchecked=outcome["unchecked"],
+        repeated=outcome["repeated"],
     )
 
 

@@ -5,7 +5,7 @@ use rtit_x86::Mode;
 use super::state::{Bound, BoundTo, Decoder, State};
 use crate::code::Stop;
 use crate::errata::Erratum;
-use crate::error::Cause;
+use crate::error::{Cause, FlowError};
 use crate::event::EventKind;
 use crate::ledger::Trust;
 use crate::sink::{End, Sink};
@@ -240,10 +240,17 @@ impl Decoder {
         match self.state {
             State::On => {
                 let abort = to == BoundTo::Tsx { abort: true };
-                if let Err(cause) = self.come_to(ip, abort, sink, stamp) {
-                    self.fail(stamp.offset, cause, sink);
-                    if self.state == (State::Lost { resume: true }) {
-                        self.resume(ip, self.walker.mode, sink, stamp);
+                match self.come_to(ip, abort, sink, stamp) {
+                    // a PTW and what else an instruction of the loop makes come with each round
+                    Ok(()) if abort || to == BoundTo::Place && event.kind != EventKind::PtWrite => {
+                        self.remark_repeats(ip, stamp.offset, sink);
+                    }
+                    Ok(()) => {}
+                    Err(cause) => {
+                        self.fail(stamp.offset, cause, sink);
+                        if self.state == (State::Lost { resume: true }) {
+                            self.resume(ip, self.walker.mode, sink, stamp);
+                        }
                     }
                 }
             }
@@ -285,10 +292,13 @@ impl Decoder {
         self.settle(sink);
         match self.state {
             State::On => {
-                if let Err(cause) = self.come_to(ip, false, sink, stamp) {
-                    self.fail(stamp.offset, cause, sink);
-                    if self.state != (State::Lost { resume: true }) {
-                        return Ok(());
+                match self.come_to(ip, false, sink, stamp) {
+                    Ok(()) => self.remark_repeats(ip, stamp.offset, sink),
+                    Err(cause) => {
+                        self.fail(stamp.offset, cause, sink);
+                        if self.state != (State::Lost { resume: true }) {
+                            return Ok(());
+                        }
                     }
                 }
                 sink.close(End::Event, stamp.offset);
@@ -329,6 +339,16 @@ impl Decoder {
             return Ok(());
         }
         self.walker.walk_to(sink, &mut self.counts, ip, stamp)
+    }
+
+    /// The program is at `ip` for the first time since the last packet; a loop may have brought it there more often.
+    pub(super) fn remark_repeats<S: Sink>(&mut self, ip: u64, offset: u64, sink: &mut S) {
+        if let Some(round) = self.walker.round() {
+            let instructions = round.len() as u32;
+            let cause = Cause::Repeats { ip, instructions };
+            self.ledger.remark(offset, FlowError { offset, cause });
+            sink.repeats(&round);
+        }
     }
 
     /// Erratum SKD022: the FUP of an event, and the VM entry there has run.

@@ -117,8 +117,10 @@ impl Decoder {
                 if self
                     .walker
                     .walk_to(sink, &mut self.counts, ip, at_psb)
-                    .is_err()
+                    .is_ok()
                 {
+                    self.remark_repeats(ip, group.offset, sink);
+                } else {
                     self.fail(group.offset, Cause::Seam { ip }, sink);
                     self.resumed(ip, sink, stamp);
                     self.ledger.go_on(end, Trust::Exact);

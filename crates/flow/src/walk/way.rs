@@ -426,7 +426,7 @@ impl Walker {
     }
 
     /// The node after one that lets the flow pass.
-    fn follow(&mut self, index: u32) -> Result<u32, Cause> {
+    pub(super) fn follow(&mut self, index: u32) -> Result<u32, Cause> {
         let node = self.code.node(index);
         let (fall, ip, mode) = (node.fall, node.next, node.mode);
         if fall != NO_NODE && self.code.node(fall).stop != Stop::Dead {

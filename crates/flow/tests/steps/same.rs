@@ -49,7 +49,7 @@ impl<'a> Pieces<'a> {
 pub struct Results {
     pub counts: Vec<String>,
     pub spans: Vec<Span>,
-    pub errors: [u64; 6],
+    pub errors: [u64; 7],
     pub runs: Vec<Run>,
     pub events: Vec<PlacedEvent>,
     pub hashed: Vec<HashedRun>,

@@ -57,6 +57,8 @@ impl Thread {
             }
         }
         self.steps.interrupt(ip, faulted, &mut self.path);
+        // How often a loop without packets went round is found by this boundary.
+        self.path.cut();
         self.catch_up();
         self.unit.interrupt(ip);
         self.block = &OUT;
@@ -74,6 +76,7 @@ impl Thread {
     pub(crate) fn stop_at(&mut self, ip: u64) {
         if !self.is_out() {
             self.steps.interrupt(ip, false, &mut self.path);
+            self.path.cut();
             self.catch_up();
             self.unit.interrupt(ip);
             self.block = &OUT;

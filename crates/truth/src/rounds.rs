@@ -1,0 +1,137 @@
+//! Loops that a decoded path leaves open: how often the truth went round.
+
+use std::collections::VecDeque;
+
+use crate::hash::{combine, extend};
+use crate::{Chain, Run};
+
+/// Runs, some of which have been looked at before their turn.
+pub(crate) struct Ahead<I: Iterator> {
+    runs: I,
+    back: VecDeque<Run>,
+}
+
+impl<E, I: Iterator<Item = Result<Run, E>>> Ahead<I> {
+    pub(crate) fn new(runs: I) -> Ahead<I> {
+        Ahead {
+            runs,
+            back: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<Option<Run>, E> {
+        match self.back.pop_front() {
+            Some(run) => Ok(Some(run)),
+            None => self.runs.next().transpose(),
+        }
+    }
+
+    /// The run that comes next was taken too early.
+    pub(crate) fn give_back(&mut self, run: Option<Run>) {
+        if let Some(run) = run {
+            self.back.push_front(run);
+        }
+    }
+}
+
+/// One round of a loop, from the place where the decoded path left it.
+pub(crate) struct Round {
+    /// Hash of the first so many instructions; the last is that of the whole round.
+    hashes: Vec<u64>,
+}
+
+impl Round {
+    /// The round that `head` announces; None if it is cut off or empty.
+    pub(crate) fn read<E, I: Iterator<Item = Result<Run, E>>>(
+        head: Run,
+        runs: &mut Ahead<I>,
+    ) -> Result<Option<Round>, E> {
+        let mut hashes = vec![0];
+        let mut hash = 0;
+        for _ in 0..head.hash {
+            match runs.next()? {
+                Some(run) if run.instructions == 0 => hash = extend(hash, run.start),
+                other => {
+                    runs.give_back(other);
+                    return Ok(None);
+                }
+            }
+            hashes.push(hash);
+        }
+        Ok(Some(Round { hashes }))
+    }
+
+    fn length(&self) -> u64 {
+        self.hashes.len() as u64 - 1
+    }
+
+    /// Hash of `count` instructions from the round's first on.
+    fn hash(&self, count: u64) -> u64 {
+        let whole = self.hashes.last().copied().unwrap_or(0);
+        let (mut rounds, rest) = (count / self.length(), count % self.length());
+        // rounds by doubling
+        let (mut done, mut all) = (0, 0);
+        let (mut step, mut hash) = (self.length(), whole);
+        while rounds != 0 {
+            if rounds & 1 == 1 {
+                (done, all) = (done + step, combine(all, step, hash));
+            }
+            (step, hash) = (step.wrapping_mul(2), combine(hash, step, hash));
+            rounds >>= 1;
+        }
+        let first = self.hashes.get(rest as usize).copied().unwrap_or(0);
+        combine(all, rest, first)
+    }
+
+    /// The chain at the last boundary of the truth at which it has gone round as a whole after `left`, where the decoded
+    /// path is; `truth` is the chain before `runs`. None where it has no boundary like that. What was looked at and lies
+    /// behind the answer is given back: runs inside the loop as few as possible.
+    pub(crate) fn most<E, I: Iterator<Item = Result<Run, E>>>(
+        &self,
+        left: Chain,
+        truth: Chain,
+        runs: &mut Ahead<I>,
+    ) -> Result<Option<Chain>, E> {
+        let mut at = truth;
+        let mut found = None;
+        // Runs up to the boundary found, those behind it that are inside the loop too, and the one looked at last.
+        let (mut before, mut inside) = (Vec::new(), Vec::new());
+        let mut last = None;
+        while let Some(count) = at.instructions.checked_sub(left.instructions) {
+            if combine(left.hash, count, self.hash(count)) != at.hash {
+                break;
+            }
+            if let Some(run) = last.take() {
+                push_joined(&mut inside, run);
+            }
+            if count % self.length() == 0 {
+                found = Some(at);
+                inside
+                    .drain(..)
+                    .for_each(|run| push_joined(&mut before, run));
+            }
+            last = runs.next()?;
+            let Some(run) = &last else {
+                break;
+            };
+            at.push(run);
+        }
+        runs.give_back(last);
+        for run in inside.into_iter().rev().chain(before.into_iter().rev()) {
+            runs.give_back(Some(run));
+        }
+        Ok(found)
+    }
+}
+
+/// Appends a run, to the last one if that stays short enough. A boundary that is lost so lies within the loop.
+fn push_joined(runs: &mut Vec<Run>, run: Run) {
+    if let Some(last) = runs.last_mut() {
+        if let Some(instructions) = last.instructions.checked_add(run.instructions) {
+            last.hash = combine(last.hash, run.instructions.into(), run.hash);
+            last.instructions = instructions;
+            return;
+        }
+    }
+    runs.push(run);
+}

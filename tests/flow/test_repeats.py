@@ -1,0 +1,92 @@
+"""Loops without packets that an event ends: told once, and the ledger says that it may be more."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from rtit.packets import encode
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# 1000 nop; 1001 nop; 1002 nop; 1003 jmp 1001; 1005 jz 1001; 1007 jmp 1005
+CODE = bytes.fromhex("909090ebfc74faebfc")
+LOOP = [0x1001, 0x1002, 0x1003]
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def stream(begin: int, *packets: bytes) -> bytes:
+    start = encode("PSB") + b"\x99\x01" + full("FUP", begin) + encode("PSBEND")
+    return start + b"".join(packets) + encode("TIP.PGD", ip_bytes=0)
+
+
+def flow(data: bytes) -> Any:
+    space = core.Space()
+    space.map(0, 0x1000, CODE)
+    return core.Flow(data, space)
+
+
+def ips(data: bytes) -> list[int]:
+    found = array("Q")
+    made = flow(data)
+    while (part := made.ips(100)) is not None:
+        found.frombytes(part[0])
+    return list(found)
+
+
+def remarks(data: bytes) -> list[tuple[int, int, int]]:
+    """Of each remark its place, the length of which and the address where the loop was left."""
+    made = flow(data)
+    made.count()
+    ledger = made.ledger()
+    assert {row[2] for row in ledger} == {"exact"}
+    assert ledger[-1][1] == len(data)
+    return [(row[0], row[1] - row[0], row[6]) for row in ledger if row[3] == "repeats unknown"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "left", "told"),
+    [
+        (0x1000, 0x1002, [0x1000, 0x1001]),
+        (0x1000, 0x1001, [0x1000]),
+        (0x1001, 0x1001, []),
+        (0x1002, 0x1001, [0x1002, 0x1003]),
+    ],
+)
+def test_told_once(begin: int, left: int, told: list[int]) -> None:
+    data = stream(begin, full("FUP", left))
+    assert ips(data) == told
+    assert remarks(data) == [(len(data) - 10, 0, left)]
+
+
+def test_the_runs_say_which_round() -> None:
+    made = flow(stream(0x1000, full("FUP", 0x1002)))
+    starts, counts, hashes = (array(code) for code in "QIQ")
+    while (columns := made.runs(100)) is not None:
+        for into, part in zip((starts, counts, hashes), columns, strict=True):
+            into.frombytes(part)
+    assert list(counts) == [2, 0, 0, 0, 0]
+    assert (hashes[1], list(starts[2:])) == (3, [0x1002, 0x1003, 0x1001])
+
+
+@pytest.mark.parametrize(
+    ("begin", "left"),
+    [
+        (0x1000, 0x1000),  # not in the loop: the way into it is gone once
+        (0x1005, 0x1005),  # in a loop, of which each round has a result
+    ],
+)
+def test_not_where_a_packet_counts(begin: int, left: int) -> None:
+    assert remarks(stream(begin, full("FUP", left))) == []
+
+
+def test_a_psb_within_the_loop() -> None:
+    again = encode("PSB") + b"\x99\x01" + full("FUP", 0x1003) + encode("PSBEND")
+    data = stream(0x1000, again, full("FUP", 0x1002))
+    assert ips(data) == [0x1000, 0x1001, 0x1002, 0x1003, 0x1001]
+    assert [left for _, _, left in remarks(data)] == [0x1003, 0x1002]

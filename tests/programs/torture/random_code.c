@@ -1,0 +1,78 @@
+// Random machine code: `random_code SEED RUNS`. It runs until a fault or a timer ends it, RUNS times; what it computed
+// is not printed, since it may depend on addresses and time.
+#include <sys/time.h>
+#include <ucontext.h>
+
+#include "torture.h"
+
+enum { SIZE = 512 };
+
+static uint64_t state;
+
+static uint32_t drawn(void) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(state >> 33);
+}
+
+static uint8_t *code, *data;
+static jmp_buf after;
+
+// No system calls, and nothing that waits: INT, SYSCALL, SYSENTER, UMWAIT and TPAUSE by their bytes wherever they are.
+static int harmless(const uint8_t *at) {
+    if (at[0] == 0xcd) return 0;
+    if (at[0] == 0x0f) return at[1] != 0x05 && at[1] != 0x34 && at[1] != 0xae && at[1] != 0x07 && at[1] != 0x35;
+    return 1;
+}
+
+static void fill(void) {
+    // What is likely to go on a while: short jumps, ALU, and some of what compilers never write.
+    static const uint8_t often[] = {0x74, 0x75, 0x78, 0xeb, 0x01, 0x31, 0x89, 0x85, 0xff, 0xe8, 0xc3, 0x90, 0xf0, 0xc6, 0xc7, 0x8f, 0x66, 0xf2, 0xf3, 0x48, 0xe2};
+    for (int i = 0; i < SIZE; i++) {
+        code[i] = drawn() % 3 ? (uint8_t)drawn() : often[drawn() % sizeof often];
+        if ((code[i] & 0xf0) == 0x70 || code[i] == 0xeb) code[++i] = (uint8_t)(drawn() % 24 - 6);
+    }
+    for (int i = 0; i < SIZE - 1; i++)
+        if (!harmless(code + i)) code[i] = 0x90;
+    code[SIZE - 1] = 0x90;
+    memset(code + SIZE, 0xcc, 64);
+}
+
+static void ended(int number, siginfo_t *info, void *frame) {
+    (void)number, (void)info;
+    ucontext_t *context = frame;
+    context->uc_mcontext.gregs[REG_EFL] &= ~0x500l;  // direction, and TF where POPF set it
+    __builtin_longjmp(after, 1);
+}
+
+static void enter(void) {
+    __asm__ volatile(
+        "mov %1, %%rsi\n mov %1, %%rdi\n mov %1, %%rbx\n mov %1, %%rbp\n mov %1, %%rsp\n"
+        "mov $40, %%ecx\n mov %1, %%rdx\n mov %1, %%r8\n mov %1, %%r9\n mov %1, %%r10\n mov %1, %%r11\n mov %1, %%r12\n"
+        "mov %1, %%r13\n mov %1, %%r14\n mov %1, %%r15\n jmp *%0"
+        : : "a"(code), "c"(data) : "memory");
+}
+
+int main(int size, char **words) {
+    static const int ends[] = {SIGSEGV, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGALRM};
+    static char other[65536];
+    stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
+    state = size > 1 ? strtoul(words[1], 0, 0) * 2654435761u + 1 : 1;
+    int runs = size > 2 ? atoi(words[2]) : 20;
+    sigaltstack(&stack, 0);
+    for (int i = 0; i < 6; i++) {
+        struct sigaction action = {.sa_sigaction = ended, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+        sigaction(ends[i], &action, 0);
+    }
+    code = mmap((void *)0x20000000, 2 * PAGE, ALL, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    data = (uint8_t *)mmap(0, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 32 * PAGE;
+    for (volatile int i = 0; i < runs; i++) {
+        fill();
+        struct itimerval soon = {{0, 0}, {0, 5000}};
+        setitimer(ITIMER_REAL, &soon, 0);
+        if (!__builtin_setjmp(after)) enter();
+        // The handler was left by a jump: its stack is free again, and the flags are its own.
+        __asm__ volatile("cld\n fninit");
+    }
+    puts("ran");
+    return 0;
+}

@@ -1,0 +1,125 @@
+"""The programs of tests/programs/torture, mode by mode, and what is known of each."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from programs.build import C_LIBRARY, COMMON, SOURCES, compiled
+
+FOLDER = SOURCES / "torture"
+PROGRAMS = ("processes", "surroundings", "signals", "rewriting", "overwriting", "encodings")
+RANDOM = "random_code"
+
+HELPERS = {"loses_its_file", "loses_its_file_to_another"}
+"""Modes that another mode starts."""
+
+QEMU_DIFFERS = {
+    "breakpoint_of_ice": "INT1 is an illegal instruction",
+    "by_a_child": "code in shared memory that another process writes is not translated again",
+    "calls_of_32_bits": "INT 80H fails with ENOSYS",
+    "clone_vfork": "a child of CLONE_VFORK has memory of its own",
+    "clone_vm": "CLONE_VM without CLONE_THREAD gives memory of its own",
+    "filtered_calls": "seccomp filters are not applied",
+    "into_the_file": "code that changes by a write to its file is not translated again",
+    "killed_by_a_filter": "seccomp filters are not applied",
+    "no_more_memory": "RLIMIT_AS is not applied",
+    "own_namespaces": "unshare of CLONE_NEWPID is refused",
+    "proc_self_mem": "code that changes through /proc/self/mem is not translated again",
+    "process_vm_write": "process_vm_writev is not known",
+    "second_mapping": "code that changes through a second mapping is not translated again",
+    "string_from_before": "a REP string instruction that overwrites itself goes on as another",
+    "string_over_itself": "a REP string instruction that overwrites itself goes on as another",
+    "thrown_away": "MADV_DONTNEED does not bring back what the file has",
+    "told_by_a_filter": "seccomp filters are not applied",
+}
+"""Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
+
+QUICK = {
+    *("family", "vfork_without_exec", "group_killed", "exec_among_threads", "orphans"),
+    *("closes_all", "over_all_files", "undumpable", "strange_names"),
+    *("nested", "timers", "frame_changed", "frame_copied", "frame_into_the_kernel", "steps_over"),
+    *("breakpoints", "from_a_file", "stack_overflow", "turning"),
+    *("values", "next_instruction", "own_loop", "across_pages", "by_a_thread", "files_in_turn"),
+    "moved",
+    *("string_over_itself", "store_over_a_branch", "stack_in_code", "return_address_in_code"),
+    *("ends_of_pages", "overlaps", "prefixed_branches", "returns", "call_at_a_page_end"),
+    *("not_executable", "through_gs"),
+}
+"""Modes that the test suite records; tests/torture/run.py records all."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program and its words; `name` for people."""
+
+    program: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return " ".join((self.program, *self.words))
+
+    @property
+    def mode(self) -> str:
+        return self.words[0]
+
+    @property
+    def argv(self) -> list[str]:
+        return [str(executable(self.program)), *self.words]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How a program behaved: `status` as a shell has it."""
+
+    status: int
+    output: bytes
+
+
+@functools.cache
+def executable(program: str) -> Path:
+    """One of `PROGRAMS` or `RANDOM`, built. Raises CannotBuildError."""
+    source = FOLDER / f"{program}.c"
+    flags = [*COMMON, *C_LIBRARY, "-Wno-infinite-recursion"]
+    depends = [(FOLDER / "torture.h").read_bytes()]
+    return compiled(f"torture-{program}", [str(source)], language="c", flags=flags, depends=depends)
+
+
+def modes(program: str) -> list[str]:
+    """What it says of itself."""
+    ended = subprocess.run([executable(program)], capture_output=True, text=True, check=True)
+    return [mode for mode in ended.stdout.split() if mode not in HELPERS]
+
+
+def cases() -> list[Case]:
+    """All but those of random code."""
+    return [Case(program, (mode,)) for program in PROGRAMS for mode in modes(program)]
+
+
+def random_case(seed: int, runs: int = 20) -> Case:
+    """Random machine code: `runs` pieces of it."""
+    return Case(RANDOM, (str(seed), str(runs)))
+
+
+def behaviour(argv: list[str], folder: Path, seconds: float = 60) -> Behaviour:
+    """How a command behaves by itself, in a session of its own. What does not end is killed."""
+    with subprocess.Popen(
+        argv,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.communicate()
+            return Behaviour(-1, b"does not end")
+    code = process.returncode
+    return Behaviour(code if code >= 0 else 128 - code, output)
