@@ -35,6 +35,7 @@ PYTHON = {
     "sideband": {"perfdata", "image"},
     "trace": {"sideband", "image", "perfdata", "packets", "_core"},
     "views": {"trace", "_core"},
+    "testing": {"capture", "diff", "profile", "trace"},
     "gdb": {"views", "trace", "image", "_core"},
     "profile": {"trace", "image", "x86", "_core"},
     "coverage": {"profile", "trace", "image", "x86", "_core"},

@@ -1,0 +1,63 @@
+"""The pytest plugin: the fixture `rtit`, `--rtit-update`, `--rtit-keep`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rtit.testing.programs import Programs
+
+_KEPT = "rtit-kept"
+_PROGRAMS = pytest.StashKey["Programs"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("rtit")
+    group.addoption(
+        "--rtit-update",
+        action="store_true",
+        help="store the counts of assert_instructions as new baselines, where they differ",
+    )
+    group.addoption(
+        "--rtit-keep",
+        nargs="?",
+        const=_KEPT,
+        metavar="DIR",
+        help="keep what a failing test has recorded, with the programs, for rtit report, diff, gdb "
+        f"(default: {_KEPT})",
+    )
+
+
+@pytest.fixture
+def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
+    """Runs, counts, records and compares programs (`rtit.testing.Programs`)."""
+    from rtit.testing.baseline import Baselines
+    from rtit.testing.programs import Programs
+
+    node = request.node
+    test = node.nodeid.partition("::")[2]
+    update = request.config.getoption("rtit_update")
+    programs = Programs(test, Baselines(node.path), update=update)
+    node.stash[_PROGRAMS] = programs
+    yield programs
+    programs.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what a failing test has recorded."""
+    report = yield
+    folder = item.config.getoption("rtit_keep")
+    programs = item.stash.get(_PROGRAMS, None)
+    if folder is not None and programs is not None and report.when == "call" and report.failed:
+        lines = programs.keep(item.config.invocation_params.dir / Path(folder))
+        if lines:
+            report.sections.append(("rtit kept", "\n".join(lines)))
+    return report

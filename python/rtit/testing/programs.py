@@ -1,0 +1,169 @@
+"""What a test does with programs: run, count, record, compare."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtit.errors import RtitError
+from rtit.profile.stat import Stat, named, stat
+from rtit.testing.baseline import Baselines, Count, verdict, within
+from rtit.trace import Trace
+
+if TYPE_CHECKING:
+    from rtit.capture import Recording
+
+Argv = Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A program that has ended, and what it executed. `exit_code` is its own, 128 + N if signal N
+    ended it.
+    """
+
+    stat: Stat
+    exit_code: int
+
+    @property
+    def instructions(self) -> int:
+        """Of all its threads, and of all that it started."""
+        return self.stat.counts["instructions"]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """By name: instructions, conditional branches, calls and so on, as `rtit stat` has them."""
+        return self.stat.counts
+
+
+class Programs:
+    """The fixture `rtit` of one test."""
+
+    def __init__(self, test: str, baselines: Baselines, *, update: bool) -> None:
+        self._test = test
+        self._baselines = baselines
+        self._update = update
+        self._folder = tempfile.TemporaryDirectory(prefix="rtit-test-")
+        self._recordings: list[Path] = []
+
+    def record(self, argv: Argv, **options: Any) -> Recording:
+        """Run a program and record it, to a file that is there until the test has ended.
+
+        `options` are those of `rtit.record`. Without `env` the program gets ours, but for what
+        pytest sets, which differs from test to test, and PYTHONHASHSEED=0 if it is not set. Raises
+        UsageError, RecordError.
+        """
+        from rtit.capture import record
+
+        number = len(self._recordings)
+        options.setdefault("env", environment())
+        options.setdefault("output", Path(self._folder.name) / f"{number}.data")
+        self._recordings.append(Path(options["output"]))
+        return record([os.fspath(word) for word in argv], **options)
+
+    def stat(
+        self,
+        argv: Argv,
+        *,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+    ) -> Counted:
+        """Run a program and count what it executes, with its threads and all that it starts.
+
+        Without `env`, see `record`. Raises AssertionError if its exit code is not 0, unless `check`
+        is False; or if something of what it executed could not be counted; UsageError, RecordError.
+        """
+        options = {} if env is None else {"env": env}
+        recording = self.record(argv, cwd=cwd, **options)
+        with Trace(recording.path) as trace:
+            found = stat(trace, trace.threads)
+        if check and recording.exit_code:
+            raise AssertionError(f"{os.fspath(argv[0])}: {recording.ending or 'it failed'}")
+        if missing := found.losses.lines():
+            raise AssertionError(f"{os.fspath(argv[0])}: not all is counted: {'; '.join(missing)}")
+        return Counted(found, recording.exit_code)
+
+    def assert_instructions(
+        self, count: int | Counted, within: str = "0.1%", *, name: str = ""
+    ) -> None:
+        """That there are as many instructions as there were when `pytest --rtit-update` stored
+        them, `within` a percentage more or fewer. A test with several counts gives each a `name`.
+
+        Raises AssertionError with the functions that changed most, or if nothing was stored;
+        UsageError if `within` is no percentage, InputError if what was stored cannot be read.
+        """
+        share = _within(within)
+        now = (
+            Count(count, {})
+            if isinstance(count, int)
+            else Count.of(
+                count.instructions, {named(each): n for each, n in count.stat.functions.items()}
+            )
+        )
+        key = f"{self._test}: {name}" if name else self._test
+        before = self._baselines.get(key)
+        if self._update:
+            if before is None or verdict(before, now, share) is not None:
+                self._baselines.put(key, now)
+            return
+        path = self._baselines.path
+        if before is None:
+            raise AssertionError(
+                f"{now.instructions:,} instructions, and no baseline: pytest --rtit-update stores "
+                f"them in {path}"
+            )
+        if (wrong := verdict(before, now, share)) is not None:
+            raise AssertionError(f"{wrong}\n(pytest --rtit-update stores them in {path})")
+
+    def assert_same_path(
+        self,
+        left: Recording | Trace | str | os.PathLike[str],
+        right: Recording | Trace | str | os.PathLike[str],
+    ) -> None:
+        """As `rtit.assert_same_path`, of recordings, too."""
+        from rtit.diff import assert_same_path
+
+        one, other = (
+            each if isinstance(each, Trace | str | os.PathLike) else each.path
+            for each in (left, right)
+        )
+        assert_same_path(one, other)
+
+    def keep(self, folder: Path) -> list[str]:
+        """Put what was recorded into a folder, each with the files that it needs (`rtit pack`). A
+        line about each, for people.
+        """
+        from rtit.trace.packing import write_pack
+
+        lines = []
+        target = folder / re.sub(r"[^\w.\-\[\]]+", "_", self._test)[:150]
+        for number, path in enumerate(self._recordings):
+            pack = target / f"{number}.rtit.zip"
+            try:
+                target.mkdir(parents=True, exist_ok=True)
+                with Trace(path) as trace, pack.open("wb") as file:
+                    write_pack(trace, file)
+                lines.append(str(pack))
+            except (RtitError, OSError) as error:
+                lines.append(f"recording {number} is not kept: {error}")
+        return lines
+
+    def close(self) -> None:
+        """Remove what was recorded."""
+        self._folder.cleanup()
+
+
+def environment() -> dict[str, str]:
+    """Of a program that is to do the same each time."""
+    found = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    found.setdefault("PYTHONHASHSEED", "0")
+    return found
+
+
+_within = within  # a parameter has the same name

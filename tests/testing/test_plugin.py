@@ -1,0 +1,205 @@
+"""The pytest plugin, in sessions of pytest of its own."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import rtit
+from live import ends, to_the_end
+from rtit.capture import Request, start
+from rtit.errors import InputError, UsageError
+from rtit.testing.baseline import Baselines, Count, within
+
+pytest_plugins = ["pytester"]
+ROOT = Path(__file__).resolve().parent.parent.parent
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a file of tests, with options."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(rtit.__file__).parent.parent))
+
+    def ran(tests: str, *options: str) -> pytest.RunResult:
+        pytester.makepyfile(test_them=tests)
+        return pytester.runpytest_subprocess("-p", "rtit.testing.plugin", *options)
+
+    return ran
+
+
+@pytest.fixture
+def pointers(program: Callable[[str], Path], tmp_path: Path) -> tuple[Path, int]:
+    """A program that does the same each time, and how many instructions the tracer saw of it."""
+    exe = program("pointers")
+    request = Request(
+        [str(exe)], output=tmp_path / "data", truth=tmp_path / "truth", env={"PATH": "/bin"}
+    )
+    to_the_end(start(request))
+    [(_, instructions, _)] = ends(tmp_path / "truth").values()
+    return exe, instructions
+
+
+def test_what_a_program_executes(run: Run, pointers: tuple[Path, int]) -> None:
+    exe, instructions = pointers
+    run(
+        f"""
+        def test_it(rtit):
+            found = rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
+            assert found.instructions == found.counts["instructions"] == {instructions}
+            assert found.exit_code == 0
+            recording = rtit.record(["{exe}"])
+            assert recording.path.exists()
+            rtit.assert_same_path(recording, rtit.record(["{exe}"]))
+        """
+    ).assert_outcomes(passed=1)
+
+
+def test_baselines(run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]) -> None:
+    exe, instructions = pointers
+    tests = f"""
+        import pytest
+
+        @pytest.mark.parametrize("what", ["a b"])
+        def test_it(rtit, what):
+            counted = rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
+            rtit.assert_instructions(counted)
+            rtit.assert_instructions(7, name="another")
+        """
+    none = run(tests)
+    none.assert_outcomes(failed=1)
+    none.stdout.fnmatch_lines([f"*{instructions:,} instructions, and no baseline: *--rtit-update*"])
+    run(tests, "--rtit-update").assert_outcomes(passed=1)
+    run(tests).assert_outcomes(passed=1)
+    path = pytester.path / "rtit_baselines" / "test_them.json"
+    stored = json.loads(path.read_text())
+    assert [*stored] == ["test_it[a b]", "test_it[a b]: another"]
+    first = stored["test_it[a b]"]
+    assert first["instructions"] == instructions
+    # Half of it is a function that was not there before.
+    [(most, count), *_] = sorted(first["functions"].items(), key=lambda each: -each[1])
+    first["instructions"] -= count
+    del first["functions"][most]
+    path.write_text(json.dumps(stored))
+    more = run(tests)
+    more.assert_outcomes(failed=1)
+    more.stdout.fnmatch_lines([f"*{count:,} more than*", f"*+{count:,}  {most}*"])
+    # It is within 100%, and the baseline stays as it is.
+    wide = tests.replace("(counted)", "(counted, within='400%')")
+    run(wide).assert_outcomes(passed=1)
+    run(wide, "--rtit-update").assert_outcomes(passed=1)
+    assert json.loads(path.read_text()) == stored
+    first["instructions"] = 10 * instructions
+    path.write_text(json.dumps(stored))
+    fewer = run(tests)
+    fewer.assert_outcomes(failed=1)
+    fewer.stdout.fnmatch_lines([f"*{9 * instructions:,} fewer than*(-90.000%)*"])
+    path.write_text("[]")
+    bad = run(tests)
+    bad.assert_outcomes(failed=1)
+    bad.stdout.fnmatch_lines(["*no counts as --rtit-update stores them*"])
+
+
+def test_what_a_failing_test_recorded_is_kept(
+    run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]
+) -> None:
+    exe, instructions = pointers
+    tests = f"""
+        def test_fails(rtit):
+            rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
+            assert not rtit.record(["{exe}"]).exit_code
+            assert False
+
+        def test_passes(rtit):
+            rtit.record(["{exe}"])
+
+        def test_without(rtit):
+            assert False
+
+        def test_of_others():
+            assert False
+        """
+    run(tests).assert_outcomes(failed=3, passed=1)
+    assert not list(pytester.path.rglob("*.zip"))
+    kept = run(tests, "--rtit-keep")
+    kept.assert_outcomes(failed=3, passed=1)
+    kept.stdout.fnmatch_lines(["*rtit kept*", "*rtit-kept/test_fails/0.rtit.zip"])
+    found = sorted(pytester.path.rglob("*.zip"))
+    folder = pytester.path / "rtit-kept" / "test_fails"
+    assert found == [folder / "0.rtit.zip", folder / "1.rtit.zip"]
+    with rtit.Trace(found[0]) as trace:
+        assert trace.streams[0].counts().instructions == instructions
+        assert trace.symbols.lookup(trace.streams[0].tid, 1 << 62, 0).name == ""
+    run(tests, "--rtit-keep=elsewhere/there")
+    assert (pytester.path / "elsewhere" / "there" / "test_fails" / "0.rtit.zip").exists()
+
+
+def test_programs_that_fail(run: Run, program: Callable[[str], Path]) -> None:
+    run(
+        f"""
+        import pytest
+
+        def test_it(rtit):
+            crash = ["{program("crash")}"]
+            with pytest.raises(AssertionError, match="SIGSEGV"):
+                rtit.stat(crash)
+            assert rtit.stat(crash, check=False).exit_code == 128 + 11
+            with pytest.raises(AssertionError, match="exit code 3"):
+                rtit.stat(["/bin/sh", "-c", "exit 3"])
+            with pytest.raises(AssertionError, match="DIFFERENT"):
+                rtit.assert_same_path(rtit.record(crash), rtit.record(["/bin/true"]))
+        """
+    ).assert_outcomes(passed=1)
+
+
+def test_the_environment_of_a_program(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the running test would make its start-up longer or shorter."""
+    monkeypatch.setenv("GIVEN", "yes")
+    run(
+        """
+        def test_it(rtit, capfd):
+            assert rtit.record(["/usr/bin/env"]).exit_code == 0
+            said = capfd.readouterr().out
+            assert "PYTHONHASHSEED=0" in said
+            assert "GIVEN=yes" in said
+            assert "PYTEST_CURRENT_TEST" not in said
+        """
+    ).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("text", ["0.1", "%", "x%", "-1%", "nan%", "inf%", ""])
+def test_what_is_no_percentage(text: str) -> None:
+    with pytest.raises(UsageError):
+        within(text)
+
+
+def test_a_percentage() -> None:
+    assert within("0.5%") == 0.005
+    assert within("0%") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '{"a": 1}', '{"a": {"instructions": -1, "functions": {}}}']
+)
+def test_a_bad_baseline(tmp_path: Path, text: str) -> None:
+    baselines = Baselines(tmp_path / "test_it.py")
+    assert baselines.get("a") is None
+    baselines.put("a", Count(5, {"f": 4}))
+    baselines.put("b", Count(6, {}))
+    assert baselines.get("a") == Count(5, {"f": 4})
+    baselines.path.write_text(text)
+    with pytest.raises(InputError):
+        baselines.get("a")
+
+
+def test_pytest_finds_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "pytest" in project["optional-dependencies"]
+    module = import_module(project["entry-points"]["pytest11"]["rtit"])
+    assert callable(module.pytest_addoption)
