@@ -20,8 +20,8 @@ from rtit.image import files as image_files
 from rtit.trace import packed
 
 ProgramBuilder = Callable[[str], Path]
-# What opens no recording.
-NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor"}
+# What opens no recording; and gdb, which shows where the files are that it looks at.
+NO_READERS = {"record", "scenario", "msr", "cpuid", "doctor", "gdb"}
 READERS = {
     "info": [],
     "report": [],

@@ -145,8 +145,9 @@ def _symbols() -> Finding:
     folder = Path("/usr/lib/debug")
     has = folder.is_dir() and any(folder.iterdir())
     text = f"{folder} has debug files" if has else "from the programs' own symbol tables"
-    debuginfod = os.environ.get("DEBUGINFOD_URLS")
-    return Finding("symbols", None, text + (", debuginfod is set (not used)" if debuginfod else ""))
+    if os.environ.get("DEBUGINFOD_URLS"):
+        text += ", DEBUGINFOD_URLS is set (used with --debuginfod)"
+    return Finding("symbols", None, text)
 
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (

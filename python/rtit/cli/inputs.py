@@ -39,6 +39,24 @@ def add_images(parser: argparse.ArgumentParser) -> None:
         help="look for this recorded file, or what is in this recorded folder, there; may be "
         "repeated, and goes before --symfs",
     )
+    parser.add_argument(
+        "--buildid-dir",
+        metavar="DIR",
+        help="look for recorded files that are gone, or others now, here by their build ids, as "
+        "perf keeps them (~/.debug)",
+    )
+    parser.add_argument(
+        "--debuginfod",
+        action="store_true",
+        help="ask the servers of DEBUGINFOD_URLS for such files, and for symbols; nothing else "
+        "uses the network",
+    )
+    parser.add_argument(
+        "--guest-tsc",
+        metavar="OFFSET[,MULTIPLIER]",
+        help="of a virtual machine that was traced with its host: what it sees of the TSC, "
+        "OFFSET + TSC * MULTIPLIER / 2^48; all time is then the host's",
+    )
 
 
 def named(arguments: argparse.Namespace) -> str | BinaryIO:
@@ -68,7 +86,24 @@ def opened(arguments: argparse.Namespace) -> Trace:
         symfs=getattr(arguments, "symfs", None),
         path_map=path_map,
         cpu=cpu_named(model) if model is not None else None,
+        build_id_cache=getattr(arguments, "buildid_dir", None),
+        debuginfod=getattr(arguments, "debuginfod", False),
+        guest_tsc=_guest_tsc(getattr(arguments, "guest_tsc", None)),
     )
+
+
+def _guest_tsc(text: str | None) -> tuple[int, int]:
+    """The offset may be negative: it is added in arithmetic of 64 bits."""
+    from rtit.trace.settings import NO_SCALING
+
+    if text is None:
+        return NO_SCALING
+    try:
+        numbers = [int(word, 0) for word in text.split(",")]
+        offset, multiplier = numbers if len(numbers) == 2 else (*numbers, NO_SCALING[1])
+    except ValueError:
+        raise UsageError(f"--guest-tsc takes OFFSET[,MULTIPLIER], not {text!r}") from None
+    return offset % (1 << 64), multiplier
 
 
 def _place(text: str) -> tuple[str, str]:

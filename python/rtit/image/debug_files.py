@@ -30,8 +30,9 @@ def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None
     for folder in _folders(symfs):
         if build_id is not None and len(build_id) > 1:
             name = build_id.hex()
-            found = _open(folder / ".build-id" / name[:2] / f"{name[2:]}.debug")
-            if found is not None and found.build_id == build_id:
+            path = folder / ".build-id" / name[:2] / f"{name[2:]}.debug"
+            found = opened_debug_file(path, build_id)
+            if found is not None:
                 return found
     if elf.debug_link is None:
         return None
@@ -48,6 +49,12 @@ def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None
         if found.build_id == build_id if build_id and found.build_id else _crc(place) == crc:
             return found
     return None
+
+
+def opened_debug_file(path: str | os.PathLike[str], build_id: bytes) -> ElfFile | None:
+    """The file at `path` if it has this build id."""
+    found = _open(Path(path))
+    return found if found is not None and found.build_id == build_id else None
 
 
 def _folders(symfs: str | None) -> Iterator[Path]:

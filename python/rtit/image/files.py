@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
-from rtit.image.debug_files import debug_file
+from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
+    from rtit.image.debuginfod import Debuginfod
 
 _PAGE = 4096
 _MOST_CODE = 1 << 30
@@ -63,7 +65,7 @@ class Files:
     `build_id_cache` is a directory laid out as ~/.debug, searched by build id if the file proper
     does not fit. `recorded` is when the recording ended, in seconds since 1970: a file without a
     known build id that was modified later is refused. With `kept` a path that has no other place
-    is one of these files, or missing.
+    is one of these files, or missing. What is nowhere else is asked of `debuginfod`.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Files:
         build_id_cache: str | os.PathLike[str] | None = None,
         recorded: float | None = None,
         kept: KeptFiles | None = None,
+        debuginfod: Debuginfod | None = None,
     ) -> None:
         self._symfs = os.fspath(symfs) if symfs is not None else None
         self._map = sorted((path_map or {}).items(), key=lambda pair: -len(pair[0]))
@@ -82,6 +85,7 @@ class Files:
         self._cache = Path(build_id_cache) if build_id_cache is not None else None
         self._recorded = recorded
         self._kept = kept
+        self._debuginfod = debuginfod
         self._used: dict[tuple[str, bytes | None], _File | Problem] = {}
         self._open: dict[str, _File | Problem] = {}
         self._read_bytes = 0
@@ -138,7 +142,7 @@ class Files:
 
     def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
         if file.kept is None:
-            debug = debug_file(elf, path, self._symfs)
+            debug = debug_file(elf, path, self._symfs) or self._fetched_debug(elf)
         elif file.kept.debug is not None:
             from rtit._core import ElfFile
 
@@ -147,6 +151,12 @@ class Files:
             return None
         file.debug = str(debug.path) if debug is not None else None
         return debug
+
+    def _fetched_debug(self, elf: ElfFile) -> ElfFile | None:
+        if self._debuginfod is None or elf.build_id is None:
+            return None
+        path = self._debuginfod.debuginfo(elf.build_id)
+        return opened_debug_file(path, elf.build_id) if path is not None else None
 
     def _file(self, path: str, build_id: bytes | None) -> _File:
         if not build_id or not any(build_id):
@@ -164,15 +174,8 @@ class Files:
         kept = None
         if self._kept is not None:
             kept = self._kept.get(key(path, build_id)) or self._kept.get(key(path, None))
-        located = self.locate(path)
-        candidates = [located] if self._kept is None or located != path else []
-        if self._cache is not None and build_id:
-            name = build_id.hex()
-            candidates.append(str(self._cache / ".build-id" / name[:2] / name[2:] / "elf"))
-        if kept is not None and kept.file is not None:
-            candidates.append(kept.file)
-        first: Problem | None = None if kept is None or candidates else kept.problem
-        for real in candidates:
+        first: Problem | None = None
+        for real in self._places(path, build_id, kept):
             of_pack = kept is not None and real == kept.file
             file = self._opened(path, real, kept if of_pack else None)
             own = real == path
@@ -183,7 +186,23 @@ class Files:
                 if problem is None:
                     return file
             first = first or problem
+        first = first or (kept.problem if kept is not None else None)
         raise Unusable(first or Problem("missing", path, "the file does not exist"))
+
+    def _places(self, path: str, build_id: bytes | None, kept: Kept | None) -> Iterator[str]:
+        """Where the file may be, each when those before it were of no use."""
+        located = self.locate(path)
+        if self._kept is None or located != path:
+            yield located
+        if self._cache is not None and build_id:
+            name = build_id.hex()
+            yield str(self._cache / ".build-id" / name[:2] / name[2:] / "elf")
+        if kept is not None and kept.file is not None:
+            yield kept.file
+        if self._debuginfod is not None and build_id:
+            fetched = self._debuginfod.executable(build_id)
+            if fetched is not None:
+                yield fetched
 
     def _opened(self, path: str, real: str, kept: Kept | None) -> _File | Problem:
         if real not in self._open:

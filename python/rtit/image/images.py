@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping as Table
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
 from rtit.image.kept import KeptFiles, Problem
 from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
+
+if TYPE_CHECKING:
+    from rtit.image.debuginfod import Debuginfod
 
 _LAST_USER = 1 << 63
 _MOST_INHERITED = 1 << 19
@@ -40,6 +44,7 @@ class Images:
         build_id_cache: str | os.PathLike[str] | None = None,
         recorded: float | None = None,
         kept: KeptFiles | None = None,
+        debuginfod: Debuginfod | None = None,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -48,6 +53,7 @@ class Images:
             build_id_cache=build_id_cache,
             recorded=recorded,
             kept=kept,
+            debuginfod=debuginfod,
         )
         self._processes: dict[int, Image] = {}
         self._pids: dict[int, int] = {}

@@ -165,7 +165,11 @@ def _hints(trace: Trace, found: Contents) -> Iterator[str]:
     elif not any(each.psbs for each in found.buffers):
         yield "no PSB: nothing can be decoded; record more, or with a smaller psb_period"
     if found.missing:
-        yield "code is missing: bring the files, and name them: --map RECORDED=FILE, --symfs DIR"
+        yield (
+            "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "
+            "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
+            "all from where it was recorded"
+        )
     if any(each.overflows for each in found.buffers):
         yield "packets were dropped: record less (a filter, user code alone), or without cyc"
     if any("AUX buffer" in each for each in found.losses):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,7 @@ from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
 from rtit.trace.packed import Pack
-from rtit.trace.settings import Cpu, Settings, of_perf
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected, placed
 from rtit.trace.source import AuxBytes, Source, open_data
@@ -21,6 +22,8 @@ from rtit.trace.stream import Stream
 
 if TYPE_CHECKING:
     import os
+
+    from rtit.image.debuginfod import Debuginfod
 
 
 class Origin(Protocol):
@@ -70,6 +73,22 @@ class Origin(Protocol):
         """Let go of what is open."""
 
 
+class Lookup:
+    """Where files are looked for by their build ids: in a folder, and, if `asked` for, by the
+    servers of DEBUGINFOD_URLS. Raises UsageError if there is none.
+    """
+
+    def __init__(
+        self, build_id_cache: str | os.PathLike[str] | None = None, *, asked: bool = False
+    ) -> None:
+        self.build_id_cache = build_id_cache
+        self.debuginfod: Debuginfod | None = None
+        if asked:
+            from rtit.image.debuginfod import Debuginfod
+
+            self.debuginfod = Debuginfod.of_environment()
+
+
 class Recording:
     """A perf.data file: what is in it is told as long as it is open, ClosedError comes after."""
 
@@ -81,9 +100,13 @@ class Recording:
         cpu: Cpu | None,
         threads: int = 0,
         pack: Pack | None = None,
+        lookup: Lookup | None = None,
+        guest_tsc: tuple[int, int] = NO_SCALING,
     ) -> None:
         self._threads = threads
         self._pack = pack
+        self._lookup = lookup or Lookup()
+        self._guest_tsc = guest_tsc
         self._data = data
         self.path = data.path
         self._symfs = symfs
@@ -159,6 +182,8 @@ class Recording:
             build_ids=self.data.build_ids,
             recorded=self.data.modified,
             kept=self._pack.files if self._pack is not None else None,
+            build_id_cache=self._lookup.build_id_cache,
+            debuginfod=self._lookup.debuginfod,
         )
         return images, follow(self.data, images)
 
@@ -195,7 +220,9 @@ class Recording:
         settings: Settings | RtitError
         shares: Shares | None = None
         try:
-            settings = of_perf(self.data, pieces[0].reference, self._cpu, ranges, self._threads)
+            start = pieces[0].reference
+            settings = of_perf(self.data, start, self._cpu, ranges, self._threads)
+            settings = replace(settings, guest_tsc=self._guest_tsc)
             if queue.cpu >= 0:
                 shares = shared(threads.turns.on(queue.cpu), images, self.data)
         except (PerfDataError, UnsupportedError) as error:

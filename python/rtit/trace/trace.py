@@ -16,13 +16,13 @@ from rtit.sideband import Ended, Process
 from rtit.trace import packed, tables
 from rtit.trace.batch import B, Table
 from rtit.trace.ledger import Ledger
-from rtit.trace.origin import Origin, Recording
+from rtit.trace.origin import Lookup, Origin, Recording
 from rtit.trace.packets import Packets
 from rtit.trace.places import Places
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
-from rtit.trace.settings import Cpu, Settings, checked
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, checked
 from rtit.trace.stream import Stream
 
 __all__ = ["Ended", "Process", "Trace"]
@@ -35,7 +35,11 @@ class Trace:
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
     file without a name first; or a pack (see `packed`), whose files then stand for the recorded
     ones. `symfs` is a folder that holds the recorded files under their
-    recorded paths; `path_map` gives single files or folders other places. `cpu` is DisplayFamily,
+    recorded paths; `path_map` gives single files or folders other places. Files that are not there
+    or have changed are looked for by their build ids in `build_id_cache`, a folder as perf keeps it
+    (~/.debug), and, if `debuginfod` is true, by the servers of DEBUGINFOD_URLS, symbols as well.
+    `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
+    where it was traced together with its host: time is the host's. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
     `rtit.decode`. Raises PerfDataError, UnsupportedError, UsageError; and ClosedError for what is
     in the file, here and in its streams, once it is closed.
@@ -49,11 +53,17 @@ class Trace:
         path_map: dict[str, str] | None = None,
         cpu: Cpu | None = None,
         threads: int = 0,
+        build_id_cache: str | os.PathLike[str] | None = None,
+        debuginfod: bool = False,
+        guest_tsc: tuple[int, int] = NO_SCALING,
     ) -> None:
-        workers = checked(Settings(threads=threads)).threads
+        workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
+        lookup = Lookup(build_id_cache, asked=debuginfod)
         pack = packed.opened(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
-        self._origin: Origin = Recording(data, symfs, path_map, cpu, workers, pack=pack)
+        self._origin: Origin = Recording(
+            data, symfs, path_map, cpu, workers, pack=pack, lookup=lookup, guest_tsc=guest_tsc
+        )
 
     @classmethod
     def of(cls, origin: Origin) -> Self:

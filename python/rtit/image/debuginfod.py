@@ -1,0 +1,143 @@
+"""Files by their build ids from debuginfod servers, for who asks for that: the network is not used
+otherwise.
+
+The protocol and the cache are those of elfutils' client (debuginfod(8), debuginfod-find(1)): GET
+URL/buildid/HEX/executable or /debuginfo; the cache has HEX/executable and HEX/debuginfo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from rtit.errors import UsageError
+
+URLS, CACHE, TIMEOUT = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", "DEBUGINFOD_TIMEOUT"
+_SCHEMES = ("http", "https")
+_SECONDS = 30.0
+_LARGEST = 1 << 31
+_PART = 1 << 18
+_SHORTEST = 4
+_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?")
+
+
+class Debuginfod:
+    """`urls` are asked in turn, each for http or https; what comes is kept in the folder `cache`.
+
+    A server that does not answer within `timeout` seconds, or breaks off, is not asked again; one
+    that has a file of more than `largest` bytes is as good as none. Raises UsageError for other
+    URLs.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        cache: str | os.PathLike[str],
+        *,
+        timeout: float = _SECONDS,
+        largest: int = _LARGEST,
+    ) -> None:
+        for url in urls:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in _SCHEMES or not parts.netloc:
+                raise UsageError(f"{URLS}: {url!r} is no address with http or https")
+        self._urls = [url.rstrip("/") for url in urls]
+        self._cache = Path(cache)
+        self._timeout = timeout
+        self._largest = largest
+        self._missing: set[tuple[str, str]] = set()
+        self._open = urllib.request.build_opener(_Redirects).open
+
+    @classmethod
+    def of_environment(cls) -> Debuginfod:
+        """As DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT say. Raises UsageError
+        if there is no URL.
+        """
+        urls = os.environ.get(URLS, "").split()
+        if not urls:
+            raise UsageError(f"{URLS} names no server, such as https://debuginfod.debian.net")
+        timeout = os.environ.get(TIMEOUT, "")
+        return cls(
+            urls, _cache(), timeout=float(timeout) if _NUMBER.fullmatch(timeout) else _SECONDS
+        )
+
+    def executable(self, build_id: bytes) -> str | None:
+        """The path of the file with this build id; None if no server has it."""
+        return self._find(build_id, "executable")
+
+    def debuginfo(self, build_id: bytes) -> str | None:
+        """The path of its debug file."""
+        return self._find(build_id, "debuginfo")
+
+    def _find(self, build_id: bytes, kind: str) -> str | None:
+        name = build_id.hex()
+        path = self._cache / name / kind
+        with contextlib.suppress(OSError):
+            # An empty one is how elfutils remembers that nobody has it.
+            if path.is_file() and path.stat().st_size:
+                return str(path)
+        if len(build_id) < _SHORTEST or (name, kind) in self._missing:
+            return None
+        for url in list(self._urls):
+            try:
+                if self._fetch(f"{url}/buildid/{name}/{kind}", path):
+                    return str(path)
+            except urllib.error.HTTPError:
+                continue  # it answers, and has it not
+            except (OSError, http.client.HTTPException, ValueError):
+                self._urls.remove(url)
+        self._missing.add((name, kind))
+        return None
+
+    def _fetch(self, url: str, path: Path) -> bool:
+        with self._open(url, timeout=self._timeout) as answer:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent) as file:
+                size = self._copy(answer.read, file)
+                if not size:
+                    return False
+                # What breaks off ends like what is whole.
+                if answer.headers.get("Content-Length", str(size)).strip() != str(size):
+                    raise ValueError("the answer breaks off")
+                file.flush()
+                # The name that is seen has all of it.
+                with contextlib.suppress(FileExistsError):
+                    os.link(file.name, path)
+        return True
+
+    def _copy(self, read: Callable[[int], bytes], file: IO[bytes]) -> int:
+        """Bytes copied; 0 if there are too many."""
+        size = 0
+        while part := read(_PART):
+            size += len(part)
+            if size > self._largest:
+                return 0
+            file.write(part)
+        return size
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """To http and https alone."""
+
+    def redirect_request(self, *arguments: Any, **keywords: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(*arguments, **keywords)
+        if request is not None and request.type not in _SCHEMES:
+            raise ValueError(f"a redirection to {request.type}")
+        return request
+
+
+def _cache() -> Path:
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "debuginfod_client"

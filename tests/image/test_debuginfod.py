@@ -1,0 +1,255 @@
+"""Files by build id: from a folder as perf keeps it, and from servers, when that is asked for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from live import Recorder
+from rtit.cli.main import main
+from rtit.errors import UsageError
+from rtit.image.debuginfod import Debuginfod
+from rtit.image.files import Files, Unusable
+from rtit.perfdata import PerfData
+
+ProgramBuilder = Callable[[str], Path]
+Answer = Callable[[BaseHTTPRequestHandler], None]
+ID = bytes.fromhex("0123456789abcdef0123456789abcdef01234567")
+
+
+class Server:
+    """Answers what `answers` has for a path, 404 for the rest; `asked` is every path."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes | Answer] = {}
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                answer = outer.answers.get(self.path)
+                if callable(answer):
+                    answer(self)
+                    return
+                self.send_response(404 if answer is None else 200)
+                self.end_headers()
+                self.wfile.write(answer or b"")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made = Server()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def path_of(kind: str = "executable", build_id: bytes = ID) -> str:
+    return f"/buildid/{build_id.hex()}/{kind}"
+
+
+def test_what_comes_is_kept(server: Server, tmp_path: Path) -> None:
+    server.answers[path_of()] = b"the file"
+    client = Debuginfod([server.url + "/"], tmp_path)
+    found = client.executable(ID)
+    # as elfutils keeps it: debuginfod-find(1)
+    assert found == str(tmp_path / ID.hex() / "executable")
+    assert Path(found).read_bytes() == b"the file"
+    assert client.executable(ID) == found
+    assert Debuginfod(["http://127.0.0.1:1"], tmp_path).executable(ID) == found
+    assert server.asked == [path_of()]
+    assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
+
+
+def test_what_nobody_has_is_asked_once(server: Server, tmp_path: Path) -> None:
+    client = Debuginfod([server.url, server.url + "/second"], tmp_path)
+    assert client.debuginfo(ID) is None
+    assert client.debuginfo(ID) is None
+    assert server.asked == [path_of("debuginfo"), "/second" + path_of("debuginfo")]
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_an_empty_file_of_the_cache_is_none(tmp_path: Path) -> None:
+    (tmp_path / ID.hex()).mkdir()
+    (tmp_path / ID.hex() / "executable").touch()
+    assert Debuginfod([], tmp_path).executable(ID) is None
+
+
+def test_the_second_server_has_it(server: Server, tmp_path: Path) -> None:
+    server.answers["/second" + path_of()] = b"the file"
+    nobody = socket.create_server(("127.0.0.1", 0))
+    dead = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    nobody.close()
+    client = Debuginfod([dead, server.url, server.url + "/second"], tmp_path)
+    assert client.executable(ID) is not None
+
+
+def test_a_server_that_does_not_answer_is_not_asked_again(tmp_path: Path) -> None:
+    """It takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        client = Debuginfod([url], tmp_path, timeout=0.05)
+        assert client.executable(ID) is None
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        assert client.executable(ID[::-1]) is None
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def test_bad_answers(server: Server, tmp_path: Path) -> None:
+    """Too large, cut, empty, no HTTP: none, and nothing stays in the cache."""
+
+    def endless(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(200)
+        to.end_headers()
+        for _ in range(100):
+            to.wfile.write(bytes(1000))
+
+    def cut(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(200)
+        to.send_header("Content-Length", "1000")
+        to.end_headers()
+        to.wfile.write(b"short")
+
+    def nonsense(to: BaseHTTPRequestHandler) -> None:
+        to.wfile.write(b"\xff" * 100)
+
+    for answer in (endless, cut, b"", nonsense):
+        server.answers[path_of()] = answer
+        client = Debuginfod([server.url], tmp_path / "cache", largest=50_000)
+        assert client.executable(ID) is None, answer
+        assert not list((tmp_path / "cache").rglob("executable"))
+        assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "ftp://127.0.0.1/x"])
+def test_redirections_stay_with_http(place: str, server: Server, tmp_path: Path) -> None:
+    def redirect(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(302)
+        to.send_header("Location", place)
+        to.end_headers()
+
+    server.answers[path_of()] = redirect
+    assert Debuginfod([server.url], tmp_path).executable(ID) is None
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("url", ["file:///etc", "ftp://host", "host", "http://", "/etc"])
+def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no address with http or https"):
+        Debuginfod([url], tmp_path)
+
+
+def test_no_server_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DEBUGINFOD_URLS", raising=False)
+    assert main(["report", "--debuginfod", "perf.data"]) == 2
+    assert "DEBUGINFOD_URLS names no server" in capfd.readouterr().err
+
+
+@pytest.fixture
+def gone(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> tuple[Path, Path, str, bytes]:
+    """A recording; the program that is gone for who maps it so; the mapping; the build id."""
+    path = program("returns")
+    live = record([path])
+    with PerfData(live.data) as data:
+        build_id = data.build_ids[str(path)]
+    return live.data, path, f"{path}={tmp_path / 'gone'}", build_id
+
+
+def test_a_program_that_is_gone_comes_from_a_server(
+    gone: tuple[Path, Path, str, bytes],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    data, path, moved, build_id = gone
+    assert main(["report", str(data)]) == 0
+    expected = capfd.readouterr().out
+    monkeypatch.setenv("DEBUGINFOD_URLS", server.url)
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    server.answers[path_of(build_id=build_id)] = path.read_bytes()
+    # only when it is asked for
+    assert main(["report", str(data), "--map", moved]) == 3
+    assert server.asked == []
+    capfd.readouterr()
+    assert main(["report", str(data), "--map", moved, "--debuginfod"]) == 0
+    assert capfd.readouterr().out == expected
+    # what is packed then has it
+    output = str(tmp_path / "pack")
+    assert main(["pack", str(data), "--map", moved, "--debuginfod", "-o", output]) == 0
+    server.asked.clear()
+    capfd.readouterr()
+    assert main(["report", output]) == 0
+    assert capfd.readouterr().out == expected.replace(str(data), output)
+    assert server.asked == []
+
+
+def test_another_file_is_not_taken(
+    gone: tuple[Path, Path, str, bytes],
+    server: Server,
+    program: ProgramBuilder,
+    tmp_path: Path,
+) -> None:
+    """The server says that it is the one; its build id says that it is not."""
+    _, path, _, build_id = gone
+    server.answers[path_of(build_id=build_id)] = program("recursion").read_bytes()
+    files = Files(
+        path_map={str(path): "/nowhere"},
+        debuginfod=Debuginfod([server.url], tmp_path / "cache"),
+    )
+    with pytest.raises(Unusable, match="/nowhere does not exist"):
+        files.code(str(path), 0, 4096, build_id)
+
+
+def test_the_folder_that_perf_keeps(
+    gone: tuple[Path, Path, str, bytes], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """~/.debug: .build-id/xx/yyy is a link to a folder with the file as `elf`."""
+    data, path, moved, build_id = gone
+    assert main(["report", str(data)]) == 0
+    expected = capfd.readouterr().out
+    assert main(["report", str(data), "--map", moved]) == 3
+    name = build_id.hex()
+    folder = tmp_path / "debug" / str(path).lstrip("/") / name
+    folder.mkdir(parents=True)
+    (folder / "elf").write_bytes(path.read_bytes())
+    link = tmp_path / "debug" / ".build-id" / name[:2] / name[2:]
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+    capfd.readouterr()
+    options = ["--map", moved, "--buildid-dir", str(tmp_path / "debug")]
+    assert main(["report", str(data), *options]) == 0
+    assert capfd.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("7", 0), ("-7000,0x1000000000000", 0), ("x", 2), ("1,2,3", 2), ("1,-2", 2)]
+)
+def test_the_tsc_of_a_guest(
+    text: str, code: int, program: ProgramBuilder, record: Recorder
+) -> None:
+    """Of a recording without a guest it changes nothing; `tests/flow/test_time.py` has guests."""
+    data = str(record([program("returns")]).data)
+    assert main(["report", data, f"--guest-tsc={text}"]) == code
