@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,12 @@ import pytest
 from live import Live, Recorder
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.recorder import Recorder as TraceUnits
 from rtit.trace import Branches, End, Settings, Stream, Trace
 from rtit.unit import TimeModel
 
 UNKNOWN = (1 << 64) - 1
+TIMING = ("earliest", "latest", "cycles", "frequency")
 EVENTS = [
     "intel_pt//u",
     "intel_pt/cyc/u",
@@ -24,6 +26,9 @@ EVENTS = [
     "intel_pt/mtc_period=0,noretcomp/u",
     "intel_pt/cyc,mtc_period=0,psb_period=0/u",
 ]
+SAME_CLOCK = TimeModel()
+"""A cycle an instruction, a tick of the TSC a cycle."""
+OTHER_CLOCK = TimeModel(cpi=3, core_ratio=21)
 KINDS = {
     Kind.CONDITIONAL,
     Kind.JUMP,
@@ -39,10 +44,9 @@ def live(request: pytest.FixtureRequest, program: Callable[[str], Path], record:
     return record([program(request.param)])
 
 
-def executed(live: Live, tid: int) -> tuple[list[int], list[int]]:
+def executed(live: Live, tid: int, model: TimeModel = SAME_CLOCK) -> tuple[list[int], list[int]]:
     """Where each branch was, and the TSC at which it retired."""
     found = [event for event in live.log.events() if event.tid == tid and event.kind in KINDS]
-    model = TimeModel()
     return [event.ip for event in found], [model.tsc(event.clock) for event in found]
 
 
@@ -59,7 +63,7 @@ def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path
     with Trace(data) as trace:
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
-            columns = Branches.joined(near(stream), ("earliest", "latest", "cycles", "frequency"))
+            columns = Branches.joined(near(stream), TIMING)
             sources, times = executed(live, stream.tid)
             assert columns["source"].tolist() == sources
             truth = np.array(times, np.uint64)
@@ -98,3 +102,67 @@ def test_cycles_are_those_that_were_counted(live: Live, event: str, tmp_path: Pa
             cycles = np.diff(rows["cycles"][started].astype(np.int64))
             assert (ticks >= cycles).all()
             assert (ticks == cycles).mean() > 0.9
+
+
+def test_cycles_make_bounds_narrower(live: Live, tmp_path: Path) -> None:
+    """An MTC each 20 thousand ticks; a branch then has the bounds that CYCs around it give."""
+    widths = {}
+    for event in ("intel_pt/mtc_period=9/u", "intel_pt/cyc,mtc_period=9/u"):
+        data = tmp_path / "perf.data"
+        replay(live.log, data, event=event, time=OTHER_CLOCK)
+        with Trace(data) as trace:
+            found = []
+            for stream in trace.streams:
+                columns = Branches.joined(near(stream), TIMING)
+                truth = np.array(executed(live, stream.tid, OTHER_CLOCK)[1], np.uint64)
+                assert (columns["earliest"] <= truth).all()
+                assert (truth <= columns["latest"]).all()
+                known = columns["latest"] < UNKNOWN
+                found += (columns["latest"] - columns["earliest"])[known].tolist()
+        widths[event] = sorted(found)
+    without, narrowed = widths.values()
+    assert len(without) == len(narrowed)
+    if len(without) > 1000:
+        assert narrowed[len(narrowed) // 2] < without[len(without) // 2] / 8
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize("event", EVENTS[:3])
+@pytest.mark.parametrize("name", ["threads", "fork"])
+def test_threads_that_share_cpus(
+    name: str,
+    event: str,
+    cpus: int,
+    program: Callable[[str], Path],
+    record: Recorder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a thread did has the bounds of the stream that tells of it; switches take time."""
+    live = record([program(name)])
+    switching: list[int] = []
+    plain = TraceUnits.feed
+
+    def feed(self: TraceUnits, records: bytes, blobs: Sequence[bytes]) -> None:
+        switching.append(self._ahead)
+        plain(self, records, blobs)
+
+    monkeypatch.setattr(TraceUnits, "feed", feed)
+    data = tmp_path / "perf.data"
+    replay(live.log, data, event=event, cpus=cpus)
+    with Trace(data) as trace:
+        for tid in {stream.tid for stream in trace.threads}:
+            streams = [stream for stream in trace.threads if stream.tid == tid]
+            parts = [Branches.joined(near(each), TIMING) for each in streams]
+            columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            # where it ran on several CPUs, one after the other
+            order = np.argsort(columns["time"], kind="stable")
+            ran = [
+                (event.ip, SAME_CLOCK.tsc(event.clock + ahead))
+                for event, ahead in zip(live.log.events(), switching, strict=True)
+                if event.tid == tid and event.kind in KINDS
+            ]
+            assert columns["source"][order].tolist() == [ip for ip, _ in ran]
+            truth = np.array([time for _, time in ran], np.uint64)
+            assert (columns["earliest"][order] <= truth).all()
+            assert (truth <= columns["latest"][order]).all()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rtit
 from plain import HEAD
 from rtit.packets import encode
-from rtit.trace import Settings, Stream, tables, timing
+from rtit.trace import Settings, Stream, points, tables, timing
 
 UNKNOWN = (1 << 64) - 1
 START = 1 << 20
@@ -179,7 +179,7 @@ def test_where_less_is_kept_bounds_are_wider(items: list[Any], size: int, most: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "ROWS", size)
         patch.setattr(timing, "_MOST_WAITING", 0)
-        patch.setattr(timing, "_MOST_POINTS", most)
+        patch.setattr(points, "_MOST_POINTS", most)
         part = stream(packets).instructions(timing=True).columns()
     assert np.array_equal(part["ip"], whole["ip"])
     went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()

@@ -24,7 +24,7 @@ impl PacketClock {
             Kind::PsbEnd => self.in_group = false,
             Kind::Ovf => {
                 self.in_group = false;
-                self.clock.overflow();
+                self.clock.lose();
             }
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,
             Kind::Tsc => self.clock.tsc(payload, !self.in_group),

@@ -11,8 +11,10 @@ pub struct Point {
     pub cycles: u64,
     /// Core cycles in a tick of the TSC, at which CYCs count from here on; NaN: not known.
     pub frequency: f64,
-    /// The packet said what time it is (TSC, or MTC after one); else `time` is reckoned from CYCs.
+    /// The packet said what time it is (TSC, or MTC after one with its TMA); else `time` is reckoned from CYCs.
     pub known: bool,
+    /// From point to point of one span every cycle was counted, at one frequency.
+    pub span: u64,
 }
 
 /// Points that wait to be taken. Each has a number, from 1 on: that is what rows have as their time meanwhile.

@@ -83,6 +83,7 @@ pub(crate) struct Clock {
     crystal: Crystal,
     /// What was told, if that is wanted.
     pub points: Option<Points>,
+    span: u64,
     /// Time was told since the last point.
     told: bool,
 }
@@ -96,11 +97,13 @@ enum Crystal {
         edge: u64,
         ctc: u16,
     },
-    /// An MTC: its time, the payload, and the crystal ticks from the edge at which time was `edge`.
+    /// An MTC: its time, the payload, and the crystal ticks from the edge at which time was `edge`; `told`: by a TMA, else
+    /// that is an estimate.
     Mtc {
         edge: u64,
         ticks: u64,
         ctc: u8,
+        told: bool,
     },
 }
 
@@ -132,6 +135,7 @@ impl Clock {
             in_guest: false,
             crystal: Crystal::Unknown,
             points: None,
+            span: 0,
             told: false,
         }
     }
@@ -167,6 +171,7 @@ impl Clock {
             cycles: self.total_cycles,
             frequency: self.frequency(),
             known: std::mem::take(&mut self.told),
+            span: self.span,
         };
         if let Some(points) = &mut self.points {
             points.push(point);
@@ -207,32 +212,46 @@ impl Clock {
                 edge: self.now,
                 ticks: 0,
                 ctc,
+                told: false,
             },
             Crystal::Tma { edge, ctc: from } => {
                 let known = u64::from(u16::MAX).min((1 << (shift + 8)) - 1);
                 let reached = u64::from(ctc) << shift;
                 let ticks = reached.wrapping_sub(u64::from(from)) & known;
-                Crystal::Mtc { edge, ticks, ctc }
+                Crystal::Mtc {
+                    edge,
+                    ticks,
+                    ctc,
+                    told: true,
+                }
             }
             Crystal::Mtc {
                 edge,
                 ticks,
                 ctc: last,
+                told,
             } => {
                 let periods = u64::from(ctc.wrapping_sub(last));
                 Crystal::Mtc {
                     edge,
                     ticks: ticks.saturating_add(periods << shift),
                     ctc,
+                    told,
                 }
             }
         };
         let first = matches!(self.crystal, Crystal::Unknown);
         self.crystal = next;
-        if let (Crystal::Mtc { edge, ticks, .. }, false) = (next, first) {
+        if let (
+            Crystal::Mtc {
+                edge, ticks, told, ..
+            },
+            false,
+        ) = (next, first)
+        {
             if let Some(span) = self.crystal_ticks(ticks) {
                 let time = edge.saturating_add(span);
-                self.told = true;
+                self.told |= told;
                 if self.cycles == 0 && self.counted {
                     // no CYC came with it, one did before: the next counts from there (section 33.3.6.3)
                     self.now = time;
@@ -259,6 +278,8 @@ impl Clock {
         if self.ratio != ratio {
             self.rate = None;
             self.interrupt();
+            // the first tells what holds already
+            self.span += u64::from(self.ratio != 0);
         }
         self.ratio = ratio;
     }
@@ -273,9 +294,15 @@ impl Clock {
         }
     }
 
-    /// The cycle counter was interrupted: what was counted since the last TSC or MTC no longer adds up.
-    pub fn overflow(&mut self) {
+    /// Cycles may have passed that are not counted: bounds of time are not to be drawn from them across here.
+    pub fn begin_span(&mut self) {
+        self.span += 1;
+    }
+
+    /// Packets are missing: what was counted since the last TSC or MTC no longer adds up.
+    pub fn lose(&mut self) {
         self.interrupt();
+        self.begin_span();
     }
 
     /// Core cycles in a tick of the TSC, as measured last or as CBR says; NaN: not known.
@@ -290,6 +317,7 @@ impl Clock {
             total_cycles: 0,
             measured: (0, 0),
             inactive: 0,
+            span: 0,
             ..self.clone()
         }
     }

@@ -256,9 +256,10 @@ impl Flow {
     }
 
     /// With `points`: what timing packets told since this was asked last, as columns: stream offset, TSC estimate, core
-    /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), and whether the packet said what time it is
-    /// (u8). They are numbered from 1 on; rows and events have the number of the last one before them as their time.
-    fn points(&self) -> PyResult<[Column; 5]> {
+    /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), whether the packet said what time it is
+    /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered from
+    /// 1 on; rows and events have the number of the last one before them as their time.
+    fn points(&self) -> PyResult<[Column; 6]> {
         let points = self.lock()?.take_points();
         let words = |number: fn(&Point) -> u64| points.iter().map(number).collect::<Vec<_>>();
         let frequency: Vec<f64> = points.iter().map(|point| point.frequency).collect();
@@ -269,6 +270,7 @@ impl Flow {
             words(|point| point.cycles).into(),
             frequency.into(),
             known.into(),
+            words(|point| point.span).into(),
         ])
     }
 

@@ -29,8 +29,9 @@ MORE: dict[str, Field] = {
 }
 """Columns that a table has if they are asked for.
 
-With `timing`: `earliest` and `latest`, TSC values between which all of a row ran, as packets bound
-it, 0 and 2**64-1 where they do not (`time` is then kept within them); `cycles`: core cycles that
+With `timing`: `earliest` and `latest`, TSC values between which all of a row ran, as TSCs and MTCs
+bound it and CYCs between them (sections 33.3.6.2, 33.8.3), 0 and 2**64-1 where nothing does
+(`time` is then kept within them); `cycles`: core cycles that
 CYCs had counted when it began; `frequency`: core cycles in a tick of the TSC then, as measured last
 or as CBR says, NaN where neither does. Packets have `time`, `cycles` and `frequency` behind each.
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads

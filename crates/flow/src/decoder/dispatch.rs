@@ -120,7 +120,11 @@ impl Decoder {
             }
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
-                self.clock.tsc(tsc, self.group.is_none());
+                let alone = self.group.is_none();
+                if alone || self.state == State::Off {
+                    self.clock.begin_span();
+                }
+                self.clock.tsc(tsc, alone);
                 self.clock.mark(stamp.offset);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {

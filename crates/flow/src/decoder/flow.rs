@@ -379,7 +379,7 @@ impl Decoder {
 
     pub(super) fn overflow<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
         self.fail(stamp.offset, Cause::Overflow, sink);
-        self.clock.overflow();
+        self.clock.lose();
         self.clock.mark(stamp.offset);
         self.event(EventKind::Overflow, 0, 0, sink, stamp);
         self.state = State::Overflow;

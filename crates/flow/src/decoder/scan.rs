@@ -132,6 +132,7 @@ impl Decoder {
         stream: Window<'_>,
         scanner: &mut Scanner<'_>,
     ) {
+        self.clock.lose();
         self.position = offset;
         self.search(stream);
         scanner.set_block(None);
