@@ -11,6 +11,7 @@ TYPE_CHECKING = False  # the typing module alone would take longer to load than 
 if TYPE_CHECKING:
     from rtit import scenario
     from rtit.capture import Recording, record
+    from rtit.counting import stat
     from rtit.diff import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
@@ -30,6 +31,7 @@ __all__ = [
     "lint",
     "record",
     "scenario",
+    "stat",
 ]
 
 _HOMES = {
@@ -42,6 +44,7 @@ _HOMES = {
     "decode": "rtit.trace",
     "lint": "rtit.linter",
     "record": "rtit.capture",
+    "stat": "rtit.counting",
 }
 
 

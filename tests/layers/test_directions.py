@@ -38,6 +38,7 @@ PYTHON = {
     "testing": {"capture", "diff", "profile", "trace"},
     "gdb": {"views", "trace", "image", "_core"},
     "profile": {"trace", "image", "x86", "_core"},
+    "counting": {"capture", "profile", "trace", "image", "_core"},
     "coverage": {"profile", "trace", "image", "x86", "_core"},
     "diff": {"profile", "trace", "image", "_core"},
 }

@@ -43,6 +43,7 @@ def test_public_names() -> None:
         "lint",
         "record",
         "scenario",
+        "stat",
     ]
     for name in dir(rtit):
         assert getattr(rtit, name) is not None

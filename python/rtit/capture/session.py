@@ -6,14 +6,29 @@ import contextlib
 import os
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rtit.capture.recording import Recording, Totals, exit_code_of
 from rtit.errors import RecordError
 
 if TYPE_CHECKING:
     from rtit.capture.request import Plan
-    from rtit.capture.store.keeper import Keeper
+    from rtit.perfdata import Ending
+
+
+class Keeping(Protocol):
+    """What takes what a back end has: a `Keeper`, or what counts. It is the session's to ask."""
+
+    totals: Totals
+    ending: Ending | None
+
+    @property
+    def full(self) -> bool:
+        """Nothing more is written."""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the file says of how much of the trace it has."""
 
 
 class Session(ABC):
@@ -92,7 +107,7 @@ class Session(ABC):
 class UnitSession(Session):
     """A recording that trace units of our own write; `keeper` has their packets."""
 
-    def __init__(self, plan: Plan, keeper: Keeper) -> None:
+    def __init__(self, plan: Plan, keeper: Keeping) -> None:
         super().__init__(plan)
         self._keeper = keeper
 

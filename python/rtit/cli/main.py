@@ -20,7 +20,7 @@ VERBS = {
     "packets": "one line a packet: offset, name, fields",
     "instructions": "one line an instruction that ran",
     "profile": "exact counts as BOLT, AutoFDO, LLVM, pprof, callgrind and perf read them",
-    "stat": "exact counts: instructions, branches by kind, calls; what changed since a baseline",
+    "stat": "exact counts of a program or a recording: instructions, branches, calls; what changed",
     "verify": "compare the decoded path with what the tracer saw",
     "coverage": "lines, branches and blocks that ran, for people, genhtml, debuggers and fuzzers",
     "diff": "where two recordings part, and what ran more often in one",
@@ -103,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.give_up()
         where = f"{error.filename}: " if error.filename else ""
         out.complain(arguments.verb, f"{where}{error.strerror or error}")
-        return 125 if arguments.verb == "record" else 1
+        runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
+        return 125 if runs else 1
     except KeyboardInterrupt:
         out.line(to=sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_DFL)

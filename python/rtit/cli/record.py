@@ -8,13 +8,10 @@ import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rtit.cli import amount, out, outcome
+from rtit.cli.following import follow
 from rtit.cli.progress import Progress
-
-if TYPE_CHECKING:
-    from rtit.capture.session import Session
 
 _EPILOG = """examples:
   rtit record -- ls -l
@@ -148,7 +145,6 @@ def run(arguments: argparse.Namespace) -> int:
     pids = _pids(arguments.pid) if arguments.pid is not None else []
     if not pids and not argv:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
-    # Taken by sigtimedwait below, which tells who sent it: a Ctrl-C reaches the program by itself.
     wanted = {signal.SIGINT, signal.SIGTERM}
     extent = amount.extent(arguments)
     if extent.snapshot is not None:
@@ -188,7 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         session = start(request, choice=choice, log=log)
         with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
-            _follow(session, progress, wanted, patient=not pids)
+            follow(session, wanted, patient=not pids, update=progress.update)
             recording = session.finish()
             if log is not None and events is not None:
                 with events.writing() as file:
@@ -202,24 +198,6 @@ def run(arguments: argparse.Namespace) -> int:
                 with told.writing() as file:
                     file.write(json.dumps(found).encode() + b"\n")
     return recording.exit_code
-
-
-def _follow(
-    session: Session, progress: Progress, wanted: set[signal.Signals], *, patient: bool
-) -> None:
-    """Up to the end. Of SIGINT and SIGTERM the second ends it, the first if not `patient`."""
-    asked = 0
-    while session.step(timeout=0.1):
-        progress.update(session)
-        while (info := signal.sigtimedwait(wanted, 0)) is not None:
-            if info.si_signo == signal.SIGUSR2:
-                session.snapshot()
-                continue
-            asked += 1
-            if asked > 1 or not patient:
-                session.kill()
-            elif info.si_code <= 0:
-                session.signal(info.si_signo)
 
 
 def _pids(text: str) -> list[int]:

@@ -1,28 +1,48 @@
-"""`rtit stat FILE`: exact counts of a recording, and how they changed."""
+"""`rtit stat FILE` and `rtit stat -- program`: exact counts, and how they changed."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.cli import out
+from rtit.cli import counts, out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.selecting import add_streams, selection
+from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
-from rtit.errors import InputError, UsageError
-from rtit.profile.stat import Baseline, Stat, named, stat
+from rtit.cli.written import write
+from rtit.errors import UsageError
+from rtit.profile.stat import Baseline, stat
 
 if TYPE_CHECKING:
-    from collections import Counter
+    from collections.abc import Iterator
+
+    from rtit.profile.stat import Stat
+
+_EPILOG = """examples:
+  rtit stat perf.data
+  rtit stat -- ls -l
+  rtit stat --json -o counts.json -- ./program
+  rtit stat --runs 3 --per function --baseline counts.json --fail-above 0.5% -- ./program
+
+A program is run under QEMU, with its threads and all that it starts, and counted without a trace;
+the counts are those that a recording of the same run has. They go to standard error, or to the file
+of -o: standard output is the program's own. Where no QEMU fits, single steps record it.
+
+exit codes: of a program its own (128+N if signal N ended it; 125: rtit failed, 126: not executable,
+127: not found), or 1 if that is 0 and there are more instructions than --fail-above allows; of a
+recording 0 clean, 1 failure (more instructions than that), 2 usage, 3 decoded with gaps
+"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the options."""
+    parser.epilog = _EPILOG
+    parser.usage = "rtit stat [options] ([FILE] | -- program [argument ...])"
+    parser.takes_program = True
     add_file(parser)
     parser.add_argument(
         "--per", choices=("function", "dso", "thread"), help="instructions of each, as well"
@@ -30,9 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=int, default=15, metavar="N", help="so many of them (default 15)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object with all of it")
+    parser.add_argument("--json", action="store_true", help="write one JSON object with all of it")
     parser.add_argument(
-        "--baseline", metavar="JSON", help="what --json printed before: show what has changed"
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="where to write it (default: standard output; of a program, standard error)",
+    )
+    parser.add_argument(
+        "--baseline", metavar="JSON", help="what --json wrote before: show what has changed"
     )
     parser.add_argument(
         "--fail-above",
@@ -40,9 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_share,
         help="exit code 1 if there are more instructions than the baseline has, by more than this",
     )
-    parser.epilog = (
-        "exit codes: 0 clean, 1 failure (more instructions than --fail-above allows), 2 usage, 3 "
-        "decoded with gaps\n"
+    program = parser.add_argument_group("of a program")
+    program.add_argument(
+        "--runs",
+        type=_runs,
+        default=1,
+        metavar="N",
+        help="run it so often: the counts of the run with the fewest instructions, what differs in "
+        "the others and why that may be",
+    )
+    program.add_argument(
+        "--backend",
+        choices=("auto", "qemu", "ptrace"),
+        default="auto",
+        help="as for rtit record (default: auto)",
     )
     add_streams(parser)
     add_images(parser)
@@ -53,66 +90,46 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the counts."""
     if arguments.fail_above is not None and arguments.baseline is None:
         raise UsageError("--fail-above needs --baseline")
-    baseline = _baseline(arguments.baseline) if arguments.baseline is not None else None
+    baseline = None
+    if arguments.baseline is not None:
+        baseline = counts.read_baseline(arguments.baseline)
+    if arguments.program is not None:
+        from rtit.cli import counted
+
+        return counted.run(arguments, baseline)
     with opened(arguments) as trace:
         streams = selection(arguments).streams(trace.threads)
         with watched("stat", streams, prints=False):
             found = stat(trace, streams)
-    if arguments.json:
-        out.document(found.as_json(), indent=2)
+    if arguments.output is None:
+        if arguments.json:
+            out.document(found.as_json(), indent=2)
+        else:
+            for line in _lines(found, arguments, baseline):
+                out.line(line)
     else:
-        _print(found, arguments.per, arguments.top)
+        text = [json.dumps(found.as_json(), indent=2)] if arguments.json else None
+        told = text or _lines(found, arguments, baseline)
+        write(arguments.output, (f"{line}\n".encode(errors="surrogateescape") for line in told))
     for line in found.losses.lines():
         out.complain("stat", f"missing: {line}")
-    if baseline is not None and _worse(found, baseline, arguments):
+    limit = arguments.fail_above
+    if limit is not None and baseline is not None and counts.share(found, baseline) > limit:
         return 1
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
-def _print(found: Stat, per: str | None, top: int) -> None:
-    for name, count in found.counts.items():
-        out.line(f"{count:18,}  {name}")
-    tables: dict[str, Counter[str]] = {"dso": found.files, "thread": found.threads}
-    if per is None:
-        return
-    out.line()
-    rows: Iterable[tuple[str, int]]
-    if per == "function":
-        rows = [(named(each), count) for each, count in found.functions.most_common()]
-    else:
-        rows = [(name or "in no file", count) for name, count in tables[per].most_common()]
-    rows = list(rows)
-    whole = found.counts["instructions"] or 1
-    for name, count in rows[:top]:
-        out.line(f"{count:18,} {count / whole:7.1%}  {name}")
-    if len(rows) > top:
-        out.line(f"{'':26}  ... and {len(rows) - top:,} more")
+def _lines(found: Stat, arguments: argparse.Namespace, baseline: Baseline | None) -> Iterator[str]:
+    yield from counts.lines(found, arguments.per, arguments.top)
+    if baseline is not None:
+        yield ""
+        yield from counts.changes(found, baseline, arguments.fail_above, arguments.top)
 
 
-def _worse(found: Stat, baseline: Baseline, arguments: argparse.Namespace) -> bool:
-    """Whether there are more instructions than may be; says what changed."""
-    before, now = baseline.counts["instructions"], found.counts["instructions"]
-    share = (now - before) / before if before else float(now > 0)
-    limit = arguments.fail_above
-    worse = limit is not None and share > limit
-    if not arguments.json:
-        out.line()
-        verdict = f": more than {limit:.4%} above" if worse else ""
-        out.line(f"{now - before:+18,}  instructions since the baseline ({share:+.4%}){verdict}")
-        changed = baseline.changed(found)
-        for name, old, new in changed[: arguments.top]:
-            out.line(f"{new - old:+18,}  {name}: {old:,}, now {new:,}")
-        if len(changed) > arguments.top:
-            out.line(f"{'':18}  ... and {len(changed) - arguments.top:,} more")
-    return worse
-
-
-def _baseline(path: str) -> Baseline:
-    try:
-        value = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"no JSON: {error}", source=path) from None
-    return Baseline.of(value, path)
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of runs")
+    return int(text)
 
 
 def _share(text: str) -> float:

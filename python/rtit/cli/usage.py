@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -10,7 +10,23 @@ from rtit.readable import readable
 
 
 class Parser(ArgumentParser):
-    """As argparse's, and the words that its errors repeat do nothing to a terminal."""
+    """As argparse's, and the words that its errors repeat do nothing to a terminal.
+
+    If `takes_program`, what follows the first `--` is a program with its arguments, in `program`.
+    """
+
+    takes_program = False
+
+    def parse_known_args(  # type: ignore[override]  # of its overloads we are called by one
+        self, args: Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """The options, and the words that nothing is known of."""
+        words = list(args or ())
+        end = words.index("--") if self.takes_program and "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:end], namespace)
+        if self.takes_program:
+            found.program = words[end + 1 :] if end < len(words) else None
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

@@ -14,7 +14,7 @@ from rtit.lazy import exports
 
 if TYPE_CHECKING:
     from rtit.image.file_symbols import FileSymbols, Function
-    from rtit.image.files import Files
+    from rtit.image.files import Files, Unusable
     from rtit.image.headers import Headers, Segment, read_headers
     from rtit.image.image import Image
     from rtit.image.images import Images
@@ -37,6 +37,7 @@ __all__ = [
     "Regions",
     "Segment",
     "Symbols",
+    "Unusable",
     "has_file",
     "read_headers",
 ]
@@ -45,7 +46,7 @@ __getattr__ = exports(
     __name__,
     {
         "file_symbols": "FileSymbols Function",
-        "files": "Files",
+        "files": "Files Unusable",
         "headers": "Headers Segment read_headers",
         "image": "Image",
         "images": "Images",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from rtit.profile.gather import profile
+    from rtit.profile.gather import Gathering, profile
     from rtit.profile.table import Binary, Edges, Losses, Profile
 
-__all__ = ["Binary", "Edges", "Losses", "Profile", "profile"]
+__all__ = ["Binary", "Edges", "Gathering", "Losses", "Profile", "profile"]
 
-__getattr__ = exports(__name__, {"gather": "profile", "table": "Binary Edges Losses Profile"})
+__getattr__ = exports(
+    __name__, {"gather": "Gathering profile", "table": "Binary Edges Losses Profile"}
+)

@@ -15,11 +15,13 @@ from rtit.trace import End
 
 if TYPE_CHECKING:
     from rtit._core import Space
-    from rtit.image import FileSymbols, Mapping
+    from rtit.image import Files, FileSymbols, Mapping
     from rtit.trace import Stream, Trace
 
 _COMM = 15
 """Characters of a process's name."""
+_MANY = 1 << 20
+"""Rows that wait to be added up."""
 _Key = tuple[str, bytes | None]
 
 
@@ -32,14 +34,15 @@ class _Found(NamedTuple):
     pieces: set[tuple[int, int]]
 
 
-class _Gathering:
-    """Counts of streams, added up."""
+class Gathering:
+    """Counts of what ran in these files, added up."""
 
-    def __init__(self, trace: Trace) -> None:
-        self._files = trace.images.files
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self.found: list[_Found] = []
         self._numbers: dict[_Key, int] = {}
         self.runs: list[tuple[Any, ...]] = []
+        self._new = 0
         self.edges: list[tuple[Any, ...]] = []
 
     def add(self, part: Slice) -> None:
@@ -53,11 +56,19 @@ class _Gathering:
             return binary, np.where(binary == NOWHERE, ips, offsets)
 
         runs, edges = part.totals.runs, part.totals.edges
-        self.runs.append((*placed(runs.start), runs.instructions.astype(np.uint64), runs.count))
+        self.add_runs(*placed(runs.start), runs.instructions.astype(np.uint64), runs.count)
         self.edges.append((*placed(edges.source), *placed(edges.target), edges.kind, edges.count))
 
+    def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
+        """Runs, in binaries by number or NOWHERE. Memory is that of those that differ."""
+        self.runs.append((binary, offset, instructions, count))
+        self._new += len(count)
+        if self._new > _MANY:
+            self.runs = [tuple(_added(self.runs, 4))]
+            self._new = 0
+
     def number(self, mapping: Mapping) -> int:
-        """Of the mapping's binary; NOWHERE if it has none."""
+        """Of the mapping's binary; NOWHERE if it has none. Its code counts from now on."""
         key = mapping.path, mapping.build_id
         if not has_file(mapping.path):
             return NOWHERE
@@ -72,6 +83,21 @@ class _Gathering:
             self.found[number].pieces.add((mapping.offset, mapping.end - mapping.start))
         return number
 
+    def binaries(self, losses: Losses) -> tuple[list[Binary], Edges]:
+        """All of it, also that of which nothing ran; and every edge. What ran elsewhere is added to
+        `losses`.
+        """
+        runs = _added(self.runs, 4)
+        source_in, source, target_in, target, kind, count = _added(self.edges, 6)
+        edges = Edges(source_in, source, target_in, target, kind.astype(np.uint8), count)
+        losses.elsewhere = _weight(runs, NOWHERE)
+        binaries = []
+        for number in range(len(self.found)):
+            binary, unknown = _binary(self, number, runs, edges)
+            losses.rewritten += unknown
+            binaries.append(binary)
+        return binaries, edges
+
     def space(self, number: int) -> Space:
         """The code of a binary, by file offset."""
         from rtit._core import Space
@@ -85,7 +111,7 @@ class _Gathering:
 
 def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and add up, binary by binary. Raises what decoding raises."""
-    gathering = _Gathering(trace)
+    gathering = Gathering(trace.images.files)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
     for stream in streams:
@@ -97,15 +123,7 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         losses.bytes_lost += sum(span.end - span.start for span in stream.ledger() if span.is_gap)
         stream.forget()
     losses.problems = [str(problem) for problem in trace.image_problems]
-    runs = _added(gathering.runs, 4)
-    source_in, source, target_in, target, kind, count = _added(gathering.edges, 6)
-    edges = Edges(source_in, source, target_in, target, kind.astype(np.uint8), count)
-    losses.elsewhere = _weight(runs, NOWHERE)
-    binaries = []
-    for number in range(len(gathering.found)):
-        binary, unknown = _binary(gathering, number, runs, edges)
-        losses.rewritten += unknown
-        binaries.append(binary)
+    binaries, edges = gathering.binaries(losses)
     first = _first(trace)
     main = next((each for each in binaries if first in (each.path, None)), None)
     transfers = {kind: int(edges.count[edges.kind == kind].sum()) for kind in End}
@@ -113,9 +131,7 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     return Profile(ran_in, main, sum(count for _, count in threads), losses, threads, transfers)
 
 
-def _binary(
-    gathering: _Gathering, number: int, runs: list[Any], edges: Edges
-) -> tuple[Binary, int]:
+def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) -> tuple[Binary, int]:
     """One of the binaries, and how many instructions of it have no code in the file."""
     from rtit._core import unrolled
 

@@ -14,7 +14,7 @@ from rtit.trace import End
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
-    from rtit.profile.table import Losses
+    from rtit.profile.table import Losses, Profile
     from rtit.trace import Stream, Trace
 
 Function = tuple[str, str]
@@ -86,7 +86,12 @@ def named(function: Function) -> str:
 
 def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
     """Decode the streams and count. Raises what decoding raises."""
-    found = profile(trace, streams)
+    tids = len({stream.tid for stream in streams})
+    return summed(profile(trace, streams), tids, len({stream.pid for stream in streams}))
+
+
+def summed(found: Profile, tids: int, pids: int) -> Stat:
+    """The sums of a profile, of so many threads and processes."""
     by_kind = found.transfers
     taken = by_kind[End.CONDITIONAL]
     system_calls = sum(int(each.count[each.kind == Class.SYSCALL].sum()) for each in found.binaries)
@@ -100,8 +105,8 @@ def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
         "indirect calls": by_kind[End.INDIRECT_CALL],
         "returns": by_kind[End.RETURN],
         "system calls": system_calls,
-        "threads": len({stream.tid for stream in streams}),
-        "processes": len({stream.pid for stream in streams}),
+        "threads": tids,
+        "processes": pids,
     }
     threads: Counter[str] = Counter()
     for title, count in found.threads:

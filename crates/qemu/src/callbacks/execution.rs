@@ -65,7 +65,7 @@ extern "C" fn block_without_packets(vcpu: u32, block: *const Block, state: *cons
 }
 
 #[inline(never)]
-extern "C" fn block_of_note(vcpu: u32, block: *const Block, state: *const State) {
+pub(super) extern "C" fn block_of_note(vcpu: u32, block: *const Block, state: *const State) {
     let mut thread = thread_of(vcpu);
     if thread.is_null() {
         thread = threads::begin(vcpu, state);

@@ -10,7 +10,7 @@ use crate::process::exec::{follow, plan, stack};
 use crate::process::threads;
 use crate::shared::link::{Kind, Message, OF_PROCESS};
 use crate::shared::state::{shared, Shared};
-use crate::shared::threads::thread_of;
+use crate::shared::threads::{become_many, thread_of};
 use crate::thread::block::Exit;
 use crate::thread::state::{Call, Thread, KERNEL};
 
@@ -67,7 +67,12 @@ pub(crate) extern "C" fn entered(
             let path = memory::string(a2, 4096).and_then(|path| plan::path_at(a1, path, a5));
             follow::exec(shared, thread, path, a3, a4);
         }
-        libc::SYS_clone | libc::SYS_clone3 => threads::expect(thread.tid),
+        libc::SYS_clone | libc::SYS_clone3 => {
+            if number == libc::SYS_clone3 || shares_memory(a1) {
+                become_many();
+            }
+            threads::expect(thread.tid);
+        }
         libc::SYS_rt_sigaction if a2 != 0 => shared.install_handler(a1, a2),
         _ => {}
     }
@@ -110,6 +115,12 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
         _ => {}
     }
+}
+
+/// These flags of clone make a thread. QEMU makes a process of what vfork asks for.
+fn shares_memory(flags: u64) -> bool {
+    let flags = flags as i32;
+    flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0
 }
 
 fn wait_status(code: u64) -> u32 {

@@ -1,8 +1,10 @@
 //! A block is translated: what it is, and what QEMU shall call when it runs.
 
+use crate::callbacks::counting::{rtit_qemu_count, rtit_qemu_count_of_many};
 use crate::callbacks::execution::{rtit_qemu_block, step_started};
 use crate::interface::api::{Instruction, PluginId, Translated};
 use crate::shared::state::shared;
+use crate::shared::threads::many;
 use crate::thread::block::{Block, VSYSCALL};
 use crate::thread::path::Truth;
 
@@ -36,6 +38,11 @@ pub(crate) extern "C" fn translated(_id: PluginId, tb: *mut Translated) {
             block
         };
         let with = std::ptr::from_ref(block).cast_mut().cast();
-        shared.api.call_at_block(tb, rtit_qemu_block, with);
+        let call = match (shared.config.counts(), many()) {
+            (false, _) => rtit_qemu_block,
+            (true, false) => rtit_qemu_count,
+            (true, true) => rtit_qemu_count_of_many,
+        };
+        shared.api.call_at_block(tb, call, with);
     }
 }

@@ -21,7 +21,7 @@ impl Thread {
     }
 
     fn note_tracing(&mut self, on: bool) {
-        if self.truth != Truth::None && shared().config.window.used() {
+        if self.truth.is_told() && shared().config.window.used() {
             let record = [TRACING, 8, self.tid, on.into()].map(u32::to_le_bytes);
             self.path.note(&record.concat(), self.tid);
         }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use crate::failure::die;
 use crate::shared::ranges::Ranges;
 use crate::shared::state::shared;
-use crate::thread::path::Truth;
 use crate::thread::state::{Thread, SWITCH};
 
 impl Thread {
@@ -65,7 +64,7 @@ impl Thread {
         if let Err(error) = self.unit.set_ranges(ranges.as_slice()) {
             die(&error.to_string());
         }
-        if self.truth != Truth::None {
+        if self.truth.is_told() {
             self.path.note(&ranges.records(self.tid), self.tid);
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::shared::link::{Kind, Message};
 use crate::shared::state::{shared, Shared};
-use crate::thread::path::Truth;
 use crate::thread::state::Legacy;
 use crate::thread::state::Thread;
 
@@ -15,12 +14,13 @@ impl Thread {
         let shared = shared();
         self.unit.disable();
         self.flush(shared);
-        if self.truth != Truth::None {
+        if self.truth.is_told() {
             let records = self.path.end(self.tid, status);
             shared.send(self.message(Kind::Truth), &records);
         }
         let mut message = self.message(Kind::Exit);
         message.ip = status.into();
+        message.target = self.end_tally(shared).unwrap_or(message.target);
         message.flags = flags;
         shared.send(message, &[]);
         shared.clock.publish(self.now());
@@ -41,7 +41,7 @@ impl Thread {
 
     /// Sends what is held back.
     pub(crate) fn flush(&mut self, shared: &Shared) {
-        if self.truth != Truth::None {
+        if self.truth.is_told() {
             let records = self.path.take(self.tid);
             if !records.is_empty() {
                 shared.send(self.message(Kind::Truth), &records);

@@ -30,7 +30,11 @@ extern "C" fn in_child() {
     lifeline::hold(&shared.config.folder);
     let me = current();
     // SAFETY: the lock is held since before the fork.
-    unsafe { shared.held() }.live.retain(|&thread| thread == me);
+    let locked = unsafe { shared.held() };
+    locked.live.retain(|&thread| thread == me);
+    if let Some(tallies) = &mut locked.tallies {
+        tallies.begin_anew(&shared.link, pid);
+    }
     shared.lock.release();
     keep_only(me);
     if me.is_null() {

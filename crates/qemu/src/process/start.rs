@@ -7,6 +7,8 @@ use crate::shared::clock::SharedClock;
 use crate::shared::config::Config;
 use crate::shared::link::{Kind, Link, Message};
 use crate::shared::state::{ids, Shared};
+use crate::shared::tally::Tallies;
+use crate::shared::threads::FIRST;
 
 /// Connects to the recorder and tells of the program.
 pub(crate) fn start(api: Api, config: Config) -> Result<&'static Shared, String> {
@@ -17,6 +19,10 @@ pub(crate) fn start(api: Api, config: Config) -> Result<&'static Shared, String>
         .map_err(|error| format!("clock: {error}"))?;
     let (pid, tid) = ids();
     let shared = Shared::begin(api, config, link, clock)?;
+    if shared.config.counts() {
+        shared.with(|locked| locked.tallies = Some(Tallies::begin(&shared.link, pid)));
+        FIRST.prepare();
+    }
     let now = shared.clock.latest() + shared.clock.tick;
     shared.clock.publish(now);
     for (kind, blob) in [

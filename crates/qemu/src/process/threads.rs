@@ -3,6 +3,7 @@
 use rtit_unit::Unit;
 
 use crate::events::look::look;
+use crate::events::tally;
 use crate::failure::die;
 use crate::interface::cpu::{Cpu, State};
 use crate::interface::defaults;
@@ -10,10 +11,10 @@ use crate::process::ending::wait_if_ending;
 use crate::process::faults;
 use crate::shared::link::Kind;
 use crate::shared::state::{ids, shared, Shared};
-use crate::shared::threads::set;
-use crate::thread::path::{Path, Truth};
+use crate::shared::threads::{set, FIRST};
+use crate::thread::path::Path;
 use crate::thread::state::{Thread, Wanted};
-use crate::thread::watch::Watch;
+use crate::thread::watch::{Watch, NEVER};
 
 /// A thread that is about to begin, at clock 0.
 pub(super) fn new(shared: &Shared, cpu: Cpu, tid: u32) -> Thread {
@@ -28,8 +29,13 @@ pub(super) fn new(shared: &Shared, cpu: Cpu, tid: u32) -> Thread {
         snapshot: config.snapshot,
         look,
     };
-    let watch = Watch::new(config.window.first_phase());
-    let mut thread = Thread::new(wanted, watch, unit, cpu, tid);
+    let phase = if config.counts() {
+        NEVER
+    } else {
+        config.window.first_phase()
+    };
+    let mut thread = Thread::new(wanted, Watch::new(phase), unit, cpu, tid);
+    thread.tally = tally::table(shared, tid);
     thread.asked = shared.clock.asked();
     thread
 }
@@ -41,7 +47,7 @@ pub(crate) fn begin(vcpu: u32, state: *const State) -> *mut Thread {
     wait_if_ending();
     let shared = shared();
     let (pid, tid) = ids();
-    let mut thread = Box::new(new(shared, Cpu::new(state), tid));
+    let mut thread = new(shared, Cpu::new(state), tid);
     thread.raise(shared.clock.latest() + shared.clock.tick);
     shared.clock.publish(thread.now());
     let parent = shared.with(|locked| locked.creator);
@@ -51,7 +57,11 @@ pub(crate) fn begin(vcpu: u32, state: *const State) -> *mut Thread {
         thread.inherit(shared.config.legacy);
     }
     announce(shared, &thread, parent, pid);
-    let thread = Box::into_raw(thread);
+    let thread = if parent == 0 {
+        FIRST.begin(thread)
+    } else {
+        Box::into_raw(Box::new(thread))
+    };
     set(vcpu, thread);
     shared.with(|locked| {
         locked.live.push(thread);
@@ -68,7 +78,7 @@ pub(super) fn announce(shared: &Shared, thread: &Thread, parent: u32, parent_pid
     message.target = parent.into();
     message.extra = parent_pid.into();
     shared.send(message, &[]);
-    if thread.truth != Truth::None {
+    if thread.truth.is_told() {
         let record = Path::thread(thread.tid, shared.pid());
         shared.send(thread.message(Kind::Truth), &record);
     }

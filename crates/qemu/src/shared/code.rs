@@ -15,21 +15,30 @@ const AHEAD: u64 = 4096;
 
 impl Shared {
     /// A block was translated: it is told to the recorder as far as needed, and kept.
-    pub(crate) fn translated(&self, block: Block) -> &'static Block {
+    pub(crate) fn translated(&self, mut block: Block) -> &'static Block {
         self.with(|locked| {
             let changes = locked.space.translated(block.start, &block.code);
-            if !changes.is_empty() {
+            if let Some(tallies) = &mut locked.tallies {
+                block.mapping = tallies.mapping(locked.space.mapped_at(block.start));
+            } else if !changes.is_empty() {
                 self.tell(locked, changes);
             }
-            let same = |known: &&&Block| known.code == block.code && known.count == block.count;
+            let same = |known: &&&Block| {
+                known.code == block.code
+                    && (known.count, known.mapping) == (block.count, block.mapping)
+            };
             let handler = locked.handlers.start_at(block.start);
             let known = locked.blocks.entry(block.start).or_default();
             if let Some(known) = known.iter().find(same) {
                 return *known;
             }
+            if let Some(tallies) = &mut locked.tallies {
+                let number = tallies.enlist(&block);
+                block.count_as(number, tallies.first_cell(number));
+            }
             let block: &'static Block = Box::leak(Box::new(block));
             if handler {
-                block.marks.fetch_or(HANDLER, Ordering::Relaxed);
+                block.mark(HANDLER);
             }
             locked.points.mark(block);
             known.push(block);
@@ -101,7 +110,7 @@ impl Shared {
         self.with(|locked| {
             if let Some(handler) = locked.handlers.install(signal, action) {
                 for block in locked.blocks.get(&handler.address).into_iter().flatten() {
-                    block.marks.fetch_or(HANDLER, Ordering::Relaxed);
+                    block.mark(HANDLER);
                 }
             }
         });

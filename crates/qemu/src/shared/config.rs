@@ -59,6 +59,11 @@ impl Config {
         Ok(config)
     }
 
+    /// No trace is made: blocks are counted.
+    pub(crate) fn counts(&self) -> bool {
+        self.truth == Truth::Counts
+    }
+
     /// Not all that runs is traced.
     pub(crate) fn partial(&self) -> bool {
         !self.filters.is_empty() || self.window.used()
@@ -77,9 +82,10 @@ impl Config {
                 "none" => Truth::None,
                 "blocks" => Truth::Blocks,
                 "instructions" => Truth::Instructions,
+                "counts" => Truth::Counts,
                 _ => {
                     return Err(format!(
-                        "truth is none, blocks or instructions, not {value}"
+                        "truth is none, blocks, instructions or counts, not {value}"
                     ))
                 }
             };

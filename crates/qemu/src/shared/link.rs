@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Truth = 42,
     /// Of what the thread executed so far, `target` instructions and `extra` branches are traced.
     Traced = 43,
+    /// With a file: the counts of the process `ip`, from now on (`tally`).
+    Counts = 44,
 }
 
 /// The message goes on in the next one of this thread.
@@ -123,6 +125,31 @@ impl Link {
                 Some(next) => part = next,
                 None => return,
             }
+        }
+    }
+
+    /// A message that brings a file with it.
+    pub(crate) fn send_file(&self, message: Message, file: c_int) {
+        const SIZE: u32 = std::mem::size_of::<c_int>() as u32;
+        let head = message.to_bytes();
+        let mut part = io_part(&head);
+        // SAFETY: a header that names a slice and room for one file, which live until the call is over.
+        let sent = unsafe {
+            let mut room = [0u64; 4];
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = &mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = room.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(SIZE) as usize;
+            let control = libc::CMSG_FIRSTHDR(&header);
+            (*control).cmsg_level = libc::SOL_SOCKET;
+            (*control).cmsg_type = libc::SCM_RIGHTS;
+            (*control).cmsg_len = libc::CMSG_LEN(SIZE) as usize;
+            std::ptr::write_unaligned(libc::CMSG_DATA(control).cast(), file);
+            retry(|| libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL))
+        };
+        if let Err(error) = sent {
+            die(&format!("the recorder is gone: {error}"));
         }
     }
 

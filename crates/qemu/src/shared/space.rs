@@ -73,6 +73,13 @@ impl Space {
         self.told = told;
     }
 
+    /// The mapping of a file that was told for an address.
+    pub(crate) fn mapped_at(&self, address: u64) -> Option<&Mapped> {
+        self.told
+            .iter()
+            .find(|mapped| (mapped.start..mapped.end).contains(&address))
+    }
+
     fn check(&mut self, page: u64, offset: usize, code: &[u8], changes: &mut Vec<Change>) {
         if !self.pages.contains_key(&page) {
             let known = self.first_look(page, changes);

@@ -13,6 +13,7 @@ use crate::shared::handlers::Handlers;
 use crate::shared::link::{Link, Message};
 use crate::shared::ranges::Ranges;
 use crate::shared::space::Space;
+use crate::shared::tally::Tallies;
 use crate::shared::window::Points;
 use crate::thread::block::Block;
 use crate::thread::state::{Legacy, Thread};
@@ -37,6 +38,8 @@ pub(crate) struct Locked {
     pub(super) blocks: HashMap<u64, Vec<&'static Block>>,
     pub(crate) ranges: Ranges,
     pub(crate) points: Points,
+    /// Where blocks are counted.
+    pub(crate) tallies: Option<Tallies>,
     pub(crate) live: Vec<*mut Thread>,
     /// The thread that made one last.
     pub(crate) creator: u32,

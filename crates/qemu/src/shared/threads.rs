@@ -1,9 +1,11 @@
 //! Which thread runs on which vCPU, and which one here.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::failure::die;
+use crate::thread::block::OUT;
 use crate::thread::state::Thread;
 
 /// vCPU indices are reused, and no more threads than this can exist.
@@ -14,6 +16,41 @@ static THREADS: [AtomicPtr<Thread>; VCPUS] = [NO_THREAD; VCPUS];
 
 thread_local! {
     static CURRENT: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// The process's first thread, whose place generated code knows.
+pub(crate) static FIRST: First = First(UnsafeCell::new(MaybeUninit::uninit()));
+
+#[repr(transparent)]
+pub(crate) struct First(UnsafeCell<MaybeUninit<Thread>>);
+
+// SAFETY: as any thread's, it is its own.
+unsafe impl Sync for First {}
+
+impl First {
+    /// It is in no block. Before any callback.
+    pub(crate) fn prepare(&self) {
+        let thread: *mut Thread = self.0.get().cast();
+        // SAFETY: nobody else is there yet; the field has no value that would have to be dropped.
+        unsafe { std::ptr::addr_of_mut!((*thread).block).write(&OUT) };
+    }
+
+    /// It begins.
+    pub(crate) fn begin(&self, thread: Thread) -> *mut Thread {
+        // SAFETY: once, by the thread itself.
+        unsafe { (*self.0.get()).write(thread) }
+    }
+}
+
+/// The process has, or has had, more threads than one. QEMU translates all blocks anew for the second.
+static MANY: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn many() -> bool {
+    MANY.load(Ordering::Relaxed)
+}
+
+pub(crate) fn become_many() {
+    MANY.store(true, Ordering::Relaxed);
 }
 
 /// The thread that runs on a vCPU; null before its first block.

@@ -1,7 +1,5 @@
 //! From where to where the recording is traced: the edges that were asked for, and where in the code they are.
 
-use std::sync::atomic::Ordering;
-
 use crate::shared::clock::SharedClock;
 use crate::shared::maps::Mapped;
 use crate::shared::ranges::Part;
@@ -84,7 +82,7 @@ impl Points {
     pub(crate) fn mark(&self, block: &Block) {
         for (index, mark) in self.inside(block).iter().zip([START, STOP]) {
             if index.is_some() {
-                block.marks.fetch_or(mark, Ordering::Relaxed);
+                block.mark(mark);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What is known of a translation block before it runs.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 use rtit_truth::hash;
 use rtit_x86::{Class, Mode};
@@ -11,7 +11,8 @@ const PAGE: u64 = 4096;
 pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
 /// How a block is left when its last instruction is through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
 pub(crate) enum Exit {
     /// Not running user code: before the first instruction, in the kernel.
     Out,
@@ -43,6 +44,8 @@ pub(crate) const ALONE: u8 = 16;
 
 /// No block starts there.
 const NOWHERE: u64 = u64::MAX;
+/// The key of a block that has marks: nothing leads there.
+const MARKED: u64 = NOWHERE - 1;
 
 /// One instruction, for the truth that looks at each.
 #[derive(Debug)]
@@ -62,23 +65,31 @@ pub(crate) struct Step {
 #[repr(C, align(64))]
 pub(crate) struct Block {
     pub(crate) start: u64,
-    /// Address of the last instruction.
-    pub(crate) last: u64,
     /// The address after it.
     pub(crate) next: u64,
-    /// Of a direct branch.
-    pub(crate) target: u64,
+    /// Where it leads, if nothing but a TNT can come of that; where blocks are counted also by a call or an iteration.
+    pub(crate) leads: [u64; 2],
+    /// `start`, or nowhere if there are marks.
+    pub(crate) key: AtomicU64,
+    /// Where blocks are counted, the address of its cell in the first thread's table.
+    pub(crate) cell: usize,
     /// Instructions.
     pub(crate) count: u32,
+    /// Of its cell in any table.
+    pub(crate) number: u32,
     pub(crate) exit: Exit,
     pub(crate) marks: AtomicU8,
     /// Results for the TNT buffer.
     pub(crate) results: u8,
-    /// Where it leads, if nothing but a TNT can come of that.
-    pub(crate) leads: [u64; 2],
+    /// Address of the last instruction.
+    pub(crate) last: u64,
+    /// Of a direct branch.
+    pub(crate) target: u64,
     /// Hash of all addresses, and the factor for what came before it.
     pub(crate) hash: u64,
     pub(crate) power: u64,
+    /// The mapping that it is in, where blocks are counted.
+    pub(crate) mapping: u32,
     /// Where its instructions start, in bytes from `start`.
     offsets: Vec<u16>,
     pub(crate) code: Vec<u8>,
@@ -96,13 +107,17 @@ impl Block {
             last: 0,
             next: 0,
             target: 0,
+            key: AtomicU64::new(MARKED),
+            cell: 0,
             count: 0,
+            number: 0,
             exit,
             marks: AtomicU8::new(0),
             results: 0,
             leads: [NOWHERE; 2],
             hash: 0,
             power: 1,
+            mapping: 0,
             offsets: Vec::new(),
             code: Vec::new(),
             steps: Vec::new(),
@@ -143,6 +158,7 @@ impl Block {
             last,
             next,
             target,
+            key: AtomicU64::new(if count == 1 { MARKED } else { start }),
             marks: AtomicU8::new(if count == 1 { ALONE } else { 0 }),
             results: u8::from(exit == Exit::Conditional),
             leads: match exit {
@@ -163,6 +179,16 @@ impl Block {
             block.steps = block.make_steps();
         }
         block
+    }
+
+    /// It has a cell, and what leads from it makes no packets.
+    pub(crate) fn count_as(&mut self, number: u32, cell: usize) {
+        (self.number, self.cell) = (number, cell);
+        match self.exit {
+            Exit::Call => self.leads = [self.target; 2],
+            Exit::Repeat => self.leads = [self.next, self.last],
+            _ => {}
+        }
     }
 
     fn make_steps(&self) -> Vec<Step> {
@@ -186,6 +212,11 @@ impl Block {
     #[inline(always)]
     pub(crate) fn transfers(&self) -> bool {
         !matches!(self.exit, Exit::Fall | Exit::Repeat | Exit::Conditional)
+    }
+
+    pub(crate) fn mark(&self, mark: u8) {
+        self.marks.fetch_or(mark, Ordering::Relaxed);
+        self.key.store(MARKED, Ordering::Relaxed);
     }
 
     pub(crate) fn marked(&self, mark: u8) -> bool {

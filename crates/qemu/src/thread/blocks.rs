@@ -16,6 +16,8 @@ impl Thread {
             self.cut_path();
             let transfers = next != block.next || block.transfers();
             self.path.block(block, done, transfers);
+        } else if self.truth == Truth::Counts {
+            self.tally.whole(block, next);
         }
     }
 
@@ -26,6 +28,8 @@ impl Thread {
         if self.truth == Truth::Blocks {
             self.cut_path();
             self.path.part(block, done..count);
+        } else if self.truth == Truth::Counts {
+            self.tally.part(block, count);
         }
     }
 

@@ -5,13 +5,16 @@
 //! * `block`: what is known of a translation block; `state`: the thread;
 //! * `quiet`: the way of nearly all blocks; `blocks`: of those that make packets;
 //! * `path`, `steps`: the truth; `watch`: where the next edge of the recording is;
-//! * `traced`: how much of it all is traced.
+//! * `traced`: how much of it all is traced;
+//! * `tally`, `counted`: how often each block ran, where that is all that is wanted.
 
 pub(crate) mod block;
 pub(crate) mod blocks;
+mod counted;
 pub(crate) mod path;
 mod quiet;
 pub(crate) mod state;
 pub(crate) mod steps;
+pub(crate) mod tally;
 mod traced;
 pub(crate) mod watch;

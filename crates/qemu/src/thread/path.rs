@@ -18,6 +18,15 @@ pub(crate) enum Truth {
     Blocks,
     /// From a callback of its own at each instruction.
     Instructions,
+    /// No path is kept: it is counted how often each block ran (`tally`).
+    Counts,
+}
+
+impl Truth {
+    /// The recorder gets records of a truth file.
+    pub(crate) fn is_told(self) -> bool {
+        matches!(self, Truth::Blocks | Truth::Instructions)
+    }
 }
 
 const THREAD: u32 = 1;

@@ -9,6 +9,7 @@ use crate::interface::cpu::Cpu;
 use crate::thread::block::{Block, Exit, Step, OUT};
 use crate::thread::path::{Path, Truth};
 use crate::thread::steps::Steps;
+use crate::thread::tally::Tally;
 use crate::thread::traced::Traced;
 use crate::thread::watch::Watch;
 
@@ -74,6 +75,8 @@ pub(crate) struct Thread {
     pub(crate) attention: AtomicU32,
     /// `follow_quietly` may be tried below this clock. It holds while user code runs.
     pub(super) quiet_until: u64,
+    /// Of nothing unless blocks are counted.
+    pub(crate) tally: Tally,
     pub(crate) truth: Truth,
     pub(crate) next_look: u64,
     /// Conditional and indirect branches, returns and far transfers.
@@ -110,6 +113,7 @@ impl Thread {
             call: Call::default(),
             raised: 0,
             quiet_until: 0,
+            tally: Tally::default(),
             next_look: LOOK,
             truth: wanted.truth,
             path: Path::new(wanted.joined),

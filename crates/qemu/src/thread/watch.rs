@@ -3,6 +3,8 @@
 /// Before the recording's start.
 pub(crate) const BEFORE: u64 = 0;
 pub(crate) const TRACED: u64 = 1;
+/// Nothing is traced, and no edge comes.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A thread's part in the recording's edges.
 #[derive(Clone, Copy, Debug)]

@@ -39,11 +39,13 @@ class Processes:
         else:
             os.close(file)
 
-    def ended(self, file: int) -> None:
-        """The selector says that the process behind `file` has ended."""
+    def ended(self, file: int) -> int:
+        """The selector says that the process behind `file` has ended. Its number."""
         self._selector.unregister(file)
         os.close(file)
-        self._files = {pid: each for pid, each in self._files.items() if each != file}
+        [pid] = [pid for pid, each in self._files.items() if each == file]
+        del self._files[pid]
+        return pid
 
     def kill(self) -> None:
         """Kill all that have not ended."""

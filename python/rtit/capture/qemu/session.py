@@ -17,15 +17,16 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.folder import RecordingFolder, no_folder
 from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
-from rtit.capture.qemu.sink import Message, Sink
+from rtit.capture.qemu.sink import Message
 from rtit.capture.request import Plan
-from rtit.capture.session import UnitSession
+from rtit.capture.session import Keeping, UnitSession
 from rtit.errors import RecordError
 
 _MESSAGE = 1 << 18
@@ -36,10 +37,30 @@ _PID = 4
 """Where such a message has its process's number."""
 
 
+class Taking(Keeping, Protocol):
+    """What takes the plugin's messages."""
+
+    begun: bool
+    """The program has."""
+
+    @property
+    def quiet(self) -> bool:
+        """Everything that has begun has told its end."""
+
+    def feed(self, message: bytes | memoryview) -> None:
+        """Take one message; nothing of it is kept in place."""
+
+    def dump(self) -> int:
+        """Write a snapshot; returns how many bytes of PT it has."""
+
+    def close(self) -> None:
+        """End what has not said that it ends. Again is harmless."""
+
+
 class QemuSession(UnitSession):
     """A recording under QEMU; `launch` starts the program."""
 
-    def __init__(self, plan: Plan, sink: Sink) -> None:
+    def __init__(self, plan: Plan, sink: Taking) -> None:
         super().__init__(plan, sink)
         self._sink = sink
         self._folder = RecordingFolder()
@@ -82,9 +103,11 @@ class QemuSession(UnitSession):
             if key.fileobj is self._listener:
                 self._accept()
             elif isinstance(key.fileobj, socket.socket):
-                self._receive(key.fileobj, 64)
+                # what came before may have found that it is closed
+                if key.fileobj in self._connections:
+                    self._receive(key.fileobj, 64)
             else:
-                self._processes.ended(key.fd)
+                self._ended(self._processes.ended(key.fd))
         if self._sink.full and not was_full:
             self._ask()
         if self._connections or ready:
@@ -185,7 +208,7 @@ class QemuSession(UnitSession):
         taken = 0
         while limit is None or taken < limit:
             try:
-                message = self._buffer[: connection.recv_into(self._buffer)]
+                message = self._take(connection)
             except BlockingIOError:
                 return
             except OSError:
@@ -203,6 +226,13 @@ class QemuSession(UnitSession):
                 self._sink.feed(message)
                 if message[0] in _OF_PROCESSES:
                     self._processes.saw(RECORD.unpack_from(message)[_PID])
+
+    def _ended(self, pid: int) -> None:
+        """A process has ended, whatever it has said."""
+
+    def _take(self, connection: socket.socket) -> memoryview:
+        """The next message; empty at the end. Raises OSError."""
+        return self._buffer[: connection.recv_into(self._buffer)]
 
     def _settle(self) -> None:
         totals = self.totals

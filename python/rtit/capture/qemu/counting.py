@@ -1,0 +1,184 @@
+"""Counting under QEMU: no trace is made, the plugin counts how often each block runs.
+
+The counts of each process are in a file in memory, which it shares with us from its start, so that
+nothing is lost however it ends. `rtit.counting` reads them; `crates/qemu/src/shared/tally.rs` says
+what is where.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rtit.capture.events import RECORD, Kind
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.guest import Guest, fitting
+from rtit.capture.qemu.session import QemuSession
+from rtit.capture.qemu.settings import plugin_settings
+from rtit.capture.recording import Totals, exit_code_of
+from rtit.capture.request import Plan, Request
+from rtit.errors import RecordError
+from rtit.perfdata import Ending
+
+_MESSAGE = 8192
+_COUNTS = 44
+"""A message that brings the file of process `ip`."""
+_LEAVES = 2
+"""Of a warning: the process is about to run a program that is not counted."""
+
+Read = Callable[[int], Mapping[int, int]]
+"""Reads the counts in a file, which is closed afterwards. By thread that still counts there, how
+many instructions."""
+
+
+@dataclass(slots=True)
+class CountedThread:
+    """One thread of process `pid`: its name, and how many instructions it executed."""
+
+    tid: int
+    pid: int
+    name: str = ""
+    instructions: int = 0
+
+
+class CountSink:
+    """Takes what the plugin says: who runs, and where the counts are."""
+
+    full = False
+    ending: Ending | None = None
+
+    def __init__(self, read: Read) -> None:
+        self.totals = Totals()
+        self.facts: dict[str, str] = {}
+        self.begun = False
+        self.threads: list[CountedThread] = []
+        self._read = read
+        self._files: dict[int, int] = {}
+        self._live: dict[int, CountedThread] = {}
+        self._names: dict[int, str] = {}
+        self._leaving: set[int] = set()
+
+    @property
+    def quiet(self) -> bool:
+        """Everything that has begun has told its end."""
+        return self.begun and not self._live
+
+    def feed(self, message: bytes | memoryview) -> None:
+        """Take one message; nothing of it is kept in place."""
+        if len(message) < RECORD.size:
+            raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
+        kind, flags, _, tid, ip, target, _, extra = RECORD.unpack_from(message)
+        text = bytes(message[RECORD.size :]).decode(errors="surrogateescape")
+        if kind == Kind.THREAD:
+            self._begin(tid, ip, target, extra)
+        elif kind == Kind.COMM:
+            self._names[tid] = text
+            if tid in self._live:
+                self._live[tid].name = text
+        elif kind == Kind.EXIT:
+            if (thread := self._live.pop(tid, None)) is not None:
+                thread.instructions += target
+        elif kind == Kind.WARNING:
+            self.totals.warnings.append(f"thread {tid}: {text}")
+            if flags & _LEAVES:
+                self._leaving.add(ip)
+        elif kind == Kind.EXEC:
+            self.begun = True
+
+    def counts(self, pid: int, file: int) -> None:
+        """A process, or the program that it now runs, counts in this file."""
+        self.ended(pid)
+        self._files[pid] = file
+
+    def ended(self, pid: int) -> None:
+        """What process `pid` has counted so far is all."""
+        file = self._files.pop(pid, None)
+        if file is None:
+            return
+        try:
+            for tid, instructions in self._read(file).items():
+                if tid in self._live:
+                    self._live[tid].instructions += instructions
+        finally:
+            os.close(file)
+
+    def dump(self) -> int:
+        """There are no snapshots."""
+        return 0
+
+    def close(self) -> None:
+        """Read what has not been read. Again is harmless."""
+        for pid in list(self._files):
+            self.ended(pid)
+        lost = sum(thread.pid not in self._leaving for thread in self._live.values())
+        self._live.clear()
+        if lost:
+            self.totals.warnings.append(
+                "a thread was killed: its last block is not counted"
+                if lost == 1
+                else f"{lost} threads were killed: the last block of each is not counted"
+            )
+
+    def _begin(self, tid: int, pid: int, parent: int, parent_pid: int) -> None:
+        self.begun = True
+        if tid in self._live:  # it runs another program now
+            return
+        name = self._names.get(tid) or self._names.get(parent) or self._names.get(parent_pid, "")
+        thread = CountedThread(tid, pid, name)
+        self._live[tid] = thread
+        self._names[tid] = name
+        self.threads.append(thread)
+        self.totals.threads += 1
+
+
+class CountSession(QemuSession):
+    """A program that is counted."""
+
+    def __init__(self, plan: Plan, sink: CountSink) -> None:
+        super().__init__(plan, sink)
+        self._counts = sink
+
+    @property
+    def threads(self) -> list[CountedThread]:
+        """All that have run, in the order in which they began; once it has been closed."""
+        return self._counts.threads
+
+    def end(self) -> int:
+        """Read all counts: the program has ended. Its exit code, 128 + N if signal N ended it."""
+        self._settle()
+        self._close()
+        return exit_code_of(self.totals.status or 0)
+
+    def _take(self, connection: socket.socket) -> memoryview:
+        data, files, _, _ = socket.recv_fds(connection, _MESSAGE, 1)
+        if files and len(data) >= RECORD.size and data[0] == _COUNTS:
+            self._counts.counts(RECORD.unpack_from(data)[4], files.pop())
+        for file in files:
+            os.close(file)
+        return memoryview(data)
+
+    def _ended(self, pid: int) -> None:
+        for connection in list(self._connections):
+            self._receive(connection, None)
+        self._counts.ended(pid)
+
+
+def start_counting(request: Request, read: Read, *, found: Found | None = None) -> CountSession:
+    """Start a program under QEMU and count what it executes.
+
+    `read` gets the file of each process when it has ended. Raises UsageError, RecordError (exit
+    codes 125, 126, 127).
+    """
+    found = fitting(request, found)
+    plan = request.plan()
+    guest = Guest.of(request)
+    settings = plugin_settings(plan.options, "counts", 1, (), plan.window, plan.extent, plan.time)
+    session = CountSession(plan, CountSink(read))
+    try:
+        guest.launch(session, found, settings)
+    except BaseException:
+        session.abandon()
+        raise
+    return session

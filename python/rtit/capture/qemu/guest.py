@@ -1,0 +1,70 @@
+"""The program that runs under QEMU, and in which environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rtit.capture.program import check_program, find_program
+from rtit.capture.qemu.find import Found, find_qemu
+from rtit.capture.qemu.interpreter import resolve
+from rtit.capture.qemu.session import QemuSession
+from rtit.capture.request import Request
+from rtit.errors import RecordError, UsageError
+
+_STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
+"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
+
+
+def fitting(request: Request, found: Found | None) -> Found:
+    """The QEMU for a request; None: it is looked for. Raises UsageError, RecordError (125)."""
+    if request.pids:
+        raise UsageError("the QEMU back end attaches to no program that runs already")
+    answer = found or find_qemu()
+    if isinstance(answer, str):
+        raise RecordError(answer)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A program that can be started: where it is, its arguments with argv[0], its thread's name,
+    its environment.
+    """
+
+    program: str
+    arguments: list[str]
+    name: str
+    environment: Mapping[str, str]
+    cwd: Path | str | None
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Raises RecordError (exit codes 125, 126, 127) for what cannot be started."""
+        environment = dict(os.environ if request.env is None else request.env)
+        check_program(request.argv, env=environment, cwd=request.cwd)
+        found = find_program(request.argv[0], environment)
+        program, arguments, name = resolve(found, request.argv, request.cwd)
+        return cls(program, arguments, name, environment, request.cwd)
+
+    def launch(self, session: QemuSession, found: Found, settings: str) -> None:
+        """Start it. Raises RecordError where QEMU does not."""
+        session.launch(
+            found, settings, self.program, self.arguments, self._environment(session.folder)
+        )
+
+    def _environment(self, folder: str) -> dict[str, str]:
+        hidden = {
+            f"RTIT_GUEST_{key}" if key.startswith(_STEERING) else key: value
+            for key, value in self.environment.items()
+        }
+        return hidden | {
+            "RTIT_QEMU_FOLDER": folder,
+            "RTIT_QEMU_PROGRAM": str(Path(self.cwd or ".") / self.program),
+            "RTIT_QEMU_COMM": os.fsdecode(os.fsencode(self.name)[:15]),
+            "RTIT_QEMU_UNBLOCK": "1",
+            "LD_PRELOAD": f"{folder}/plugin.so",
+        }

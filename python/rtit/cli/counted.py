@@ -1,0 +1,107 @@
+"""`rtit stat -- program arguments`: runs it, and counts without a trace."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from rtit.capture.private import Reserved
+from rtit.capture.request import Request
+from rtit.cli import counts, out
+from rtit.cli.following import follow
+from rtit.counting import Counted, Counting, Spread
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.capture.backends import Choice
+    from rtit.profile.stat import Baseline
+
+_WANTED = {signal.SIGINT, signal.SIGTERM}
+
+
+def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
+    """Run the program, as often as asked for, and print what it executed."""
+    argv: Sequence[str] = arguments.program
+    if not argv:
+        raise UsageError("no program given: rtit stat [options] -- program [argument ...]")
+    if arguments.file is not None or arguments.input is not None:
+        raise UsageError("a recording or a program, not both")
+    with ExitStack() as files:
+        output = None if arguments.output in (None, "-") else arguments.output
+        # A path that cannot be written is an error before the program runs.
+        told = files.enter_context(Reserved(output)) if output else None
+        runs = _runs(arguments, argv)
+        spread = Spread([each.stat for each in runs])
+        text = "".join(f"{each}\n" for each in _told(arguments, spread, baseline))
+        if told is not None:
+            with told.writing() as file:
+                file.write(text.encode(errors="surrogateescape"))
+        else:
+            # The program's output is its own.
+            stream = sys.stdout if arguments.output == "-" else sys.stderr
+            for line in text.splitlines():
+                out.line(line, to=stream)
+    for warning in dict.fromkeys(text for each in runs for text in each.warnings):
+        out.complain("stat", warning)
+    for line in spread.least.losses.lines():
+        out.complain("stat", f"missing: {line}")
+    failed = next((each.exit_code for each in runs if each.exit_code), 0)
+    limit = arguments.fail_above
+    if failed or limit is None or baseline is None:
+        return failed
+    return int(counts.share(spread.least, baseline) > limit)
+
+
+def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
+    from rtit.capture.backends import choose
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _WANTED)
+    request = Request(argv, backend=arguments.backend, blocked=blocked)
+    choice: Choice = choose(request)
+    runs = []
+    for _ in range(arguments.runs):
+        with Counting(request, choice) as counting:
+            follow(counting.session, _WANTED, patient=True)
+            runs.append(counting.finish())
+        if counting.session.totals.killed:
+            break
+    return runs
+
+
+def _told(
+    arguments: argparse.Namespace, spread: Spread, baseline: Baseline | None
+) -> Iterator[str]:
+    found = spread.least
+    if arguments.json:
+        value = found.as_json()
+        if len(spread.runs) > 1:
+            value["runs"] = spread.as_json()
+        yield json.dumps(value, indent=2)
+        return
+    yield from counts.lines(found, arguments.per, arguments.top)
+    if len(spread.runs) > 1:
+        yield ""
+        yield from _spread(spread, arguments.top)
+    if baseline is not None:
+        yield ""
+        yield from counts.changes(found, baseline, arguments.fail_above, arguments.top)
+
+
+def _spread(spread: Spread, top: int) -> Iterator[str]:
+    runs = len(spread.runs)
+    if not spread.counts and not spread.functions:
+        yield f"the same in all {runs} runs"
+        return
+    yield f"in {runs} runs, of which the one with the fewest instructions stands above:"
+    for name, least, most in spread.counts:
+        yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
+    for name, least, most in spread.functions[:top]:
+        yield f"{f'+{most - least:,}':>18}  {name}: {least:,} to {most:,}"
+    if len(spread.functions) > top:
+        yield f"{'':18}  ... and {len(spread.functions) - top:,} more functions"
+    yield from (f"  {text}" for text in spread.why())

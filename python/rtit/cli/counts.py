@@ -1,0 +1,60 @@
+"""Exact counts as text, and what has changed since a baseline."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rtit.errors import InputError
+from rtit.profile.stat import Baseline, Stat, named
+
+
+def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
+    """The counts, and the `top` functions, files or threads, as `per` says."""
+    for name, count in found.counts.items():
+        yield f"{count:18,}  {name}"
+    if per is None:
+        return
+    yield ""
+    tables: dict[str, Counter[str]] = {"dso": found.files, "thread": found.threads}
+    rows: Iterable[tuple[str, int]]
+    if per == "function":
+        rows = [(named(each), count) for each, count in found.functions.most_common()]
+    else:
+        rows = [(name or "in no file", count) for name, count in tables[per].most_common()]
+    rows = list(rows)
+    whole = found.counts["instructions"] or 1
+    for name, count in rows[:top]:
+        yield f"{count:18,} {count / whole:7.1%}  {name}"
+    if len(rows) > top:
+        yield f"{'':26}  ... and {len(rows) - top:,} more"
+
+
+def share(found: Stat, baseline: Baseline) -> float:
+    """How many more instructions than before, as a share of those."""
+    before, now = baseline.counts["instructions"], found.counts["instructions"]
+    return (now - before) / before if before else float(now > 0)
+
+
+def changes(found: Stat, baseline: Baseline, limit: float | None, top: int) -> Iterator[str]:
+    """What changed: instructions, and the `top` functions."""
+    more = found.counts["instructions"] - baseline.counts["instructions"]
+    part = share(found, baseline)
+    verdict = f": more than {limit:.4%} above" if limit is not None and part > limit else ""
+    yield f"{more:+18,}  instructions since the baseline ({part:+.4%}){verdict}"
+    changed = baseline.changed(found)
+    for name, old, new in changed[:top]:
+        yield f"{new - old:+18,}  {name}: {old:,}, now {new:,}"
+    if len(changed) > top:
+        yield f"{'':18}  ... and {len(changed) - top:,} more"
+
+
+def read_baseline(path: str) -> Baseline:
+    """What --json wrote before. Raises InputError, OSError."""
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"no JSON: {error}", source=path) from None
+    return Baseline.of(value, path)

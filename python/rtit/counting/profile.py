@@ -1,0 +1,86 @@
+"""From the tallies of processes to counts by binary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from rtit.counting import tally
+from rtit.counting.tally import Tally
+from rtit.image import Files, Mapping, Unusable, has_file
+from rtit.profile import Gathering, Losses, Profile
+from rtit.profile.table import NOWHERE
+from rtit.trace import End
+
+_ENDS = {
+    tally.JUMP: End.JUMP,
+    tally.CALL: End.CALL,
+    tally.INDIRECT_JUMP: End.INDIRECT_JUMP,
+    tally.INDIRECT_CALL: End.INDIRECT_CALL,
+    tally.RETURN: End.RETURN,
+    tally.FAR: End.FAR,
+}
+
+
+class Counts:
+    """What processes counted, added up."""
+
+    def __init__(self) -> None:
+        self._files = Files()
+        self._gathering = Gathering(self._files)
+        self._transfers: Counter[End] = Counter()
+        self._losses = Losses()
+
+    def add(self, found: Tally) -> None:
+        """One process, or one program of it."""
+        numbers = np.array([self._number(each) for each in found.mappings] + [NOWHERE], np.int64)
+        starts = np.array([each.start for each in found.mappings] + [0], np.uint64)
+        offsets = np.array([each.offset for each in found.mappings] + [0], np.uint64)
+        rows = np.minimum(found.mapping.astype(np.int64), len(found.mappings))
+        binary = numbers[rows]
+        offset = np.where(
+            binary == NOWHERE, found.start, found.start - starts[rows] + offsets[rows]
+        )
+        unfinished = (found.exit == tally.REPEAT).astype(np.uint64)
+        self._add(binary, offset, found.instructions, found.first)
+        self._add(binary, offset, found.instructions - unfinished, found.other)
+        whole = found.first + found.other
+        for left, end in _ENDS.items():
+            self._transfers[end] += int(whole[found.exit == left].sum())
+        conditional = found.exit == tally.CONDITIONAL
+        self._transfers[End.CUT] += int(found.first[conditional].sum())
+        self._transfers[End.CONDITIONAL] += int(found.other[conditional].sum())
+
+    def profile(self, threads: list[tuple[str, int]]) -> Profile:
+        """All of it, with the instructions of each thread. It has no edges."""
+        binaries, _ = self._gathering.binaries(self._losses)
+        return Profile(
+            [each for each in binaries if each.instructions],
+            None,
+            sum(each.instructions for each in binaries)
+            + self._losses.elsewhere
+            + self._losses.rewritten,
+            self._losses,
+            threads,
+            {end: self._transfers[end] for end in End},
+        )
+
+    def _add(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
+        ran = (count > 0) & (instructions > 0)
+        self._gathering.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
+
+    def _number(self, mapped: tally.MappedFile) -> int:
+        if not has_file(mapped.path):
+            return NOWHERE
+        problem = None
+        try:
+            self._files.code(mapped.path, mapped.offset, mapped.end - mapped.start)
+        except Unusable as error:
+            problem = error.problem
+            if str(problem) not in self._losses.problems:
+                self._losses.problems.append(str(problem))
+        return self._gathering.number(
+            Mapping(mapped.start, mapped.end, mapped.offset, mapped.path, None, 0, problem=problem)
+        )

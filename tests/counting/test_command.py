@@ -1,0 +1,115 @@
+"""`rtit stat -- program`: the program's own behaviour, counts beside it, and what differs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.counting import Spread
+from rtit.profile.stat import Stat
+from rtit.profile.table import Losses
+
+ProgramBuilder = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _qemu() -> None:
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+
+
+def test_the_program_is_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["stat", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 7"]) == 7
+    said = capfd.readouterr()
+    assert said.out == "out\n"
+    first, *lines = said.err.splitlines()
+    assert first == "err"
+    assert [line.split(maxsplit=1)[1] for line in lines][:2] == [
+        "instructions",
+        "conditional branches",
+    ]
+
+
+def test_baseline(
+    program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output, name = str(tmp_path / "counts.json"), str(program("recursion"))
+    assert main(["stat", "--json", "-o", output, "--", name]) == 0
+    found = json.loads(Path(output).read_text())
+    assert capfd.readouterr().err == ""
+    against = ["stat", "--baseline", output, "--fail-above", "0%", "--runs", "2", "--", name]
+    assert main(against) == 0
+    said = capfd.readouterr().err
+    assert "the same in all 2 runs" in said
+    assert "+0  instructions since the baseline" in said
+    found["counts"]["instructions"] -= 1
+    Path(output).write_text(json.dumps(found))
+    assert main(against) == 1
+
+
+def test_runs_that_differ(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = f"for i in $(cat {tmp_path}/n 2>&-); do :; done; echo 1 2 3 4 5 6 > {tmp_path}/n"
+    output = tmp_path / "counts.json"
+    command = ["stat", "--runs", "2", "--", "/bin/sh", "-c", script]
+    assert main(command) == 0
+    said = capfd.readouterr().err
+    assert "in 2 runs" in said
+    assert "may differ" in said
+    (tmp_path / "n").unlink()
+    assert main(["stat", "--json", "-o", str(output), *command[1:]]) == 0
+    found = json.loads(output.read_text())
+    runs = found["runs"]["instructions"]
+    assert len({*runs}) == 2
+    assert found["counts"]["instructions"] == min(runs)
+    assert found["runs"]["counts"]["instructions"] == sorted(runs)
+    assert found["runs"]["why"]
+
+
+def run(threads: int, **functions: int) -> Stat:
+    counts = {"instructions": sum(functions.values()), "threads": threads, "processes": 1}
+    found = Counter({(name, "libpython3.11.so.1.0"): count for name, count in functions.items()})
+    files = Counter({"libpython3.11.so.1.0": counts["instructions"]})
+    return Stat(counts, found, files, Counter(), Losses())
+
+
+def test_spread() -> None:
+    spread = Spread([run(1, a=5, b=9, c=1), run(1, a=5, b=7, c=9)])
+    assert spread.least is spread.runs[0]
+    assert spread.counts == [("instructions", 15, 21)]
+    file = "(libpython3.11.so.1.0)"
+    assert spread.functions == [(f"c {file}", 1, 9), (f"b {file}", 7, 9)]
+    assert "PYTHONHASHSEED" in spread.why()[0]
+    assert not any("threads" in text for text in spread.why())
+    assert any("threads" in text for text in Spread([run(2, a=1), run(2, a=2)]).why())
+    assert Spread([run(2, a=1), run(2, a=1)]).why() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["--"], 2, "no program given"),
+        (["file", "--", "/bin/true"], 2, "a recording or a program, not both"),
+        (["--", "/nowhere"], 127, "/nowhere"),
+        (["--", "/etc/passwd"], 126, "/etc/passwd"),
+        (["-o", "/nowhere/file", "--", "/bin/true"], 125, "/nowhere/file"),
+    ],
+)
+def test_refused(words: list[str], code: int, text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["stat", *words]) == code
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("rtit stat: ")
+    assert text in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_no_number_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["stat", "--runs", "0", "--", "/bin/true"])
+    assert "'0' is no number of runs" in capsys.readouterr().err
