@@ -87,6 +87,32 @@ pub(crate) fn catches(tid: pid_t, signal: i32) -> bool {
     }
 }
 
+/// Whether `signal` waits in the thread's own queue.
+pub(crate) fn is_pending(tid: pid_t, signal: i32) -> bool {
+    let set = status_field(tid, "SigPnd").and_then(|value| u64::from_str_radix(&value, 16).ok());
+    set.is_some_and(|set| set >> (signal - 1) & 1 == 1)
+}
+
+/// Whether the thread's file `fd` is a signalfd that gives one of these signals.
+pub(crate) fn is_of_signals(tid: pid_t, fd: i32, signals: u64) -> bool {
+    let Ok(text) = fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")) else {
+        return false;
+    };
+    let mask = text.lines().find_map(|line| line.strip_prefix("sigmask:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & signals != 0)
+}
+
+/// The files that the thread's epoll file `fd` watches.
+pub(crate) fn watched(tid: pid_t, fd: i32) -> Vec<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).unwrap_or_default();
+    let files = text.lines().filter_map(|line| {
+        let word = line.strip_prefix("tfd:")?.split_whitespace().next()?;
+        word.parse().ok()
+    });
+    files.collect()
+}
+
 /// The process that the thread belongs to.
 pub(crate) fn process_of(tid: pid_t) -> Option<pid_t> {
     status_field(tid, "Tgid")?.parse().ok()

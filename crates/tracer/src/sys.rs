@@ -253,6 +253,28 @@ pub(crate) fn send(pid: pid_t, tid: pid_t, signal: c_int) -> io::Result<()> {
     Ok(())
 }
 
+/// Sends a signal to one thread again, with what is known of it as far as the kernel lets us say that.
+pub(crate) fn queue(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> io::Result<()> {
+    if info.si_code >= 0 || info.si_code == libc::SI_TKILL {
+        return send(pid, tid, info.si_signo);
+    }
+    let signal = info.si_signo;
+    // SAFETY: reads one siginfo.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            pid,
+            tid,
+            signal,
+            ptr::from_ref(info),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// SIGTRAP in a set of signals.
 pub(crate) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 

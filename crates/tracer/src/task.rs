@@ -95,6 +95,8 @@ pub(crate) struct Task {
     pub(crate) armed: bool,
     /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
     pub(crate) trap_blocked: bool,
+    /// The program has set TF: each instruction has a trap of its own.
+    pub(crate) own_steps: bool,
     /// The signal that waits with us.
     pub(crate) held: Option<Held>,
     /// Instructions that it retired.
@@ -128,6 +130,7 @@ impl Task {
             starting: false,
             armed: false,
             trap_blocked: false,
+            own_steps: false,
             held: None,
             retired: 0,
             handler_began: 0,

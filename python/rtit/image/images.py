@@ -58,6 +58,9 @@ class Images:
         self._processes: dict[int, Image] = {}
         self._pids: dict[int, int] = {}
         self._problems: dict[Problem, None] = {}
+        # Bytes that are not known because of it, and when each such mapping came.
+        self._unknown: dict[Problem, int] = {}
+        self._came: dict[tuple[int, int], int] = {}
         self._inherited = 0
 
     @property
@@ -144,6 +147,8 @@ class Images:
         except Unusable as error:
             process.native.unmap(part.since, part.start, size)
             self._problems.setdefault(error.problem)
+            self._unknown[error.problem] = self._unknown.get(error.problem, 0) + size
+            self._came[id(process), part.start] = part.since
             return error.problem
         process.native.map(part.since, part.start, code)
         return None
@@ -180,9 +185,25 @@ class Images:
             known.mappings.adopt(parent.mappings, time)
 
     def text_poke(self, time: int, pid: int, address: int, new: bytes) -> None:
-        """Code was written (TEXT_POKE): `new` is what `address` holds from `time` on."""
-        if 0 <= address < _LAST_USER:
-            self._process(pid).native.poke(time, address, new)
+        """Code was written (TEXT_POKE): `new` is what `address` holds from `time` on.
+
+        If that is when a file was mapped there that could not be used, it is what the file had: its
+        problem is none once all its bytes have come so.
+        """
+        if not 0 <= address < _LAST_USER:
+            return
+        process = self._process(pid)
+        process.native.poke(time, address, new)
+        if not self._unknown:
+            return
+        for each in process.mappings.covering(address, address + len(new)):
+            came = self._came.get((id(process), each.start))
+            if each.problem in self._unknown and came == time:
+                size = min(each.end, address + len(new)) - max(each.start, address)
+                self._unknown[each.problem] -= size
+                if self._unknown[each.problem] <= 0:
+                    self._unknown.pop(each.problem)
+                    self._problems.pop(each.problem, None)
 
     def _process(self, pid: int) -> Image:
         if pid not in self._processes:

@@ -20,7 +20,8 @@ impl Engine<'_> {
         let Some(instruction) = next.instruction else {
             return Go::Step;
         };
-        if !instruction.repeats || next.count < WORTHWHILE || !self.breakpoints {
+        let worthwhile = instruction.repeats && next.count >= WORTHWHILE;
+        if !worthwhile || !self.breakpoints || task.own_steps {
             return Go::Step;
         }
         let set = sys::set_debug_register(task.tid, 0, instruction.next())

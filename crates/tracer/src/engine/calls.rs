@@ -26,11 +26,15 @@ impl Engine<'_> {
             Position::Kernel(call) => self.returned(task, &call, &registers)?,
             Position::User(next) => {
                 self.entered(task, next, registers)?;
+                if let Position::Kernel(call) = task.position.clone() {
+                    self.hand_back(task, &call)?;
+                }
                 let signal = self.send_held(task);
                 return self.go(task, signal);
             }
             Position::Restart(call) => {
                 self.made_again(task, &call.next);
+                self.hand_back(task, &call)?;
                 task.position = Position::Kernel(call);
             }
             Position::New | Position::Attaching | Position::Exiting => {}
@@ -79,6 +83,7 @@ impl Engine<'_> {
         registers: &Registers,
     ) -> io::Result<()> {
         let result = registers.rax as i64;
+        self.handed_back(task, call, result)?;
         task.starting = false;
         let sigreturn = libc::SYS_rt_sigreturn as u64;
         task.returned = !call.compat && call.number == sigreturn;

@@ -18,6 +18,14 @@ impl Engine<'_> {
             if held.info.si_signo != signal {
                 return Ok(false);
             }
+            if held.sent && held.until.is_none() && task.trap_blocked {
+                // No call has taken it.
+                task.held = Some(Held {
+                    sent: false,
+                    ..held
+                });
+                return Ok(true);
+            }
             if held.sent {
                 task.held = None;
                 sys::set_signal_info(task.tid, &held.info)?;

@@ -19,6 +19,8 @@ impl Engine<'_> {
     /// The instruction at RIP is what the thread executes next.
     pub(super) fn arrive(&mut self, task: &mut Task, registers: &Registers) {
         let next = self.next_at(task, registers.rip, registers, LONGEST_SHADOW);
+        // The kernel hides the flag that a step needs, and no other.
+        task.own_steps = registers.eflags & TRAP_FLAG != 0;
         if task.traced {
             task.position = Position::User(next);
             self.refresh_context(task);
@@ -236,7 +238,8 @@ impl Engine<'_> {
 
     /// PUSHF under a single step stores the trap flag: the program must not see it.
     fn mend_flags(&mut self, task: &Task, registers: &Registers) {
-        if !task.next().is_some_and(|next| next.pushed_flags) {
+        let own = registers.eflags & TRAP_FLAG != 0;
+        if own || !task.next().is_some_and(|next| next.pushed_flags) {
             return;
         }
         // The operand size does not matter: the flag is in the second byte of all images.

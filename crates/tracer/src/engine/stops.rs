@@ -15,9 +15,14 @@ impl Engine<'_> {
     pub(super) fn trapped(&mut self, task: &mut Task) -> io::Result<()> {
         let registers = sys::registers(task.tid)?;
         let injected = task.injected.take();
+        // It was set before the instruction: then the trap is the program's, too.
+        let own_steps = task.own_steps;
         if injected.is_none() && is_plain_step(task, &registers) {
             self.stepped(task, &registers)?;
-            return self.go_after_step(task);
+            return match own_steps {
+                true => self.deliver(task, libc::SIGTRAP),
+                false => self.go_after_step(task),
+            };
         }
         match sys::signal_code(task.tid)? {
             trap::STEP | trap::HARDWARE | trap::BREAKPOINT if self.is_int1(task) => {
@@ -26,7 +31,10 @@ impl Engine<'_> {
             }
             trap::STEP | trap::HARDWARE => {
                 self.stepped(task, &registers)?;
-                self.go_after_step(task)
+                match own_steps {
+                    true => self.deliver(task, libc::SIGTRAP),
+                    false => self.go_after_step(task),
+                }
             }
             trap::BREAKPOINT => {
                 self.stepped_over_call(task, registers)?;

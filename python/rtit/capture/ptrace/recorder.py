@@ -18,6 +18,7 @@ from rtit.capture.recording import RECORDED
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.output import OutputSetup
+from rtit.capture.store.vanished import Place
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor
@@ -363,8 +364,7 @@ class Recorder(Keeper):
     def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes) -> None:
         thread = self._threads[tid]
         mapping = parse_mmap(blob)
-        self._build_ids.saw(mapping.path)
-        self._writer.mmap2(thread.pid, tid, now, address, size, *mapping)
+        self._write_mapping(Place(thread.pid, tid, now, address, size), mapping)
         process = self._processes[thread.pid]
         for index, wanted in enumerate(self._filters):
             found = wanted.addresses(address, mapping.pgoff, size, mapping.path)

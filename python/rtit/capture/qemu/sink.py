@@ -12,6 +12,7 @@ from rtit.capture.events import RECORD, Kind, parse_mmap
 from rtit.capture.private import create
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
+from rtit.capture.store.vanished import Place
 from rtit.errors import RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel
@@ -99,9 +100,7 @@ class Sink(Keeper):
         elif self.full and kind in _OF_THE_FILE:
             return
         elif kind == Kind.MMAP:
-            mapping = parse_mmap(bytes(blob))
-            self._build_ids.saw(mapping.path)
-            writer.mmap2(extra, tid, now, ip, target, *mapping)
+            self._write_mapping(Place(extra, tid, now, ip, target), parse_mmap(bytes(blob)))
         elif kind == Kind.CODE:
             writer.text_poke(extra, tid, now, ip, bytes(blob))
         elif kind == Kind.COMM:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from rtit.capture.events import Mapping
 from rtit.capture.recording import Totals
 from rtit.capture.store.build_ids import BuildIds
 from rtit.capture.store.extent import Extent
+from rtit.capture.store.vanished import Place, Vanished
 from rtit.perfdata import Ending, Writer
 
 
@@ -16,6 +18,7 @@ class Keeper:
         self._writer = writer
         self._store = (extent or Extent()).store(writer)
         self._build_ids = BuildIds()
+        self._vanished = Vanished()
         self._root = 0
         self._late: list[tuple[int, int, int, Ending]] = []
         self.ending: Ending | None = None
@@ -38,6 +41,12 @@ class Keeper:
     def _begun(self, pid: int) -> None:
         """A thread of process `pid` has begun."""
         self._root = self._root or pid
+
+    def _write_mapping(self, place: Place, mapping: Mapping) -> None:
+        """A file or memory was mapped to be executed."""
+        self._build_ids.saw(mapping.path)
+        self._vanished.saw(place, mapping)
+        self._writer.mmap2(place.pid, place.tid, place.time, place.address, place.size, *mapping)
 
     def _write_exit(self, pid: int, tid: int, time: int, ending: Ending | None) -> None:
         """A thread has ended, at `time` ns, and how, if that is known."""
@@ -65,4 +74,16 @@ class Keeper:
         for pid, tid, time, ending in self._late:
             self._writer.exit(pid, pid, tid, tid, time, ending)
         self._late.clear()
+        self._keep_vanished()
         self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
+
+    def _keep_vanished(self) -> None:
+        """The code of files that are gone goes into the recording."""
+        if not self.full:
+            for place, code in self._vanished.pokes():
+                self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
+            for path in dict.fromkeys(self._vanished.lost):
+                self.totals.warnings.append(
+                    f"{path} was deleted or changed while it ran: its code is not known"
+                )
+        self._vanished.close()

@@ -1,0 +1,82 @@
+//! A SIGTRAP that the program blocks, to take it itself: by sigwait, from a signalfd.
+//!
+//! It waits with us, because the kernel must not know it as blocked. A call that could take it finds it in the kernel's
+//! queue, where it would be; what is not taken comes back by a stop of its own.
+
+use std::io;
+
+use libc::pid_t;
+
+use crate::engine::state::Engine;
+use crate::sys;
+use crate::task::{Call, Task};
+use crate::{memory, procfs};
+
+/// Files that one call is believed to wait for.
+const MOST_FILES: u64 = 4096;
+
+impl Engine<'_> {
+    /// A call begins.
+    pub(super) fn hand_back(&mut self, task: &mut Task, call: &Call) -> io::Result<()> {
+        if let Some(held) = &mut task.held {
+            if held.until.is_none() && !held.sent && !call.compat && takes(task.tid, call) {
+                sys::queue(task.pid, task.tid, &held.info)?;
+                held.sent = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// It has ended, with this result.
+    pub(super) fn handed_back(
+        &mut self,
+        task: &mut Task,
+        call: &Call,
+        result: i64,
+    ) -> io::Result<()> {
+        let Some(held) = task.held.filter(|held| held.until.is_none()) else {
+            return Ok(());
+        };
+        if held.sent && !procfs::is_pending(task.tid, libc::SIGTRAP) {
+            task.held = None;
+        }
+        let asked = call.number as i64 == libc::SYS_rt_sigpending && !call.compat;
+        if asked && result == 0 {
+            let at = call.arguments[0];
+            if let Some(set) = memory::read_u64(task.tid, at) {
+                memory::write(task.tid, at, &(set | sys::TRAP).to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the call takes a pending SIGTRAP, or tells that there is one, before it does anything else.
+fn takes(tid: pid_t, call: &Call) -> bool {
+    let [first, second, ..] = call.arguments;
+    let gives = |fd: u64| procfs::is_of_signals(tid, fd as i32, sys::TRAP);
+    let bit = |set: u64, fd: u64| {
+        let word = memory::read_u64(tid, set.wrapping_add(fd / 64 * 8));
+        word.is_some_and(|word| word >> (fd % 64) & 1 == 1)
+    };
+    match call.number as i64 {
+        libc::SYS_rt_sigtimedwait => {
+            memory::read_u64(tid, first).is_some_and(|set| set & sys::TRAP != 0)
+        }
+        libc::SYS_read | libc::SYS_readv => gives(first),
+        // struct pollfd: the file, then what is waited for
+        libc::SYS_poll | libc::SYS_ppoll => (0..second.min(MOST_FILES)).any(|index| {
+            let entry = memory::read_u64(tid, first.wrapping_add(8 * index));
+            entry.is_some_and(|entry| {
+                entry >> 32 & libc::POLLIN as u64 != 0 && gives(entry & 0xffff_ffff)
+            })
+        }),
+        libc::SYS_select | libc::SYS_pselect6 if second != 0 => {
+            (0..first.min(MOST_FILES)).any(|fd| bit(second, fd) && gives(fd))
+        }
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            procfs::watched(tid, first as i32).into_iter().any(gives)
+        }
+        _ => false,
+    }
+}

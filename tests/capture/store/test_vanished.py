@@ -1,0 +1,104 @@
+"""Files that are gone before the recording ends: their code is kept, or they are named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.events import Mapping
+from rtit.capture.store.vanished import Place, Vanished
+from rtit.image import Images
+
+CODE = bytes(range(256)) * 20
+PAGES = CODE.ljust(0x2000, b"\0")
+PLACE = Place(7, 8, 100, 0x40_0000, 0x2000)
+
+
+@pytest.fixture
+def vanished() -> Iterator[Vanished]:
+    made = Vanished()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "program"
+    path.write_bytes(CODE)
+    return path
+
+
+def mapping(path: Path, offset: int = 0) -> Mapping:
+    found = path.stat()
+    return Mapping(offset, 5, 2, 8, 1, found.st_ino, 0, str(path))
+
+
+def test_what_stays_is_not_kept(vanished: Vanished, file: Path) -> None:
+    vanished.saw(PLACE, mapping(file))
+    file.chmod(0o755)
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == []
+
+
+def test_deleted(vanished: Vanished, file: Path) -> None:
+    vanished.saw(PLACE, mapping(file))
+    vanished.saw(other := Place(9, 9, 200, 0x50_0000, 0x1000), mapping(file, 0x1000))
+    file.unlink()
+    assert list(vanished.pokes()) == [(PLACE, PAGES), (other, PAGES[0x1000:])]
+    assert vanished.lost == []
+
+
+def test_another_file_has_its_name(vanished: Vanished, file: Path) -> None:
+    vanished.saw(PLACE, mapping(file))
+    new = file.with_name("new")
+    new.write_bytes(b"other")
+    os.utime(new, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    new.rename(file)
+    assert list(vanished.pokes()) == [(PLACE, PAGES)]
+
+
+def test_written_to_in_place(vanished: Vanished, file: Path) -> None:
+    """What it was is nowhere any more."""
+    vanished.saw(PLACE, mapping(file))
+    file.write_bytes(b"other bytes")
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == [str(file)]
+
+
+def test_gone_before_it_was_looked_at(vanished: Vanished, file: Path) -> None:
+    """The recording has its name, and who reads it is told."""
+    gone = mapping(file)
+    file.unlink()
+    vanished.saw(PLACE, gone)
+    assert list(vanished.pokes()) == []
+
+
+def test_no_more_files_may_be_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.capture.store.vanished._MOST_FILES", 0)
+    vanished = Vanished()
+    vanished.saw(PLACE, mapping(file))
+    file.unlink()
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == [str(file)]
+
+
+def test_no_more_bytes(vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)
+    vanished.saw(PLACE, mapping(file))
+    file.unlink()
+    assert list(vanished.pokes()) == [(PLACE, PAGES[:0x1000])]
+    assert vanished.lost == [str(file)]
+
+
+@pytest.mark.parametrize("known", [0x2000, 0x1000])
+def test_a_reader_misses_nothing_then(known: int, file: Path) -> None:
+    images = Images()
+    images.mmap(100, 7, 8, PLACE.address, PLACE.size, 0, str(file) + " that is gone")
+    assert len(images.problems) == 1
+    images.text_poke(100, 7, PLACE.address, PAGES[:known])
+    images.text_poke(101, 7, PLACE.address + known, PAGES[known:])  # another matter
+    assert len(images.problems) == (known < PLACE.size)
+    assert images.image(8).read(PLACE.address, 0x1000) == PAGES[:0x1000]
