@@ -40,7 +40,7 @@ PYTHON = {
     "profile": {"trace", "image", "x86", "_core"},
     "counting": {"capture", "profile", "trace", "image", "_core"},
     "coverage": {"profile", "trace", "image", "x86", "_core"},
-    "diff": {"profile", "trace", "image", "_core"},
+    "diff": {"profile", "trace", "image", "x86", "_core"},
 }
 CRATES = {
     "packet": set(),

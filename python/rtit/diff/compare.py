@@ -1,7 +1,9 @@
 """Two threads, along their paths: the first place where they part.
 
 A path is what it is whatever the addresses that things were loaded at: of each run of instructions
-the file and the offset in it, and how many. Memory is bounded: both are decoded in step, in chunks.
+the file and the offset in it, and how many. Where two builds of a file differ, what stays in one
+function, or in the dynamic loader, is one step. Memory is bounded: both are decoded in step, in
+chunks.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
 from rtit.image import Regions
 from rtit.trace import End
 
 if TYPE_CHECKING:
+    from rtit.diff.builds import Builds
     from rtit.trace import Rows, Stream, Trace
 
 _LONGEST = np.uint64(15)
 """Bytes of an instruction."""
 _KEPT = 64
 """Runs that are remembered of what is equal."""
+_LEAVES = (End.CALL, End.INDIRECT_CALL, End.RETURN, End.SYSCALL)
+"""A run that ends so does not stay in its function."""
 
 
 class Run(NamedTuple):
@@ -49,128 +55,173 @@ class Parting:
     shared: int
 
 
-class Names:
-    """Numbers for what is mapped, the same for both recordings. A file is its build id, or its path
-    without one; other memory its name, or, if it has none, where it is.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[object, int] = {}
-
-    def of(self, regions: Regions) -> Any:
-        """By row of the mappings; the last is that of what is nowhere."""
-        keys = [each.build_id or each.path for each in regions.mappings]
-        found = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
-        return np.array([*found, -1], np.int64)
-
-
 class Path:
-    """The path of a stream in chunks of columns: a row a run, wherever decoding cut it."""
+    """The path of a stream in chunks of steps, wherever decoding cut it."""
 
-    def __init__(self, trace: Trace, stream: Stream, names: Names) -> None:
+    def __init__(self, trace: Trace, stream: Stream, builds: Builds, side: int) -> None:
         self.stream = stream
         self._regions = Regions(trace.images.mappings(stream.tid))
-        self._names = names.of(self._regions)
+        self._names, self._sides = builds.tables(side, self._regions.mappings)
         self._chunks = self._joined()
-        self._chunk: tuple[Any, ...] = tuple(np.zeros(0, np.uint64) for _ in range(7))
+        self._chunk = _Steps.none()
         self._at = 0
 
     def ready(self) -> int:
-        """How many rows there are before the next chunk; 0 at the end."""
-        while self._at == len(self._chunk[0]):
+        """How many steps there are before the next chunk; 0 at the end."""
+        while self._at == len(self._chunk.named):
             following = next(self._chunks, None)
             if following is None:
                 return 0
             self._chunk, self._at = following, 0
-        return len(self._chunk[0]) - self._at
+        return len(self._chunk.named) - self._at
 
     def key(self, count: int) -> tuple[Any, ...]:
-        """Of the next rows what must be equal: what is mapped, offset, instructions."""
-        return tuple(column[self._at : self._at + count] for column in self._chunk[:3])
+        """Of the next steps what must be equal: what is mapped, the place in it, instructions."""
+        chunk, rows = self._chunk, slice(self._at, self._at + count)
+        return chunk.named[rows], chunk.place[rows], chunk.length[rows]
 
     def take(self, count: int) -> tuple[int, list[Run]]:
-        """Goes on by so many rows: how many instructions they have, and the last rows of them."""
+        """Goes on by so many steps: how many instructions they have, and the last runs of them."""
         until = self._at + count
-        instructions = int(self._chunk[2][self._at : until].sum())
-        runs = self._runs(max(self._at, until - _KEPT), until)
+        instructions = int(self._chunk.instructions[self._at : until].sum())
+        runs = _runs(self._chunk.last, max(self._at, until - _KEPT), until)
         self._at = until
         return instructions, runs
 
     def following(self, most: int) -> list[Run]:
-        """The next rows, up to so many, taken."""
+        """The first runs of the next steps, up to so many, taken."""
         found: list[Run] = []
         while len(found) < most and (ready := self.ready()):
             count = min(ready, most - len(found))
-            found.extend(self._runs(self._at, self._at + count))
+            found.extend(_runs(self._chunk.first, self._at, self._at + count))
             self._at += count
         return found
 
-    def _runs(self, start: int, end: int) -> list[Run]:
-        _region, _offset, instructions, *rest = (
-            column[start:end].tolist() for column in self._chunk
-        )
-        first, last, time, ending = rest
-        return [
-            Run(*row[:4], End(row[4]))
-            for row in zip(first, last, instructions, time, ending, strict=True)
-        ]
-
-    def _joined(self) -> Iterator[tuple[Any, ...]]:
+    def _joined(self) -> Iterator[_Steps]:
         """Rows that were cut for no reason in the program are joined with the next: by the decoder,
-        or because the thread had to wait for its processor there.
+        or because the thread had to wait for its processor there; and so are those that are one
+        step.
         """
-        kept: tuple[Any, ...] | None = None
+        kept: _Rows | None = None
         for rows in self.stream.rows():
             columns = self._columns(rows)
             if kept is not None:
-                columns = tuple(
-                    np.concatenate([old, new]) for old, new in zip(kept, columns, strict=True)
-                )
+                pairs = zip(kept, columns, strict=True)
+                columns = _Rows(*(np.concatenate(pair) for pair in pairs))
             # What follows the last row may belong to it.
             ends = np.flatnonzero(~_goes_on(columns))
             kept = columns
             if len(ends):
                 begin = int(ends[-1]) + 1
-                kept = tuple(column[begin:] for column in columns)
-                yield _together(tuple(column[:begin] for column in columns), ends)
-        if kept is not None and len(kept[0]):
-            ends = np.append(np.flatnonzero(~_goes_on(kept)), len(kept[0]) - 1)
+                kept = columns.part(slice(begin, None))
+                yield _together(columns.part(slice(begin)), ends)
+        if kept is not None and len(kept.named):
+            ends = np.append(np.flatnonzero(~_goes_on(kept)), len(kept.named) - 1)
             yield _together(kept, ends)
 
-    def _columns(self, rows: Rows) -> tuple[Any, ...]:
-        at, offset = self._regions.at(rows.start, rows.time)
-        return (
-            self._names[at],
-            offset,
-            rows.instructions.astype(np.uint64),
-            rows.start,
-            rows.last,
-            rows.time,
-            rows.end,
-        )
+    def _columns(self, rows: Rows) -> _Rows:
+        at, place = self._regions.at(rows.start, rows.time)
+        instructions = rows.instructions.astype(np.uint64)
+        loose = np.zeros(len(at), np.uint8)
+        if self._sides:
+            place = place.copy()
+        for row, side in self._sides.items():
+            own = at == row
+            if not own.any():
+                continue
+            if side is None:
+                place[own], loose[own] = 0, BY_FILE
+            else:
+                place[own], exact = side.places(place[own])
+                loose[own] = np.where(exact, EXACT, BY_FUNCTION)
+        return _Rows(
+            self._names[at], place, loose, instructions,
+            rows.start, rows.last, rows.time, rows.end,
+        )  # fmt: skip
 
 
-def _goes_on(columns: tuple[Any, ...]) -> Any:
+class _Rows(NamedTuple):
+    """Runs as they were decoded: columns."""
+
+    named: Any
+    place: Any
+    loose: Any
+    instructions: Any
+    start: Any
+    last: Any
+    time: Any
+    end: Any
+
+    def part(self, rows: slice) -> _Rows:
+        return _Rows(*(column[rows] for column in self))
+
+
+_Ends = tuple[Any, Any, Any, Any, Any]
+"""Columns of `Run`s."""
+
+
+class _Steps(NamedTuple):
+    """What is compared: `named`, `place` and `length`. `instructions`: how many there are; `first`
+    and `last`: the runs at the two ends of each, which are one where steps are exact.
+    """
+
+    named: Any
+    place: Any
+    length: Any
+    instructions: Any
+    first: _Ends
+    last: _Ends
+
+    @staticmethod
+    def none() -> _Steps:
+        no = np.zeros(0, np.uint64)
+        return _Steps(no, no, no, no, (no,) * 5, (no,) * 5)
+
+
+def _runs(columns: _Ends, start: int, end: int) -> list[Run]:
+    rows = zip(*(column[start:end].tolist() for column in columns), strict=True)
+    return [Run(first, last, count, time, End(end)) for first, last, count, time, end in rows]
+
+
+def _goes_on(rows: _Rows) -> Any:
     """For each row but the last, whether the next one is its continuation."""
-    *_, start, last, _time, end = columns
-    behind = start[1:] - last[:-1]
-    interrupted = (end[:-1] == End.EVENT) & (behind > 0) & (behind <= _LONGEST)
-    return (end[:-1] == End.CUT) | interrupted
+    behind = rows.start[1:] - rows.last[:-1]
+    end, loose = rows.end[:-1], rows.loose
+    interrupted = (end == End.EVENT) & (behind > 0) & (behind <= _LONGEST)
+    goes_on = (end == End.CUT) | interrupted
+    if loose.any():
+        same = (rows.named[1:] == rows.named[:-1]) & (rows.place[1:] == rows.place[:-1])
+        stays = (loose[:-1] == BY_FILE) | ~np.isin(end, _LEAVES)
+        apart = (loose[1:] != EXACT) | (loose[:-1] != EXACT)
+        goes_on = np.where(apart, same & stays & (loose[1:] == loose[:-1]), goes_on)
+    return goes_on
 
 
-def _together(columns: tuple[Any, ...], ends: Any) -> tuple[Any, ...]:
+def _together(rows: _Rows, ends: Any) -> _Steps:
     """Each row with those before it up to the last of `ends`."""
     begins = np.append(0, ends[:-1] + 1)
-    named, offset, instructions, start, last, time, end = columns
-    return (
-        named[begins],
-        offset[begins],
-        np.add.reduceat(instructions, begins),
-        start[begins],
-        last[ends],
-        time[begins],
-        end[ends],
+    instructions = np.add.reduceat(rows.instructions, begins)
+    named, place = rows.named[begins], rows.place[begins]
+    if not rows.loose.any():
+        runs = rows.start[begins], rows.last[ends], instructions, rows.time[begins], rows.end[ends]
+        return _Steps(named, place, instructions, instructions, runs, runs)
+    exact = rows.loose[begins] == EXACT
+    first = (
+        rows.start[begins],
+        np.where(exact, rows.last[ends], rows.last[begins]),
+        np.where(exact, instructions, rows.instructions[begins]),
+        rows.time[begins],
+        np.where(exact, rows.end[ends], rows.end[begins]),
     )
+    last = (
+        np.where(exact, rows.start[begins], rows.start[ends]),
+        rows.last[ends],
+        np.where(exact, instructions, rows.instructions[ends]),
+        np.where(exact, rows.time[begins], rows.time[ends]),
+        rows.end[ends],
+    )
+    length = np.where(exact, instructions, 0)
+    return _Steps(named, place, length, instructions, first, last)
 
 
 def compare(left: Path, right: Path, steps: int) -> tuple[int, Parting | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,14 @@ class Counts:
 
     instructions: Counter[tuple[Function, ...]]
     calls: Counter[tuple[Function, ...]]
+
+    def renamed(self, files: Mapping[str, str]) -> Counts:
+        """With other names for some files."""
+        tables = [Counter[tuple[Function, ...]](), Counter[tuple[Function, ...]]()]
+        for table, old in zip(tables, (self.instructions, self.calls), strict=True):
+            for what, count in old.items():
+                table[tuple((name, files.get(file, file)) for name, file in what)] += count
+        return Counts(*tables)
 
 
 def counts(trace: Trace, streams: Sequence[Stream]) -> Counts:

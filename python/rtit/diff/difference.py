@@ -27,8 +27,9 @@ class Thread:
 @dataclass(slots=True)
 class Difference:
     """What two recordings do not share. `functions` (instructions) and `calls` are counts that
-    differ, the largest difference first; `builds`: files that are other builds in the one than in
-    the other; `gaps`: what could not be decoded, which nobody compared.
+    differ, the largest difference first; `builds`: of files that are other builds in the one than
+    in the other, a sentence each: how they are compared; `gaps`: what could not be decoded, which
+    nobody compared.
     """
 
     threads: list[Thread] = field(default_factory=list)

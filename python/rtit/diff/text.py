@@ -17,8 +17,7 @@ TOP = 10
 
 def text(found: Difference, top: int = TOP) -> Iterator[str]:
     """The lines; of changed counts the first `top`."""
-    for path in found.builds:
-        yield f"{path} is another build in the second"
+    yield from found.builds
     for thread in found.threads:
         yield from _thread(thread)
     for what, changes in (("instructions", found.functions), ("calls", found.calls)):
@@ -27,7 +26,8 @@ def text(found: Difference, top: int = TOP) -> Iterator[str]:
         yield f"not compared: {gap}"
     count = len(found.threads)
     if found.identical:
-        yield f"identical: {found.instructions:,} instructions of {count} threads"
+        how = ", of two builds by function" if found.builds else ""
+        yield f"identical{how}: {found.instructions:,} instructions of {count} threads"
     else:
         parted = sum(not each.identical for each in found.threads)
         yield f"DIFFERENT: {parted} of {count} threads"

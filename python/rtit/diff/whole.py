@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from rtit.diff.compare import Names, Path, compare
+from rtit.diff.builds import Builds
+from rtit.diff.compare import Path, compare
 from rtit.diff.counts import changes, counts
 from rtit.diff.difference import Difference, Thread
 from rtit.diff.steps import Side
 from rtit.diff.text import text
-from rtit.image import has_file
 from rtit.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,16 +31,18 @@ def diff(
     steps: int = STEPS,
 ) -> Difference:
     """Compare all streams, or these, in the order in which the threads were started. Addresses do
-    not count, but where in which file. Raises what decoding raises.
+    not count, but where in which file; of files that were built anew functions, by their names (see
+    `builds`). Raises what decoding raises.
     """
     ours, theirs = streams if streams is not None else (left.threads, right.threads)
-    found = Difference(builds=_builds(left, right))
+    builds = Builds(left, right)
+    found = Difference(builds=[str(pair) for pair in builds.pairs])
     for one, other in zip_longest(ours, theirs):
-        found.threads.append(_compared(left, one, right, other, steps))
+        found.threads.append(_compared(builds, one, other, steps))
     for side, trace, used in (("first", left, ours), ("second", right, theirs)):
         found.gaps.extend(_gaps(side, trace, used))
-    if not found.identical:
-        before, after = counts(left, ours), counts(right, theirs)
+    if not found.identical or builds.pairs:
+        before, after = counts(left, ours), counts(right, theirs).renamed(builds.names)
         found.functions = changes(before.instructions, after.instructions)
         found.calls = changes(before.calls, after.calls)
     for stream in (*ours, *theirs):
@@ -64,33 +66,17 @@ def assert_same_path(
             raise AssertionError("\n".join(text(found)))
 
 
-def _compared(
-    left: Trace, one: Stream | None, right: Trace, other: Stream | None, steps: int
-) -> Thread:
+def _compared(builds: Builds, one: Stream | None, other: Stream | None, steps: int) -> Thread:
     if one is None or other is None:
         titles = (one.title if one else None), (other.title if other else None)
         return Thread(*titles, 0, identical=False)
-    names = Names()
-    equal, parting = compare(Path(left, one, names), Path(right, other, names), steps)
+    left, right = builds.left, builds.right
+    equal, parting = compare(Path(left, one, builds, 0), Path(right, other, builds, 1), steps)
     if parting is None:
         return Thread(one.title, other.title, equal, identical=True)
     before, after = Side(left, one).around(parting, 0, steps)
     _, instead = Side(right, other).around(parting, 1, steps)
     return Thread(one.title, other.title, equal, False, before, (after, instead))
-
-
-def _builds(left: Trace, right: Trace) -> list[str]:
-    """The paths of files whose build ids differ."""
-    ids = [
-        {
-            each.path: each.build_id
-            for pid in trace.images.pids
-            for each in trace.images.mappings(pid)
-            if has_file(each.path) and each.build_id
-        }
-        for trace in (left, right)
-    ]
-    return sorted(path for path in ids[0].keys() & ids[1].keys() if ids[0][path] != ids[1][path])
 
 
 def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:

@@ -1,0 +1,199 @@
+"""Two builds of one program, by function."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rtit
+from live import to_the_end
+from programs.build import SOURCES, CannotBuildError, compiled
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.cli.main import main
+from rtit.diff import Difference, diff
+from rtit.diff.builds import Builds
+
+SOURCE = SOURCES / "builds.c"
+Built = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Records a build with these macros, each once; under QEMU, since it is the dynamic one."""
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    made: dict[tuple[str, ...], Path] = {}
+
+    def recorded(*flags: str, name: str = "prog", strip: bool = False) -> Path:
+        key = (*flags, name, str(strip))
+        if key not in made:
+            try:
+                exe = compiled("builds", [str(SOURCE)], language="c", flags=["-g", "-O1", *flags])
+            except CannotBuildError as error:
+                pytest.skip(str(error))
+            # How long its path is makes a difference to what a program does at its start.
+            folder = tmp_path_factory.mktemp(f"build{len(made):04}", numbered=False)
+            program = folder / name
+            shutil.copy(exe, program)
+            if strip:
+                subprocess.run(["strip", str(program)], check=True)
+            request = Request(
+                [str(program)], backend="qemu", output=folder / "data", env={"PATH": "/bin"}
+            )
+            to_the_end(start(request))
+            made[key] = folder / "data"
+        return made[key]
+
+    return recorded
+
+
+def differ(left: Path, right: Path) -> Difference:
+    with rtit.Trace(left) as one, rtit.Trace(right) as other:
+        return diff(one, other)
+
+
+def named(symbol: str) -> str:
+    return symbol.partition("+")[0]
+
+
+def line_of(text: str) -> str:
+    lines = SOURCE.read_text().splitlines()
+    [number] = [number for number, line in enumerate(lines, 1) if text in line]
+    return f"{SOURCE.name}:{number}"
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_flipped_comparison(built: Built, static: bool) -> None:
+    """It is as long as the other: the very branch is found."""
+    flags = ["-static"] if static else []
+    found = differ(built(*flags), built(*flags, "-DLESS=>"))
+    [thread] = found.threads
+    assert not thread.identical
+    last = thread.before[-1]
+    # The first comparison, of 3 with 5, is true in the first build alone.
+    assert named(last.symbol) == "before"
+    assert last.source == line_of("if (a LESS b) {")
+    assert [len(each) > 0 for each in thread.after] == [True, True]
+    [build] = found.builds
+    assert "compared by the" in build
+    changed = {each.what[0][0] for each in found.functions}
+    assert {"before", "sort"} <= changed
+    calls = {tuple(name for name, _ in each.what): each for each in found.calls}
+    # Numbers are compared until their place is found: both ways round as often as they lie wrong.
+    sorting = calls["sort", "before"]
+    assert (sorting.left, sorting.right) == (comparisons(less=True), comparisons(less=False))
+
+
+def comparisons(*, less: bool) -> int:
+    """How many the sort of the program makes, by its algorithm."""
+    numbers, count = [5, 3, 9, 1, 7, 2, 8, 6, 4, 0], 0
+    for i in range(1, len(numbers)):
+        at = i
+        while at > 0:
+            count += 1
+            if (numbers[at] < numbers[at - 1]) != less:
+                break
+            numbers[at], numbers[at - 1] = numbers[at - 1], numbers[at]
+            at -= 1
+    return count
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_an_extra_call(built: Built, static: bool) -> None:
+    """It makes its function longer, which the seventh time calls another one."""
+    flags = ["-static"] if static else []
+    found = differ(built(*flags), built(*flags, "-DMORE"))
+    [thread] = found.threads
+    assert not thread.identical
+    assert named(thread.before[-1].symbol) == "total"
+    left, right = thread.after
+    assert named(right[0].symbol) == "noted"
+    assert named(left[0].symbol) == "twice"
+    calls = {tuple(name for name, _ in each.what): each for each in found.calls}
+    extra = calls["total", "noted"]
+    assert (extra.left, extra.right) == (0, 1)
+    assert ("total", "twice") not in calls
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_function_that_takes_longer(built: Built, static: bool) -> None:
+    """The path by functions is the same, and it is said which has more instructions."""
+    flags = ["-static"] if static else []
+    found = differ(built(*flags), built(*flags, "-DLONGER"))
+    assert found.identical
+    assert found.instructions > 1000
+    own = [each for each in found.functions if each.what[0][1] == "prog"]
+    assert own[0].what == (("mixed", "prog"),)
+    assert own[0].right > own[0].left > 0
+    assert len(own) == 1
+
+
+def test_a_function_that_is_part_of_another(built: Built) -> None:
+    found = differ(built("-static"), built("-static", "-DINLINED"))
+    [thread] = found.threads
+    assert not thread.identical
+    left, right = thread.after
+    assert named(thread.before[-1].symbol) == "total"
+    assert (named(left[0].symbol), named(right[0].symbol)) == ("twice", "mixed")
+
+
+def test_the_same_source(built: Built) -> None:
+    """Another name and place of the same build is no difference; another build that does the same
+    is none by function.
+    """
+    found = differ(built("-static"), built("-static", name="copy"))
+    assert found.identical
+    assert not found.builds
+    assert not found.functions
+    found = differ(
+        built("-static"), built("-static", "-fno-toplevel-reorder", "-falign-functions=64")
+    )
+    assert found.builds
+    assert found.identical
+    assert not found.calls
+
+
+def test_programs_of_two_names(built: Built, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = built("-static"), built("-static", "-DLONGER", name="next")
+    found = differ(one, other)
+    assert found.identical
+    assert found.functions[0].what == (("mixed", "prog"),)
+    assert main(["diff", str(one), str(other)]) == 0
+    said = capsys.readouterr().out
+    assert "are two builds: compared by the" in said
+    assert said.splitlines()[-1].startswith("identical, of two builds by function: ")
+    assert main(["diff", "--json", str(one), str(other)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["builds"]) == 1
+
+
+def test_without_symbols(built: Built) -> None:
+    found = differ(built("-static"), built("-static", "-DLONGER", strip=True))
+    assert not found.identical
+    [build] = found.builds
+    assert "no function has a name in both" in build
+
+
+def test_which_functions_are_alike(built: Built) -> None:
+    """Those with the same source are compared instruction by instruction, wherever they lie."""
+    with rtit.Trace(built("-static")) as one, rtit.Trace(built("-static", "-DLONGER")) as other:
+        [pair] = Builds(one, other).pairs
+        assert {"mixed", "before", "total"} <= pair.names.keys()
+        exact = {}
+        for name in ("mixed", "before", "total", "sort", "main"):
+            places = []
+            for side, file in enumerate((pair.left, pair.right)):
+                assert file.symbols is not None
+                [function] = file.symbols.named(name)[:1]
+                offsets = np.array([function.offset, function.offset + 4], np.uint64)
+                place, known = pair.side(side).places(offsets)
+                places.append((place.tolist(), known.tolist()))
+            assert places[0] == places[1]
+            exact[name] = all(places[0][1])
+    assert exact == {"mixed": False, "before": True, "total": True, "sort": True, "main": True}

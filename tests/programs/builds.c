@@ -1,0 +1,63 @@
+// Sorts a few numbers and sums them up. -DLESS='>' sorts the other way round; -DMORE logs each number; -DLONGER has a
+// function do the same with more instructions; -DINLINED has another be a part of its caller.
+#include <stdio.h>
+
+#ifndef LESS
+#define LESS <
+#endif
+#ifdef INLINED
+#define PART static inline __attribute__((always_inline))
+#else
+#define PART static __attribute__((noinline))
+#endif
+
+static int numbers[] = {5, 3, 9, 1, 7, 2, 8, 6, 4, 0};
+enum { COUNT = sizeof numbers / sizeof *numbers };
+
+__attribute__((noinline)) static int before(int a, int b) {
+    if (a LESS b) {
+        __asm__ volatile("nop");  // so that it is a branch
+        return 1;
+    }
+    return 0;
+}
+
+__attribute__((noinline)) static void sort(void) {
+    for (int i = 1; i < COUNT; i++) {
+        int number = numbers[i], at = i;
+        for (; at > 0 && before(number, numbers[at - 1]); at--) numbers[at] = numbers[at - 1];
+        numbers[at] = number;
+    }
+}
+
+__attribute__((noinline)) static int mixed(int number) {
+    int sum = number;
+#ifdef LONGER
+    for (volatile int i = 0; i < 3; i++) sum += i;
+    sum -= 3;
+#endif
+    return sum ^ 1;
+}
+
+PART int twice(int number) { return mixed(number) * 2; }
+
+#ifdef MORE
+__attribute__((noinline)) static void noted(int *number) { __asm__ volatile("" : "+m"(*number)); }
+#endif
+
+__attribute__((noinline)) static int total(void) {
+    int sum = 0;
+    for (int i = 0; i < COUNT; i++) {
+        sum += twice(numbers[i]);
+#ifdef MORE
+        if (i == 6) noted(&numbers[i]);
+#endif
+    }
+    return sum;
+}
+
+int main(void) {
+    sort();
+    printf("total %d\n", total());
+    return 0;
+}
