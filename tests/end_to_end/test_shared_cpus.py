@@ -110,6 +110,40 @@ def test_the_stream_of_a_cpu_has_all_of_its_threads(
     same_as_walked(data)
 
 
+@pytest.mark.parametrize("cpus", [1, 3])
+def test_recorded_so(
+    cpus: int, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`record --cpus N`: the threads on N CPUs, each path as it ran; perf's switches of all."""
+    data, truth = tmp_path / "perf.data", tmp_path / "truth"
+    words = ["--cpus", str(cpus), "-q", "--truth", str(truth), "-o", str(data)]
+    assert main(["record", *words, "--", str(program("threads"))]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["verify", str(data), "--truth", str(truth)]) == 0
+    with Trace(data) as trace:
+        assert {stream.cpu for stream in trace.streams} == set(range(cpus))
+        assert trace.data.info is not None
+        assert trace.data.info.have_sched_switch == Switches.WIDE
+        assert len({stream.tid for stream in trace.threads}) > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--cpus", "-1"],
+        ["--cpus", "100000"],
+        ["--cpus", "2", "--backend", "qemu"],
+        ["--cpus", "2", "--backend", "perf"],
+        ["--cpus", "2", "--snapshot"],
+        ["--cpus", "2", "--start-at", "main"],
+    ],
+)
+def test_what_does_not_go_with_cpus(options: list[str], tmp_path: Path) -> None:
+    words = ["record", *options, "-o", str(tmp_path / "perf.data"), "--", "/bin/true"]
+    assert main(words) == 2
+    assert not (tmp_path / "perf.data").exists()
+
+
 def test_without_time_nobody_can_be_told_apart(
     program: ProgramBuilder, record: Recorder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

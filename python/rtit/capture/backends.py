@@ -80,6 +80,8 @@ def only_ptrace(request: Request, *, log: bool) -> str | None:
     """What of this only single steps can do, if anything."""
     if request.pids:
         return "attaching to a running program needs single steps"
+    if request.cpus:
+        return "threads share CPUs with single steps alone"
     if log:
         return "keeping the tracer's events needs single steps"
     return None
@@ -129,6 +131,7 @@ def record(
     cwd: Path | str | None = None,
     all_cpus: bool = False,
     mmap_pages: str | None = None,
+    cpus: int = 0,
 ) -> Recording:
     """Record a program from its start to its end.
 
@@ -147,6 +150,7 @@ def record(
     * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
     * `env`, `cwd`: the program's environment and directory; None: ours.
     * `all_cpus`, `mmap_pages`: of PT hardware alone, see `rtit.capture.Request`.
+    * `cpus`: the threads share so many CPUs, with a buffer each.
 
     An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
@@ -171,6 +175,7 @@ def record(
         cwd=cwd,
         all_cpus=all_cpus,
         mmap_pages=mmap_pages,
+        cpus=cpus,
     )
     with start(request) as session:
         while session.step(timeout=0.2):

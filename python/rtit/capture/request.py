@@ -20,6 +20,8 @@ from rtit.unit import TimeModel
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
+_MOST_CPUS = 1024
+
 TRUTH_FORMS = {"hashes": 1 << 20, "runs": 1}
 """Form of a truth file -> instructions after which it has another hash: `hashes` has one where
 control is transferred next after so many, or sooner; `runs` has every sequential run."""
@@ -35,6 +37,8 @@ class Request:
       `perf`: PT hardware, by `perf record`. For this one alone: kernel code in `event`; `all_cpus`,
       everything that runs as long as the program does; `mmap_pages`, the sizes of the kernel's
       buffers as perf spells them (`,64M`).
+    * `cpus`: the threads share so many CPUs, each with a buffer, as perf records a machine (single
+      steps alone); 0: a buffer a thread.
     * `output`: the perf.data to write. An existing file becomes `output.old`.
     * `event` and `filters`: what is traced, spelled as perf spells them.
     * `start_at` and `stop_at`: a function or a number of instructions each (`rtit.capture.window`).
@@ -68,6 +72,7 @@ class Request:
     blocked: Collection[int] = ()
     all_cpus: bool = False
     mmap_pages: str | None = None
+    cpus: int = 0
 
     def __post_init__(self) -> None:
         if self.pids:
@@ -84,6 +89,8 @@ class Request:
         options = self._options()
         if self.backend != "perf" and (self.all_cpus or self.mmap_pages is not None):
             raise UsageError("--all-cpus and --mmap-pages go with --backend perf")
+        if self.cpus:
+            self._check_cpus()
         if self.extent is not None:
             self.extent.check(options)
 
@@ -116,6 +123,16 @@ class Request:
         if self.backend == "perf":
             return PtOptions.parse(self.event, user_only=False)
         return PtOptions.parse(self.event, profile=FULL)
+
+    def _check_cpus(self) -> None:
+        if not 0 < self.cpus <= _MOST_CPUS:
+            raise UsageError(f"--cpus is {self.cpus}: there are 1 to {_MOST_CPUS}")
+        if self.backend == "perf":
+            raise UsageError("--cpus is for a modelled machine, not for --backend perf")
+        if self.start_at or self.stop_at or (self.extent or Extent()) != Extent():
+            raise UsageError(
+                "--cpus goes with none of --start-at, --stop-at, --snapshot and --max-size"
+            )
 
     def _check_attached(self) -> None:
         if self.argv:

@@ -84,6 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "auto takes QEMU where a fitting one is installed; perf: PT hardware (see below)",
     )
     parser.add_argument(
+        "--cpus",
+        type=int,
+        default=0,
+        metavar="N",
+        help="have the threads share N CPUs by turns, each with a buffer, as perf records machines "
+        "(single steps; default: a buffer a thread)",
+    )
+    parser.add_argument(
         "-a",
         "--all-cpus",
         action="store_true",
@@ -166,6 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
         all_cpus=arguments.all_cpus,
         mmap_pages=arguments.mmap_pages,
+        cpus=arguments.cpus,
     )
     written = {
         "the recording": arguments.output,

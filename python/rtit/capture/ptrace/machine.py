@@ -85,8 +85,9 @@ class Machine(Recorder):
         self._writer.flush()
 
     def close(self) -> None:
-        """End every thread that is still there, and the file."""
-        self.flush()
+        """End every thread that is still there, and the file. Again is harmless."""
+        for slot in self._slots:
+            self._write(slot, self._time.tsc(self._now))
         super().close()
 
     def _place(self, thread: Thread) -> None:

@@ -83,7 +83,7 @@ def start_ptrace(request: Request, *, log: EventLog | None = None) -> PtraceSess
         check_program(request.argv, env=request.env, cwd=request.cwd)
     cut_at_branches = plan.extent.snapshot is not None
     with output_file(plan.path):
-        recorder = _recorder(plan)
+        recorder = _machine(plan, request.cpus, Switches.WIDE) if request.cpus else _recorder(plan)
         if request.pids:
             tracer = PtraceTracer.attach(
                 request.pids, truth=request.truth, cut_at_branches=cut_at_branches
@@ -167,8 +167,8 @@ def _machine(
     cpus: int,
     switches: Switches,
     *,
-    unit_output: OutputSetup | None,
-    parameters: Parameters | None,
+    unit_output: OutputSetup | None = None,
+    parameters: Parameters | None = None,
 ) -> Machine:
     time = f"{describe(plan.time)}, one clock for all CPUs"
     return Machine(

@@ -1,0 +1,88 @@
+"""Every mode that we write goes through stock `perf script`, `perf report` and `perf inject`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live import Recorder
+from rtit.capture import Extent
+from rtit.capture.ptrace import replay
+from rtit.perfdata import Switches
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+MODES: dict[str, dict[str, Any]] = {
+    "threads": {},
+    "a CPU": {"cpus": 1, "switches": Switches.THREADS},
+    "CPUs, all switches": {"cpus": 2, "switches": Switches.WIDE},
+    "snapshot": {"event": "intel_pt/psb_period=0/u", "extent": Extent(snapshot=8192)},
+    "up to a size": {"event": "intel_pt/psb_period=0/u", "extent": Extent(max_size=20_000)},
+    "cycles": {"event": "intel_pt/cyc,mtc_period=0/u"},
+    "no RET compression": {"event": "intel_pt/noretcomp/u"},
+    "no MTC": {"event": "intel_pt/mtc=0/u"},
+    "PTWRITE, power and events": {"event": "intel_pt/ptw,fup_on_ptw,pwr_evt,event/u"},
+}
+
+
+@pytest.fixture(params=MODES)
+def data(
+    request: pytest.FixtureRequest, program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> Path:
+    if shutil.which("perf") is None:
+        pytest.skip("perf (package linux-perf) is not installed")
+    live = record([program("threads")])
+    path = tmp_path / "perf.data"
+    replay(live.log, path, **MODES[request.param])
+    return path
+
+
+def perf(folder: Path, *words: str | Path) -> str:
+    """What it says; with a home of its own."""
+    ended = subprocess.run(
+        ["perf", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "HOME": str(folder), "LC_ALL": "C"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "segfault" not in ended.stderr
+    return ended.stdout
+
+
+# instructions, branches, errors, power, PTWRITE, event trace, calls and returns
+@pytest.mark.parametrize("itrace", ["i0ns", "b", "e", "p", "w", "I", "cr", "bepwI"])
+def test_script(itrace: str, data: Path, tmp_path: Path) -> None:
+    listed = perf(tmp_path, "script", "-f", "-i", data, f"--itrace={itrace}", "-F", "event,tid,ip")
+    assert "error type" not in listed
+    if itrace == "i0ns":
+        with Trace(data) as trace:
+            counted = sum(stream.counts().instructions for stream in trace.threads)
+        assert listed.count("instructions") == counted
+
+
+def test_report(data: Path, tmp_path: Path) -> None:
+    """perf's histogram of instructions adds up to all of them."""
+    words = ["-i", str(data), "--itrace=i1i", "--stdio", "--sort=sym", "--header"]
+    said = perf(tmp_path, "report", "-f", *words)
+    assert "intel_pt" in said
+    shares = [line.split("%")[0] for line in said.splitlines() if "%" in line and "[" in line]
+    assert sum(map(float, shares)) == pytest.approx(100, abs=1.0)
+
+
+def test_inject(data: Path, tmp_path: Path) -> None:
+    """What perf makes of it has no packets, and as many instructions as we find."""
+    output = tmp_path / "injected"
+    perf(tmp_path, "inject", "-f", "-i", data, "-o", output, "--itrace=i0ns", "--strip")
+    listed = perf(tmp_path, "script", "-f", "-i", output, "-F", "event,ip")
+    with Trace(data) as trace:
+        counted = sum(stream.counts().instructions for stream in trace.threads)
+    assert listed.count("instructions") == counted
