@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,24 @@ def test_what_is_wrong_with_a_file_is_reported_once_and_nothing_is_mapped(
     assert images.problems[2] == Problem("truncated", str(raw), images.problems[2].message, 12188)
     assert all(images.image(1).native.read(9, at << 16, 1) == b"" for at in range(1, 5))
     assert [mapping.problem is not None for mapping in images.mappings(2)] == [True] * 4
+
+
+@pytest.mark.parametrize("name", ["/proc/self/status", "/proc/version", "/sys/kernel/notes"])
+def test_no_file_of_the_kernel_is_opened(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regular by their type, as are those that block who reads them (/proc/kmsg, trace_pipe)."""
+    if not Path(name).is_file():
+        pytest.skip(f"{name} is not here")
+    opened = Path.open
+
+    def watched(path: Path, *arguments: Any, **options: Any) -> Any:
+        assert str(path) != name
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", watched)
+    images = Images()
+    images.mmap(1, 7, 7, 0x1000, 4096, 0, name)
+    [problem] = images.problems
+    assert "no file on a disk" in problem.message
 
 
 def test_a_file_changed_after_the_recording_is_not_decoded(raw: Path) -> None:

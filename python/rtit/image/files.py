@@ -27,6 +27,7 @@ _HOLES = 16
 _SMALL = 1 << 24
 """Unless it is as small as this: not all file systems know so soon what is on disk."""
 _SECTOR = 512
+_PSEUDO = ("/proc", "/sys", "/sys/kernel/tracing", "/sys/kernel/debug")
 
 
 class Unusable(Exception):  # noqa: N818 - carries a Problem to the mapping that it spoils
@@ -268,6 +269,16 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def _is_pseudo(status: os.stat_result) -> bool:
+    for folder in _PSEUDO:
+        try:
+            if status.st_dev == Path(folder).stat().st_dev:
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
     from rtit._core import ElfFile
 
@@ -275,6 +286,9 @@ def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
         status = Path(real).stat()
         if not stat.S_ISREG(status.st_mode):
             return Problem("unreadable", path, f"{real} is not a regular file")
+        if not status.st_size or _is_pseudo(status):
+            # Of /proc and its like some block who reads them, and all of these have no size.
+            return Problem("unreadable", path, f"{real} is empty, or no file on a disk")
         with Path(real).open("rb") as source:
             magic = source.read(4)
         elf = ElfFile(real) if magic == b"\x7fELF" else None
