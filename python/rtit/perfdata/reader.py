@@ -210,6 +210,20 @@ class PerfData:
                 )
         return queues
 
+    @cached_property
+    def pebs_counters(self) -> dict[int, Event]:
+        """The event that each counter has whose PEBS records are in the trace
+        (AUX_OUTPUT_HW_ID); of a counter that had several the last.
+        """
+        found: dict[int, Event] = {}
+        of_id = {number: event for event in self.events for number in event.ids}
+        for place in self._scan.noted[records.AuxOutputHwId.layout.number]:
+            record = self._decoder.record(place)
+            who = record.sample_id
+            if isinstance(record, records.AuxOutputHwId) and who is not None and who.id in of_id:
+                found[record.hw_id] = of_id[who.id]
+        return found
+
     # What the file says about itself
 
     @property
@@ -227,7 +241,8 @@ class PerfData:
             if found is None:
                 record = self._decoder.as_type(records.TimeConv, place)
                 try:
-                    found = TimeConversion(record.time_shift, record.time_mult, record.time_zero)
+                    numbers = (record.time_shift, record.time_mult, record.time_zero)
+                    found = TimeConversion(*numbers, *(record.short or ()))
                 except ValueError:
                     continue
         return found

@@ -80,6 +80,7 @@ class Scan:
             records.HeaderAttr,
             records.BuildId,
             records.IdIndex,
+            records.AuxOutputHwId,
         )
     ) | set(records.COMPRESSED)
 

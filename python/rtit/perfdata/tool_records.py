@@ -100,14 +100,24 @@ class Auxtrace(Record):
 @row(79, "TIME_CONV", "QQQ", Tail.BYTES)
 @dataclass(slots=True)
 class TimeConv(Record):
-    """The conversion between TSC and perf clock; newer perf adds `rest` (cycles, mask, two
-    capabilities).
+    """The conversion between TSC and perf clock; newer perf adds `rest`: time_cycles, time_mask,
+    and the two bytes cap_user_time_zero and cap_user_time_short.
     """
 
     time_shift: int
     time_mult: int
     time_zero: int
     rest: bytes
+
+    _REST: ClassVar[struct.Struct] = struct.Struct("<QQBB")
+
+    @property
+    def short(self) -> tuple[int, int] | None:
+        """time_cycles and time_mask of a clock with fewer than 64 bits; None for others."""
+        if len(self.rest) < self._REST.size:
+            return None
+        cycles, mask, _, is_short = self._REST.unpack_from(self.rest)
+        return (cycles, mask) if is_short else None
 
 
 @row(80, "HEADER_FEATURE", "Q", Tail.BYTES)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from rtit.perfdata.attr import AttrFlag, config_value
+from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
 
 if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData
@@ -66,6 +66,18 @@ def _settings(data: PerfData) -> Iterator[str]:
     yield _time(data, info, config)
     yield f"PSB about every {2 << _PSB_SHIFT - 1 + config_value(config, 'psb_period'):,} bytes"
     yield from (text for term, text in _MORE if config_value(config, term))
+    for counter, of in sorted(data.pebs_counters.items()):
+        yield f"PEBS records of counter {counter}: {of.name or 'an event without a name'}"
+    yield from _actions(data)
+
+
+def _actions(data: PerfData) -> Iterator[str]:
+    if any(each.attr.aux_action & AuxAction.START_PAUSED for each in data.events):
+        yield "the trace begins paused"
+    for action, text in ((AuxAction.PAUSE, "pause"), (AuxAction.RESUME, "resume")):
+        names = [each.name or "?" for each in data.events if each.attr.aux_action & action]
+        if names:
+            yield f"samples that {text} the trace: {', '.join(names)}"
 
 
 def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:

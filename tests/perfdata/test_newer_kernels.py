@@ -1,0 +1,144 @@
+"""What newer kernels and other machines write: short clocks, counters of PEBS, pauses, attrs of
+other sizes. Layouts are typed from include/uapi/linux/perf_event.h and perf's own event.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.perfdata import PerfData, TimeConversion, Writer
+from rtit.perfdata.header import FILE
+from rtit.perfdata.records import HEADER
+from rtit.trace import Trace
+from rtit.trace.in_words import settings_in_words
+
+U64 = st.integers(0, (1 << 64) - 1)
+ATTR = 128
+
+
+def clock_of_perf(cycles: int, shift: int, mult: int, zero: int, start: int, mask: int) -> int:
+    """tsc_to_perf_time, with cap_user_time_short: unsigned 64-bit arithmetic."""
+    whole = (1 << 64) - 1
+    cycles = (start + (((cycles - start) & whole) & mask)) & whole
+    quotient, rest = cycles >> shift, cycles & ((1 << shift) - 1)
+    return (zero + quotient * mult + (rest * mult >> shift)) & whole
+
+
+@given(U64, st.integers(0, 63), st.integers(1, (1 << 32) - 1), U64, U64, st.integers(1, 64))
+def test_clocks_with_few_bits(
+    cycles: int, shift: int, mult: int, zero: int, start: int, bits: int
+) -> None:
+    mask = (1 << bits) - 1
+    clock = TimeConversion(shift, mult, zero, start, mask)
+    expected = clock_of_perf(cycles, shift, mult, zero, start, mask)
+    assert clock.to_nanoseconds(cycles) == expected
+    assert clock.nanoseconds(cycles) == expected
+
+
+@given(st.lists(U64, max_size=20), st.integers(0, 63), st.integers(1, (1 << 32) - 1), U64)
+def test_arrays(ticks: list[int], shift: int, mult: int, zero: int) -> None:
+    clock = TimeConversion(shift, mult, zero)
+    found = clock.nanoseconds(np.array(ticks, np.uint64))
+    assert found.dtype == np.uint64
+    assert found.tolist() == [clock.to_nanoseconds(each) for each in ticks]
+    times = np.array(ticks, np.uint64)
+    assert clock.ticks(times).tolist() == [clock.to_tsc(each) for each in ticks]
+
+
+def with_records(path: Path, more: bytes) -> None:
+    """The records at the end of a file of ours that is not closed."""
+    content = bytearray(path.read_bytes())
+    words = list(FILE.unpack_from(content))
+    words[6] += len(more)
+    FILE.pack_into(content, 0, *words)
+    path.write_bytes(bytes(content) + more)
+
+
+def opened_file(path: Path) -> Writer:
+    writer = Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3")
+    writer.flush()
+    return writer
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_time_conv(short: int, tmp_path: Path) -> None:
+    """time_shift, time_mult, time_zero, time_cycles, time_mask, cap_user_time_zero, ..._short."""
+    path = tmp_path / "perf.data"
+    opened_file(path)
+    # The file's AUXTRACE_INFO has a clock of its own: without it, the record's counts.
+    content = path.read_bytes()
+    with PerfData(path) as data:
+        place = next(each for each in data._scan.walk() if each.number == 70)
+    path.write_bytes(content[: place.offset] + struct.pack("<I", 78) + content[place.offset + 4 :])
+    body = struct.pack("<5QBB6x", 4, 7, 1000, 0x5000, 0xFFF, 1, short)
+    with_records(path, HEADER.pack(79, 0, HEADER.size + len(body)) + body)
+    with PerfData(path) as data:
+        clock = data.time_conversion
+        assert clock is not None
+        cycles = 0x5000 + (0x9123 - 0x5000 & 0xFFF) if short else 0x9123
+        assert clock.to_nanoseconds(0x9123) == 1000 + (cycles * 7 >> 4)
+
+
+def test_counters_of_pebs(tmp_path: Path) -> None:
+    """u64 hw_id, then the sample_id of the event: TID, TIME, IDENTIFIER."""
+    path = tmp_path / "perf.data"
+    opened_file(path)
+    body = struct.pack("<Q", 3) + struct.pack("<iiQQ", 7, 7, 5, 2)
+    with_records(path, HEADER.pack(21, 0, HEADER.size + len(body)) + body)
+    with PerfData(path) as data:
+        assert {counter: event.name for counter, event in data.pebs_counters.items()} == {
+            3: "dummy:u"
+        }
+        assert "PEBS records of counter 3: dummy:u" in settings_in_words(data)
+
+
+def test_pause_and_resume(tmp_path: Path) -> None:
+    """attr.aux_action, behind aux_sample_size: bit 0 starts paused, 1 pauses, 2 resumes."""
+    path = tmp_path / "perf.data"
+    Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3").close()
+    content = bytearray(path.read_bytes())
+    (attrs,) = struct.unpack_from("<Q", content, 24)
+    struct.pack_into("<I", content, attrs + 116, 1)
+    struct.pack_into("<I", content, attrs + ATTR + 16 + 116, 2 | 4)
+    path.write_bytes(content)
+    with PerfData(path) as data:
+        words = settings_in_words(data)
+    assert "the trace begins paused" in words
+    assert "samples that pause the trace: dummy:u" in words
+    assert "samples that resume the trace: dummy:u" in words
+
+
+@pytest.mark.parametrize("size", [64, 72, 80, 96, 104, 112, 120, 128, 136, 200, 1024])
+def test_attrs_of_every_size(size: int, tmp_path: Path) -> None:
+    """PERF_ATTR_SIZE_VER0 is 64; what is behind what is known is passed over, what is not there is
+    0. The same path comes back.
+    """
+    path = tmp_path / "perf.data"
+    packets = bytes.fromhex("0282028202820282028202820282028202230000")
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
+        out.comm(7, 7, 5, "name")
+        out.auxtrace(7, 7, packets, None, 1)
+    content = path.read_bytes()
+    words = list(FILE.unpack_from(content))
+    entry, start, data_start = words[2], words[3], words[5]
+    attrs = [content[at : at + entry] for at in range(start, data_start, entry)]
+    new = b""
+    for each in attrs:
+        attr = (each[:4] + struct.pack("<I", size) + each[8:ATTR])[:size].ljust(size, b"\xff")
+        new += attr + each[ATTR:]
+    grown = len(new) - (data_start - start)
+    words[2], words[4], words[5] = size + 16, len(new), data_start + grown
+    words[8:12] = [0] * 4
+    path.write_bytes(FILE.pack(*words) + content[FILE.size : start] + new + content[data_start:])
+    with Trace(path) as trace:
+        assert [event.attr.size for event in trace.data.events] == [size] * 2
+        assert trace.data.intel_pt is not None
+        assert trace.data.intel_pt.attr.config == 0x2401
+        assert trace.comms == {7: "name"}
+        assert trace.streams[0].size == len(packets) + -len(packets) % 8
