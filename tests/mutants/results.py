@@ -1,11 +1,21 @@
-"""What became of each mutation, as a file of lines."""
+"""What became of each mutation, as a file of lines, and what explains those that no requirement's
+test notices.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results.txt"
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results.txt"
+EQUIVALENT = HERE / "equivalent.txt"
+"""Mutations that change nothing that the model promises, each with the reason."""
+NO_ROW = HERE / "no_row.txt"
+"""Those of lines for which no requirement asks, each with the reason; `*` is any text."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +54,48 @@ def save(results: dict[str, Result]) -> None:
     RESULTS.write_text(
         "# Who noticed, digest of the file, by what, mutation. Made by whole.py.\n" + "".join(lines)
     )
+
+
+def known_equivalents() -> set[str]:
+    """The names in equivalent.txt."""
+    return set(_entries(EQUIVALENT))
+
+
+def without_row() -> list[str]:
+    """The patterns in no_row.txt."""
+    return _entries(NO_ROW)
+
+
+def unexplained(results: Iterable[Result]) -> list[str]:
+    """What is left to do, in words: none if each mutation is noticed by a requirement's test, is
+    noticed by another while no requirement asks, or is equivalent; and each explanation is needed.
+    """
+    patterns = {text: _pattern(text) for text in without_row()}
+    equivalent = known_equivalents()
+    used: set[str] = set()
+    left = []
+    for each in results:
+        if each.who == "test":
+            fits = {text for text, pattern in patterns.items() if pattern.fullmatch(each.name)}
+        elif each.who in ("nobody", "loading"):
+            fits = equivalent & {each.name}
+        else:
+            continue
+        used |= fits
+        if not fits:
+            left.append(f"{each.who}: {each.name}")
+    unused = (patterns.keys() | equivalent) - used
+    return left + [f"explains nothing: {text}" for text in sorted(unused)]
+
+
+def score(results: Iterable[Result]) -> Counter[str]:
+    """How many mutations by who noticed."""
+    return Counter(each.who for each in results)
+
+
+def _entries(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.S)

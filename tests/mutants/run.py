@@ -37,9 +37,9 @@ sys.path.insert(0, str(TESTS))
 
 from mutants.mutation import Mutation, mutations  # noqa: E402
 from mutants.plugin import PACKAGE, PARTS, module_of, sources  # noqa: E402
+from mutants.results import EQUIVALENT, known_equivalents  # noqa: E402
 from requirements.check import claimed, requirements  # noqa: E402
 
-EQUIVALENT = HERE / "equivalent.txt"
 SPARE = 20
 SECONDS = 900
 """A run takes longer only where the machine is far too slow: processor time is limited before."""
@@ -162,11 +162,6 @@ def draw(seed: int, count: int) -> list[Drawn]:
             files = {test["file"] for test in seen if row in test["rows"]}
             drawn.append(Drawn(row, mutation, tuple(sorted(files)), limit))
     return drawn
-
-
-def known_equivalents() -> set[str]:
-    lines = EQUIVALENT.read_text().splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
 
 
 def limited(seen: list[dict[str, Any]]) -> int:

@@ -4,10 +4,11 @@ allows, and says which test is the first to notice each.
     python tests/mutants/whole.py [--minutes N] [--again]
 
 A line carries a rule if a test of a requirement runs it; only those count. First come the tests of
-requirements that run the line, then the others. What was found is in `results.txt`, a line a
+requirements that run the line, then the others. Code that also ran while the tests were loaded is
+mutated in a process of its own as well, for all tests. What was found is in `results.txt`, a line a
 mutation; a run goes on from there, and does again what is of a file that has changed since. Exit
-code 1 if no requirement's test notices a mutation that `equivalent.txt` does not name, or if time
-was too short.
+code 1 if no requirement's test notices a mutation and neither `equivalent.txt` nor `no_row.txt` has
+the reason, if one of these explains what needs it no more, or if time was too short.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import hashlib
 import json
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FunctionType
@@ -33,8 +34,8 @@ sys.path.insert(0, str(TESTS))
 from mutants import live  # noqa: E402
 from mutants.mutation import Mutation, mutations  # noqa: E402
 from mutants.plugin import FOREIGN, module_of, rows_of, sources  # noqa: E402
-from mutants.results import RESULTS, Result, load, save  # noqa: E402
-from mutants.run import PASSED, USES, known_equivalents  # noqa: E402
+from mutants.results import RESULTS, Result, load, save, score, unexplained  # noqa: E402
+from mutants.run import PASSED, USES  # noqa: E402
 from mutants.run import pytest as run  # noqa: E402
 
 FOLDERS = ("packets", "registers", "unit", "processor", "scenario")
@@ -191,12 +192,10 @@ def main() -> int:
     code = pytest.main(["-q", "-s", *options, *kept], plugins=[whole])
     if code:
         return int(code)
-    counts = Counter(each.who for each in load().values())
-    made = f"{sum(counts.values())} of {len(every())} mutations made"
-    print(f"{RESULTS.name}: {made}: {dict(counts)}")
-    equivalent = known_equivalents()
-    left = [each.name for each in load().values() if each.who in ("nobody", "test")]
-    left = [name for name in left if name not in equivalent]
+    results = load().values()
+    made = f"{len(results)} of {len(every())} mutations made"
+    print(f"{RESULTS.name}: {made}: {dict(score(results))}")
+    left = unexplained(results)
     print(*left, sep="\n")
     return int(bool(left) or not whole.whole)
 

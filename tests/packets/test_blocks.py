@@ -43,6 +43,7 @@ def test_other_packets_leave_the_block_open(raw: Any) -> None:
     assert names(BBP4 + raw + ITEM + "00" * 4)[2] == "BIP"
 
 
+@pytest.mark.spec("TAB15-010")
 @pytest.mark.parametrize(
     ("name", "raw"),
     [
@@ -135,6 +136,9 @@ def test_xmm_items() -> None:
     ]
 
 
-@pytest.mark.parametrize(("block_type", "item_id"), [(0, 0), (2, 0), (0x0B, 0), (8, 32), (8, -1)])
+@pytest.mark.spec("BBP-002", "BIP-007")
+@pytest.mark.parametrize(
+    ("block_type", "item_id"), [(0, 0), (2, 0), (7, 0), (0x0B, 0), (0x11, 0), (8, 32), (8, -1)]
+)
 def test_reserved_items(block_type: Any, item_id: Any) -> None:
     assert item_name(block_type, item_id) is None

@@ -99,3 +99,10 @@ def test_cyc_has_its_least_length(size: Any) -> None:
     assert len(encode_cyc(below - 1)) == size
     if size < 9:
         assert len(encode_cyc(below)) == size + 1
+
+
+@pytest.mark.parametrize(("name", "values"), [("PIP", (0, 0)), ("BIP", (0, 0, 0)), ("TMA", (0, 0))])
+def test_a_value_that_no_field_has(name: Any, values: Any) -> None:
+    assert encoder(name)(*values)
+    with pytest.raises(ValueError, match="longer"):
+        encoder(name)(0, *values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,9 +134,31 @@ def test_what_is_read_all_the_same_is_kept(vector: Vector) -> None:
     assert native.first(vector.raw + b"\x00") == native.said(packet)
 
 
+CHANGED = [
+    ("02a21ff1ffffff", None, {"last": 2, "deepest": 4, "wake": 8}, "02a224f8ffffff"),
+    ("0222ff11", None, {"hw": 0, "state": 2, "sub_state": 2}, "02227f22"),
+    ("0203ffff", None, {"ratio": 10}, "02030aff"),
+    ("0273ffffffffff", None, {"ctc": 2, "fast_counter": 4}, "02730200ff04fe"),
+    ("2dffff", None, {"payload": 0x1000}, "2d0010"),
+    ("0232ffffffffffffffff", None, {"payload": 2}, "02320200000000000000"),
+    ("fcffffffff", 4, {"id": 2, "payload": 2}, "1402000000"),
+]
+"""Bytes with all reserved bits set, and what other fields make of them (Tables 33-16 to 33-43)."""
+
+
+@pytest.mark.parametrize(("raw", "in_block", "fields", "expected"), CHANGED)
+def test_other_fields_beside_the_same_reserved_bits(
+    raw: str, in_block: Any, fields: Any, expected: str
+) -> None:
+    packet = decode(bytes.fromhex(raw), in_block=in_block)
+    changed = replace(packet, fields={**packet.fields, **fields})
+    assert reencode(changed).hex() == expected
+
+
 LONGER = [vector for vector in vectors(WRITTEN, READ) if len(vector.raw) > 1]
 
 
+@pytest.mark.spec("DEC-011")
 @pytest.mark.parametrize("vector", LONGER, ids=[vector.raw.hex() for vector in LONGER])
 def test_cut_short_at_every_byte(vector: Vector) -> None:
     assert vector.decode(vector.raw, 0).size == len(vector.raw)
@@ -145,6 +168,7 @@ def test_cut_short_at_every_byte(vector: Vector) -> None:
         assert caught.value.offset == 0
 
 
+@pytest.mark.spec("DEC-011")
 @pytest.mark.parametrize("size", [4, 8])
 def test_block_item_cut_short(size: Any) -> None:
     data = b"\x0c" + bytes(size)

@@ -23,15 +23,18 @@ def test_scan_goes_on_at_the_next_psb() -> None:
     assert shown(data) == [(0, "TNT"), (1, "bad 3"), (4, "PSB"), (20, "TNT")]
 
 
+@pytest.mark.spec("DEC-013")
 def test_scan_without_another_psb_ends_in_bad_bytes() -> None:
     assert shown(b"\x06\x09\x04\x04") == [(0, "TNT"), (1, "bad 3")]
 
 
+@pytest.mark.spec("DEC-013")
 def test_bad_bytes_end_a_block() -> None:
     data = encode("BBP", sz=0, type=4) + b"\x09" + PSB + b"\x0c"
     assert shown(data)[-1] == (20, "TNT")
 
 
+@pytest.mark.spec("DEC-011")
 def test_cut_off_packet_is_told() -> None:
     *_, last = scan(b"\x06\x2d\x01")
     assert isinstance(last, BadBytes)
@@ -47,6 +50,7 @@ def test_packets_raises_once_at_bad_bytes() -> None:
     assert list(stream) == []
 
 
+@pytest.mark.spec("DEC-011")
 def test_packets_ends_quietly_inside_a_packet() -> None:
     assert [packet.name for packet in packets(b"\x06\x2d\x01")] == ["TNT"]
 
@@ -70,11 +74,13 @@ def test_a_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
     assert shown(run) == [*expected, (begin, "PSB"), (begin + 16, "TNT")]
 
 
+@pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("rest", [PSB[:2], PSB[:3], PSB[:1], PSB[:14], PSB[:15]])
 def test_where_the_data_ends_nobody_knows_whether_a_run_goes_on(rest: bytes) -> None:
     assert shown(PSB + rest)[0] == (0, "PSB")
 
 
+@pytest.mark.spec("PSB-020")
 def test_find_psb_from_inside_one() -> None:
     assert find_psb(PSB, 1) is None
     assert find_psb(PSB + PSB[:14]) == 14

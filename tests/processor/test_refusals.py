@@ -28,6 +28,7 @@ def test_umwait_of_a_processor_that_sleeps() -> None:
         cpu.umwait(0x1001, 0x1005, 0, entered=False)
 
 
+@pytest.mark.spec("TSX-008")
 def test_senter_within_a_transaction() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(KERNEL, in_tx=True))
     with pytest.raises(IllegalEvent):
@@ -63,6 +64,7 @@ def test_output_that_goes_nowhere_without_vmx_tracing() -> None:
         cpu.wrmsr(Msr.CTL, CTL.encode(TraceEn=1, BranchEn=1))
 
 
+@pytest.mark.spec("TSX-008")
 def test_a_transfer_that_aborts_no_transaction() -> None:
     cpu = Processor(profile=FULL, memory=Memory(), arch=replace(KERNEL, in_tx=True))
     cpu.far(0x1000, 0x2000)

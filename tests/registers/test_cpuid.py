@@ -125,10 +125,28 @@ def test_signature(family: int, model: int, stepping: int, eax: int) -> None:
     assert profile.cpuid(1).eax == eax
 
 
+@pytest.mark.parametrize(
+    ("eax", "family", "model"),
+    [
+        (0x0005_06E3, 6, 0x5E),
+        (0x0FF0_0673, 6, 0x07),
+        (0x000F_0543, 5, 4),
+        (0x0000_0F34, 15, 0x03),
+        (0x00A2_0F12, 25, 0x21),
+        (0x0FF0_0F00, 270, 0x00),
+    ],
+)
+def test_family_and_model_of_leaf_1(eax: int, family: int, model: int) -> None:
+    """Volume 2, CPUID: what of the extended fields counts depends on the family."""
+    profile = Profile.from_cpuid("x", {(1, 0): (eax, 0, 0, 0)})
+    assert (profile.family, profile.model) == (family, model)
+
+
 def test_text_form() -> None:
     assert SKYLAKE.cpuid_text == "GenuineIntel,6,94,3"
 
 
+@pytest.mark.spec("TIME-001", "TIME-002")
 def test_clock_of_the_model() -> None:
     assert FULL.cpuid(0x15) == (2, 80, 25_000_000, 0)
     assert FULL.tsc_hz == 1_000_000_000
@@ -149,11 +167,36 @@ def test_leaves_and_profile_are_two_forms_of_one_thing(profile: Profile) -> None
 
 
 @pytest.mark.parametrize(
-    "change", [{"ranges": 5}, {"ranges": 0}, {"maxphyaddr": 53}, {"linear_width": 40}]
+    "change",
+    [
+        pytest.param({"ranges": 5}, marks=pytest.mark.spec("CPUID-031")),
+        pytest.param({"ranges": 0}, marks=pytest.mark.spec("CPUID-009")),
+        {"ranges": -1, "ip_filtering": False},
+        {"maxphyaddr": 31},
+        {"maxphyaddr": 53},
+        {"linear_width": 40},
+    ],
 )
 def test_contradictions_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"ranges|MAXPHYADDR|bits"):
         replace(FULL, **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ranges": 1},
+        {"ranges": 4},
+        {"ranges": 0, "ip_filtering": False},
+        {"maxphyaddr": 32},
+        {"maxphyaddr": 52},
+        {"linear_width": 32},
+        {"linear_width": 57},
+    ],
+)
+def test_the_last_that_is_possible_is_taken(change: dict[str, Any]) -> None:
+    for name, value in change.items():
+        assert getattr(replace(FULL, **change), name) == value
 
 
 def test_sources_name_attributes() -> None:

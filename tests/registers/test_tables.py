@@ -171,6 +171,9 @@ def test_warm_reset_follows_ip_filtering() -> None:
     assert before == RegisterFile()
 
 
+@pytest.mark.spec("MSRCTL-030", "MSRCTL-031", "MSRCTL-032", "MSRCTL-033", "MSRADR-004")
 def test_address_ranges() -> None:
     registers = RegisterFile(ctl=0x2010 << 32, addr1_a=5, addr1_b=6, addr3_b=9)
     assert registers.address_ranges() == ((0, 0, 0), (1, 5, 6), (0, 0, 0), (2, 0, 9))
+    registers = RegisterFile(ctl=0x1212 << 32 | 0x2_F000_0000, addr0_b=4, addr2_a=7, addr2_b=8)
+    assert registers.address_ranges() == ((2, 0, 4), (1, 0, 0), (2, 7, 8), (1, 0, 0))

@@ -349,6 +349,45 @@ CONTEXT = [
         "VMX-012",
     ),
     case(
+        "SIPI to the first page",
+        KERNEL
+        + "init 0x1000 bsp=False\n    FUP 0x1000\nsipi 0\n    MODE.Exec 16\n    TIP.PGE 0x0\n",
+        "TAB55-024",
+    ),
+    case(
+        "MOV CR3 into the context, in a range that was entered outside",
+        "arch cpl=0 cr3=0x5000\nctl OS User BranchEn CR3Filter ADDR0_CFG=1\n"
+        "write CR3_MATCH 0x6000\nwrite ADDR0_A 0x8000\nwrite ADDR0_B 0x8fff\n"
+        + BEGIN
+        + "jump 0x1000 0x8000\n"
+        "mov_cr3 0x8000 0x8003 0x6000\n    PIP 0 0x6000\n    MODE.Exec 64\n    TIP.PGE 0x8003\n",
+        "FIP-001",
+    ),
+    case(
+        "LastIP is 0 after PSB",
+        "parameters compress_after_psb=True\narch cpl=3\nctl OS BranchEn\n"
+        + BEGIN
+        + "state last_ip=0\ninsert_psb\n    ...\nstate last_ip=0\n",
+        "IPC-009",
+    ),
+    case(
+        "a late failure from outside the context, OS=0",
+        "arch cpl=0 vmx=root vmcs=0x9000 cr3=0x1000\nctl User BranchEn CYCEn\n"
+        + BEGIN
+        + "at 5\nvm_entry 0x1000 0x5000 cpl=3 cr3=0x7000 fails=late host_ip=0x6000 returns=late\n"
+        "at 9\nresume 0x2000\n    CYC 9\n    MODE.Exec 64\n    TIP.PGE 0x2000\n",
+        "PIP-003",
+        "CYC-003",
+    ),
+    case(
+        "a VM exit that loads the CTL that is there before it ends the trace",
+        "arch cpl=0 vmx=root vmcs=0x9000\nctl OS User BranchEn\n"
+        + BEGIN
+        + "vmcs exit_loads=CTL:0x200d,CTL:0x200c\nvm_entry 0x1000 0x5000\n    ...\n"
+        "vm_exit 0x5004 0x2000\n    FUP 0x5004\n    TIP.PGD\n",
+        "TAB56-009",
+    ),
+    case(
         "a VM entry that loads the CTL that is there",
         "arch cpl=0 vmx=root vmcs=0x9000\nctl OS User BranchEn\n"
         + BEGIN
@@ -407,6 +446,28 @@ ENABLES = [
         "    PSB\n    CBR 10\n    MODE.TSX 0 0\n    PSBEND\n    MODE.Exec 64\n    TIP.PGE 0x1000\n"
         "read 0x38e 0\nread 0xda0 0\n",
         "RST-001",
+    ),
+    case(
+        "CYC before all of its cycle, where PSB+ comes last",
+        "parameters psb_on_enable_order=after_pge\nctl User BranchEn CYCEn\nenable 0x1000\n"
+        "    CYC 0\n    MODE.Exec 64\n    TIP.PGE 0x1000\n    PSB\n    CBR 10\n"
+        "    MODE.TSX 0 0\n    MODE.Exec 64\n    FUP 0x1000\n    PSBEND\n",
+        "CYC-016",
+    ),
+    case(
+        "packets of two bytes",
+        "parameters pad_align=2\n"
+        + USER
+        + "conditional 0x1000 0x1002 0x1010 True\nflush\n    TNT T\n    PAD\n",
+        "PAD-002",
+    ),
+    case(
+        "a byte that is held back",
+        "parameters held_bytes=1\nctl User BranchEn\nenable 0x1000\n"
+        "    PSB\n    CBR 10\n    MODE.TSX 0 0\n    PSBEND\n    MODE.Exec 64\n"
+        "read OUTPUT_MASK_PTRS OutputOffset=28\n"
+        "disable 0x1000\n    TIP.PGE 0x1000\n    FUP 0x1000\n    TIP.PGD\n",
+        "TRCEN-007",
     ),
     case(
         "APL11 without an overflow",

@@ -72,14 +72,6 @@ WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
     "an MSR": (CASES["wrmsr"], {"value": 1 << 64}),
     "EVDs": (CASES["vm exit"], {"qualification": 1 << 64}),
     "a PEBS block": (CASES["pebs"], {"groups": {7: []}}),
-    "an asynchronous exit": (
-        replace(CASES["aex"], arch=replace(USER, in_enclave=True, in_tx=True)),
-        {},
-    ),
-    "an MSR that a VM entry of an STM loads": (
-        CASES["smm vm entry"],
-        {"controls": VmxControls(entry_loads=((0x570, 1 << 57),))},
-    ),
 }
 
 
@@ -90,6 +82,26 @@ def test_what_is_not_there_is_refused(what: str) -> None:
     before = unit.snapshot()
     with pytest.raises(IllegalEvent):
         happen(unit, each, **changed)
+    assert unit.snapshot() == before
+
+
+@pytest.mark.spec("TSX-008")
+def test_an_asynchronous_exit_aborts_its_transaction_first() -> None:
+    each = replace(CASES["aex"], arch=replace(USER, in_enclave=True, in_tx=True))
+    unit = traced(each)
+    before = unit.snapshot()
+    with pytest.raises(IllegalEvent, match="aborts first"):
+        happen(unit, each)
+    assert unit.snapshot() == before
+
+
+@pytest.mark.spec("MSRGEN-007")
+def test_what_wrmsr_refuses_no_vm_entry_of_an_stm_loads() -> None:
+    each = CASES["smm vm entry"]
+    unit = traced(each)
+    before = unit.snapshot()
+    with pytest.raises(IllegalEvent, match="would fault"):
+        happen(unit, each, controls=VmxControls(entry_loads=((0x570, 1 << 57),)))
     assert unit.snapshot() == before
 
 

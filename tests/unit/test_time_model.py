@@ -70,11 +70,38 @@ def test_nanoseconds_are_tsc_ticks() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"cpi": 0}, {"core_ratio": 256}, {"tsc_start": -1}, {"crystal_hz": 24_000_000}],
+    [
+        {"cpi": 0},
+        {"core_ratio": 256},
+        {"max_non_turbo_ratio": 256, "crystal_hz": 100_000_000, "tsc_numerator": 512},
+        {"tsc_start": -1},
+        {"crystal_hz": 24_000_000},
+        {"crystal_hz": 1_000_000, "tsc_numerator": 1026, "bus_hz": 51_300_000},
+    ],
 )
 def test_impossible_clocks(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         TimeModel(**wrong)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"core_ratio": 255},
+        {"max_non_turbo_ratio": 255, "crystal_hz": 100_000_000, "tsc_numerator": 510},
+        {"crystal_hz": 1_000_000, "tsc_numerator": 1024, "bus_hz": 51_200_000},
+        {
+            "crystal_hz": 1_000_000,
+            "tsc_numerator": 2048,
+            "tsc_denominator": 4,
+            "bus_hz": 51_200_000,
+        },
+        {"cpi": 1, "tsc_start": 0},
+    ],
+)
+def test_the_last_clocks_that_are_possible(last: dict[str, int]) -> None:
+    for name, value in last.items():
+        assert getattr(TimeModel(**last), name) == value
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,6 @@ def encode(name: str, /, **fields: Value | Iterable[object]) -> bytes:
     if row.coding is Coding.TNT:
         bits = fields.pop("bits", None)
         _no_more(row, fields)
-        if bits is None or isinstance(bits, int):
-            raise ValueError(f"{name}: bits = {bits!r} are no branch results")
         return _tnt_from_bits(row, bits)
     if row.payload and row.payload.selector == "ip_bytes":
         fields.setdefault("payload", None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from rtit.errors import UsageError
+from rtit.errors import IllegalEvent, UsageError
 from rtit.packets import packets
 from rtit.packets.table import CFE_TYPES, EVD_TYPES
 from rtit.processor import Processor
@@ -60,14 +60,52 @@ def test_what_cannot_be_is_refused() -> None:
         cpu.sipi(256)
     with pytest.raises(ValueError, match="4 or 8 bytes"):
         cpu.ptwrite(0x1000, 0x1004, 1 << 32, 4)
-    with pytest.raises(ValueError, match="wake reason"):
-        cpu.wake(last=0, deepest=0, reason=3)
-    with pytest.raises(ValueError, match="no item 0x12"):
-        cpu.pebs(0x1000, {1: [(0x12, 0)]})
     with pytest.raises(ValueError, match="C-state"):
         cpu.unit.sleep(0x1000, 16)
     assert not out
     assert cpu.arch == replace(cpu.arch, in_tx=False)
+
+
+@pytest.mark.spec("PWRX-002")
+@pytest.mark.parametrize("reason", [0, 3, 16])
+def test_a_wake_reason_is_one_bit(reason: int) -> None:
+    cpu, out = machine(PwrEvtEn=1)
+    cpu.halt(0x1000, 0x1001)
+    del out[:]
+    with pytest.raises(IllegalEvent, match="wake reason"):
+        cpu.wake(last=1, deepest=1, reason=reason)
+    assert not out
+    cpu.wake(last=1, deepest=1, reason=8)
+    assert out.endswith(bytes.fromhex("02a21108000000"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [
+        pytest.param(0x01, 0x11, marks=pytest.mark.spec("BIP-004")),
+        pytest.param(0x04, 0x02, marks=pytest.mark.spec("BIP-005")),
+        pytest.param(0x05, 0x03, marks=pytest.mark.spec("BIP-006")),
+        pytest.param(0x10, 0x1F, marks=pytest.mark.spec("BIP-008")),
+    ],
+)
+def test_the_last_item_of_a_block(kind: int, last: int) -> None:
+    cpu, out = machine(BranchEn=1)
+    with pytest.raises(IllegalEvent, match="no item"):
+        cpu.pebs(0x1000, {kind: [(last + 1, 0)]})
+    assert not out
+    cpu.pebs(0x1000, {kind: [(last, 0x55)]})
+    assert out.startswith(bytes((0x02, 0x63, kind, last << 3 | 4, 0x55)))
+
+
+@pytest.mark.spec("BBP-002")
+@pytest.mark.parametrize("kind", [0, 2, 3, 6, 7, 0x0B, 0x0F, 0x11, 0x1F])
+def test_no_block_of_a_reserved_type(kind: int) -> None:
+    cpu, out = machine(BranchEn=1)
+    with pytest.raises(IllegalEvent, match="has no item"):
+        cpu.pebs(0x1000, {kind: [(0, 0)]})
+    with pytest.raises(IllegalEvent, match="no blocks of types"):
+        cpu.pebs(0x1000, {kind: []})
+    assert not out
 
 
 @pytest.mark.spec("CFE-008")

@@ -105,6 +105,7 @@ def test_senter_loses_what_is_buffered() -> None:
     assert written(cpu) == before
 
 
+@pytest.mark.spec("MSRCTL-002")
 def test_an_authenticated_code_module_loses_nothing() -> None:
     """33.2.9.6 speaks of packets that do not come, not of packets that get lost."""
     cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
@@ -141,6 +142,19 @@ def test_a_table_that_changes_while_tracing(policy: str, places: tuple[int, int]
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0)
     ctl = CTL.encode(TraceEn=1, User=1, BranchEn=1, ToPA=1)
     cpu.set_msr(Msr.CTL, ctl, next_ip=0x1000)
+    assert cpu.unit.output.state.region_base == C
+
+
+@pytest.mark.spec("TOPA-010")
+def test_the_entry_that_is_read_for_each_write_is_the_current_one() -> None:
+    cpu = start(Entry(A), Entry(B), Entry(TABLE, end=True), topa_cache="none")
+    memory = cpu.unit.output.memory
+    tips(cpu, 1400)
+    assert cpu.unit.output.state.region_base == B
+    for at in (TABLE - 8, TABLE, TABLE + 16):
+        memory.write_u64(at, Entry(B).encode())
+    memory.write_u64(TABLE + 8, Entry(C).encode())
+    tips(cpu, 1)
     assert cpu.unit.output.state.region_base == C
 
 

@@ -30,6 +30,9 @@ def test_writes_cross_pages() -> None:
     memory.write_u64(0x8FFC, 0x0102030405060708)
     assert memory.read(0x8FFC, 8) == bytes([8, 7, 6, 5, 4, 3, 2, 1])
     assert memory.read_u64(0x8FFC) == 0x0102030405060708
+    memory.write(0x9004, b"\xcc")
+    memory.write_u64(0x8FFC, 0)
+    assert memory.read(0x8FFC, 9) == bytes(8) + b"\xcc"
 
 
 def test_snapshots_compare_content() -> None:
@@ -53,6 +56,18 @@ def test_restricted_bytes_are_dropped_and_read_as_ones(method: str) -> None:
     assert memory.read(0x1000, 16) == expected
     memory.smrr = ()
     assert memory.read(0x1004, 4) == bytes(4)
+
+
+@pytest.mark.spec("RMEM-001")
+def test_what_is_dropped_is_no_store() -> None:
+    seen: list[tuple[int, bytes]] = []
+    smrr = [(0x1004, 0x1008)]
+    memory = Memory(smrr=smrr, observer=lambda at, data: seen.append((at, data)))
+    memory.store(0x1004, b"abcd")
+    assert seen == []
+    memory.store(0x1002, b"abcdefgh")
+    memory.store(0x1008, b"xy")
+    assert seen == [(0x1002, b"ab"), (0x1008, b"gh"), (0x1008, b"xy")]
 
 
 @pytest.mark.spec("OSR-007")
@@ -152,6 +167,7 @@ def test_or_it_is_an_error_when_the_pointer_gets_there(step: int) -> None:
     assert output.msrs() == (0x1000, 0x100 << 32 | 0x7F)
 
 
+@pytest.mark.spec("RMEM-006")
 def test_a_pointer_that_starts_in_restricted_memory_is_an_error() -> None:
     memory = Memory(smrr=[(0x8000, 0x8010)])
     output = Output(memory, profile=FULL, smrr_policy="error")

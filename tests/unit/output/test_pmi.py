@@ -138,6 +138,7 @@ def test_a_late_pmi_is_there_once_tracing_is_off() -> None:
     assert len(traced.seen) == 1
 
 
+@pytest.mark.spec("TSTP-005")
 def test_a_late_pmi_comes_with_the_stop() -> None:
     """Skid so long that the STOP region is filled as well: the handler finds Stopped set."""
     traced = Traced(pmi_skid=5000, stop=True)

@@ -219,6 +219,23 @@ def test_the_table_wraps_after_its_last_possible_entry(follow: Literal["eager", 
     assert pointers(output) == (TABLE, 0, 2)
 
 
+@pytest.mark.spec("CPUID-024", "TOPA-010")
+@pytest.mark.parametrize("cache", ["none", "entry", "table"])
+@pytest.mark.parametrize("first", [0, 1, 509, 511, 512])
+def test_a_table_of_more_than_a_page(first: int, cache: Literal["none", "entry", "table"]) -> None:
+    memory = Memory()
+    write_table(memory, TABLE, [Entry(0x10_0000 + 0x2000 * n) for n in range(520)])
+    output = Output(memory, profile=FULL, cache=cache)
+    assert output.enable(registers(first)) is OK
+    data = stream(4 * 4 * K)
+    assert output.write(data[:5000]) is OK
+    assert output.write(data[5000:]) is OK
+    for n in range(4):
+        place = 0x10_0000 + 0x2000 * (first + n)
+        assert memory.read(place, 4 * K) == data[4 * K * n : 4 * K * (n + 1)]
+    assert pointers(output) == (TABLE, first + 4, 0)
+
+
 @pytest.mark.spec("TSTP-003", "TOPA-008")
 @pytest.mark.parametrize("step", [1, 5, 9000])
 def test_stop_ends_output_with_the_last_byte(step: int) -> None:
@@ -251,6 +268,7 @@ def test_enabling_where_a_stop_left_off_is_an_error() -> None:
     assert "OutputOffset 0x1000" in error
 
 
+@pytest.mark.spec("TPMI-001")
 @pytest.mark.parametrize("follow", ["eager", "lazy"])
 def test_int_gives_a_pmi_when_the_region_is_filled(follow: Literal["eager", "lazy"]) -> None:
     output, _ = start([Entry(A, interrupt=True), Entry(B), Entry(TABLE, end=True)], follow=follow)
@@ -261,6 +279,7 @@ def test_int_gives_a_pmi_when_the_region_is_filled(follow: Literal["eager", "laz
     assert output.write(b"x" * 12 * K) == OutputResult(pmi=True)
 
 
+@pytest.mark.spec("TPMI-001", "TSTP-005")
 def test_stop_and_int_come_together() -> None:
     output, _ = start([Entry(A, interrupt=True, stop=True), Entry(B)])
     assert output.write(b"x" * 5000) == OutputResult(5000 - 4096, stopped=True, pmi=True)

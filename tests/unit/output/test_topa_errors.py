@@ -171,6 +171,7 @@ def test_single_entry_processor_with_an_end_elsewhere() -> None:
     assert "0x5000" in result.error
 
 
+@pytest.mark.spec("CPUID-025")
 def test_single_entry_processor_started_beyond_its_table() -> None:
     table: list[Entry | int] = [Entry(A), Entry(TABLE, end=True), Entry(TABLE, end=True), Entry(B)]
     assert start(table, index=1, profile=BROADWELL)[1] is None

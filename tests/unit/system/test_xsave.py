@@ -271,6 +271,7 @@ def test_xsaves_that_does_not_complete_sets_nothing_that_was_clear() -> None:
     assert machine.names() == []
 
 
+@pytest.mark.spec("XSV-001")
 def test_processors_with_fewer_msrs() -> None:
     machine = Machine(profile=BROADWELL)
     cpu = machine.cpu

@@ -1,0 +1,78 @@
+"""The committed results: each mutation is noticed or explained, and the README says how many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mutants import results
+from mutants.results import Result, load, score, unexplained
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_nothing_is_left_unexplained() -> None:
+    assert unexplained(load().values()) == []
+
+
+def test_a_test_that_notices_is_there() -> None:
+    """By file and function: its cases may have other names."""
+    places = {each.by.split("[")[0] for each in load().values() if each.who == "test"}
+    for place in places:
+        file, function = place.split("::")
+        assert f"def {function}(" in (ROOT / file).read_text(), place
+
+
+def test_the_readme_has_the_score() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    found = load().values()
+    count = score(found)
+    said = re.search(r"makes every change \(([\d,]+)\): ([\d,]+) are on lines that a", text)
+    assert said is not None
+    numbers = [int(word.replace(",", "")) for word in said.groups()]
+    assert numbers == [len(found), len(found) - count["no rule"]]
+    for who in ("row", "test", "nobody"):
+        assert f"{count[who]:,} " in text[said.start() : said.start() + 900], who
+
+
+@pytest.fixture
+def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Writes equivalent.txt and no_row.txt."""
+
+    def write(equivalent: str, no_row: str) -> None:
+        for name, text in (("EQUIVALENT", equivalent), ("NO_ROW", no_row)):
+            (tmp_path / name).write_text(f"# Why.\n{text}\n")
+            monkeypatch.setattr(results, name, tmp_path / name)
+
+    return write
+
+
+ROW = Result("m:f: swap: a < b", "row", "0", "PIP-001")
+TEST = Result("m:f: drop call: require(a * b)", "test", "0", "tests/test_it.py::test_it")
+NOBODY = Result("m:g: flip: True", "nobody", "0", "")
+LOADING = Result("m:h: flip: True", "loading", "0", "")
+
+
+def test_who_needs_an_explanation(lists: Callable[[str, str], None]) -> None:
+    lists("", "")
+    assert unexplained([ROW]) == []
+    wanted = [f"{each.who}: {each.name}" for each in (TEST, NOBODY, LOADING)]
+    assert unexplained([ROW, TEST, NOBODY, LOADING]) == wanted
+
+
+def test_an_explanation_is_of_its_kind(lists: Callable[[str, str], None]) -> None:
+    lists(NOBODY.name, "m:f: drop call: require(*")
+    assert unexplained([ROW, TEST, NOBODY]) == []
+    lists(TEST.name, "m:*")
+    assert unexplained([ROW, TEST]) == [f"explains nothing: {TEST.name}"]
+    lists("", "m:*")
+    assert unexplained([TEST, NOBODY]) == [f"nobody: {NOBODY.name}"]
+
+
+def test_an_explanation_that_nothing_needs(lists: Callable[[str, str], None]) -> None:
+    lists("m:x: flip: True", "m:f: *\nm:f")
+    left = unexplained([TEST])
+    assert left == ["explains nothing: m:f", "explains nothing: m:x: flip: True"]
