@@ -2,7 +2,8 @@
 
 Driven by environment variables: RTIT_ROWS (ids; other tests are left out), RTIT_SEEN (file for what
 was seen of each test, as JSON), RTIT_LINES (see also the lines that it runs), RTIT_MUTANT (a
-mutation, as JSON), RTIT_SECONDS (of processor time, after which the run is killed).
+mutation, as JSON), RTIT_FAILED (file for the first test that fails, of the requirements' first, as
+JSON), RTIT_SECONDS (of processor time, after which the run is killed).
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "RTIT_ROWS" in os.environ:
         wanted = set(os.environ["RTIT_ROWS"].split())
         items[:] = [item for item in items if rows_of(item) & wanted]
+    if "RTIT_FAILED" in os.environ:
+        items.sort(key=lambda item: not rows_of(item))
 
 
 _seen: list[dict[str, Any]] = []
@@ -134,6 +137,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     seconds = time.process_time() - begin
     seen = {"file": str(item.path), "rows": sorted(rows_of(item)), "lines": ran}
     _seen.append({**seen, "seconds": seconds})
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Name the first test that fails, with its requirements."""
+    outcome: Any = yield
+    file = Path(os.environ.get("RTIT_FAILED", os.devnull))
+    if outcome.get_result().failed and not file.exists():
+        file.write_text(json.dumps({"test": item.nodeid, "rows": sorted(rows_of(item))}))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

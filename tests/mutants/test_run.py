@@ -77,6 +77,25 @@ def test_seen(file: Path) -> None:
     assert "profile.py" in {Path(path).name for path in seen["lines"]}
 
 
+def test_the_first_that_fails_is_of_a_requirement(file: Path, tmp_path: Path) -> None:
+    file.write_text(
+        "import pytest\n"
+        "def test_first(): assert 1 == 2\n"
+        "@pytest.mark.spec('B', 'A')\n"
+        "def test_second(): assert 1 == 2\n"
+        "@pytest.mark.spec('C')\n"
+        "def test_third(): pass\n"
+    )
+    failed = tmp_path / "failed"
+    assert run([str(file)], RTIT_FAILED=str(failed)) == FAILED
+    found = json.loads(failed.read_text())
+    assert (found["test"].rsplit("::", 1)[1], found["rows"]) == ("test_second", ["A", "B"])
+    file.write_text("def test_it(): pass")
+    failed.unlink()
+    assert run([str(file)], RTIT_FAILED=str(failed)) == PASSED
+    assert not failed.exists()
+
+
 def test_only_tests_without_a_live_program() -> None:
     assert within("unit/test_sizes.py")
     assert not within("end_to_end/test_attach.py")

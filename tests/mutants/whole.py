@@ -17,9 +17,12 @@ import argparse
 import gc
 import hashlib
 import json
+import os
 import sys
+import tempfile
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FunctionType
@@ -45,8 +48,8 @@ OUTSIDE = ("rtit.packets.rust_table", "rtit.unit.parameters.page")
 """They write files of the tree, and another test compares those."""
 SEEN, TRIED = 3, 15
 """Examples of a property, at most: to see its lines, and to notice a mutation."""
-
-
+ALL_SECONDS = 600
+"""Of processor time, for all tests in a process of their own."""
 NEW = Result("", "new", "", "")
 
 
@@ -96,42 +99,51 @@ class Whole:
         names = {work.mutation.name for work in works}
         self._results = {name: each for name, each in self._results.items() if name in names}
         self.whole = True
-        for work in works:
-            known = self._results.get(work.mutation.name)
-            if known is not None and known.digest == work.digest:
-                continue
+        due = [
+            work
+            for work in works
+            if self._results.get(work.mutation.name, NEW).digest != work.digest
+        ]
+        for made, work in enumerate(due):
             if time.monotonic() > self._end:
                 self.whole = False
                 break
             self._results[work.mutation.name] = self._result(work, tests, alive[str(work.path)])
-            if len(self._results) % 20 == 0:
+            if made % 20 == 19:
                 self._keep()
-                print(f"{len(self._results)} of {len(works)}", flush=True)
+                print(f"{made + 1} of {len(due)}", flush=True)
         self._keep()
-        for work in works:
-            if self._results.get(work.mutation.name, NEW).who == "loading":
-                if time.monotonic() > self._end:
-                    self.whole = False
-                    break
-                self._results[work.mutation.name] = self._afresh(work, tests)
+        left = [
+            work for work in works if self._results.get(work.mutation.name, NEW).who == "loading"
+        ]
+        files = _quickest_first(tests)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for result in pool.map(lambda work: self._afresh(work, files), left):
+                self._results[result.name] = result
                 self._keep()
         return True
 
-    def _afresh(self, work: Work, tests: list[live.Test]) -> Result:
+    def _afresh(self, work: Work, files: list[str]) -> Result:
         """The same in a process of its own, where the mutation is there from the start."""
-        place = (str(work.path), work.mutation.line)
-        reached = [test for test in tests if test.rows and place in test.lines]
-        seconds: dict[str, float] = defaultdict(float)
-        for test in reached:
-            seconds[str(test.item.path)] += test.seconds
-        code = run(
-            sorted(seconds, key=lambda file: seconds[file]),
-            RTIT_MUTANT=json.dumps(asdict(work.mutation)),
-            RTIT_ROWS=" ".join({row for test in reached for row in test.rows}),
-            RTIT_SECONDS=str(60 + 20 * round(sum(seconds.values()))),
-        )
-        who = "nobody" if code == PASSED else "row"
-        return Result(work.mutation.name, who, work.digest, "")
+        name = work.mutation.name
+        if time.monotonic() > self._end:
+            self.whole = False
+            return self._results[name]
+        with tempfile.TemporaryDirectory() as folder:
+            failed = Path(folder) / "failed"
+            code = run(
+                files,
+                RTIT_MUTANT=json.dumps(asdict(work.mutation)),
+                RTIT_FAILED=str(failed),
+                RTIT_SECONDS=str(ALL_SECONDS),
+            )
+            if code == PASSED:
+                return Result(name, "nobody", work.digest, "")
+            if not failed.exists():
+                return Result(name, "row", work.digest, "the tests cannot be loaded, or do not end")
+            found = json.loads(failed.read_text())
+        who = "row" if found["rows"] else "test"
+        return Result(name, who, work.digest, min(found["rows"], default=found["test"]))
 
     def _keep(self) -> None:
         save(self._results)
@@ -172,6 +184,13 @@ class Whole:
         ran = {name for file, name in self._loading.ran if file == str(path)} - {"<module>"}
         loading = code == live.ABSENT or not names.isdisjoint(ran)
         return Result(mutation.name, "loading" if loading else "nobody", work.digest, "")
+
+
+def _quickest_first(tests: list[live.Test]) -> list[str]:
+    seconds: dict[str, float] = defaultdict(float)
+    for test in tests:
+        seconds[str(test.item.path)] += test.seconds
+    return sorted(seconds, key=lambda file: seconds[file])
 
 
 def main() -> int:

@@ -131,6 +131,7 @@ def test_signature(family: int, model: int, stepping: int, eax: int) -> None:
         (0x0005_06E3, 6, 0x5E),
         (0x0FF0_0673, 6, 0x07),
         (0x000F_0543, 5, 4),
+        (0x000A_36A7, 6, 0xAA),
         (0x0000_0F34, 15, 0x03),
         (0x00A2_0F12, 25, 0x21),
         (0x0FF0_0F00, 270, 0x00),

@@ -45,6 +45,20 @@ def test_snapshots_compare_content() -> None:
     assert one.snapshot() == two.snapshot()
 
 
+def test_a_page_to_store_into_where_nobody_watches() -> None:
+    memory = Memory()
+    page = memory.direct_page(0x1234)
+    assert page is not None
+    page[0x234] = 7
+    assert memory.read(0x1234, 1) == b"\x07"
+    for watched in (
+        Memory(observer=lambda at, data: None),
+        Memory(smrr=[(0, 1)]),
+        Memory(mmio=[(0, 1)]),
+    ):
+        assert watched.direct_page(0x1234) is None
+
+
 @pytest.mark.spec("RMEM-001")
 @pytest.mark.parametrize("method", ["write", "store"])
 def test_restricted_bytes_are_dropped_and_read_as_ones(method: str) -> None:

@@ -48,7 +48,7 @@ def test_privilege() -> None:
 
 
 def test_after_reset() -> None:
-    """Volume 3, on initialization: real mode at F000:FFF0, interrupts off, and then CPL 0 in 16-bit code."""
+    """Volume 3, on initialization: real mode at F000:FFF0, interrupts off; CPL 0 ever after."""
     arch = Arch.reset()
     assert (arch.real_mode, arch.lma, arch.cs_base, arch.interrupt_flag) == (
         True,
