@@ -52,7 +52,7 @@ def test_what_a_program_executes(run: Run, pointers: tuple[Path, int]) -> None:
         f"""
         def test_it(rtit):
             found = rtit.stat(["{exe}"], env={{"PATH": "/bin"}})
-            assert found.instructions == found.counts["instructions"] == {instructions}
+            assert found.stat.counts["instructions"] == {instructions}
             assert found.exit_code == 0
             recording = rtit.record(["{exe}"])
             assert recording.path.exists()
@@ -147,7 +147,7 @@ def test_programs_that_fail(run: Run, program: Callable[[str], Path]) -> None:
 
         def test_it(rtit):
             crash = ["{program("crash")}"]
-            with pytest.raises(AssertionError, match="SIGSEGV"):
+            with pytest.raises(AssertionError, match="exit code 139"):
                 rtit.stat(crash)
             assert rtit.stat(crash, check=False).exit_code == 128 + 11
             with pytest.raises(AssertionError, match="exit code 3"):

@@ -10,8 +10,8 @@ from rtit.lazy import exports
 
 if TYPE_CHECKING:
     from rtit.testing.baseline import Baselines
-    from rtit.testing.programs import Counted, Programs
+    from rtit.testing.programs import Programs
 
-__all__ = ["Baselines", "Counted", "Programs"]
+__all__ = ["Baselines", "Programs"]
 
-__getattr__ = exports(__name__, {"baseline": "Baselines", "programs": "Counted Programs"})
+__getattr__ = exports(__name__, {"baseline": "Baselines", "programs": "Programs"})

@@ -41,8 +41,12 @@ def rtit(request: pytest.FixtureRequest) -> Iterator[Programs]:
 
     node = request.node
     test = node.nodeid.partition("::")[2]
-    update = request.config.getoption("rtit_update")
-    programs = Programs(test, Baselines(node.path), update=update)
+    programs = Programs(
+        test,
+        Baselines(node.path),
+        update=request.config.getoption("rtit_update"),
+        keeps=request.config.getoption("rtit_keep") is not None,
+    )
     node.stash[_PROGRAMS] = programs
     yield programs
     programs.close()

@@ -6,12 +6,13 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtit import counting
+from rtit.counting import Counted
 from rtit.errors import RtitError
-from rtit.profile.stat import Stat, named, stat
+from rtit.profile.stat import named, stat
 from rtit.testing.baseline import Baselines, Count, verdict, within
 from rtit.trace import Trace
 
@@ -21,33 +22,19 @@ if TYPE_CHECKING:
 Argv = Sequence[str | os.PathLike[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A program that has ended, and what it executed. `exit_code` is its own, 128 + N if signal N
-    ended it.
-    """
-
-    stat: Stat
-    exit_code: int
-
-    @property
-    def instructions(self) -> int:
-        """Of all its threads, and of all that it started."""
-        return self.stat.counts["instructions"]
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """By name: instructions, conditional branches, calls and so on, as `rtit stat` has them."""
-        return self.stat.counts
-
-
 class Programs:
     """The fixture `rtit` of one test."""
 
-    def __init__(self, test: str, baselines: Baselines, *, update: bool) -> None:
+    def __init__(
+        self, test: str, baselines: Baselines, *, update: bool = False, keeps: bool = False
+    ) -> None:
+        """Of the test of this name. `update` stores counts; `keeps`: what runs may be wanted later,
+        so that what is counted is recorded, too.
+        """
         self._test = test
         self._baselines = baselines
         self._update = update
+        self._keeps = keeps
         self._folder = tempfile.TemporaryDirectory(prefix="rtit-test-")
         self._recordings: list[Path] = []
 
@@ -74,20 +61,26 @@ class Programs:
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
     ) -> Counted:
-        """Run a program and count what it executes, with its threads and all that it starts.
+        """Run a program and count what it executes, as `rtit.stat` does.
 
         Without `env`, see `record`. Raises AssertionError if its exit code is not 0, unless `check`
         is False; or if something of what it executed could not be counted; UsageError, RecordError.
         """
-        options = {} if env is None else {"env": env}
-        recording = self.record(argv, cwd=cwd, **options)
+        words = [os.fspath(word) for word in argv]
+        counted = self._counted(words, env if env is not None else environment(), cwd)
+        if check and counted.exit_code:
+            raise AssertionError(f"{words[0]} ended with exit code {counted.exit_code}")
+        if missing := [*counted.warnings, *counted.stat.losses.lines()]:
+            raise AssertionError(f"{words[0]}: not all is counted: {'; '.join(missing)}")
+        return counted
+
+    def _counted(self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None) -> Counted:
+        if not self._keeps:
+            return counting.stat(argv, env=env, cwd=cwd)
+        recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
             found = stat(trace, trace.threads)
-        if check and recording.exit_code:
-            raise AssertionError(f"{os.fspath(argv[0])}: {recording.ending or 'it failed'}")
-        if missing := found.losses.lines():
-            raise AssertionError(f"{os.fspath(argv[0])}: not all is counted: {'; '.join(missing)}")
-        return Counted(found, recording.exit_code)
+        return Counted(found, recording.exit_code, "a recording")
 
     def assert_instructions(
         self, count: int | Counted, within: str = "0.1%", *, name: str = ""
@@ -103,7 +96,8 @@ class Programs:
             Count(count, {})
             if isinstance(count, int)
             else Count.of(
-                count.instructions, {named(each): n for each, n in count.stat.functions.items()}
+                count.stat.counts["instructions"],
+                {named(each): n for each, n in count.stat.functions.items()},
             )
         )
         key = f"{self._test}: {name}" if name else self._test

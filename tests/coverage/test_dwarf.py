@@ -1,0 +1,126 @@
+"""Lines of source, in whichever form the DWARF of a program is, and wherever."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import to_the_end
+from programs.build import SOURCES
+from rtit.capture import Request, start
+from rtit.capture.qemu import find_qemu
+from rtit.coverage import Source, coverage, sources
+from rtit.diff import diff
+from rtit.trace import Trace
+
+SOURCE = SOURCES / "builds.c"
+NUMBERS = [5, 3, 9, 1, 7, 2, 8, 6, 4, 0]
+Built = Callable[[str], Path]
+
+FLAGS = {
+    "dwarf 4": ["-gdwarf-4"],
+    "dwarf 5": ["-gdwarf-5"],
+    "split 4": ["-gdwarf-4", "-gsplit-dwarf"],
+    "split 5": ["-gdwarf-5", "-gsplit-dwarf"],
+    "compressed": ["-gdwarf-5", "-gz=zlib"],
+    "separate": ["-gdwarf-5"],
+    "separate and compressed": ["-gdwarf-5", "-gz=zlib"],
+}
+
+
+def line_of(text: str) -> int:
+    [number] = [n for n, each in enumerate(SOURCE.read_text().splitlines(), 1) if text in each]
+    return number
+
+
+def sorted_by_hand(*, less: bool) -> tuple[int, int]:
+    """Comparisons that the sort makes, and how many of them say yes, by its source."""
+    numbers, comparisons, yes = [*NUMBERS], 0, 0
+    for i in range(1, len(numbers)):
+        at = i
+        while at > 0:
+            comparisons += 1
+            if (numbers[at] < numbers[at - 1]) != less:
+                break
+            yes += 1
+            numbers[at], numbers[at - 1] = numbers[at - 1], numbers[at]
+            at -= 1
+    return comparisons, yes
+
+
+def built(folder: Path, form: str, *flags: str) -> Path:
+    """The program, compiled and linked on its own, for what is split stands beside it."""
+    tools = {name: shutil.which(name) for name in ("gcc", "objcopy")}
+    if missing := [name for name, path in tools.items() if path is None]:
+        pytest.skip(f"{missing[0]} is not installed")
+    folder.mkdir()
+    gcc = ["gcc", "-O1", *FLAGS[form], *flags]
+    subprocess.run([*gcc, "-c", "-o", "builds.o", str(SOURCE)], cwd=folder, check=True)
+    subprocess.run([*gcc, "-static", "-o", "builds", "builds.o"], cwd=folder, check=True)
+    program = folder / "builds"
+    if form.startswith("separate"):
+        for options in (
+            ["--only-keep-debug", "builds", "builds.debug"],
+            ["--strip-debug", "builds"],
+            ["--add-gnu-debuglink=builds.debug", "builds"],
+        ):
+            subprocess.run(["objcopy", *options], cwd=folder, check=True)
+    assert (folder / "builds.dwo").exists() == form.startswith("split")
+    return program
+
+
+def recorded(program: Path) -> Path:
+    if isinstance(missing := find_qemu(), str):
+        pytest.skip(missing)
+    data = program.with_name("data")
+    to_the_end(start(Request([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})))
+    return data
+
+
+def of_program(data: Path) -> Source:
+    with Trace(data) as trace:
+        found = coverage([(trace, trace.streams)])
+        [source] = [each for each in sources(found) if each.path.endswith(SOURCE.name)]
+        return source
+
+
+@pytest.mark.parametrize("form", FLAGS)
+def test_lines_and_branches(form: str, tmp_path: Path) -> None:
+    source = of_program(recorded(built(tmp_path / "one", form)))
+    comparisons, yes = sorted_by_hand(less=True)
+    compared = line_of("if (a LESS b) {")
+    assert source.lines[compared] == comparisons
+    assert source.lines[line_of("so that it is a branch")] == yes
+    assert source.lines[line_of("return sum ^ 1;")] == len(NUMBERS)
+    [branch] = [each for each in source.branches if each.line == compared]
+    assert {branch.taken, branch.passed} == {yes, comparisons - yes}
+    counts = {each.name: each.count for each in source.functions}
+    assert counts["before"] == comparisons
+    assert counts["mixed"] == counts["twice"] == len(NUMBERS)
+    assert counts["main"] == 1
+
+
+@pytest.mark.parametrize("form", FLAGS)
+def test_where_two_builds_part(form: str, tmp_path: Path) -> None:
+    one = recorded(built(tmp_path / "one", form))
+    other = recorded(built(tmp_path / "two", form, "-DLESS=>"))
+    with Trace(one) as left, Trace(other) as right:
+        [thread] = diff(left, right).threads
+    assert thread.before[-1].source == f"{SOURCE.name}:{line_of('if (a LESS b) {')}"
+    sides = {each[0].source for each in thread.after}
+    assert f"{SOURCE.name}:{line_of('so that it is a branch')}" in sides
+
+
+def test_a_debug_file_of_another_build(tmp_path: Path) -> None:
+    """It is not believed: its lines are those of other code."""
+    program = built(tmp_path / "one", "separate")
+    other = built(tmp_path / "two", "separate", "-DMORE")
+    shutil.copy(other.with_name("builds.debug"), program.with_name("builds.debug"))
+    data = recorded(program)
+    with Trace(data) as trace:
+        found = sources(coverage([(trace, trace.streams)]))
+    assert not [each for each in found if each.path.endswith(SOURCE.name)]
