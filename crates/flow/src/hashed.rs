@@ -1,8 +1,11 @@
 //! Runs with the hashes over their IPs.
 
 use crate::event::Event;
-use crate::kept::{Breaks, Kept};
-use crate::sink::{End, Sequence, Sink, Step, Wants, MAX_RUN};
+use crate::kept::{column, Kept, Parts};
+use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+
+/// Runs for which there is room at first.
+const FIRST: usize = 1 << 10;
 
 /// A run with the hash over its IPs, for comparison with a truth file. One without instructions says that those at the
 /// `start`s of the next `hash` runs, which have none either, may have run any number of times there.
@@ -13,73 +16,71 @@ pub struct HashedRun {
     pub hash: u64,
 }
 
-/// Runs with hashes; a comparison pulls them one by one (`Flow::runs`).
+/// Gathers runs with hashes.
 #[derive(Clone, Debug, Default)]
 pub struct HashedRuns {
-    pub ready: Vec<HashedRun>,
-    open: HashedRun,
-    kept: Kept<HashedPart>,
+    runs: Table,
+    /// Runs that are whole; behind them is the one that goes on, if it has instructions.
+    len: usize,
+    kept: Kept<Head, Block>,
     pub limit: usize,
 }
 
-/// A run, or its end, as a step has it.
+/// Runs as columns of one length, each as `HashedRun` has it.
 #[derive(Clone, Copy, Debug)]
-struct HashedPart {
-    run: HashedRun,
+pub struct Hashes<'a> {
+    pub start: &'a [u64],
+    pub instructions: &'a [u32],
+    pub hash: &'a [u64],
+}
+
+/// Columns with room for a block behind the run that goes on.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    start: Vec<u64>,
+    instructions: Vec<u32>,
+    hash: Vec<u64>,
+}
+
+/// Runs of a block.
+const BLOCK: usize = 4;
+
+/// The first part of a step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    start: u64,
+    hash: u64,
     factor: u64,
+    instructions: u32,
+    /// Parts after the first.
+    more: u32,
 }
 
-impl Default for HashedPart {
-    fn default() -> Self {
-        HashedPart {
-            run: HashedRun::default(),
-            factor: 1,
+/// Other parts of a step.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    start: [u64; BLOCK],
+    hash: [u64; BLOCK],
+    instructions: [u32; BLOCK],
+}
+
+impl Table {
+    /// Makes room for so many.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, most: usize) {
+        let most = most.next_power_of_two().max(FIRST);
+        self.start.resize(most, 0);
+        self.instructions.resize(most, 0);
+        self.hash.resize(most, 0);
+    }
+
+    fn run(&self, at: usize) -> HashedRun {
+        HashedRun {
+            start: self.start[at],
+            instructions: self.instructions[at],
+            hash: self.hash[at],
         }
-    }
-}
-
-#[derive(Default)]
-struct HashedParts {
-    ready: Vec<HashedPart>,
-    open: HashedPart,
-}
-
-impl Sink for HashedParts {
-    fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.open.run.join(
-            sequence.start,
-            sequence.lengths.len() as u32,
-            sequence.hash,
-            sequence.factor,
-        );
-        self.open.factor = self.open.factor.wrapping_mul(sequence.factor);
-    }
-
-    fn close(&mut self, _end: End, _offset: u64) {
-        self.ready.push(std::mem::take(&mut self.open));
-    }
-
-    fn event(&mut self, _event: &Event) {}
-}
-
-impl Breaks for HashedParts {
-    type Part = HashedPart;
-
-    fn parts(mut self, parts: &mut Vec<HashedPart>) {
-        parts.append(&mut self.ready);
-        parts.push(self.open);
-    }
-}
-
-impl HashedRun {
-    /// More instructions, which begin at `start`.
-    #[inline]
-    fn join(&mut self, start: u64, instructions: u32, hash: u64, factor: u64) {
-        if self.instructions == 0 {
-            self.start = start;
-        }
-        self.instructions += instructions;
-        self.hash = self.hash.wrapping_mul(factor).wrapping_add(hash);
     }
 }
 
@@ -90,6 +91,131 @@ impl HashedRuns {
             ..HashedRuns::default()
         }
     }
+
+    /// The runs that have been gathered, in stream order.
+    pub fn runs(&self) -> Hashes<'_> {
+        let len = self.len;
+        Hashes {
+            start: &self.runs.start[..len],
+            instructions: &self.runs.instructions[..len],
+            hash: &self.runs.hash[..len],
+        }
+    }
+
+    /// A run that has been gathered.
+    pub fn get(&self, index: usize) -> Option<HashedRun> {
+        (index < self.len).then(|| self.runs.run(index))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What has been gathered was taken.
+    pub fn clear(&mut self) {
+        if self.len != 0 {
+            let open = self.runs.run(self.len);
+            self.runs.start[0] = open.start;
+            self.runs.instructions[0] = open.instructions;
+            self.runs.hash[0] = open.hash;
+            self.len = 0;
+        }
+    }
+
+    /// What has been gathered; it begins anew.
+    pub fn take(&mut self) -> Vec<HashedRun> {
+        let taken = (0..self.len).map(|at| self.runs.run(at)).collect();
+        self.clear();
+        taken
+    }
+
+    /// Copies the runs of steps that are kept, as long as there is room; how many steps.
+    #[inline]
+    fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
+        let (runs, kept) = (&mut self.runs, &self.kept);
+        let room = runs.start.len();
+        if !kept.is_of(epoch) || room < FIRST {
+            return 0;
+        }
+        // that all have one length is known from here on
+        let (start, hash) = (&mut runs.start[..room], &mut runs.hash[..room]);
+        let instructions = &mut runs.instructions[..room];
+        let mut at = self.len;
+        let mut done = 0;
+        for step in steps {
+            let Some((head, blocks)) = kept.get(step.number) else {
+                break;
+            };
+            if at + (blocks.len() + 1) * BLOCK >= room {
+                break;
+            }
+            let open = instructions[at];
+            if open >= MAX_RUN / 2 {
+                break;
+            }
+            done += 1;
+            let mut before = hash[at];
+            if open == 0 {
+                start[at] = head.start;
+                before = 0;
+            }
+            instructions[at] = open + head.instructions;
+            hash[at] = before.wrapping_mul(head.factor).wrapping_add(head.hash);
+            let mut to = at + 1;
+            for block in blocks {
+                start[to..to + BLOCK].copy_from_slice(&block.start);
+                hash[to..to + BLOCK].copy_from_slice(&block.hash);
+                instructions[to..to + BLOCK].copy_from_slice(&block.instructions);
+                to += BLOCK;
+            }
+            at += head.more as usize;
+        }
+        self.len = at;
+        done
+    }
+
+    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, step: &impl Step) -> bool {
+        if self.open() >= MAX_RUN / 2 {
+            // it may have to be cut within the step
+            step.replay(self);
+            return true;
+        }
+        let known = self.kept.is_of(step.epoch());
+        match self.kept.get(step.number()).filter(|_| known) {
+            Some((_, blocks)) => {
+                let most = (blocks.len() + 1) * BLOCK;
+                self.runs.grow(self.len + most + 1);
+            }
+            None => self.learn(step),
+        }
+        false
+    }
+
+    fn learn(&mut self, step: &impl Step) {
+        let parts = Parts::of(step);
+        let (first, more) = (parts[0], &parts[1..]);
+        let head = Head {
+            start: first.start,
+            hash: first.hash,
+            factor: first.factor,
+            instructions: first.instructions,
+            more: more.len() as u32,
+        };
+        let block = |parts| Block {
+            start: column(parts, |part| part.start),
+            hash: column(parts, |part| part.hash),
+            instructions: column(parts, |part| part.instructions),
+        };
+        self.kept.put(step, head, more.chunks(BLOCK).map(block));
+    }
+
+    /// Instructions of the run that goes on.
+    fn open(&self) -> u32 {
+        self.runs.instructions.get(self.len).map_or(0, |&open| open)
+    }
 }
 
 impl Sink for HashedRuns {
@@ -97,19 +223,30 @@ impl Sink for HashedRuns {
 
     #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
+        let at = self.len;
+        if at + 1 >= self.runs.start.len() {
+            self.runs.grow(at + 2);
+        }
         let count = sequence.lengths.len() as u32;
-        self.open
-            .join(sequence.start, count, sequence.hash, sequence.factor);
-        if self.open.instructions >= MAX_RUN {
+        let runs = &mut self.runs;
+        let open = runs.instructions[at];
+        if open == 0 {
+            runs.start[at] = sequence.start;
+            runs.hash[at] = 0;
+        }
+        runs.instructions[at] = open + count;
+        let hash = runs.hash[at].wrapping_mul(sequence.factor);
+        runs.hash[at] = hash.wrapping_add(sequence.hash);
+        if open + count >= MAX_RUN {
             self.close(End::Cut, 0);
         }
     }
 
     #[inline]
     fn close(&mut self, _end: End, _offset: u64) {
-        if self.open.instructions != 0 {
-            self.ready.push(self.open);
-            self.open = HashedRun::default();
+        if self.open() != 0 {
+            self.len += 1;
+            self.runs.instructions[self.len] = 0;
         }
     }
 
@@ -127,30 +264,25 @@ impl Sink for HashedRuns {
     }
 
     #[inline]
-    fn step(&mut self, step: &impl Step) {
-        if self.open.instructions >= MAX_RUN / 2 {
-            // it may have to be cut within the step
-            return step.replay(self);
+    fn steps(&mut self, steps: &impl Steps) {
+        let mut rest = steps.placed();
+        loop {
+            let done = self.copy(steps.epoch(), rest);
+            rest = &rest[done..];
+            let Some((&first, more)) = rest.split_first() else {
+                return;
+            };
+            if self.other(&steps.step(first)) {
+                rest = more;
+            }
         }
-        let parts = self.kept.of::<HashedParts>(step);
-        let Some((&HashedPart { run, factor }, more)) = parts.split_first() else {
-            return;
-        };
-        self.open
-            .join(run.start, run.instructions, run.hash, factor);
-        let Some((last, whole)) = more.split_last() else {
-            return;
-        };
-        self.ready.push(self.open);
-        self.ready.extend(whole.iter().map(|part| part.run));
-        self.open = last.run;
     }
 
     fn room(&self, rows: usize, _instructions: usize) -> usize {
-        self.limit.saturating_sub(self.ready.len()).div_ceil(rows)
+        self.limit.saturating_sub(self.len).div_ceil(rows)
     }
 
     fn is_full(&self) -> bool {
-        self.ready.len() >= self.limit
+        self.len >= self.limit
     }
 }

@@ -1,77 +1,168 @@
-//! What a step adds to a sink of runs, kept so that it is copied when the step comes again.
+//! What steps add to columns, kept so that it is copied when the step comes again.
+//!
+//! It is kept in blocks of a fixed size, and copied in whole blocks, which costs less than to copy as much as there is:
+//! columns have room for a block behind what they hold, and what lies there means nothing.
 
-use crate::sink::{Sink, Step};
+use crate::event::Event;
+use crate::sink::{End, Sequence, Sink, Step};
 
-/// Takes one step and breaks it into parts: the runs that end in it and, last, the one that goes on, which may be empty.
-pub(crate) trait Breaks: Sink + Default {
-    type Part: Copy;
+/// No step is kept under this.
+const NONE: u32 = u32::MAX;
 
-    /// The times that `Step::replay_at` gives it: what is before the first branch of the step, and what after it.
-    const TIMES: (u64, u64) = (0, 1);
-
-    /// Moves the parts into `parts`.
-    fn parts(self, parts: &mut Vec<Self::Part>);
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
+#[derive(Clone, Copy, Debug)]
+struct Entry<H> {
+    head: H,
+    /// Of its blocks.
     first: u32,
-    /// 0: not known yet.
-    count: u32,
+    blocks: u32,
 }
 
-/// The parts of steps by their numbers.
+/// By the numbers of steps: what is to be known of a step at once, and its blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept<P> {
+pub(crate) struct Kept<H, B> {
     epoch: u32,
-    places: Vec<Place>,
-    parts: Vec<P>,
+    entries: Vec<Entry<H>>,
+    blocks: Vec<B>,
 }
 
-impl<P> Default for Kept<P> {
+impl<H, B> Default for Kept<H, B> {
     fn default() -> Self {
         Kept {
             epoch: 0,
-            places: Vec::new(),
-            parts: Vec::new(),
+            entries: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 }
 
-impl<P: Copy> Kept<P> {
-    /// The parts of a step: one at least.
-    #[inline]
-    pub fn of<B: Breaks<Part = P>>(&mut self, step: &impl Step) -> &[P] {
-        let number = step.number() as usize;
-        let known = match self.places.get(number) {
-            Some(place) if self.epoch == step.epoch() && place.count != 0 => *place,
-            _ => self.make::<B>(step),
-        };
-        let first = known.first as usize;
-        &self.parts[first..first + known.count as usize]
+impl<H: Copy + Default, B> Kept<H, B> {
+    /// Whether these are the numbers of `epoch`.
+    pub fn is_of(&self, epoch: u32) -> bool {
+        self.epoch == epoch
     }
 
-    #[cold]
-    #[inline(never)]
-    fn make<B: Breaks<Part = P>>(&mut self, step: &impl Step) -> Place {
+    #[inline(always)]
+    pub fn get(&self, number: u32) -> Option<(&H, &[B])> {
+        let entry = self.entries.get(number as usize)?;
+        let first = entry.first as usize;
+        let blocks = self.blocks.get(first..first + entry.blocks as usize)?;
+        Some((&entry.head, blocks))
+    }
+
+    /// How many blocks are kept.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Keeps a step; those of another epoch are forgotten.
+    pub fn put(&mut self, step: &impl Step, head: H, blocks: impl IntoIterator<Item = B>) {
         if self.epoch != step.epoch() {
-            self.places.clear();
-            self.parts.clear();
+            self.entries.clear();
+            self.blocks.clear();
             self.epoch = step.epoch();
         }
         let number = step.number() as usize;
-        if number >= self.places.len() {
-            self.places.resize(number + 1, Place::default());
-        }
-        let first = self.parts.len();
-        let mut breaks = B::default();
-        step.replay_at(B::TIMES, &mut breaks);
-        breaks.parts(&mut self.parts);
-        let place = Place {
-            first: first as u32,
-            count: (self.parts.len() - first) as u32,
+        let none = Entry {
+            head: H::default(),
+            first: NONE,
+            blocks: 0,
         };
-        self.places[number] = place;
-        place
+        if number >= self.entries.len() {
+            self.entries.resize(number + 1, none);
+        }
+        let first = self.blocks.len();
+        self.blocks.extend(blocks);
+        self.entries[number] = Entry {
+            head,
+            first: first as u32,
+            blocks: (self.blocks.len() - first) as u32,
+        };
     }
+}
+
+/// A run, or its end, as a step has it. The first goes on with the run that was open before, the last one goes on after
+/// the step and may be empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub start: u64,
+    pub last: u64,
+    pub instructions: u32,
+    pub end: u8,
+    pub bits: u8,
+    /// It begins after the first branch of the step.
+    pub late: bool,
+    pub hash: u64,
+    pub factor: u64,
+}
+
+impl Default for Part {
+    fn default() -> Part {
+        Part {
+            start: 0,
+            last: 0,
+            instructions: 0,
+            end: 0,
+            bits: 0,
+            late: true,
+            hash: 0,
+            factor: 1,
+        }
+    }
+}
+
+/// Breaks a step into parts.
+#[derive(Default)]
+pub(crate) struct Parts {
+    ready: Vec<Part>,
+    open: Part,
+}
+
+impl Parts {
+    /// The parts of a step, one at least.
+    pub fn of(step: &impl Step) -> Vec<Part> {
+        let mut parts = Parts::default();
+        step.replay_at((0, 1), &mut parts);
+        parts.ready.push(parts.open);
+        parts.ready
+    }
+
+    /// How many begin before the first branch.
+    pub fn early(parts: &[Part]) -> usize {
+        parts.iter().take_while(|part| !part.late).count()
+    }
+}
+
+impl Sink for Parts {
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        let open = &mut self.open;
+        if open.instructions == 0 {
+            open.start = sequence.start;
+            open.late = time == 1;
+            open.bits = sequence.mode.bits() as u8;
+        }
+        open.last = sequence.last;
+        open.instructions += sequence.lengths.len() as u32;
+        let hash = open.hash.wrapping_mul(sequence.factor);
+        open.hash = hash.wrapping_add(sequence.hash);
+        open.factor = open.factor.wrapping_mul(sequence.factor);
+    }
+
+    fn close(&mut self, end: End, _offset: u64) {
+        self.open.end = end as u8;
+        self.ready.push(std::mem::take(&mut self.open));
+    }
+
+    fn event(&mut self, _event: &Event) {}
+}
+
+/// Copies parts into the columns of a block.
+pub(crate) fn column<const N: usize, T: Copy + Default>(
+    parts: &[Part],
+    value: impl Fn(&Part) -> T,
+) -> [T; N] {
+    let mut column = [T::default(); N];
+    for (to, part) in column.iter_mut().zip(parts) {
+        *to = value(part);
+    }
+    column
 }

@@ -90,6 +90,18 @@ pub struct Sequence<'a> {
     pub space: u32,
 }
 
+impl Sequence<'_> {
+    /// The IP of each instruction.
+    pub fn ips(&self) -> impl Iterator<Item = u64> + '_ {
+        let lengths = self.lengths.iter();
+        lengths.scan(self.start, |ip, &length| {
+            let here = *ip;
+            *ip = here.wrapping_add(u64::from(length));
+            Some(here)
+        })
+    }
+}
+
 /// What steps (module `steps`) may leave out for a sink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wants {
@@ -120,6 +132,23 @@ pub trait Step {
     fn replay_at<S: Sink>(&self, times: (u64, u64), sink: &mut S);
 }
 
+/// A step among others.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Placed {
+    pub number: u32,
+    pub offset: u64,
+    pub times: (u64, u64),
+}
+
+/// Steps that were taken one after the other.
+pub trait Steps {
+    /// Of all of them, as `Step` has it.
+    fn epoch(&self) -> u32;
+    fn placed(&self) -> &[Placed];
+    /// One of them.
+    fn step(&self, placed: Placed) -> impl Step;
+}
+
 /// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
 pub trait Sink {
     /// Whether `edge` is called.
@@ -147,6 +176,16 @@ pub trait Sink {
         Self: Sized,
     {
         step.replay(self);
+    }
+    /// As `step`, of some.
+    #[inline]
+    fn steps(&mut self, steps: &impl Steps)
+    where
+        Self: Sized,
+    {
+        for &placed in steps.placed() {
+            self.step(&steps.step(placed));
+        }
     }
     /// How many steps may come before the sink is full, each of so many rows and instructions at most.
     fn room(&self, _rows: usize, _instructions: usize) -> usize {

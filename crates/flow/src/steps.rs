@@ -27,9 +27,11 @@ mod path;
 mod store;
 mod table;
 mod visit;
+mod weight;
 
 pub(crate) use kernel::{Exit, Lane, Mark, AHEAD};
 pub(crate) use path::results;
 pub(crate) use store::Steps;
 pub(crate) use table::{base_of, node_of};
 pub(crate) use visit::Taken;
+pub(crate) use weight::{Weights, MOST_SUMMED};

@@ -1,12 +1,13 @@
 //! A stream with its decoder and one way of taking the results.
 
+use crate::columns::Columns;
 use crate::counts::Counts;
 use crate::decoder::Decoder;
 use crate::hashed::{HashedRun, HashedRuns};
 use crate::instructions::Instructions;
 use crate::ledger::Ledger;
 use crate::points::Point;
-use crate::rows::{Columns, Rows};
+use crate::rows::Rows;
 use crate::settings::Settings;
 use crate::sink::Sink;
 use crate::spaces::Spaces;
@@ -137,8 +138,9 @@ impl<B: Source> Flow<B, Instructions> {
     pub fn next_ips(&mut self, max: usize) -> Option<(Vec<u64>, Vec<u8>)> {
         self.sink.limit = max.max(1);
         self.advance();
-        let ips = std::mem::take(&mut self.sink.ips);
-        let lengths = std::mem::take(&mut self.sink.lengths);
+        let ips = self.sink.ips().to_vec();
+        let lengths = self.sink.lengths().to_vec();
+        self.sink.clear();
         (!ips.is_empty() || !self.decoder.is_finished()).then_some((ips, lengths))
     }
 }
@@ -152,7 +154,7 @@ impl<B: Source> Flow<B, HashedRuns> {
     pub fn next_runs(&mut self, max: usize) -> Option<Vec<HashedRun>> {
         self.sink.limit = max.max(1);
         self.advance();
-        let runs = std::mem::take(&mut self.sink.ready);
+        let runs = self.sink.take();
         (!runs.is_empty() || !self.decoder.is_finished()).then_some(runs)
     }
 }
@@ -186,13 +188,13 @@ impl<B: AsRef<[u8]>> Iterator for RunIter<B> {
 
     fn next(&mut self) -> Option<HashedRun> {
         loop {
-            if let Some(&run) = self.flow.sink.ready.get(self.next) {
+            if let Some(run) = self.flow.sink.get(self.next) {
                 self.next += 1;
                 return Some(run);
             }
-            self.flow.sink.ready.clear();
+            self.flow.sink.clear();
             self.next = 0;
-            if !self.flow.advance() && self.flow.sink.ready.is_empty() {
+            if !self.flow.advance() && self.flow.sink.is_empty() {
                 return None;
             }
         }

@@ -132,11 +132,10 @@ impl Flow {
         };
         flow.sink_mut().set_limit(max_rows.max(1));
         advance_in_turn(py, &self.missing, flow)?;
-        let rows = flow.sink_mut().take();
-        if rows.is_empty() && flow.is_finished() {
+        if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some(rows_dict(py, &rows)?))
+        Ok(Some(rows_dict(py, flow.sink_mut())?))
     }
 
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
@@ -151,15 +150,17 @@ impl Flow {
         };
         flow.sink_mut().limit = max_runs.max(1);
         advance_in_turn(py, &self.missing, flow)?;
-        let runs = std::mem::take(&mut flow.sink_mut().ready);
-        if runs.is_empty() && flow.is_finished() {
+        if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some((
-            words(py, &runs, |run| run.start)?,
-            halves(py, &runs, |run| run.instructions)?,
-            words(py, &runs, |run| run.hash)?,
-        )))
+        let runs = flow.sink_mut().runs();
+        let columns = (
+            words(py, runs.start, |&word| word)?,
+            halves(py, runs.instructions, |&half| half)?,
+            words(py, runs.hash, |&word| word)?,
+        );
+        flow.sink_mut().clear();
+        Ok(Some(columns))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
@@ -174,18 +175,16 @@ impl Flow {
         };
         flow.sink_mut().limit = max_instructions.max(1);
         advance(py, &self.missing, flow)?;
-        let sink = flow.sink_mut();
-        let (ips, lengths) = (
-            std::mem::take(&mut sink.ips),
-            std::mem::take(&mut sink.lengths),
-        );
-        if ips.is_empty() && flow.is_finished() {
+        if flow.sink_mut().ips().is_empty() && flow.is_finished() {
             return Ok(None);
         }
-        Ok(Some((
-            words(py, &ips, |&ip| ip)?,
-            PyBytes::new(py, &lengths),
-        )))
+        let sink = flow.sink_mut();
+        let columns = (
+            words(py, sink.ips(), |&ip| ip)?,
+            PyBytes::new(py, sink.lengths()),
+        );
+        sink.clear();
+        Ok(Some(columns))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as

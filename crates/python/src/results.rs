@@ -1,24 +1,24 @@
 //! What `Flow` gives in several columns, as little-endian bytes by name.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use rtit_flow::{EdgeTotal, Rows, RunTotal};
+use pyo3::types::{PyBytes, PyDict};
+use rtit_flow::{Columns, EdgeTotal, RunTotal};
 
 use crate::as_bytes::{halves, octets, words};
 
-/// As `Flow.next` says.
-pub fn rows_dict<'py>(py: Python<'py>, rows: &Rows) -> PyResult<Bound<'py, PyDict>> {
+/// What a sink has gathered, as `Flow.next` says; it begins anew.
+pub fn rows_dict<'py>(py: Python<'py>, sink: &mut Columns) -> PyResult<Bound<'py, PyDict>> {
     let columns = PyDict::new(py);
-    let runs = &rows.runs;
-    columns.set_item("start", words(py, runs, |run| run.start)?)?;
-    columns.set_item("instructions", halves(py, runs, |run| run.instructions)?)?;
-    columns.set_item("last", words(py, runs, |run| run.last)?)?;
-    columns.set_item("end", octets(py, runs, |run| run.end)?)?;
-    columns.set_item("bits", octets(py, runs, |run| run.bits)?)?;
-    columns.set_item("in_tx", octets(py, runs, |run| run.in_tx.into())?)?;
-    columns.set_item("time", words(py, runs, |run| run.time)?)?;
-    columns.set_item("offset", words(py, runs, |run| run.offset)?)?;
-    let events = &rows.events;
+    let runs = sink.runs();
+    columns.set_item("start", words(py, runs.start, |&word| word)?)?;
+    columns.set_item("instructions", halves(py, runs.instructions, |&half| half)?)?;
+    columns.set_item("last", words(py, runs.last, |&word| word)?)?;
+    columns.set_item("end", PyBytes::new(py, runs.end))?;
+    columns.set_item("bits", PyBytes::new(py, runs.bits))?;
+    columns.set_item("in_tx", PyBytes::new(py, runs.in_tx))?;
+    columns.set_item("time", words(py, runs.time, |&word| word)?)?;
+    columns.set_item("offset", words(py, runs.offset, |&word| word)?)?;
+    let events = &sink.clear();
     columns.set_item("event_row", words(py, events, |at| at.row)?)?;
     columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
     columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;

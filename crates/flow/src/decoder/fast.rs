@@ -3,13 +3,18 @@
 use rtit_packet::{Kind, Scanner};
 
 use super::state::{Decoder, State};
-use crate::sink::{Sink, Wants};
-use crate::steps::{base_of, node_of, results, Exit, Lane, Mark, Taken, AHEAD};
+use crate::sink::{Placed, Sink, Wants};
+use crate::steps::{
+    base_of, node_of, results, Exit, Lane, Mark, Taken, Weights, AHEAD, MOST_SUMMED,
+};
 use crate::walk::Stamp;
 use crate::window::Window;
 
 /// Entries of the log, at most.
-const LOG: usize = 1 << 14;
+const LOG: usize = MOST_SUMMED;
+
+/// Steps that a sink is given at once.
+const PART: usize = 256;
 
 /// What became of the next packets.
 pub(super) enum Stepped {
@@ -155,32 +160,47 @@ impl Decoder {
     fn deliver<S: Sink>(&mut self, base: usize, lane: &Lane, sink: &mut S) {
         let walker = &mut self.walker;
         let steps = &walker.steps;
+        let visits = steps.visits();
+        let mut weights = Weights::default();
         let mut before = walker.time();
         let mut time = self.clock.stamp();
-        for &(entry, at) in &steps.log {
-            if entry & Mark::CYC != 0 {
-                self.clock.cyc(u64::from(entry & !Mark::CYC));
-                self.clock.mark(base as u64 + u64::from(at));
-                time = self.clock.stamp();
-            } else if entry & Mark::MTC != 0 {
-                self.clock.mtc(entry as u8);
-                self.clock.mark(base as u64 + u64::from(at));
-                time = self.clock.stamp();
-            } else {
-                let branches = steps.count(entry, &mut self.counts);
-                sink.step(&Taken {
-                    number: entry,
-                    epoch: steps.epoch(),
-                    offset: base as u64 + u64::from(at),
-                    times: (before, time),
-                    code: &walker.code,
-                    visits: steps.visits(),
-                });
-                if branches {
-                    before = time;
+        let mut placed = [Placed::default(); PART];
+        for part in steps.log.chunks(PART) {
+            let mut count = 0;
+            for &(entry, at) in part {
+                let offset = base as u64 + u64::from(at);
+                if entry & (Mark::CYC | Mark::MTC) == 0 {
+                    let weight = visits.weight(entry);
+                    weights.add(weight);
+                    placed[count] = Placed {
+                        number: entry,
+                        offset,
+                        times: (before, time),
+                    };
+                    count += 1;
+                    if weight.has_branches() {
+                        before = time;
+                    }
+                    continue;
                 }
+                if entry & Mark::CYC != 0 {
+                    self.clock.cyc(u64::from(entry & !Mark::CYC));
+                } else {
+                    self.clock.mtc(entry as u8);
+                }
+                self.clock.mark(offset);
+                time = self.clock.stamp();
+            }
+            if S::WANTS == Wants::Order {
+                sink.steps(&Taken {
+                    placed: &placed[..count],
+                    epoch: steps.epoch(),
+                    code: &walker.code,
+                    visits,
+                });
             }
         }
+        weights.add_to(&mut self.counts);
         if lane.cycles != 0 {
             self.clock.cyc(lane.cycles);
         }

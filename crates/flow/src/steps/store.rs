@@ -411,14 +411,6 @@ impl Steps {
         }
     }
 
-    /// Counts a step that the log tells. False: it has no branch, and only leads to a RET, which is a step of its own.
-    #[inline]
-    pub fn count(&self, number: u32, counts: &mut Counts) -> bool {
-        let weight = self.visits.weight(number);
-        weight.add_to(counts, 1);
-        weight.conditional | weight.indirect | weight.returns != 0
-    }
-
     /// Takes what was added up by address.
     pub fn take_totals(&mut self, code: &Code, to: &mut Totals) {
         self.settle();

@@ -1,8 +1,8 @@
 //! What a step runs through: the nodes, and how each ends.
 
+use super::weight::Weight;
 use crate::code::{Code, Node};
-use crate::counts::Counts;
-use crate::sink::{End, Sink, Step};
+use crate::sink::{End, Placed, Sink, Step, Steps};
 
 /// How a node on a path ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,26 +28,6 @@ const BITS: u32 = 3;
 
 /// Nodes beyond this have no number in a list of visits.
 pub(super) const MAX_NODE: u32 = (1 << (32 - BITS)) - 1;
-
-/// What a step adds to the counts.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Weight {
-    pub instructions: u32,
-    pub conditional: u8,
-    pub indirect: u8,
-    pub returns: u8,
-    pub compressed_returns: u8,
-}
-
-impl Weight {
-    pub fn add_to(self, counts: &mut Counts, times: u64) {
-        counts.instructions += u64::from(self.instructions) * times;
-        counts.conditional += u64::from(self.conditional) * times;
-        counts.indirect += u64::from(self.indirect) * times;
-        counts.returns += u64::from(self.returns) * times;
-        counts.compressed_returns += u64::from(self.compressed_returns) * times;
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -90,7 +70,7 @@ impl Visits {
         let first = self.words.len() as u32;
         let mut rows = 0;
         for &(node, how) in visits {
-            weight.instructions += code.node(node).instructions;
+            weight.count(code.node(node).instructions, how);
             rows += code.pieces(code.node(node)).len() + 1;
             let (tag, more): (u32, &[u32]) = match how {
                 How::Pass => (PASS, &[]),
@@ -100,16 +80,6 @@ impl Visits {
                 How::Tip(ip) => (TIP, &[ip as u32, (ip >> 32) as u32]),
                 How::TipReturn(ip) => (TIP_RETURN, &[ip as u32, (ip >> 32) as u32]),
             };
-            match how {
-                How::Pass => {}
-                How::NotTaken | How::Taken => weight.conditional += 1,
-                How::Returned(_) => {
-                    weight.returns += 1;
-                    weight.compressed_returns += 1;
-                }
-                How::Tip(_) => weight.indirect += 1,
-                How::TipReturn(_) => weight.returns += 1,
-            }
             self.words.push(node << BITS | tag);
             self.words.extend(more);
         }
@@ -119,7 +89,7 @@ impl Visits {
         self.steps.len() as u32 - 1
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn weight(&self, step: u32) -> Weight {
         self.steps[step as usize].weight
     }
@@ -149,24 +119,46 @@ impl Visits {
     }
 }
 
-/// A step that was taken.
+/// Steps that were taken one after the other.
 pub(crate) struct Taken<'a> {
-    pub number: u32,
+    pub placed: &'a [Placed],
     pub epoch: u32,
-    pub offset: u64,
-    pub times: (u64, u64),
     pub code: &'a Code,
     pub visits: &'a Visits,
 }
 
-impl Taken<'_> {
+impl Steps for Taken<'_> {
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn placed(&self) -> &[Placed] {
+        self.placed
+    }
+
+    fn step(&self, placed: Placed) -> impl Step {
+        One {
+            placed,
+            taken: self,
+        }
+    }
+}
+
+/// One of them.
+struct One<'a> {
+    placed: Placed,
+    taken: &'a Taken<'a>,
+}
+
+impl One<'_> {
     /// Where the transfer at the end of a node went, and what it is.
     fn transfer(&self, node: &Node, how: How) -> (u64, End) {
         match how {
             How::Pass | How::NotTaken => (node.next, End::Cut),
             How::Taken => (node.target, End::Conditional),
             How::Returned(site) => {
-                let ip = self.code.call(site).map_or(0, |call| call.return_ip);
+                let call = self.taken.code.call(site);
+                let ip = call.map_or(0, |call| call.return_ip);
                 (node.mode.truncate(ip), End::Return)
             }
             How::Tip(ip) => (ip, node.end),
@@ -175,47 +167,48 @@ impl Taken<'_> {
     }
 }
 
-impl Step for Taken<'_> {
+impl Step for One<'_> {
     fn number(&self) -> u32 {
-        self.number
+        self.placed.number
     }
 
     fn epoch(&self) -> u32 {
-        self.epoch
+        self.taken.epoch
     }
 
     fn offset(&self) -> u64 {
-        self.offset
+        self.placed.offset
     }
 
     fn times(&self) -> (u64, u64) {
-        self.times
+        self.placed.times
     }
 
     #[inline]
     fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
-        sink.packet(self.offset);
-        for (index, how) in self.visits.of(self.number) {
-            let node = self.code.node(index);
-            for (at, piece) in self.code.pieces(node).iter().enumerate() {
-                sink.append(&self.code.sequence(piece, node.mode), time);
+        let (code, offset) = (self.taken.code, self.placed.offset);
+        sink.packet(offset);
+        for (index, how) in self.taken.visits.of(self.placed.number) {
+            let node = code.node(index);
+            for (at, piece) in code.pieces(node).iter().enumerate() {
+                sink.append(&code.sequence(piece, node.mode), time);
                 if piece.end != End::Cut {
-                    sink.close(piece.end, self.offset);
+                    sink.close(piece.end, offset);
                     if S::EDGES {
-                        sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
+                        sink.edge(piece.last, code.after_piece(node, at), piece.end);
                     }
                 }
             }
             match how {
                 How::Pass => continue,
                 How::NotTaken => {}
-                How::Taken => sink.close(End::Conditional, self.offset),
-                How::Returned(_) | How::TipReturn(_) => sink.close(End::Return, self.offset),
-                How::Tip(_) => sink.close(node.end, self.offset),
+                How::Taken => sink.close(End::Conditional, offset),
+                How::Returned(_) | How::TipReturn(_) => sink.close(End::Return, offset),
+                How::Tip(_) => sink.close(node.end, offset),
             }
             if S::EDGES {
                 let (to, kind) = self.transfer(node, how);
-                sink.edge(self.code.last_ip(node), to, kind);
+                sink.edge(code.last_ip(node), to, kind);
             }
             time = after;
         }

@@ -170,13 +170,14 @@ fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> R
     });
     let hashed = HashedRuns::new(limit);
     follow(traced, settings, size, hashed, all, |flow, all| {
-        all.hashed.append(&mut flow.sink_mut().ready);
+        all.hashed.extend(flow.sink_mut().take());
     });
     let instructions = Instructions::new(limit);
     follow(traced, settings, size, instructions, all, |flow, all| {
         let sink = flow.sink_mut();
-        all.ips.append(&mut sink.ips);
-        all.lengths.append(&mut sink.lengths);
+        all.ips.extend(sink.ips());
+        all.lengths.extend(sink.lengths());
+        sink.clear();
     });
     results
 }

@@ -1,0 +1,322 @@
+//! The sink that makes rows.
+
+use crate::event::Event;
+use crate::kept::{column, Kept, Parts};
+use crate::rows::{PlacedEvent, Rows, Runs};
+use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+
+/// Rows for which there is room at first.
+const FIRST: usize = 1 << 10;
+
+/// Gathers runs and events.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    rows: Table,
+    /// Rows that are whole; behind them is the run that goes on, if it has instructions.
+    len: usize,
+    /// Of the rows up to the last border of a transaction.
+    in_tx: Vec<u8>,
+    now_in_tx: bool,
+    events: Vec<PlacedEvent>,
+    kept: Kept<Head, Block>,
+    /// Of the packet at work.
+    offset: u64,
+    /// Runs handed out so far.
+    taken: u64,
+    limit: usize,
+}
+
+/// Columns with room for a block behind the run that goes on.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    start: Vec<u64>,
+    last: Vec<u64>,
+    time: Vec<u64>,
+    offset: Vec<u64>,
+    instructions: Vec<u32>,
+    end: Vec<u8>,
+    bits: Vec<u8>,
+}
+
+/// Rows of a block.
+const BLOCK: usize = 4;
+
+/// The first part of a step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    start: u64,
+    last: u64,
+    instructions: u32,
+    end: u8,
+    bits: u8,
+    /// How many parts begin before the first branch.
+    early: u32,
+    /// Parts after the first.
+    more: u32,
+}
+
+/// Other parts of a step.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    start: [u64; BLOCK],
+    last: [u64; BLOCK],
+    instructions: [u32; BLOCK],
+    end: [u8; BLOCK],
+    bits: [u8; BLOCK],
+}
+
+impl Table {
+    /// Makes room for so many.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, most: usize) {
+        let most = most.next_power_of_two().max(FIRST);
+        for column in [
+            &mut self.start,
+            &mut self.last,
+            &mut self.time,
+            &mut self.offset,
+        ] {
+            column.resize(most, 0);
+        }
+        self.instructions.resize(most, 0);
+        self.end.resize(most, 0);
+        self.bits.resize(most, 0);
+    }
+}
+
+impl Columns {
+    /// Decoding pauses when `limit` rows (runs and events together) wait.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// What has been gathered, in stream order.
+    pub fn take(&mut self) -> Rows {
+        let runs = self.runs().to_vec();
+        Rows {
+            runs,
+            events: self.clear(),
+        }
+    }
+
+    /// The runs that have been gathered.
+    pub fn runs(&mut self) -> Runs<'_> {
+        self.in_tx.resize(self.len, self.now_in_tx.into());
+        let (rows, len) = (&self.rows, self.len);
+        Runs {
+            start: &rows.start[..len],
+            last: &rows.last[..len],
+            time: &rows.time[..len],
+            offset: &rows.offset[..len],
+            instructions: &rows.instructions[..len],
+            end: &rows.end[..len],
+            bits: &rows.bits[..len],
+            in_tx: &self.in_tx,
+        }
+    }
+
+    /// Whether neither runs nor events have been gathered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0 && self.events.is_empty()
+    }
+
+    /// Begins anew, and gives the events that have been gathered.
+    pub fn clear(&mut self) -> Vec<PlacedEvent> {
+        let (rows, open) = (&mut self.rows, self.len);
+        if open != 0 {
+            rows.start[0] = rows.start[open];
+            rows.last[0] = rows.last[open];
+            rows.time[0] = rows.time[open];
+            rows.instructions[0] = rows.instructions[open];
+            rows.bits[0] = rows.bits[open];
+        }
+        self.taken += open as u64;
+        self.len = 0;
+        self.in_tx.clear();
+        std::mem::take(&mut self.events)
+    }
+
+    /// Copies the rows of steps that are kept, as long as there is room; how many steps.
+    #[inline]
+    fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
+        let (rows, kept) = (&mut self.rows, &self.kept);
+        let room = rows.start.len();
+        if !kept.is_of(epoch) || room < FIRST {
+            return 0;
+        }
+        // that all have one length is known from here on
+        let (start, last) = (&mut rows.start[..room], &mut rows.last[..room]);
+        let (time, offset) = (&mut rows.time[..room], &mut rows.offset[..room]);
+        let instructions = &mut rows.instructions[..room];
+        let (end, bits) = (&mut rows.end[..room], &mut rows.bits[..room]);
+        let mut at = self.len;
+        let mut done = 0;
+        for step in steps {
+            let Some((head, blocks)) = kept.get(step.number) else {
+                break;
+            };
+            if at + (blocks.len() + 1) * BLOCK >= room {
+                break;
+            }
+            let open = instructions[at];
+            if open >= MAX_RUN / 2 {
+                break;
+            }
+            done += 1;
+            let (before, after) = step.times;
+            if open == 0 {
+                start[at] = head.start;
+                time[at] = before;
+                bits[at] = head.bits;
+            }
+            if head.instructions != 0 {
+                last[at] = head.last;
+            }
+            instructions[at] = open + head.instructions;
+            end[at] = head.end;
+            offset[at] = step.offset;
+            let mut to = at + 1;
+            for block in blocks {
+                start[to..to + BLOCK].copy_from_slice(&block.start);
+                last[to..to + BLOCK].copy_from_slice(&block.last);
+                instructions[to..to + BLOCK].copy_from_slice(&block.instructions);
+                end[to..to + BLOCK].copy_from_slice(&block.end);
+                bits[to..to + BLOCK].copy_from_slice(&block.bits);
+                time[to..to + BLOCK].copy_from_slice(&[after; BLOCK]);
+                offset[to..to + BLOCK].copy_from_slice(&[step.offset; BLOCK]);
+                to += BLOCK;
+            }
+            if before != after && head.early > 1 {
+                time[at + 1..at + head.early as usize].fill(before);
+            }
+            at += head.more as usize;
+        }
+        self.len = at;
+        done
+    }
+
+    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, step: &impl Step) -> bool {
+        if self.open() >= MAX_RUN / 2 {
+            // it may have to be cut within the step
+            step.replay(self);
+            return true;
+        }
+        let known = self.kept.is_of(step.epoch());
+        match self.kept.get(step.number()).filter(|_| known) {
+            Some((_, blocks)) => {
+                let most = (blocks.len() + 1) * BLOCK;
+                self.rows.grow(self.len + most + 1);
+            }
+            None => self.learn(step),
+        }
+        false
+    }
+
+    fn learn(&mut self, step: &impl Step) {
+        let parts = Parts::of(step);
+        let (first, more) = (parts[0], &parts[1..]);
+        let head = Head {
+            start: first.start,
+            last: first.last,
+            instructions: first.instructions,
+            end: first.end,
+            bits: first.bits,
+            early: Parts::early(&parts) as u32,
+            more: more.len() as u32,
+        };
+        let block = |parts| Block {
+            start: column(parts, |part| part.start),
+            last: column(parts, |part| part.last),
+            instructions: column(parts, |part| part.instructions),
+            end: column(parts, |part| part.end),
+            bits: column(parts, |part| part.bits),
+        };
+        self.kept.put(step, head, more.chunks(BLOCK).map(block));
+    }
+
+    /// Instructions of the run that goes on.
+    #[inline(always)]
+    fn open(&self) -> u32 {
+        self.rows.instructions.get(self.len).map_or(0, |&open| open)
+    }
+}
+
+impl Sink for Columns {
+    const WANTS: Wants = Wants::Order;
+
+    #[inline]
+    fn packet(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
+    #[inline]
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        let at = self.len;
+        if at + 1 >= self.rows.start.len() {
+            self.rows.grow(at + 2);
+        }
+        let rows = &mut self.rows;
+        if rows.instructions[at] == 0 {
+            rows.start[at] = sequence.start;
+            rows.time[at] = time;
+            rows.bits[at] = sequence.mode.bits() as u8;
+        }
+        rows.last[at] = sequence.last;
+        rows.instructions[at] += sequence.lengths.len() as u32;
+        if rows.instructions[at] >= MAX_RUN {
+            self.close(End::Cut, self.offset);
+        }
+    }
+
+    #[inline]
+    fn close(&mut self, end: End, offset: u64) {
+        if self.open() != 0 {
+            let (rows, at) = (&mut self.rows, self.len);
+            rows.end[at] = end as u8;
+            rows.offset[at] = offset;
+            rows.instructions[at + 1] = 0;
+            self.len = at + 1;
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.now_in_tx) {
+            self.close(End::Cut, event.offset);
+            self.in_tx.resize(self.len, self.now_in_tx.into());
+            self.now_in_tx = in_tx;
+        }
+        let begun = u64::from(self.open() != 0);
+        self.events.push(PlacedEvent {
+            row: self.taken + self.len as u64 + begun,
+            event: *event,
+        });
+    }
+
+    #[inline]
+    fn steps(&mut self, steps: &impl Steps) {
+        let mut rest = steps.placed();
+        loop {
+            let done = self.copy(steps.epoch(), rest);
+            rest = &rest[done..];
+            let Some((&first, more)) = rest.split_first() else {
+                return;
+            };
+            if self.other(&steps.step(first)) {
+                rest = more;
+            }
+        }
+    }
+
+    fn room(&self, rows: usize, _instructions: usize) -> usize {
+        let waiting = self.len + self.events.len();
+        self.limit.saturating_sub(waiting).div_ceil(rows)
+    }
+
+    fn is_full(&self) -> bool {
+        self.len + self.events.len() >= self.limit
+    }
+}
