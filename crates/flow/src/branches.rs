@@ -1,11 +1,32 @@
 //! Branches one by one, in order.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink};
+use crate::kept::{Copies, Kept};
+use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
-/// The sink that lists branches and other transfers, as columns of one length.
+/// Branches for which there is room at first.
+const FIRST: usize = 1 << 10;
+
+/// Branches of a block.
+const BLOCK: usize = 4;
+
+/// The sink that lists branches and other transfers.
 #[derive(Clone, Debug, Default)]
 pub struct Branches {
+    /// With room for a block behind the last one.
+    rows: BranchColumns,
+    len: usize,
+    places: bool,
+    /// Decoding pauses when this many wait.
+    pub limit: usize,
+    now: u64,
+    packet: u64,
+    kept: Kept<Head, Block>,
+}
+
+/// Branches as columns of one length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BranchColumns {
     /// IP of the instruction.
     pub from: Vec<u64>,
     /// Where it went.
@@ -14,13 +35,50 @@ pub struct Branches {
     pub kind: Vec<u8>,
     /// TSC estimate, a lower bound.
     pub time: Vec<u64>,
-    /// Of the packet that told of it, if `places`.
+    /// Of the packet that told of it, if `Branches::new` was asked for places; else empty.
     pub offset: Vec<u64>,
-    places: bool,
-    /// Decoding pauses when this many wait.
-    pub limit: usize,
-    now: u64,
-    packet: u64,
+}
+
+/// The branches of a step, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    count: u32,
+    /// Up to the first that took a packet, with it.
+    early: u32,
+    /// Its last instructions come after that one; None: it has none.
+    is_late: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    from: [u64; BLOCK],
+    to: [u64; BLOCK],
+    kind: [u8; BLOCK],
+}
+
+/// The branches of one step.
+#[derive(Default)]
+struct Found {
+    edges: Vec<(u64, u64, End)>,
+    head: Head,
+}
+
+impl Sink for Found {
+    const EDGES: bool = true;
+
+    fn append(&mut self, _sequence: &Sequence<'_>, time: u64) {
+        self.head.is_late = Some(time != 0);
+    }
+
+    fn close(&mut self, _end: End, _offset: u64) {}
+
+    fn edge(&mut self, from: u64, to: u64, kind: End) {
+        self.edges.push((from, to, kind));
+        self.head.count += 1;
+        self.head.early += u32::from(self.head.is_late == Some(false));
+    }
+
+    fn event(&mut self, _event: &Event) {}
 }
 
 impl Branches {
@@ -32,21 +90,116 @@ impl Branches {
         }
     }
 
-    /// What has been gathered.
-    pub fn take(&mut self) -> Branches {
-        let next = Branches {
-            limit: self.limit,
-            places: self.places,
-            packet: self.packet,
-            now: self.now,
-            ..Branches::default()
-        };
-        std::mem::replace(self, next)
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What has been gathered; it begins anew.
+    pub fn take(&mut self) -> BranchColumns {
+        let (rows, len) = (&self.rows, std::mem::take(&mut self.len));
+        BranchColumns {
+            from: rows.from[..len].to_vec(),
+            to: rows.to[..len].to_vec(),
+            kind: rows.kind[..len].to_vec(),
+            time: rows.time[..len].to_vec(),
+            offset: match self.places {
+                true => rows.offset[..len].to_vec(),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    /// Makes room for so many.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, most: usize) {
+        let most = most.next_power_of_two().max(FIRST);
+        let rows = &mut self.rows;
+        rows.from.resize(most, 0);
+        rows.to.resize(most, 0);
+        rows.kind.resize(most, 0);
+        rows.time.resize(most, 0);
+        if self.places {
+            rows.offset.resize(most, 0);
+        }
+    }
+}
+
+impl Copies for Branches {
+    #[inline]
+    fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
+        let room = self.rows.from.len();
+        let rows = &mut self.rows;
+        if !self.kept.is_of(epoch) || room < FIRST {
+            return 0;
+        }
+        // that all have one length is known from here on
+        let (from, to) = (&mut rows.from[..room], &mut rows.to[..room]);
+        let (kind, time) = (&mut rows.kind[..room], &mut rows.time[..room]);
+        let mut at = self.len;
+        let mut done = 0usize;
+        for step in steps {
+            let Some((head, blocks)) = self.kept.get(step.number) else {
+                break;
+            };
+            if at + blocks.len() * BLOCK > room {
+                break;
+            }
+            done += 1;
+            let (before, after) = step.times;
+            let mut place = at;
+            for block in blocks {
+                from[place..place + BLOCK].copy_from_slice(&block.from);
+                to[place..place + BLOCK].copy_from_slice(&block.to);
+                kind[place..place + BLOCK].copy_from_slice(&block.kind);
+                time[place..place + BLOCK].copy_from_slice(&[after; BLOCK]);
+                place += BLOCK;
+            }
+            if before != after {
+                time[at..at + head.early as usize].fill(before);
+            }
+            let end = at + head.count as usize;
+            if self.places {
+                rows.offset[at..end].fill(step.offset);
+            }
+            if let Some(is_late) = head.is_late {
+                self.now = if is_late { after } else { before };
+            }
+            at = end;
+        }
+        self.len = at;
+        if let Some(last) = done.checked_sub(1) {
+            self.packet = steps[last].offset;
+        }
+        done
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, step: &impl Step) -> bool {
+        if let Some(blocks) = self.kept.blocks_of(step) {
+            self.grow(self.len + blocks * BLOCK);
+            return false;
+        }
+        let mut found = Found::default();
+        step.replay_at((0, 1), &mut found);
+        let blocks = found.edges.chunks(BLOCK).map(|edges| {
+            let mut block = Block::default();
+            for (at, &(from, to, kind)) in edges.iter().enumerate() {
+                block.from[at] = from;
+                block.to[at] = to;
+                block.kind[at] = kind as u8;
+            }
+            block
+        });
+        self.kept.put(step, found.head, blocks);
+        false
     }
 }
 
 impl Sink for Branches {
     const EDGES: bool = true;
+    const WANTS: Wants = Wants::Order;
 
     fn packet(&mut self, offset: u64) {
         self.packet = offset;
@@ -59,18 +212,33 @@ impl Sink for Branches {
     fn close(&mut self, _end: End, _offset: u64) {}
 
     fn edge(&mut self, from: u64, to: u64, kind: End) {
-        self.from.push(from);
-        self.to.push(to);
-        self.kind.push(kind as u8);
-        self.time.push(self.now);
-        if self.places {
-            self.offset.push(self.packet);
+        let at = self.len;
+        if at >= self.rows.from.len() {
+            self.grow(at + 1);
         }
+        let rows = &mut self.rows;
+        rows.from[at] = from;
+        rows.to[at] = to;
+        rows.kind[at] = kind as u8;
+        rows.time[at] = self.now;
+        if self.places {
+            rows.offset[at] = self.packet;
+        }
+        self.len = at + 1;
     }
 
     fn event(&mut self, _event: &Event) {}
 
+    #[inline]
+    fn steps(&mut self, steps: &impl Steps) {
+        self.copy_all(steps);
+    }
+
+    fn room(&self, rows: usize, _instructions: usize) -> usize {
+        self.limit.saturating_sub(self.len).div_ceil(rows)
+    }
+
     fn is_full(&self) -> bool {
-        self.from.len() >= self.limit
+        self.len >= self.limit
     }
 }

@@ -1,7 +1,7 @@
 //! The sink that makes rows.
 
 use crate::event::Event;
-use crate::kept::{column, Kept, Parts};
+use crate::kept::{column, Copies, Kept, Parts};
 use crate::rows::{PlacedEvent, Rows, Runs};
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
@@ -137,7 +137,36 @@ impl Columns {
         std::mem::take(&mut self.events)
     }
 
-    /// Copies the rows of steps that are kept, as long as there is room; how many steps.
+    fn learn(&mut self, step: &impl Step) {
+        let parts = Parts::of(step);
+        let (first, more) = (parts[0], &parts[1..]);
+        let head = Head {
+            start: first.start,
+            last: first.last,
+            instructions: first.instructions,
+            end: first.end,
+            bits: first.bits,
+            early: Parts::early(&parts) as u32,
+            more: more.len() as u32,
+        };
+        let block = |parts| Block {
+            start: column(parts, |part| part.start),
+            last: column(parts, |part| part.last),
+            instructions: column(parts, |part| part.instructions),
+            end: column(parts, |part| part.end),
+            bits: column(parts, |part| part.bits),
+        };
+        self.kept.put(step, head, more.chunks(BLOCK).map(block));
+    }
+
+    /// Instructions of the run that goes on.
+    #[inline(always)]
+    fn open(&self) -> u32 {
+        self.rows.instructions.get(self.len).map_or(0, |&open| open)
+    }
+}
+
+impl Copies for Columns {
     #[inline]
     fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
         let (rows, kept) = (&mut self.rows, &self.kept);
@@ -196,7 +225,6 @@ impl Columns {
         done
     }
 
-    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
     #[cold]
     #[inline(never)]
     fn other(&mut self, step: &impl Step) -> bool {
@@ -205,43 +233,14 @@ impl Columns {
             step.replay(self);
             return true;
         }
-        let known = self.kept.is_of(step.epoch());
-        match self.kept.get(step.number()).filter(|_| known) {
-            Some((_, blocks)) => {
-                let most = (blocks.len() + 1) * BLOCK;
+        match self.kept.blocks_of(step) {
+            Some(blocks) => {
+                let most = (blocks + 1) * BLOCK;
                 self.rows.grow(self.len + most + 1);
             }
             None => self.learn(step),
         }
         false
-    }
-
-    fn learn(&mut self, step: &impl Step) {
-        let parts = Parts::of(step);
-        let (first, more) = (parts[0], &parts[1..]);
-        let head = Head {
-            start: first.start,
-            last: first.last,
-            instructions: first.instructions,
-            end: first.end,
-            bits: first.bits,
-            early: Parts::early(&parts) as u32,
-            more: more.len() as u32,
-        };
-        let block = |parts| Block {
-            start: column(parts, |part| part.start),
-            last: column(parts, |part| part.last),
-            instructions: column(parts, |part| part.instructions),
-            end: column(parts, |part| part.end),
-            bits: column(parts, |part| part.bits),
-        };
-        self.kept.put(step, head, more.chunks(BLOCK).map(block));
-    }
-
-    /// Instructions of the run that goes on.
-    #[inline(always)]
-    fn open(&self) -> u32 {
-        self.rows.instructions.get(self.len).map_or(0, |&open| open)
     }
 }
 
@@ -298,17 +297,7 @@ impl Sink for Columns {
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
-        let mut rest = steps.placed();
-        loop {
-            let done = self.copy(steps.epoch(), rest);
-            rest = &rest[done..];
-            let Some((&first, more)) = rest.split_first() else {
-                return;
-            };
-            if self.other(&steps.step(first)) {
-                rest = more;
-            }
-        }
+        self.copy_all(steps);
     }
 
     fn room(&self, rows: usize, _instructions: usize) -> usize {

@@ -1,7 +1,7 @@
 //! Runs with the hashes over their IPs.
 
 use crate::event::Event;
-use crate::kept::{column, Kept, Parts};
+use crate::kept::{column, Copies, Kept, Parts};
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Runs for which there is room at first.
@@ -129,7 +129,44 @@ impl HashedRuns {
         taken
     }
 
-    /// Copies the runs of steps that are kept, as long as there is room; how many steps.
+    fn learn(&mut self, step: &impl Step) {
+        let parts = Parts::of(step);
+        let (first, more) = (parts[0], &parts[1..]);
+        let head = Head {
+            start: first.start,
+            hash: first.hash,
+            factor: first.factor,
+            instructions: first.instructions,
+            more: more.len() as u32,
+        };
+        let block = |parts| Block {
+            start: column(parts, |part| part.start),
+            hash: column(parts, |part| part.hash),
+            instructions: column(parts, |part| part.instructions),
+        };
+        self.kept.put(step, head, more.chunks(BLOCK).map(block));
+    }
+
+    /// One more, while none goes on.
+    fn push(&mut self, run: HashedRun) {
+        let at = self.len;
+        if at + 1 >= self.runs.start.len() {
+            self.runs.grow(at + 2);
+        }
+        self.runs.start[at] = run.start;
+        self.runs.instructions[at] = run.instructions;
+        self.runs.hash[at] = run.hash;
+        self.runs.instructions[at + 1] = 0;
+        self.len = at + 1;
+    }
+
+    /// Instructions of the run that goes on.
+    fn open(&self) -> u32 {
+        self.runs.instructions.get(self.len).map_or(0, |&open| open)
+    }
+}
+
+impl Copies for HashedRuns {
     #[inline]
     fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
         let (runs, kept) = (&mut self.runs, &self.kept);
@@ -174,7 +211,6 @@ impl HashedRuns {
         done
     }
 
-    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
     #[cold]
     #[inline(never)]
     fn other(&mut self, step: &impl Step) -> bool {
@@ -183,38 +219,14 @@ impl HashedRuns {
             step.replay(self);
             return true;
         }
-        let known = self.kept.is_of(step.epoch());
-        match self.kept.get(step.number()).filter(|_| known) {
-            Some((_, blocks)) => {
-                let most = (blocks.len() + 1) * BLOCK;
+        match self.kept.blocks_of(step) {
+            Some(blocks) => {
+                let most = (blocks + 1) * BLOCK;
                 self.runs.grow(self.len + most + 1);
             }
             None => self.learn(step),
         }
         false
-    }
-
-    fn learn(&mut self, step: &impl Step) {
-        let parts = Parts::of(step);
-        let (first, more) = (parts[0], &parts[1..]);
-        let head = Head {
-            start: first.start,
-            hash: first.hash,
-            factor: first.factor,
-            instructions: first.instructions,
-            more: more.len() as u32,
-        };
-        let block = |parts| Block {
-            start: column(parts, |part| part.start),
-            hash: column(parts, |part| part.hash),
-            instructions: column(parts, |part| part.instructions),
-        };
-        self.kept.put(step, head, more.chunks(BLOCK).map(block));
-    }
-
-    /// Instructions of the run that goes on.
-    fn open(&self) -> u32 {
-        self.runs.instructions.get(self.len).map_or(0, |&open| open)
     }
 }
 
@@ -255,27 +267,18 @@ impl Sink for HashedRuns {
     fn repeats(&mut self, round: &[u64]) {
         self.close(End::Cut, 0);
         let empty = HashedRun::default();
-        self.ready.push(HashedRun {
+        self.push(HashedRun {
             hash: round.len() as u64,
             ..empty
         });
-        let ips = round.iter().map(|&start| HashedRun { start, ..empty });
-        self.ready.extend(ips);
+        for &start in round {
+            self.push(HashedRun { start, ..empty });
+        }
     }
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
-        let mut rest = steps.placed();
-        loop {
-            let done = self.copy(steps.epoch(), rest);
-            rest = &rest[done..];
-            let Some((&first, more)) = rest.split_first() else {
-                return;
-            };
-            if self.other(&steps.step(first)) {
-                rest = more;
-            }
-        }
+        self.copy_all(steps);
     }
 
     fn room(&self, rows: usize, _instructions: usize) -> usize {

@@ -1,14 +1,14 @@
 //! Every instruction, one after the other.
 
 use crate::event::Event;
-use crate::kept::Kept;
+use crate::kept::{Copies, Kept};
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
 /// Blocks of steps that are kept, at most: 72 bytes each.
-const MAX_KEPT: usize = 1 << 19;
+pub(crate) const MAX_KEPT: usize = 1 << 19;
 
 /// Instructions of a block.
-const BLOCK: usize = 8;
+pub(crate) const BLOCK: usize = 8;
 
 /// Instructions for which there is room at first.
 const FIRST: usize = 1 << 12;
@@ -26,16 +26,34 @@ pub struct Instructions {
 
 /// Instructions of a step; how many it has is kept with it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Block {
-    ips: [u64; BLOCK],
-    lengths: [u8; BLOCK],
+pub(crate) struct Block {
+    pub ips: [u64; BLOCK],
+    pub lengths: [u8; BLOCK],
 }
 
 /// Lists the instructions of a step.
 #[derive(Default)]
-struct Listed {
+pub(crate) struct Listed {
     ips: Vec<u64>,
     lengths: Vec<u8>,
+}
+
+impl Listed {
+    pub fn of(step: &impl Step) -> Listed {
+        let mut listed = Listed::default();
+        step.replay(&mut listed);
+        listed
+    }
+
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = Block> + '_ {
+        let (ips, lengths) = (self.ips.chunks(BLOCK), self.lengths.chunks(BLOCK));
+        ips.zip(lengths).map(|(ips, lengths)| {
+            let mut block = Block::default();
+            block.ips[..ips.len()].copy_from_slice(ips);
+            block.lengths[..lengths.len()].copy_from_slice(lengths);
+            block
+        })
+    }
 }
 
 impl Sink for Listed {
@@ -70,7 +88,17 @@ impl Instructions {
         self.len = 0;
     }
 
-    /// Copies the instructions of steps that are kept, as long as there is room; how many steps.
+    /// Makes room for so many.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, most: usize) {
+        let most = most.next_power_of_two().max(FIRST);
+        self.ips.resize(most, 0);
+        self.lengths.resize(most, 0);
+    }
+}
+
+impl Copies for Instructions {
     #[inline]
     fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
         let room = self.ips.len();
@@ -100,40 +128,22 @@ impl Instructions {
         done
     }
 
-    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
     #[cold]
     #[inline(never)]
     fn other(&mut self, step: &impl Step) -> bool {
         let known = self.kept.is_of(step.epoch());
-        if let Some((_, blocks)) = self.kept.get(step.number()).filter(|_| known) {
-            self.grow(self.len + blocks.len() * BLOCK);
+        if let Some(blocks) = self.kept.blocks_of(step) {
+            self.grow(self.len + blocks * BLOCK);
             return false;
         }
-        let mut listed = Listed::default();
-        step.replay(&mut listed);
-        let count = listed.ips.len();
-        if known && self.kept.len() + count.div_ceil(BLOCK) > MAX_KEPT {
+        let listed = Listed::of(step);
+        if known && self.kept.len() + listed.blocks().len() > MAX_KEPT {
             step.replay(self);
             return true;
         }
-        let ips = listed.ips.chunks(BLOCK);
-        let blocks = ips.zip(listed.lengths.chunks(BLOCK)).map(|(ips, lengths)| {
-            let mut block = Block::default();
-            block.ips[..ips.len()].copy_from_slice(ips);
-            block.lengths[..lengths.len()].copy_from_slice(lengths);
-            block
-        });
-        self.kept.put(step, count as u32, blocks);
+        let count = listed.ips.len() as u32;
+        self.kept.put(step, count, listed.blocks());
         false
-    }
-
-    /// Makes room for so many.
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
-        self.ips.resize(most, 0);
-        self.lengths.resize(most, 0);
     }
 }
 
@@ -157,17 +167,7 @@ impl Sink for Instructions {
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
-        let mut rest = steps.placed();
-        loop {
-            let done = self.copy(steps.epoch(), rest);
-            rest = &rest[done..];
-            let Some((&first, more)) = rest.split_first() else {
-                return;
-            };
-            if self.other(&steps.step(first)) {
-                rest = more;
-            }
-        }
+        self.copy_all(steps);
     }
 
     fn room(&self, _rows: usize, instructions: usize) -> usize {

@@ -4,7 +4,32 @@
 //! columns have room for a block behind what they hold, and what lies there means nothing.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Step};
+use crate::sink::{End, Placed, Sequence, Sink, Step, Steps};
+
+/// A sink that copies what it keeps of steps.
+pub(crate) trait Copies {
+    /// Copies what is kept of steps, up to the first that is not kept or for which there is no room; how many steps.
+    fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize;
+
+    /// Takes a step that was not copied, or does what it takes to copy it. Whether it is taken.
+    fn other(&mut self, step: &impl Step) -> bool;
+
+    /// Takes all of them.
+    #[inline(always)]
+    fn copy_all(&mut self, steps: &impl Steps) {
+        let mut rest = steps.placed();
+        loop {
+            let done = self.copy(steps.epoch(), rest);
+            rest = &rest[done..];
+            let Some((&first, more)) = rest.split_first() else {
+                return;
+            };
+            if self.other(&steps.step(first)) {
+                rest = more;
+            }
+        }
+    }
+}
 
 /// No step is kept under this.
 const NONE: u32 = u32::MAX;
@@ -47,6 +72,12 @@ impl<H: Copy + Default, B> Kept<H, B> {
         let first = entry.first as usize;
         let blocks = self.blocks.get(first..first + entry.blocks as usize)?;
         Some((&entry.head, blocks))
+    }
+
+    /// How many blocks are kept of a step; None: it is not kept.
+    pub fn blocks_of(&self, step: &impl Step) -> Option<usize> {
+        let found = self.get(step.number()).filter(|_| self.is_of(step.epoch()));
+        found.map(|(_, blocks)| blocks.len())
     }
 
     /// How many blocks are kept.

@@ -68,7 +68,7 @@ mod walk;
 mod window;
 
 pub use bitmap::{added, class, Index, Which};
-pub use branches::Branches;
+pub use branches::{BranchColumns, Branches};
 pub use columns::Columns;
 pub use counts::Counts;
 pub use decoder::Decoder;
@@ -90,7 +90,7 @@ pub use sink::{Counting, End, Placed, Sequence, Sink, Step, Steps, Wants};
 pub use spaces::{SpaceKey, Spaces};
 pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};
-pub use timed::TimedInstructions;
+pub use timed::{TimedColumns, TimedInstructions};
 pub use totals::{EdgeTotal, RunTotal, Totals};
 pub use unrolled::{unrolled, InstructionTotal, Unrolled};
 pub use window::{Source, Window};

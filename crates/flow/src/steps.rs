@@ -21,6 +21,7 @@
 //! of step numbers instead. Both are expanded by the list of visits that a step keeps.
 
 mod act;
+mod how;
 mod kernel;
 mod nodes;
 mod path;

@@ -1,11 +1,32 @@
 //! Instructions with their times, modes and transactions.
 
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Wants, MAX_RUN};
+use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
+use crate::kept::{Copies, Kept, Part, Parts};
+use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+
+/// Instructions for which there is room at first.
+const FIRST: usize = 1 << 12;
 
 /// The sink that lists every instruction: its IP, its length and when its run began, as `Run` has it.
 #[derive(Clone, Debug, Default)]
 pub struct TimedInstructions {
+    /// With room for a block behind the last one; `in_tx` is that up to the last border of a transaction, without.
+    rows: TimedColumns,
+    len: usize,
+    /// Decoding pauses when this many wait.
+    pub limit: usize,
+    places: bool,
+    offset: u64,
+    now_in_tx: bool,
+    /// The time of the open run, and how many instructions it has.
+    open: (u64, u32),
+    kept: Kept<Head, Block>,
+}
+
+/// Instructions as columns of one length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimedColumns {
     pub ips: Vec<u64>,
     pub lengths: Vec<u8>,
     pub times: Vec<u64>,
@@ -13,15 +34,25 @@ pub struct TimedInstructions {
     pub bits: Vec<u8>,
     /// 1: in a transaction, as far as MODE.TSX has told.
     pub in_tx: Vec<u8>,
-    /// Decoding pauses when this many wait.
-    pub limit: usize,
-    /// Of the packet that told of it, if `places`.
+    /// Of the packet that told of it, if `TimedInstructions::new` was asked for places; else empty.
     pub offsets: Vec<u64>,
-    places: bool,
-    offset: u64,
-    now_in_tx: bool,
-    /// The time of the open run, and how many instructions it has.
-    open: (u64, u32),
+}
+
+/// The instructions of a step, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    count: u32,
+    /// Of the run that was open before.
+    first: u32,
+    /// Of runs that began before the first branch.
+    early: u32,
+    /// Of the run that goes on.
+    last: u32,
+    /// That run began after the first branch.
+    last_is_late: bool,
+    /// No run ends in it.
+    one: bool,
+    bits: u8,
 }
 
 impl TimedInstructions {
@@ -31,6 +62,133 @@ impl TimedInstructions {
             places,
             ..TimedInstructions::default()
         }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What has been gathered; it begins anew.
+    pub fn take(&mut self) -> TimedColumns {
+        let (rows, len) = (&mut self.rows, std::mem::take(&mut self.len));
+        rows.in_tx.resize(len, self.now_in_tx.into());
+        TimedColumns {
+            ips: rows.ips[..len].to_vec(),
+            lengths: rows.lengths[..len].to_vec(),
+            times: rows.times[..len].to_vec(),
+            bits: rows.bits[..len].to_vec(),
+            in_tx: std::mem::take(&mut rows.in_tx),
+            offsets: match self.places {
+                true => rows.offsets[..len].to_vec(),
+                false => Vec::new(),
+            },
+        }
+    }
+
+    /// Makes room for so many.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, most: usize) {
+        let most = most.next_power_of_two().max(FIRST);
+        let rows = &mut self.rows;
+        rows.ips.resize(most, 0);
+        rows.lengths.resize(most, 0);
+        rows.times.resize(most, 0);
+        rows.bits.resize(most, 0);
+        if self.places {
+            rows.offsets.resize(most, 0);
+        }
+    }
+}
+
+impl Copies for TimedInstructions {
+    #[inline]
+    fn copy(&mut self, epoch: u32, steps: &[Placed]) -> usize {
+        let room = self.rows.ips.len();
+        let rows = &mut self.rows;
+        if !self.kept.is_of(epoch) || room < FIRST {
+            return 0;
+        }
+        // that all have one length is known from here on
+        let (ips, lengths) = (&mut rows.ips[..room], &mut rows.lengths[..room]);
+        let (times, bits) = (&mut rows.times[..room], &mut rows.bits[..room]);
+        let mut at = self.len;
+        let mut done = 0usize;
+        for step in steps {
+            let Some((head, blocks)) = self.kept.get(step.number) else {
+                break;
+            };
+            let (began, open) = self.open;
+            if at + blocks.len() * BLOCK > room || open >= MAX_RUN / 2 {
+                break;
+            }
+            done += 1;
+            let (before, after) = step.times;
+            let began = if open == 0 { before } else { began };
+            let mut to = at;
+            for block in blocks {
+                ips[to..to + BLOCK].copy_from_slice(&block.ips);
+                lengths[to..to + BLOCK].copy_from_slice(&block.lengths);
+                times[to..to + BLOCK].copy_from_slice(&[after; BLOCK]);
+                bits[to..to + BLOCK].copy_from_slice(&[head.bits; BLOCK]);
+                to += BLOCK;
+            }
+            if began != after {
+                times[at..at + head.first as usize].fill(began);
+            }
+            if before != after && head.early > head.first {
+                times[at + head.first as usize..at + head.early as usize].fill(before);
+            }
+            let end = at + head.count as usize;
+            if self.places {
+                rows.offsets[at..end].fill(step.offset);
+            }
+            self.open = match (head.one, head.last_is_late) {
+                (true, _) => (began, open + head.count),
+                (false, true) => (after, head.last),
+                (false, false) => (before, head.last),
+            };
+            at = end;
+        }
+        self.len = at;
+        if let Some(last) = done.checked_sub(1) {
+            self.offset = steps[last].offset;
+        }
+        done
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, step: &impl Step) -> bool {
+        let known = self.kept.is_of(step.epoch());
+        if self.open.1 >= MAX_RUN / 2 {
+            // it may have to be cut within the step
+            step.replay(self);
+            return true;
+        }
+        if let Some(blocks) = self.kept.blocks_of(step) {
+            self.grow(self.len + blocks * BLOCK);
+            return false;
+        }
+        let listed = Listed::of(step);
+        if known && self.kept.len() + listed.blocks().len() > MAX_KEPT {
+            step.replay(self);
+            return true;
+        }
+        let parts = Parts::of(step);
+        let count = |parts: &[Part]| parts.iter().map(|part| part.instructions).sum();
+        let last = parts[parts.len() - 1];
+        let head = Head {
+            count: count(&parts),
+            first: parts[0].instructions,
+            early: count(&parts[..Parts::early(&parts)]),
+            last: last.instructions,
+            last_is_late: last.late,
+            one: parts.len() == 1,
+            bits: parts[0].bits,
+        };
+        self.kept.put(step, head, listed.blocks());
+        false
     }
 }
 
@@ -42,20 +200,23 @@ impl Sink for TimedInstructions {
     }
 
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
-        let mut ip = sequence.start;
-        for &length in sequence.lengths {
-            self.ips.push(ip);
-            ip = ip.wrapping_add(u64::from(length));
+        let (at, end) = (self.len, self.len + sequence.lengths.len());
+        if end > self.rows.ips.len() {
+            self.grow(end);
         }
-        self.lengths.extend_from_slice(sequence.lengths);
+        let rows = &mut self.rows;
+        for (to, ip) in rows.ips[at..end].iter_mut().zip(sequence.ips()) {
+            *to = ip;
+        }
+        rows.lengths[at..end].copy_from_slice(sequence.lengths);
         let (began, before) = self.open;
         let began = if before == 0 { time } else { began };
-        self.times.resize(self.ips.len(), began);
+        rows.times[at..end].fill(began);
+        rows.bits[at..end].fill(sequence.mode.bits() as u8);
         if self.places {
-            self.offsets.resize(self.ips.len(), self.offset);
+            rows.offsets[at..end].fill(self.offset);
         }
-        self.bits.resize(self.ips.len(), sequence.mode.bits() as u8);
-        self.in_tx.resize(self.ips.len(), self.now_in_tx.into());
+        self.len = end;
         let count = before + sequence.lengths.len() as u32;
         self.open = if count >= MAX_RUN {
             (0, 0)
@@ -72,17 +233,21 @@ impl Sink for TimedInstructions {
         if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.now_in_tx) {
             // as rows have it, a run ends here
             self.open = (0, 0);
+            self.rows.in_tx.resize(self.len, self.now_in_tx.into());
             self.now_in_tx = in_tx;
         }
     }
 
+    #[inline]
+    fn steps(&mut self, steps: &impl Steps) {
+        self.copy_all(steps);
+    }
+
     fn room(&self, _rows: usize, instructions: usize) -> usize {
-        self.limit
-            .saturating_sub(self.ips.len())
-            .div_ceil(instructions)
+        self.limit.saturating_sub(self.len).div_ceil(instructions)
     }
 
     fn is_full(&self) -> bool {
-        self.ips.len() >= self.limit
+        self.len >= self.limit
     }
 }

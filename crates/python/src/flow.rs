@@ -206,23 +206,17 @@ impl Flow {
         };
         flow.sink_mut().limit = max_instructions.max(1);
         advance(py, &self.missing, flow)?;
-        let sink = flow.sink_mut();
-        let ips = std::mem::take(&mut sink.ips);
-        let lengths = std::mem::take(&mut sink.lengths);
-        let times = std::mem::take(&mut sink.times);
-        let bits = std::mem::take(&mut sink.bits);
-        let in_tx = std::mem::take(&mut sink.in_tx);
-        let offsets = std::mem::take(&mut sink.offsets);
-        if ips.is_empty() && flow.is_finished() {
+        if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }
+        let taken = flow.sink_mut().take();
         Ok(Some([
-            ips.into(),
-            lengths.into(),
-            times.into(),
-            bits.into(),
-            in_tx.into(),
-            offsets.into(),
+            taken.ips.into(),
+            taken.lengths.into(),
+            taken.times.into(),
+            taken.bits.into(),
+            taken.in_tx.into(),
+            taken.offsets.into(),
         ]))
     }
 
@@ -241,10 +235,10 @@ impl Flow {
         };
         flow.sink_mut().limit = max_branches.max(1);
         advance(py, &self.missing, flow)?;
-        let taken = flow.sink_mut().take();
-        if taken.from.is_empty() && flow.is_finished() {
+        if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }
+        let taken = flow.sink_mut().take();
         Ok(Some([
             taken.from.into(),
             taken.to.into(),

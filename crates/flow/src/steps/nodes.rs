@@ -1,6 +1,6 @@
 //! Totals by the numbers of nodes and call sites, which hold until the code cache is emptied.
 
-use super::visit::How;
+use super::how::How;
 use crate::code::Code;
 use crate::sink::End;
 use crate::totals::{CountsBy, Totals};

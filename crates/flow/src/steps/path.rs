@@ -2,7 +2,8 @@
 
 use rtit_image::View;
 
-use super::visit::{How, MAX_NODE};
+use super::how::How;
+use super::visit::MAX_NODE;
 use crate::code::{Code, Stop};
 
 /// Nodes that let the flow pass before the one at which a packet takes effect: longer ways are left to the walker, which

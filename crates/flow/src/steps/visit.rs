@@ -1,22 +1,9 @@
 //! What a step runs through: the nodes, and how each ends.
 
+use super::how::How;
 use super::weight::Weight;
 use crate::code::{Code, Node};
 use crate::sink::{End, Placed, Sink, Step, Steps};
-
-/// How a node on a path ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum How {
-    /// It lets the flow pass.
-    Pass,
-    NotTaken,
-    Taken,
-    /// A compressed RET, to the call site with this number.
-    Returned(u32),
-    /// A TIP gave the target; the RET among these is `TipReturn`.
-    Tip(u64),
-    TipReturn(u64),
-}
 
 const PASS: u32 = 0;
 const NOT_TAKEN: u32 = 1;

@@ -1,6 +1,6 @@
 //! What steps add to the counts.
 
-use super::visit::How;
+use super::how::How;
 use crate::counts::Counts;
 
 /// Instructions and branches of a step.

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use rtit_flow::{
     Branches, Columns, Counting, EdgeHits, EdgeTotal, Flow, HashedRun, HashedRuns, Instructions,
-    PlacedEvent, Run, RunTotal, Settings, Sink, Source, Span, StepLimits, Totals, Window,
+    PlacedEvent, Run, RunTotal, Settings, Sink, Source, Span, StepLimits, TimedInstructions,
+    Totals, Window,
 };
 use rtit_packet::find_psb;
 
@@ -58,7 +59,8 @@ pub struct Results {
     pub run_totals: Vec<RunTotal>,
     pub edge_totals: Vec<EdgeTotal>,
     pub edge_hits: Vec<EdgeTotal>,
-    pub branches: Vec<(u64, u64, u8)>,
+    pub branches: Vec<(u64, u64, u8, u64, u64)>,
+    pub timed: Vec<(u64, u8, u64, u8, u8, u64)>,
 }
 
 impl Results {
@@ -77,6 +79,7 @@ impl Results {
             .or_else(|| first(&self.edge_hits, &other.edge_hits))
             .or_else(|| first(&self.edge_hits, &self.edge_totals))
             .or_else(|| first(&self.branches, &other.branches))
+            .or_else(|| first(&self.timed, &other.timed))
     }
 }
 
@@ -153,13 +156,24 @@ fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> R
             all.edge_hits = together(&all.edge_hits, &more);
         },
     );
-    let mut branches = Branches::default();
+    let mut branches = Branches::new(true);
     branches.limit = limit;
     follow(traced, settings, size, branches, all, |flow, all| {
         let taken = flow.sink_mut().take();
-        let columns = taken.from.iter().zip(&taken.to).zip(&taken.kind);
-        all.branches
-            .extend(columns.map(|((&from, &to), &kind)| (from, to, kind)));
+        all.branches.extend((0..taken.from.len()).map(|at| {
+            let (from, to, kind) = (taken.from[at], taken.to[at], taken.kind[at]);
+            (from, to, kind, taken.time[at], taken.offset[at])
+        }));
+    });
+    let mut timed = TimedInstructions::new(true);
+    timed.limit = limit;
+    follow(traced, settings, size, timed, all, |flow, all| {
+        let taken = flow.sink_mut().take();
+        all.timed.extend((0..taken.ips.len()).map(|at| {
+            let (ip, length, time) = (taken.ips[at], taken.lengths[at], taken.times[at]);
+            let (bits, in_tx) = (taken.bits[at], taken.in_tx[at]);
+            (ip, length, time, bits, in_tx, taken.offsets[at])
+        }));
     });
     let mut columns = Columns::default();
     columns.set_limit(limit);
