@@ -1,0 +1,144 @@
+"""`rtit convert --griffin`: logs made of recordings, by the structs of Griffin's kernel module."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live import Recorder
+from rtit.capture.ptrace import replay
+from rtit.cli.main import main
+from rtit.errors import InputError
+from rtit.perfdata.griffin import read_log
+from rtit.trace import Trace
+
+ProgramBuilder = Callable[[str], Path]
+BUFFER, PROCESS, THREAD, IMAGE, XPAGE, UNMAP, FORK, SECTION = range(8)
+PAGE = 4096
+HEAD = struct.pack("<II", 0x51C0FFEE, 1)
+
+
+def item(kind: int, *numbers: int, data: bytes = b"") -> bytes:
+    """struct pt_logitem_header (kind, size of all), u64 fields, data."""
+    body = struct.pack(f"<{len(numbers)}Q", *numbers) + data
+    return struct.pack("<II", kind, 8 + len(body)) + body
+
+
+def log_of(data: Path, size: int) -> bytes:
+    """What Griffin would have written of a recording without time: pages first, then buffers of
+    `size` bytes, not those of a thread in order; packets go on from one to the next.
+    """
+    made = HEAD
+    with Trace(data) as trace:
+        for pid, mappings in trace.mappings().items():
+            made += item(PROCESS, pid, 5, data=b"/a/b\0\0")
+            image = trace.images.image(pid)
+            for each in mappings:
+                code = image.read(each.start, each.end - each.start)
+                made += item(XPAGE, pid, each.start, len(code), data=code)
+        buffers = []
+        for stream in trace.streams:
+            made += item(THREAD, stream.pid, stream.tid)
+            packets = stream.read()
+            for number, at in enumerate(range(0, len(packets), size)):
+                part = packets[at : at + size]
+                buffers.append(item(BUFFER, stream.pid, stream.tid, number, len(part), data=part))
+        made += item(UNMAP, 1, 0x1000) + item(IMAGE, 1, 0, 0, 0) + item(SECTION, 1)
+        return made + b"".join(buffers[1::2] + buffers[::2])
+
+
+def ips(path: Path) -> dict[int, list[int]]:
+    with Trace(path) as trace:
+        return {
+            each.tid: [int(ip) for part in each.instructions() for ip in part.ip]
+            for each in trace.streams
+        }
+
+
+@pytest.fixture
+def data(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
+    path = tmp_path / "perf.data"
+    replay(record([program("threads")]).log, path, event="intel_pt/tsc=0,mtc=0/u")
+    return path
+
+
+def test_the_same_path(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file of the program is needed, and threads keep their numbers."""
+    log, made = tmp_path / "pt.log", tmp_path / "made"
+    log.write_bytes(log_of(data, 1001))
+    assert main(["convert", "--griffin", str(log), "-o", str(made)]) == 0
+    expected = ips(data)
+    assert f"{len(expected):,} threads" in capsys.readouterr().out
+    assert ips(made) == expected
+    with Trace(made) as trace:
+        assert trace.comms[min(expected)] == "b"
+        assert all(span.kind == "exact" for each in trace.streams for span in each.ledger())
+
+
+def test_a_process_that_was_forked_has_the_pages_of_its_parent(tmp_path: Path) -> None:
+    code = bytes.fromhex("90").ljust(PAGE, b"\x90")
+    made = HEAD + item(XPAGE, 5, 0x1000, PAGE, data=code) + item(FORK, 5, 5, 6, 6)
+    log = tmp_path / "log"
+    log.write_bytes(made + item(BUFFER, 6, 6, 0, 16, data=b"\x02\x82" * 8))
+    assert main(["convert", "--griffin", str(log), "-o", str(tmp_path / "made")]) == 0
+    with Trace(tmp_path / "made") as trace:
+        assert trace.images.image(6).read(0x1000, PAGE) == code
+        (stream,) = trace.streams
+        assert (stream.pid, stream.tid, stream.size) == (6, 6, 16)
+
+
+def test_a_log_that_is_cut(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, made = tmp_path / "pt.log", tmp_path / "made"
+    log.write_bytes(log_of(data, 1 << 20)[:-5])
+    assert main(["convert", "--griffin", str(log), "-o", str(made)]) == 3
+    assert "is incomplete: it ends within an item at offset" in capsys.readouterr().err
+    found, expected = ips(made), ips(data)
+    assert found
+    assert all(expected[tid] == path for tid, path in found.items())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"PERFILE2", "no log of Griffin"),
+        (struct.pack("<II", 0x51C0FFEE, 2), "unknown version"),
+        (HEAD + struct.pack("<II", 0, 4), "bad size of an item"),
+        (HEAD + item(BUFFER, 5, 5, 0, 100, data=b"x"), "bad item of kind 0"),
+        (HEAD + item(BUFFER, 5), "bad item of kind 0"),
+        (HEAD + item(THREAD, 0, 5), "no process or thread has the number"),
+        (HEAD + item(THREAD, 1 << 40, 5), "no process or thread has the number"),
+        (HEAD + item(XPAGE, 5, (1 << 64) - 1, 8, data=bytes(8)), "pages at"),
+    ],
+)
+def test_bad_logs(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log").write_bytes(content)
+    words = ["convert", "--griffin", str(tmp_path / "log"), "-o", str(tmp_path / "made")]
+    assert main(words) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(body: bytes) -> None:
+    try:
+        log = read_log(memoryview(HEAD + body), "log")
+    except InputError as error:
+        assert error.offset is not None  # noqa: PT017 - either of both is right
+    else:
+        assert sum(len(data) for parts in log.packets.values() for _, data in parts) <= len(body)
+
+
+@pytest.mark.parametrize("more", [["--raw", "x"], ["--maps", "x"], ["--split", "x"], ["file"]])
+def test_options_that_do_not_go_together(more: list[str], tmp_path: Path) -> None:
+    assert main(["convert", "--griffin", "log", "-o", str(tmp_path / "made"), *more]) == 2
+    assert main(["convert", "--griffin", "log"]) == 2
