@@ -11,7 +11,8 @@ seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(packet flow elf demangle truth x86 python-packets python-events python-perfdata python-trace)
+    targets=(packet flow elf demangle truth x86 python-packets python-events python-perfdata python-trace
+        python-recording python-settings python-scenario python-again python-calls)
 fi
 python=../.venv/bin/python
 [ -x "$python" ] || python=python3

@@ -20,13 +20,16 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
+import made
 import readers
 from mutations import Mutator
 
 from rtit.errors import RtitError
 
 HERE = Path(__file__).resolve().parent.parent
+READERS = readers.READERS | made.READERS
 CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "trace": "perfdata"}
+"""Those of others; the rest have one of their own name."""
 LIMIT = 200_000
 MEMORY = 2 << 30
 PATIENCE = 10.0
@@ -75,8 +78,9 @@ def save(name: str, data: bytes) -> Path:
 
 def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     """Run until the time is over; the exit code."""
-    reader = readers.READERS[name]
-    seeds = [path.read_bytes() for path in sorted((HERE / "corpus" / CORPORA[name]).glob("*"))]
+    reader = READERS[name]
+    folders = (HERE / "corpus" / CORPORA.get(name, name), HERE / "kept" / name)
+    seeds = [path.read_bytes() for each in folders for path in sorted(each.glob("*"))]
     if not seeds:
         print("no seeds: run fuzz/python/seeds.py first", file=sys.stderr)
     mutator = Mutator(seeds, LIMIT, number)
@@ -105,7 +109,7 @@ def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
 def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description="Feeds changed copies of good files to a reader.")
-    parser.add_argument("reader", choices=readers.READERS)
+    parser.add_argument("reader", choices=READERS)
     parser.add_argument("seconds", type=float, nargs="?", default=60.0)
     parser.add_argument("--seed", type=int, default=0, help="number of the sequence of inputs")
     parser.add_argument("--replay", type=Path, help="run one input only")
@@ -115,7 +119,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if options.replay is None:
             return fuzz(options.reader, options.seconds, options.seed, Path(folder))
-        reader = readers.READERS[options.reader]
+        reader = READERS[options.reader]
         _, failure = attempt(reader, options.replay.read_bytes(), Path(folder))
         print(failure or "no failure")
         return int(bool(failure))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+
+import pytest
 
 from rtit.image import Images
 from rtit.perfdata import PerfData, TimeConversion, Writer
@@ -25,7 +28,7 @@ def written(path: Path) -> Path:
 
 def test_records_come_in_order_of_time(tmp_path: Path) -> None:
     with PerfData(written(tmp_path / "perf.data")) as data:
-        timed = in_order(data)
+        timed = list(in_order(data))
     ours = [(time, type(record)) for time, record in timed if time]
     assert ours == [(100, TextPoke), (200, Comm), (400, Fork), (600, Comm)]
 
@@ -40,3 +43,36 @@ def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
     # The fork copied it, and the exec made an end of it.
     assert images.image(3).native.read(500, 0x1000, 2) == b"\x90\xc3"
     assert images.image(3).native.read(600, 0x1000, 2) == b""
+
+
+@pytest.mark.parametrize("kept", [0, 2, 1 << 16])
+def test_many_are_read_again(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their order is the same, also where they are in order already."""
+    monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
+    test_records_come_in_order_of_time(tmp_path)
+    with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
+        for tid in range(1, 9):
+            out.comm(1, tid, 100 + tid, "x")
+    with PerfData(tmp_path / "two") as data:
+        found = [record.tid for _, record in in_order(data) if isinstance(record, Comm)]
+    assert found == list(range(1, 9))
+
+
+def test_more_threads_than_can_be_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("rtit.sideband.follow")  # the package has its function
+    monkeypatch.setattr(module, "_MOST_THREADS", 4)
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
+        for tid in range(1, 100):
+            out.comm(tid, tid, 100 + tid, f"name {tid}", by_exec=True)
+            out.itrace_start(tid, tid, 100 + tid)
+        out.comm(2, 2, 300, "later")
+    images = Images()
+    with PerfData(path) as data:
+        threads = follow(data, images)
+    assert len(threads.names) == len(images.pids) == 4
+    assert threads.names[2] == "later"
+    (problem,) = images.problems
+    assert (problem.path, problem.value) == ("threads", 4)

@@ -31,6 +31,12 @@ class Recorded:
     def identical(self) -> bool:
         return self.verified == 0
 
+    @property
+    def alarmed(self) -> bool:
+        """Under QEMU: whether it was said that something ran which cannot be told."""
+        signs = ("that processors refuse", "cannot lead", "is not known")
+        return any(sign in self.said for sign in signs)
+
 
 def record(argv: list[str], backend: str, folder: Path, *options: str) -> Recorded:
     """Record `argv` into `folder` and verify it."""

@@ -65,3 +65,12 @@ def test_random_machine_code(seed: int, folder: Path) -> None:
     found = record(random_case(seed, 8).argv, "ptrace", folder)
     assert found.identical, found.verdict
     assert found.behaviour.output == b"ran\n"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 9])
+def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: str) -> None:
+    """QEMU also runs what processors refuse: then the recorder says so."""
+    named("family")
+    found = record(random_case(seed, 8).argv, "qemu", folder)
+    assert found.behaviour.output == b"ran\n"
+    assert found.identical or found.alarmed, found.verdict

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtit.errors import UsageError
 from rtit.perfdata import PerfData
+from rtit.trace import decode
 from rtit.trace.settings import of_perf, processor
 
 
@@ -34,3 +37,17 @@ def test_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> N
 def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
     with PerfData(traces / "hase" / f"{name}.perf.data") as data:
         assert of_perf(data, 0).cpu == cpu
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"cpu": cpu} for cpu in ([6], (6, 94, 3, 1), 7, ("6", 94, 3))),
+        *({"guest_tsc": pair} for pair in ("", {}, (1.5, 1), (1,))),
+        *({"ranges": pairs} for pairs in ([1], [(1, 2, 3)], [None])),
+        {"cpuid_15": (None, 1)},
+    ],
+)
+def test_settings_that_have_another_shape(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="whole numbers"):
+        decode(b"", **settings)

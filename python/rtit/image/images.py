@@ -68,6 +68,10 @@ class Images:
         """Files whose bytes are not known, in the order they were met."""
         return list(self._problems)
 
+    def lacks(self, problem: Problem) -> None:
+        """Something else than a file is missing."""
+        self._problems.setdefault(problem)
+
     @property
     def pids(self) -> list[int]:
         """The processes seen, in the order they were met."""

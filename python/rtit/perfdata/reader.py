@@ -138,6 +138,16 @@ class PerfData:
         for part in self._parts:
             yield from part.records(self._layouts, self.path)
 
+    def counts_of_parts(self) -> list[int]:
+        """How many of `records` come from each part of the file."""
+        return [sum(1 for _ in part.records(self._layouts, self.path)) for part in self._parts]
+
+    def record_at(self, part: int, offset: int) -> Record:
+        """The record of `records` at this offset of a part, again."""
+        found = self._parts[part]
+        place = Place(offset, *HEADER.unpack_from(found.view, offset))
+        return Decoder(found.view, self._layouts, self.path).record(place)
+
     def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:
         """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
         is copied.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rtit.errors import PerfDataError, UsageError
@@ -125,8 +127,10 @@ def cpu_named(text: str) -> Cpu:
 
 def checked(settings: Settings) -> Settings:
     """The same; raises UsageError for a number that its register or a stream cannot have."""
-    ebx, eax = settings.tsc_ctc
-    cpu = settings.cpu or (0, 0, 0)
+    ebx, eax = _numbers("cpuid_15", settings.tsc_ctc, 2)
+    offset, multiplier = _numbers("guest_tsc", settings.guest_tsc, 2)
+    family, model, stepping = _numbers("cpu", settings.cpu or (0, 0, 0), 3)
+    ranges = [_numbers("a filter range", each, 2) for each in settings.ranges]
     start = settings.start or Start()
     rules = [
         ("mtc_freq", settings.mtc_freq, 4),
@@ -134,15 +138,15 @@ def checked(settings: Settings) -> Settings:
         ("cpuid_15 EAX", eax, 32),
         ("nom_freq", settings.max_nonturbo_ratio, 8),
         ("start_time", settings.start_time, 64),
-        ("guest_tsc offset", settings.guest_tsc[0], 64),
-        ("guest_tsc multiplier", settings.guest_tsc[1], 64),
-        ("cpu family", cpu[0], 16),
-        ("cpu model", cpu[1], 16),
-        ("cpu stepping", cpu[2], 8),
+        ("guest_tsc offset", offset, 64),
+        ("guest_tsc multiplier", multiplier, 64),
+        ("cpu family", family, 16),
+        ("cpu model", model, 16),
+        ("cpu stepping", stepping, 8),
         ("threads", settings.threads, 8),
         ("start ip", start.ip or 0, 64),
         ("start last_ip", start.last_ip, 64),
-        *(("ranges", address, 64) for each in settings.ranges for address in each),
+        *(("ranges", address, 64) for each in ranges for address in each),
     ]
     for name, value, bits in rules:
         if not 0 <= value < 1 << bits:
@@ -152,3 +156,13 @@ def checked(settings: Settings) -> Settings:
     if len(settings.ranges) > MAX_RANGES:
         raise UsageError(f"{len(settings.ranges)} filter ranges: there are {MAX_RANGES} at most")
     return settings
+
+
+def _numbers(name: str, given: Iterable[int], count: int) -> tuple[int, ...]:
+    try:
+        numbers = tuple(operator.index(number) for number in given)
+    except TypeError:
+        numbers = ()
+    if len(numbers) != count:
+        raise UsageError(f"{name} is {given!r}: it is {count} whole numbers")
+    return numbers

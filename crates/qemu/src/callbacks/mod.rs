@@ -4,4 +4,5 @@ pub(crate) mod counting;
 pub(crate) mod execution;
 pub(crate) mod syscalls;
 pub(crate) mod translation;
+mod unlike;
 pub(crate) mod with_data;

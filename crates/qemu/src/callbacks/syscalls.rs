@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::callbacks::unlike;
 use crate::failure::die;
 use crate::interface::api::PluginId;
 use crate::interface::{defaults, memory};
@@ -41,6 +42,7 @@ pub(crate) extern "C" fn entered(
             .cpu
             .prove(number, [a1, a2, a3, a4, a5, a6], thread.block.next);
     }
+    unlike::note(shared, thread, number, [a1, a2, a3, a4, a5, a6]);
     thread.enter_kernel();
     shared.clock.publish(thread.now());
     thread.count(shared);

@@ -6,6 +6,10 @@ use crate::shared::state::shared;
 use crate::thread::block::{Exit, OUT};
 use crate::thread::state::Thread;
 
+/// Said of a block whose `refused` has run.
+pub(crate) const REFUSED: &str =
+    "QEMU ran an instruction that processors refuse, and that a decoder does not know";
+
 impl Thread {
     /// The block's last instruction called the kernel. The thread is out of user code afterwards.
     pub(crate) fn enter_kernel(&mut self) {
@@ -48,6 +52,10 @@ impl Thread {
         let reached = block.may_reach(ip);
         match inside {
             // Signals that come from outside arrive between blocks: then a block that leads to itself is through.
+            Some(index) if index > block.refused => {
+                self.lose(REFUSED);
+                return;
+            }
             Some(index) if faulted || !reached => self.finish_part(index),
             _ if reached => self.complete(ip),
             _ => {

@@ -5,7 +5,7 @@
 
 mod edges;
 pub(crate) mod entering;
-mod leaving;
+pub(crate) mod leaving;
 pub(crate) mod look;
 mod sending;
 pub(crate) mod tally;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::events::leaving::REFUSED;
 use crate::process::ending::park;
 use crate::shared::state::shared;
 use crate::thread::block::{Block, ALONE, HANDLER, IN_VSYSCALL, START, STOP as STOP_EDGE};
@@ -44,9 +45,13 @@ fn unusual_block(thread: &mut Thread, block: &'static Block) {
     }
     let begins = thread.is_out();
     if !thread.follow(block) && !thread.follow_strangely(start) {
-        thread.lose(&format!(
-            "control went to {start:#x}, where the last instruction cannot lead"
-        ));
+        if thread.block.refused < thread.block.count {
+            thread.lose(REFUSED);
+        } else {
+            thread.lose(&format!(
+                "control went to {start:#x}, where the last instruction cannot lead"
+            ));
+        }
         thread.follow_strangely(start);
     }
     thread.block = block;

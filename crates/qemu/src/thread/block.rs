@@ -90,6 +90,8 @@ pub(crate) struct Block {
     pub(crate) power: u64,
     /// The mapping that it is in, where blocks are counted.
     pub(crate) mapping: u32,
+    /// Which of its instructions is none to a decoder, though QEMU may run it; `count` if all are.
+    pub(crate) refused: u32,
     /// Where its instructions start, in bytes from `start`.
     offsets: Vec<u16>,
     pub(crate) code: Vec<u8>,
@@ -118,6 +120,7 @@ impl Block {
             hash: 0,
             power: 1,
             mapping: 0,
+            refused: u32::MAX,
             offsets: Vec::new(),
             code: Vec::new(),
             steps: Vec::new(),
@@ -152,6 +155,13 @@ impl Block {
         let decoded = rtit_x86::decode(bytes, last, Mode::Bits64).ok();
         let exit = decoded.as_ref().map_or(Exit::Fall, exit_of);
         let code = code.get(..at).unwrap_or_default();
+        let refused = refused(start, &offsets, code);
+        // What passes it cannot be told.
+        let exit = if refused < count as u32 {
+            Exit::Strange
+        } else {
+            exit
+        };
         let next = start.wrapping_add(at as u64);
         let target = decoded.map_or(0, |instruction| instruction.target);
         let mut block = Block {
@@ -168,6 +178,7 @@ impl Block {
                 _ => [NOWHERE; 2],
             },
             count: count as u32,
+            refused,
             start,
             hash,
             power: hash::power(count as u64),
@@ -270,6 +281,24 @@ fn executed(start: u64, sizes: &[usize]) -> usize {
     }
 }
 
+/// The first instruction that a decoder does not know as QEMU does: processors refuse some that it runs (LOCK where it
+/// has no place, reserved encodings of 8FH, C6H, C7H).
+fn refused(start: u64, offsets: &[u16], code: &[u8]) -> u32 {
+    let ends = offsets.iter().skip(1).map(|&offset| usize::from(offset));
+    let ends = ends.chain([code.len()]);
+    let known = |(&offset, end): (&u16, usize)| {
+        let from = usize::from(offset);
+        let bytes = code.get(from..end).unwrap_or_default();
+        let found = rtit_x86::decode(bytes, start.wrapping_add(from as u64), Mode::Bits64);
+        found.is_ok_and(|found| {
+            let whole = usize::from(found.length) == bytes.len();
+            whole && (end == code.len() || matches!(exit_of(&found), Exit::Fall | Exit::Repeat))
+        })
+    };
+    let unknown = offsets.iter().zip(ends).position(|part| !known(part));
+    unknown.unwrap_or(offsets.len()) as u32
+}
+
 fn exit_of(instruction: &rtit_x86::Instruction) -> Exit {
     match instruction.class {
         Class::Conditional => Exit::Conditional,
@@ -314,6 +343,18 @@ mod tests {
         assert_eq!(Block::new(0x1ffe, &[1, 2], &nops, false).count, 1);
         assert_eq!(Block::new(0x1ffd, &[1, 2], &nops, false).count, 2);
         assert_eq!(Block::new(0x1fff, &[2], &nops[1..], false).count, 1);
+    }
+
+    #[test]
+    fn what_processors_refuse_is_known() {
+        // lock nop; nop
+        let block = Block::new(0x1000, &[2, 1], &[0xf0, 0x90, 0x90], false);
+        assert_eq!((block.refused, block.exit), (0, Exit::Strange));
+        // nop; mov byte [rax], 1 with a reserved field
+        let block = Block::new(0x1000, &[1, 3], &[0x90, 0xc6, 0x08, 1], false);
+        assert_eq!((block.refused, block.exit), (1, Exit::Strange));
+        let block = Block::new(0x1000, &[1, 3], &[0x90, 0xc6, 0x00, 1], false);
+        assert_eq!((block.refused, block.exit), (2, Exit::Fall));
     }
 
     #[test]

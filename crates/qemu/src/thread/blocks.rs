@@ -114,6 +114,9 @@ impl Thread {
     pub(crate) fn follow_from_inside(&mut self, start: u64) -> bool {
         let block = self.block;
         if let Some(index) = block.index_of(start) {
+            if index > block.refused {
+                return false;
+            }
             self.finish_part(index);
             return true;
         }
