@@ -280,3 +280,14 @@ def test_folders_of_living_recorders_stay(tmp_path: Path, monkeypatch: pytest.Mo
     mine.cleanup()
     mine.cleanup()
     assert folders(tmp_path) == [tmp_path / "rtit-of-another-kind"]
+
+
+def test_a_folder_that_never_got_its_name(tmp_path: Path) -> None:
+    """Its recorder was killed in that moment: an hour later it goes."""
+    new, old = (tmp_path / f"new-rtit-{name}" for name in ("one", "two"))
+    new.mkdir()
+    old.mkdir()
+    then = time.time() - 3700
+    os.utime(old, (then, then))
+    remove_stale(str(tmp_path))
+    assert list(tmp_path.iterdir()) == [new]

@@ -43,8 +43,12 @@ def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], tra
     "settings",
     [
         *({"cpu": cpu} for cpu in ([6], (6, 94, 3, 1), 7, ("6", 94, 3))),
-        *({"guest_tsc": pair} for pair in ("", {}, (1.5, 1), (1,))),
-        *({"ranges": pairs} for pairs in ([1], [(1, 2, 3)], [None])),
+        {"guest_tsc": ""},
+        {"guest_tsc": {}},
+        {"guest_tsc": (1.5, 1)},
+        {"guest_tsc": (1,)},
+        {"ranges": [1]},
+        {"ranges": [(1, 2, 3)]},
         {"cpuid_15": (None, 1)},
     ],
 )

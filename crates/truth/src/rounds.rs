@@ -83,6 +83,36 @@ impl Round {
         combine(all, rest, first)
     }
 
+    /// Whether the decoded path stays in the loop until it leaves it open again: `next` and `runs` follow.
+    pub(crate) fn goes_on<E, I: Iterator<Item = Result<Run, E>>>(
+        &self,
+        next: Option<Run>,
+        runs: &mut Ahead<I>,
+    ) -> Result<bool, E> {
+        let mut at = Chain::default();
+        let mut seen = Vec::new();
+        let mut run = next;
+        let found = loop {
+            let Some(now) = run else {
+                break false;
+            };
+            if now.instructions == 0 && now.hash > 0 {
+                break now.hash == self.length();
+            }
+            at.push(&now);
+            let inside = at.hash == self.hash(at.instructions);
+            if !inside || at.instructions > 2 * self.length() {
+                break false;
+            }
+            run = runs.next()?;
+            seen.extend(run);
+        };
+        for run in seen.into_iter().rev() {
+            runs.give_back(Some(run));
+        }
+        Ok(found)
+    }
+
     /// The chain at the last boundary of the truth at which it has gone round as a whole after `left`, where the decoded
     /// path is; `truth` is the chain before `runs`. None where it has no boundary like that. What was looked at and lies
     /// behind the answer is given back: runs inside the loop as few as possible.

@@ -31,13 +31,20 @@ pub struct Writer<W: Write = File> {
 }
 
 impl Writer<File> {
-    /// Creates the file, for its owner alone, or empties it.
+    /// Creates the file, for its owner alone, or empties it. A symbolic link to nothing is not followed.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Writer::new(options.open(path)?)
+        let there = File::options().write(true).truncate(true).open(&path);
+        let file = match there {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut options = File::options();
+                options.write(true).create_new(true);
+                #[cfg(unix)]
+                std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+                options.open(&path)?
+            }
+            there => there?,
+        };
+        Writer::new(file)
     }
 }
 

@@ -286,3 +286,18 @@ fn nothing_follows_an_error() {
     assert!(reader.next_item().is_err());
     assert!(matches!(reader.next_item(), Ok(None)));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_nothing_is_not_followed() {
+    let folder = std::env::temp_dir().join(format!("rtit-truth-link-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (link, target) = (folder.join("link"), folder.join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(Writer::create(&link).is_err());
+    assert!(!target.exists());
+    std::fs::write(&target, b"before").unwrap();
+    Writer::create(&link).unwrap().finish().unwrap();
+    assert!(std::fs::read(&target).unwrap().starts_with(b"rtit-truth"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -12,9 +12,15 @@ from rtit.errors import RecordError
 
 
 def create(path: Path | str) -> FileIO:
-    """An empty file, unbuffered; one that is new can be read by its owner alone. Raises OSError."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    return FileIO(os.open(path, flags, 0o600), "wb")
+    """An empty file, unbuffered; one that is new can be read by its owner alone. A symbolic link to
+    nothing is not followed, whenever it comes. Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    try:
+        number = os.open(path, flags | os.O_TRUNC)
+    except FileNotFoundError:
+        number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    return FileIO(number, "wb")
 
 
 class Reserved:

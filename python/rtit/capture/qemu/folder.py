@@ -7,12 +7,14 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from rtit.errors import RecordError
 
 _PREFIX = "rtit-"
 _UNFINISHED = "new-"
+_AT_ONCE = 3600.0
 _ALIVE = "alive"
 # A socket's path has 107 bytes, and the loader reads blanks and colons in a plugin's path as
 # separators.
@@ -72,8 +74,11 @@ def remove_stale(parent: str) -> None:
     """Remove the folders in `parent` that are ours and whose recorders are gone."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if entry.name.startswith(_PREFIX) and _is_stale(Path(entry.path)):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            name, path = entry.name, Path(entry.path)
+            if (name.startswith(_PREFIX) and _is_stale(path)) or (
+                name.startswith(_UNFINISHED + _PREFIX) and _was_given_up(path)
+            ):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_stale(folder: Path) -> bool:
@@ -90,6 +95,15 @@ def _is_stale(folder: Path) -> bool:
     finally:
         os.close(alive)
     return True
+
+
+def _was_given_up(folder: Path) -> bool:
+    """It never got its name: it gets that at once, or its recorder was killed."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return found.st_uid == os.getuid() and time.time() - found.st_mtime > _AT_ONCE
 
 
 def _parent() -> str:

@@ -1,0 +1,26 @@
+"""Files that tell what a program executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.private import create
+
+
+def test_a_link_to_nothing_is_not_followed(tmp_path: Path) -> None:
+    """Also one that came after it was looked for."""
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    with pytest.raises(FileExistsError):
+        create(link)
+    assert not target.exists()
+    target.write_bytes(b"before")
+    create(link).close()
+    assert target.read_bytes() == b""
+
+
+def test_a_new_file_is_its_owners(tmp_path: Path) -> None:
+    create(tmp_path / "new").close()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
