@@ -48,6 +48,7 @@ piece = st.one_of(
     st.tuples(opcode, st.binary(max_size=10)).map(b"".join),
     st.just(PSB),
     st.just(b"\x02\x82"),
+    st.integers(1, 12).map(lambda size: (b"\xcd" + bytes(range(1, 9)) + PSB)[:size] + PSB),
     st.binary(min_size=1, max_size=1).map(lambda byte: b"\x02\x63" + byte),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtit.errors import PacketError
-from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, packets, scan
+from rtit.packets import PSB, BadBytes, Packet, encode, find_psb, packets, scan, scan_parts
 
 
 def shown(data: Any, start: int = 0) -> Any:
@@ -72,6 +72,35 @@ def test_a_run_of_psb_bytes_ends_with_its_psb(pairs: int) -> None:
     before = {0: [], 8: [(0, "PSB")], 9: [(0, "PSB"), (16, "bad 2")]}
     expected = before.get(pairs, [(0, f"bad {begin}")])
     assert shown(run) == [*expected, (begin, "PSB"), (begin + 16, "TNT")]
+
+
+WHOLE = (
+    encode("TIP", ip_bytes=6, payload=0x1122334455667788),
+    encode("TSC", tsc=0x11223344556677),
+    encode("MTC", ctc=5),
+    encode("PTW", ip=0, payload_bytes=1, payload=0x1122334455667788),
+    encode("VMCS", pointer=0x123000),
+)
+
+
+@pytest.mark.parametrize("packet", WHOLE, ids=lambda packet: packet[:2].hex())
+def test_a_packet_that_a_psb_breaks_off(packet: bytes) -> None:
+    """The PSB is found although the beginning of it looks like the rest of the packet."""
+    for kept in range(2 if packet[0] == 2 else 1, len(packet)):
+        data = b"\x06" + packet[:kept] + PSB + b"\x06"
+        found = shown(data)
+        assert found == [(0, "TNT"), (1, f"bad {kept}"), (1 + kept, "PSB"), (17 + kept, "TNT")]
+        assert found == [
+            (item.offset, item.name if isinstance(item, Packet) else f"bad {item.length}")
+            for item in scan_parts(data[at : at + 3] for at in range(0, len(data), 3))
+        ]
+
+
+@pytest.mark.parametrize("payload", [0x02825566778899, 0x02820282028202])
+def test_a_payload_that_a_tnt_joins_to_a_psb(payload: int) -> None:
+    """02H at the end of the payload, a TNT of 82H, and the PSB: a run that ends with it."""
+    data = encode("TSC", tsc=payload) + b"\x82" + PSB + b"\x06"
+    assert shown(data) == [(0, "TSC"), (8, "TNT"), (9, "PSB"), (25, "TNT")]
 
 
 @pytest.mark.spec("PSB-020")

@@ -61,10 +61,6 @@ pub enum Cause {
     /// The stream ends within a packet.
     CutPacket,
     Overflow,
-    /// The packet breaks off where a PSB begins.
-    BrokenOff {
-        psb: u64,
-    },
     /// Nothing is mapped at the address (or only a part of the instruction).
     Unmapped {
         ip: u64,
@@ -157,7 +153,7 @@ pub enum Cause {
 impl Cause {
     pub const fn class(&self) -> ErrorClass {
         match self {
-            Cause::Packet(_) | Cause::BrokenOff { .. } => ErrorClass::BadBytes,
+            Cause::Packet(_) => ErrorClass::BadBytes,
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
             Cause::Repeats { .. } => ErrorClass::RepeatsUnknown,
@@ -188,7 +184,6 @@ impl Cause {
             | Cause::Repeats { ip, .. }
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
-            Cause::BrokenOff { psb } => psb,
             Cause::TwoTurns { since } => since,
             Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
@@ -203,9 +198,6 @@ impl fmt::Display for Cause {
             Cause::BeforePsb => out.write_str("before the first PSB"),
             Cause::CutPacket => out.write_str("the stream ends within a packet"),
             Cause::Overflow => out.write_str("the processor dropped packets (OVF)"),
-            Cause::BrokenOff { psb } => {
-                write!(out, "a packet breaks off at the PSB at {psb:#x}")
-            }
             Cause::Unmapped { ip } => write!(out, "no code is known at {ip:#x}"),
             Cause::Undecodable { ip } => write!(out, "the bytes at {ip:#x} are no instruction"),
             Cause::EndlessLoop { ip } => {

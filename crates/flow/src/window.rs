@@ -28,7 +28,7 @@ impl<'a> Window<'a> {
     }
 
     /// Offset from which on nothing can be read before more is there.
-    pub(crate) fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         if self.last {
             usize::MAX
         } else {

@@ -230,6 +230,7 @@ fn refusal(error: &PacketError) -> u16 {
         PacketError::EmptyTnt { .. } => 0x103,
         PacketError::BrokenPsb { .. } => 0x104,
         PacketError::LongCyc { .. } => 0x105,
+        PacketError::BrokenOff { .. } => 0x106,
     }
 }
 

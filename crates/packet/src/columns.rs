@@ -5,6 +5,7 @@
 
 use crate::error::PacketError;
 use crate::packet::PacketKind;
+use crate::psb::PSB;
 use crate::scan::Scanner;
 use crate::table::{self, field, Field, Kind};
 
@@ -60,12 +61,18 @@ impl Columns {
         self.payload.reserve(packets);
     }
 
-    /// Appends packets of `scanner` until there are `limit` of them, its data ends or an error comes.
-    pub fn fill(&mut self, scanner: &mut Scanner<'_>, limit: usize) -> Result<(), PacketError> {
+    /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or an
+    /// error comes. What follows a packet may say that it is none: up to 32 bytes behind it count, if there are any.
+    pub fn fill(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        limit: usize,
+        until: usize,
+    ) -> Result<(), PacketError> {
         let mut stage = Stage::new();
         while self.len() < limit {
             let room = (limit - self.len()).min(STAGE);
-            let (count, ended) = stage.fill(scanner, room);
+            let (count, ended) = stage.fill(scanner, room, until);
             self.kind.extend_from_slice(first(&stage.kind, count));
             self.detail.extend_from_slice(first(&stage.detail, count));
             self.offset.extend_from_slice(first(&stage.offset, count));
@@ -215,15 +222,23 @@ impl Stage {
         }
     }
 
-    /// Takes up to `room` packets; how many, and why there are no more.
-    fn fill(&mut self, scanner: &mut Scanner<'_>, room: usize) -> (usize, Option<Ended>) {
+    /// Takes up to `room` packets that begin before `until`; how many, and why there are no more.
+    fn fill(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        room: usize,
+        until: usize,
+    ) -> (usize, Option<Ended>) {
         let mut count = 0;
         while count < room {
             if scanner.block().is_none() {
-                count += self.fill_by_class(scanner, count, room);
+                count += self.fill_by_class(scanner, count, room, until);
                 if count == room {
                     break;
                 }
+            }
+            if Scanner::position(scanner) >= until {
+                return (count, Some(Ended::Data));
             }
             let packet = match scanner.next() {
                 Some(Ok(packet)) => packet,
@@ -242,9 +257,17 @@ impl Stage {
     }
 
     /// Packets that their first byte tells, into places `from` and on; how many.
-    fn fill_by_class(&mut self, scanner: &mut Scanner<'_>, from: usize, room: usize) -> usize {
+    fn fill_by_class(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        from: usize,
+        room: usize,
+        until: usize,
+    ) -> usize {
         let mut rest = scanner.rest();
-        let end = Scanner::position(scanner) + rest.len();
+        let begin = Scanner::position(scanner);
+        rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
+        let end = begin + rest.len();
         let places = self.kind[from..room]
             .iter_mut()
             .zip(&mut self.detail[from..room])
@@ -266,11 +289,25 @@ impl Stage {
             let Some(after) = rest.get(usize::from(class.length)..) else {
                 break;
             };
+            if class.length > 1 && before_psb(after) {
+                break;
+            }
             rest = after;
             count += 1;
         }
         scanner.seek(end - rest.len());
         count
+    }
+}
+
+/// Whether a packet may have swallowed the beginning of a PSB, which goes on so; if too little is there, too.
+#[inline(always)]
+fn before_psb(after: &[u8]) -> bool {
+    match after.first_chunk::<2>() {
+        Some(&[first, second]) => {
+            [first, second] == [PSB[0], PSB[1]] || [first, second] == [PSB[1], PSB[0]]
+        }
+        None => true,
     }
 }
 

@@ -23,6 +23,8 @@ pub enum PacketError {
     EmptyTnt { offset: usize },
     /// 02H 82H that does not go on to the 16 bytes of a PSB, or goes on behind them and to no second one.
     BrokenPsb { offset: usize },
+    /// A packet within which a PSB begins.
+    BrokenOff { offset: usize },
     /// A CYC longer than the 9 bytes that a decoder accepts.
     LongCyc { offset: usize },
 }
@@ -36,6 +38,7 @@ impl PacketError {
             | Self::Reserved { offset, .. }
             | Self::EmptyTnt { offset }
             | Self::BrokenPsb { offset }
+            | Self::BrokenOff { offset }
             | Self::LongCyc { offset } => offset,
         }
     }
@@ -84,6 +87,9 @@ impl fmt::Display for PacketError {
             }
             Self::EmptyTnt { offset } => write!(out, "TNT without results at offset {offset:#x}"),
             Self::BrokenPsb { offset } => write!(out, "PSB breaks off at offset {offset:#x}"),
+            Self::BrokenOff { offset } => {
+                write!(out, "a PSB begins within the packet at offset {offset:#x}")
+            }
             Self::LongCyc { offset } => {
                 write!(out, "CYC of more than 9 bytes at offset {offset:#x}")
             }

@@ -31,6 +31,6 @@ pub mod table;
 pub use columns::Columns;
 pub use error::PacketError;
 pub use packet::{Ip, Packet, PacketKind, Tnt};
-pub use psb::{find_psb, PSB};
+pub use psb::{find_psb, psb_within, PSB};
 pub use scan::Scanner;
 pub use table::Kind;

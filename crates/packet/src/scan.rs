@@ -2,7 +2,7 @@
 
 use crate::error::PacketError;
 use crate::packet::{Packet, PacketKind};
-use crate::psb::find_psb;
+use crate::psb::{find_psb, psb_within};
 use crate::read::{read, short_tnt, ItemSize};
 
 /// Reads one packet after the other and knows whether it is between BBP and BEP (section 33.4.1.1).
@@ -107,9 +107,15 @@ impl<'a> Scanner<'a> {
     #[inline(never)]
     fn read(&mut self) -> Result<Packet, PacketError> {
         let offset = self.position;
-        let (kind, length) = read(self.rest, offset, self.block).inspect_err(|_| {
-            self.rest = &[];
-        })?;
+        let (kind, length) = read(self.rest, offset, self.block)
+            .and_then(|(kind, length)| match kind {
+                PacketKind::Psb => Ok((kind, length)),
+                _ if length > 1 && psb_within(self.rest, length) => {
+                    Err(PacketError::BrokenOff { offset })
+                }
+                _ => Ok((kind, length)),
+            })
+            .inspect_err(|_| self.rest = &[])?;
         self.advance(length);
         if let PacketKind::Bbp { sz, .. } = kind {
             self.block = Some(if sz { 4 } else { 8 });

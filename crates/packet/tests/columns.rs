@@ -27,7 +27,7 @@ proptest! {
         let mut reference = Scanner::new(&data);
         loop {
             let mut columns = Columns::default();
-            let result = columns.fill(&mut scanner, limit);
+            let result = columns.fill(&mut scanner, limit, usize::MAX);
             prop_assert!(columns.len() <= limit);
             for (kind, offset) in columns.kind.iter().zip(&columns.offset) {
                 let packet = reference.next().unwrap().unwrap();

@@ -157,11 +157,12 @@ impl State {
     }
 
     fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {
-        let Window { bytes, base, .. } = self.stream.window();
+        let window = self.stream.window();
+        let Window { bytes, base, .. } = window;
         let mut scanner = Scanner::within(bytes, base, self.position);
         scanner.set_block(self.block);
         columns.reserve((goal - columns.len()).min(bytes.len()));
-        let error = columns.fill(&mut scanner, goal).err();
+        let error = columns.fill(&mut scanner, goal, window.limit()).err();
         self.block = scanner.block();
         self.position = Scanner::position(&scanner);
         error

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 PSB = encode("PSB")
 _RUN = len(PSB) + 2
 """Only if something else follows a PSB is it known to be the last of a run."""
+_MAY_GO_ON = (PSB[:2], PSB[1:3])
 _MARGIN = 64
-"""No packet is longer."""
+"""No packet is longer, with the PSB behind it that may say it is none."""
 _ENDS_BLOCK = frozenset({"BEP", "OVF"})
 
 
@@ -90,7 +91,7 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
     offset = start
     while offset < len(data):
         try:
-            packet = decode(data, offset, in_block=context.item_size)
+            packet = _whole(data, offset, context.item_size)
         except Truncated as error:
             yield BadBytes(offset, len(data) - offset, error.message, truncated=True)
             return
@@ -132,7 +133,7 @@ def scan_parts(parts: Iterable[Buffer]) -> Iterator[Packet | BadBytes]:
         elif offset >= len(window):
             return
         try:
-            packet = decode(window, offset, in_block=context.item_size)
+            packet = _whole(window, offset, context.item_size)
         except Truncated as error:
             if offset < len(window):
                 where, size = base + offset, len(window) - offset
@@ -146,6 +147,22 @@ def scan_parts(parts: Iterable[Buffer]) -> Iterator[Packet | BadBytes]:
         context.update(packet)
         yield replace(packet, offset=base + packet.offset) if base else packet
         offset += packet.size
+
+
+def _whole(data: Data, offset: int, item_size: ItemSize | None) -> Packet:
+    """The packet at `offset`. Raises what `decode` does, and PacketError if a PSB begins within."""
+    packet = decode(data, offset, in_block=item_size)
+    end = offset + packet.size
+    if data[end : end + 2] in _MAY_GO_ON and packet.size > 1 and packet.name != "PSB":
+        at = data.find(PSB, offset + 1, end + len(PSB))
+        more, pairs = at + len(PSB), 0
+        while pairs < len(PSB) // 2 and data[more : more + 2] == PSB[:2]:
+            more, pairs = more + 2, pairs + 1
+        # a run that goes on with a whole PSB is the packet's bytes and that PSB, unless there is
+        # room for another
+        if 0 < at < end and (pairs == len(PSB) // 2 or at + 2 * pairs < end):
+            raise PacketError("a PSB begins within the packet", offset=offset)
+    return packet
 
 
 def find_psb(data: Data, start: int = 0) -> int | None:

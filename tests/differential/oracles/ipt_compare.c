@@ -15,14 +15,14 @@ struct record {
     uint64_t a, b;
 };
 
-enum { TRUNCATED = 0x100, ERRORS = 6, MODE_EXEC = 8, MODE_TSX = 9, PSB = 18 };
+enum { TRUNCATED = 0x100, ERRORS = 7, MODE_EXEC = 8, MODE_TSX = 9, PSB = 18 };
 
 // By the number that rtit gives a packet, and of it by its error.
 static const char *const OURS[] = {
     "PAD", "TNT", "TNT.64", "TIP", "TIP.PGE", "TIP.PGD", "FUP", "PIP", "MODE.Exec", "MODE.TSX", "TraceStop", "CBR", "TSC",
     "MTC", "TMA", "CYC", "VMCS", "OVF", "PSB", "PSBEND", "MNT", "PTW", "EXSTOP", "MWAIT", "PWRE", "PWRX", "BBP", "BIP",
     "BEP", "CFE", "EVD", "TRIG"};
-static const char *const REFUSALS[ERRORS] = {"truncated", "unknown opcode", "reserved", "empty TNT", "broken PSB", "long CYC"};
+static const char *const REFUSALS[ERRORS] = {"truncated", "unknown opcode", "reserved", "empty TNT", "broken PSB", "long CYC", "broken off"};
 // The number that rtit gives a packet, by that of libipt; both kinds of MODE are one.
 static const int KIND[] = {-1, -1, 0, 18, 19, 6, 3, 4, 5, 1, 2, 8, 7, 16, 11, 12, 14, 13, 15, 10, 17, 20, 22, 23, 24, 25, 21};
 

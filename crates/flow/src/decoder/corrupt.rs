@@ -1,6 +1,6 @@
-//! Packets that read well and are none: cut off by a PSB, or written wrong by an erratum.
+//! Packets that read well and are none: written wrong by an erratum.
 
-use rtit_packet::{find_psb, Kind, Packet, PacketError, PacketKind, Scanner, PSB};
+use rtit_packet::{Kind, Packet, PacketError, PacketKind, Scanner};
 
 use super::state::Decoder;
 use crate::errata::Erratum;
@@ -19,13 +19,6 @@ impl Decoder {
         sink: &mut S,
     ) -> bool {
         let offset = packet.offset as u64;
-        if let Some(psb) = cut_by_psb(packet, stream) {
-            let cause = Cause::BrokenOff { psb: psb as u64 };
-            self.fail(offset, cause, sink);
-            scanner.seek(psb);
-            scanner.set_block(None);
-            return true;
-        }
         let byte = |at: usize| stream.byte(packet.offset + at).unwrap_or(0);
         match packet.kind {
             // its second byte is the escape of an OVF, whose other byte reads as a CYC
@@ -72,35 +65,4 @@ impl Decoder {
             _ => false,
         }
     }
-}
-
-/// Offset of the PSB of which `packet` has swallowed the beginning.
-fn cut_by_psb(packet: &Packet, stream: Window<'_>) -> Option<usize> {
-    let end = packet.end();
-    let [escape, mark] = [PSB[0], PSB[1]];
-    match (stream.byte(end)?, stream.byte(end + 1)?) {
-        pair if pair == (mark, escape) || pair == (escape, mark) => {}
-        _ => return None,
-    }
-    if packet.kind == PacketKind::Psb {
-        return None;
-    }
-    let at = end.checked_sub(stream.base)?;
-    if stream.bytes.get(at..)?.starts_with(&PSB) {
-        return None;
-    }
-    let last = stream.bytes.len().min(at + PSB.len());
-    let first = find_psb(stream.bytes.get(..last)?, packet.offset + 1 - stream.base)?;
-    let more = stream
-        .bytes
-        .get(first + PSB.len()..)?
-        .chunks_exact(2)
-        .take_while(|pair| *pair == &PSB[..2])
-        .count();
-    // A longer run ends with the PSB, which is then behind the packet; one twice as long may be two PSBs.
-    let psb = match more {
-        0..8 => first + 2 * more,
-        _ => first,
-    } + stream.base;
-    (psb < end).then_some(psb)
 }
