@@ -257,6 +257,25 @@ def test_what_a_run_tells() -> None:
     assert decoder.run(results(6)).lost == 1
 
 
+def test_time() -> None:
+    """Between two MTCs are 10 ticks and 8 cycles; trace after trace, and as `decode` has it."""
+    known = {"nom_freq": 20, "cpuid_15": (1, 10), "start_time": 1 << 56, "guest_tsc": (5, 1 << 48)}
+    tma = encode("TMA", ctc=0, fast_counter=0)
+    head = HEAD.replace(encode("CBR", ratio=10), tma + encode("CBR", ratio=10))
+    packets = encode("MTC", ctc=1) + encode("CYC", cycles=8) + encode("MTC", ctc=2) + results(6)
+    decoder = rtit.Decoder(image(), **known)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert decoder.run(head + packets).complete
+        assert decoder.counts().frequency == 0.8
+    (stream,) = rtit.decode(head + packets, image(), **known).streams  # type: ignore[arg-type]
+    assert decoder.counts() == stream.counts()
+    plain = rtit.Decoder(image())
+    plain.run(head + packets)
+    assert plain.counts().frequency is None
+    with pytest.raises(UsageError, match="mtc_freq is 16"):
+        rtit.Decoder(image(), mtc_freq=16)
+
+
 def test_code_that_changes_is_told() -> None:
     code = image()
     decoder = rtit.Decoder(code)

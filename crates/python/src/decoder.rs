@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
-    added, class, Cause, Cpu, EdgeHits, EdgeTotal, ErrorClass, FilterRanges, Index, Ledger,
-    Persistent, Settings, StepLimits, Trust, Which, Window,
+    added, class, Cause, EdgeHits, EdgeTotal, ErrorClass, Index, Ledger, Persistent, Trust, Which,
+    Window,
 };
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
@@ -17,6 +17,7 @@ use crate::arguments::Items;
 use crate::column::Column;
 use crate::image::Space;
 use crate::missing::Missing;
+use crate::settings::{settings_of, Given};
 use crate::spaces::{check, Coded};
 use crate::start::Beginning;
 
@@ -54,42 +55,44 @@ type Summary = (u64, u64, u64, u64, u64, bool, u64, u64);
 #[pymethods]
 impl Decoder {
     #[new]
-    #[pyo3(signature = (space, *, spaces = None, no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(),
+    #[pyo3(signature = (space, *, spaces = None, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
+        no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), guest_tsc = (0, 1 << 48),
         most = 1 << 22, walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         space: &Space,
         spaces: Option<&Bound<'_, PyDict>>,
+        mtc_freq: u8,
+        tsc_ctc: (u32, u32),
+        max_nonturbo_ratio: u8,
+        start_time: u64,
         no_tnt: bool,
         no_retcomp: bool,
         cpu: Option<(u16, u16, u8)>,
         ranges: Items<(u64, u64)>,
+        guest_tsc: (u64, u64),
         most: usize,
         walk: bool,
     ) -> PyResult<Decoder> {
         let Coded { spaces, missing } = Coded::new(space, spaces)?;
-        let ranges = FilterRanges::new(&ranges.0).ok_or_else(|| {
-            PyValueError::new_err(format!("{} filter ranges, more than 4", ranges.0.len()))
-        })?;
-        let settings = Settings {
+        let mut settings = settings_of(Given {
+            mtc_freq,
+            tsc_ctc,
+            max_nonturbo_ratio,
+            start_time,
             no_tnt,
             no_retcomp,
-            cpu: cpu.map(|(family, model, stepping)| Cpu {
-                family,
-                model,
-                stepping,
-            }),
-            ranges,
-            cache_limit: most,
-            steps: match walk {
-                true => StepLimits::NONE,
-                false => StepLimits {
-                    words: WORDS,
-                    ..StepLimits::default()
-                },
-            },
-            ..Settings::default()
-        };
+            cpu,
+            ranges: ranges.0,
+            start: None,
+            guest_tsc,
+            walk,
+            points: false,
+        })?;
+        settings.cache_limit = most;
+        if !walk {
+            settings.steps.words = WORDS;
+        }
         let state = State {
             persistent: Persistent::new(spaces, &settings),
             hits: EdgeHits::default(),

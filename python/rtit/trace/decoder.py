@@ -9,7 +9,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.trace.counts import Counts
 from rtit.trace.ledger import Ledger
-from rtit.trace.settings import Cpu, Settings, Start, checked, cpu_named
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named
 from rtit.trace.spaces import Spaces, native_spaces
 from rtit.trace.totals import EdgeTotals
 
@@ -48,7 +48,9 @@ class Decoder:
     trace gives never depends on those before it. For one thread at a time; others can have
     decoders of their own.
 
-    `image`, `cpu`, `ranges`, `no_tnt`, `no_retcomp` and `spaces` are those of `rtit.decode`.
+    `image`, `cpu`, `ranges`, `no_tnt`, `no_retcomp` and `spaces` are those of `rtit.decode`, and so
+    are `mtc_freq`, `nom_freq`, `cpuid_15`, `start_time` and `guest_tsc`: with these `counts` tells
+    of frequency and time.
     `index` says at which byte of a bitmap the edge from a branch at `f` to `t` is counted, in a map
     of 2**n bytes:
 
@@ -67,6 +69,11 @@ class Decoder:
         image: Image,
         *,
         cpu: Cpu | str | None = None,
+        mtc_freq: int = 0,
+        nom_freq: int = 0,
+        cpuid_15: tuple[int, int] = (0, 0),
+        start_time: int = 0,
+        guest_tsc: tuple[int, int] = NO_SCALING,
         ranges: Sequence[tuple[int, int]] = (),
         no_tnt: bool = False,
         no_retcomp: bool = False,
@@ -77,8 +84,14 @@ class Decoder:
     ) -> None:
         from rtit import _core
 
+        eax, ebx = cpuid_15
         settings = checked(
             Settings(
+                mtc_freq=mtc_freq,
+                tsc_ctc=(ebx, eax),
+                max_nonturbo_ratio=nom_freq,
+                start_time=start_time,
+                guest_tsc=guest_tsc,
                 cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
                 ranges=tuple(ranges),
                 no_tnt=no_tnt,
@@ -94,6 +107,11 @@ class Decoder:
         self._native = _core.Decoder(
             image.native,
             spaces=native_spaces(self._spaces),
+            mtc_freq=mtc_freq,
+            tsc_ctc=settings.tsc_ctc,
+            max_nonturbo_ratio=nom_freq,
+            start_time=start_time,
+            guest_tsc=guest_tsc,
             no_tnt=no_tnt,
             no_retcomp=no_retcomp,
             cpu=settings.cpu,
