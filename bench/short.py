@@ -53,13 +53,13 @@ def short(recording: Path, executable: Path, repetitions: int) -> dict[str, Any]
     return {"bytes": len(data), "instructions": instructions, "rows": rows}
 
 
-def whole(data: bytes) -> bytes:
-    """The packets that end within the first `SIZE` bytes."""
+def whole(data: bytes, size: int = SIZE) -> bytes:
+    """The packets that end within the first `size` bytes."""
     from rtit.packets import scan
 
     end = 0
-    for packet in scan(data[: SIZE + 64]):
-        if packet.offset > SIZE:
+    for packet in scan(data[: size + 64]):
+        if packet.offset > size:
             break
         end = packet.offset
     return data[:end]

@@ -1,0 +1,183 @@
+//! One trace into a bitmap of 64 KB, by rtit and by others: with nothing known, and again and again.
+//!
+//! usage: peers TRACE REPETITIONS AGAIN FILE@ADDRESS... (hexadecimal; the code). Prints a line for each decoder: its name, the
+//! median nanoseconds of CPU time of a fresh decoder's first run and the same of a later run; or its name and why it cannot.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use cpu_time::ProcessTime;
+use iptr_decoder::DecodeOptions;
+use iptr_edge_analyzer::control_flow_handler::fuzz_bitmap::FuzzBitmapControlFlowHandler;
+use iptr_edge_analyzer::{EdgeAnalyzer, ReadMemory};
+use ptcov::{PtCoverageDecoderBuilder, PtImage};
+use rtit_flow::{added, EdgeHits, Index, Persistent, Settings, Which};
+
+const MAP: usize = 1 << 16;
+
+struct Bench {
+    trace: Vec<u8>,
+    /// By address.
+    code: Vec<(u64, Vec<u8>)>,
+    repetitions: usize,
+    again: u32,
+}
+
+/// A decoder: a run into an empty map.
+trait Decoder {
+    fn run(&mut self, trace: &[u8], map: &mut [u8]) -> Result<(), String>;
+}
+
+struct Ours {
+    decoder: Persistent,
+    hits: EdgeHits,
+}
+
+impl Decoder for Ours {
+    fn run(&mut self, trace: &[u8], map: &mut [u8]) -> Result<(), String> {
+        self.decoder.run(trace, &mut self.hits);
+        let mask = map.len() as u64 - 1;
+        self.hits.each(|from, to, kind, count| {
+            if Which::Decided.has(kind) {
+                let cell = &mut map[Index::Afl.of(from, to, mask) as usize];
+                *cell = added(*cell, count);
+            }
+        });
+        self.hits.clear();
+        match self
+            .decoder
+            .ledger()
+            .spans()
+            .iter()
+            .find_map(|span| span.error.as_ref())
+        {
+            None => Ok(()),
+            Some(error) => Err(error.to_string()),
+        }
+    }
+}
+
+struct Code<'a>(&'a [(u64, Vec<u8>)]);
+
+impl ReadMemory for Code<'_> {
+    type Error = std::io::Error;
+
+    fn at_decode_begin(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn read_memory<T>(
+        &mut self,
+        address: u64,
+        size: usize,
+        callback: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Self::Error> {
+        let place = self.0.partition_point(|(start, _)| *start <= address);
+        let bytes = place.checked_sub(1).map_or(&[][..], |place| {
+            let (start, bytes) = &self.0[place];
+            bytes.get((address - start) as usize..).unwrap_or(&[])
+        });
+        Ok(callback(&bytes[..size.min(bytes.len())]))
+    }
+}
+
+struct Iptr<'a>(EdgeAnalyzer<FuzzBitmapControlFlowHandler<Vec<u8>>, Code<'a>>);
+
+impl Decoder for Iptr<'_> {
+    fn run(&mut self, trace: &[u8], _map: &mut [u8]) -> Result<(), String> {
+        // counts go on from run to run: its map is its own
+        iptr_decoder::decode(trace, DecodeOptions::default(), &mut self.0).map_err(text)
+    }
+}
+
+struct PtCov<'a>(ptcov::PtCoverageDecoder<'a>);
+
+impl Decoder for PtCov<'_> {
+    fn run(&mut self, trace: &[u8], map: &mut [u8]) -> Result<(), String> {
+        self.0
+            .coverage(trace, map)
+            .map_err(|error| format!("{error:?}"))
+    }
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+fn median(mut values: Vec<u128>) -> u128 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+impl Bench {
+    fn measure<D: Decoder>(&self, name: &str, fresh: impl Fn() -> D) {
+        let (mut first, mut again) = (Vec::new(), Vec::new());
+        let mut map = vec![0; MAP];
+        for _ in 0..self.repetitions {
+            map.fill(0);
+            let begin = ProcessTime::now();
+            let mut decoder = fresh();
+            if let Err(error) = decoder.run(&self.trace, &mut map) {
+                println!("{name} cannot: {error}");
+                return;
+            }
+            first.push(begin.elapsed().as_nanos());
+            let begin = ProcessTime::now();
+            for _ in 0..self.again {
+                map.fill(0);
+                // what it says was looked at the first time
+                let _ = decoder.run(&self.trace, &mut map);
+            }
+            again.push(begin.elapsed().as_nanos() / u128::from(self.again.max(1)));
+        }
+        println!("{name} {} {}", median(first), median(again));
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next = || {
+        arguments
+            .next()
+            .ok_or("usage: peers TRACE REPETITIONS AGAIN FILE@ADDRESS...")
+    };
+    let trace = std::fs::read(next()?)?;
+    let (repetitions, again) = (next()?.parse()?, next()?.parse()?);
+    let mut code = Vec::new();
+    for argument in arguments {
+        let (file, address) = argument.rsplit_once('@').ok_or("FILE@ADDRESS")?;
+        code.push((u64::from_str_radix(address, 16)?, std::fs::read(file)?));
+    }
+    code.sort();
+    let bench = Bench {
+        trace,
+        code,
+        repetitions,
+        again,
+    };
+    let mut space = rtit_image::Space::new();
+    for (address, bytes) in &bench.code {
+        space.map(0, *address, bytes[..].into());
+    }
+    let settings = Settings {
+        no_retcomp: true,
+        ..Settings::default()
+    };
+    bench.measure("rtit", || Ours {
+        decoder: Persistent::new(space.view(), &settings),
+        hits: EdgeHits::default(),
+    });
+    bench.measure("iptr", || {
+        let handler = FuzzBitmapControlFlowHandler::new(vec![0; MAP], None);
+        Iptr(EdgeAnalyzer::new(handler, Code(&bench.code)))
+    });
+    let images: Vec<_> = bench
+        .code
+        .iter()
+        .map(|(address, bytes)| PtImage::new(bytes, *address))
+        .collect();
+    bench.measure("ptcov", || {
+        PtCov(PtCoverageDecoderBuilder::new().images(&images).build())
+    });
+    Ok(())
+}
