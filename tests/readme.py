@@ -18,9 +18,9 @@ def commands() -> list[str]:
     return [line.removeprefix("    $ ") for line in lines if line.startswith("    $ ")]
 
 
-def programs() -> list[str]:
+def programs(page: Path = README) -> list[str]:
     """The Python that it shows."""
-    return re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def run_all(folder: Path, programs_in: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,11 +29,14 @@ def test_commands(tmp_path: Path) -> None:
     run_all(tmp_path, rtit.parent)
 
 
-def test_programs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/decoding.md"])
+def test_programs(page: str, tmp_path: Path) -> None:
     if sys.platform != "linux":
         pytest.skip("recording needs Linux")
     main(["scenario", "--raw", str(tmp_path / "pt.bin"), "table_33_10_begin"])
-    for program in programs():
+    (tmp_path / "code.bin").write_bytes(b"\x90")
+    shutil.copy("/bin/true", tmp_path / "program")
+    for program in programs(ROOT / page):
         ended = subprocess.run(
             [sys.executable, "-c", program],
             cwd=tmp_path,

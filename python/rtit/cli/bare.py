@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rtit.image import Image
-    from rtit.trace import SpaceKey, Trace
+    from rtit.trace import SpaceKey, Start, Trace
 
 _PART = 1 << 20
-_OPTIONS = ("mtc_freq", "nom_freq", "cpuid_15")
+_OPTIONS = ("start", "mtc_freq", "nom_freq", "cpuid_15")
 
 
 def add_raw(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -49,6 +49,13 @@ def add_bare_code(group: argparse._ArgumentGroup) -> None:
         metavar="FILE[@BASE]",
         help="the code of this ELF file, its first page at this hexadecimal address; may be "
         "repeated, and goes behind --image where both have something",
+    )
+    group.add_argument(
+        "--start",
+        metavar="IP[,BITS[,LASTIP]]",
+        help="the first byte begins a packet, and the next instruction is at this hexadecimal "
+        "address, or off: tracing is; the code has 64 BITS, or 32 or 16, and IPs are compressed "
+        "against LASTIP (default: 0). Without it the first PSB says how things are",
     )
     group.add_argument("--mtc-freq", metavar="N", help="IA32_RTIT_CTL.MTCFreq, 0 to 15")
     group.add_argument("--nom-freq", metavar="N", help="MSR_PLATFORM_INFO[15:8], 0 to 255")
@@ -112,6 +119,7 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         nom_freq=nom_freq,
         cpuid_15=cpuid_15,
         spaces=spaces,
+        start=_start(getattr(arguments, "start", None)),
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )
 
@@ -188,6 +196,23 @@ def _number(option: str, text: str) -> int:
         return int(text, 0)
     except ValueError:
         raise UsageError(f"{option} takes a number, not {text!r}") from None
+
+
+def _start(text: str | None) -> Start | None:
+    from rtit.trace import Start
+
+    if text is None:
+        return None
+    words = text.split(",")
+    try:
+        ip = None if words[0] == "off" else int(words[0], 16)
+        bits = int(words[1]) if len(words) > 1 else 64
+        last_ip = int(words[2], 16) if len(words) > 2 else 0
+    except ValueError:
+        ip, bits, last_ip = None, 0, 0
+    if bits not in (16, 32, 64) or len(words) > 3:
+        raise UsageError(f"--start takes IP[,BITS[,LASTIP]], not {text!r}")
+    return Start(ip, bits, last_ip)
 
 
 def _pair(text: str | None) -> tuple[int, int]:

@@ -54,12 +54,12 @@ def add_code(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_ends(group: argparse._ArgumentGroup) -> None:
-    """How many instructions."""
+def add_ends(group: argparse._ArgumentGroup, what: str = "instructions") -> None:
+    """How many."""
     group.add_argument(
-        "--head", type=_count, metavar="N", help="only the first N of each thread or CPU"
+        "--head", type=count, metavar="N", help=f"only the first N {what} of each thread or CPU"
     )
-    group.add_argument("--tail", type=_count, metavar="N", help="only the last N of each")
+    group.add_argument("--tail", type=count, metavar="N", help="only the last N of each")
 
 
 def selection(arguments: argparse.Namespace) -> Selection:
@@ -102,7 +102,8 @@ def processor(arguments: argparse.Namespace) -> str | None:
     return models[0] if models else None
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A number of things, as an argument's type."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of instructions")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number that is 0 or more")
     return int(text)

@@ -1,0 +1,49 @@
+"""What verbs share that print the rows of a table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from rtit.cli import out
+from rtit.cli.bare import add_bare_code, add_raw
+from rtit.cli.gaps import Gaps
+from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.selecting import add_code, add_ends, add_streams, selection
+from rtit.cli.watching import watched
+
+
+def add_table(parser: argparse.ArgumentParser, *, ordered: bool) -> None:
+    """Declare the options; for rows in their order those of their ends and times, too."""
+    add_file(parser)
+    group = add_streams(parser)
+    add_code(group)
+    if ordered:
+        add_ends(group, "rows")
+    add_images(parser)
+    add_bare_code(add_raw(parser))
+    if ordered:
+        parser.add_argument(
+            "--timing",
+            action="store_true",
+            help="also the bounds of each one's time, in nanoseconds (TSC ticks in JSON, which has "
+            "cycles and frequency as well)",
+        )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def show(verb: str, lines: Callable[..., Iterator[str]], arguments: argparse.Namespace) -> int:
+    """Print `lines` of each stream; 3 if something could not be decoded."""
+    options = {"timing": True} if getattr(arguments, "timing", False) else {}
+    with opened(arguments) as trace:
+        gaps = Gaps(verb, trace)
+        wanted = selection(arguments)
+        streams = wanted.streams(trace.threads)
+        with watched(verb, streams, prints=True):
+            for stream in streams:
+                for text in lines(trace, stream, wanted, as_json=arguments.json, **options):
+                    out.line(text)
+        out.flush()
+        gaps.ledgers(streams)
+        gaps.images()
+        return gaps.exit_code()

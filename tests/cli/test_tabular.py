@@ -1,0 +1,103 @@
+"""`rtit blocks`, `branches`, `edges`: the rows of the tables, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rtit
+from live import Recorder
+from plain import HEAD
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.trace import Selection
+
+CODE = bytes.fromhex("7502 90 90 75fa c3")
+"""1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
+WALKED = HEAD + encode("TNT", bits="TTN") + encode("TIP.PGD", ip_bytes=0, payload=None)
+TAKEN, NOT = "conditional", "not taken"
+BRANCHES = [(0x1000, 0x1004, TAKEN), (0x1004, 0x1000, TAKEN), (0x1000, 0x1002, NOT)]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> list[str]:
+    (tmp_path / "pt.bin").write_bytes(WALKED)
+    (tmp_path / "code.bin").write_bytes(CODE)
+    return ["--raw", str(tmp_path / "pt.bin"), "--image", f"{tmp_path / 'code.bin'}@1000"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[str]:
+    capsys.readouterr()
+    assert main(list(arguments)) == code
+    return capsys.readouterr().out.splitlines()
+
+
+def objects(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed(capsys, *arguments, "--json")]
+
+
+def test_by_hand(bare: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Taken, taken back, not taken; tracing ends at the branch behind."""
+    found = objects(capsys, "branches", *bare)[:3]
+    assert [(each["source"], each["target"], each["kind"]) for each in found] == BRANCHES
+    assert [
+        (each["source"], each["target"], each["kind"], each["count"])
+        for each in objects(capsys, "edges", *bare)
+    ] == [(*edge, 1) for edge in sorted(BRANCHES, key=lambda edge: edge[:2])]
+    blocks = objects(capsys, "blocks", *bare)
+    assert [(each["start"], each["instructions"], each["end"]) for each in blocks][:2] == [
+        (0x1000, 1, TAKEN),
+        (0x1004, 1, TAKEN),
+    ]
+    first = printed(capsys, "branches", *bare, "--head", "1")
+    assert [line.split() for line in first] == [["1000", "0x1000", "1004", "0x1004", TAKEN]]
+    first = printed(capsys, "blocks", *bare, "--head", "1", "--timing")
+    assert first[0].split()[1:] == ["-", "1000", "0x1000", "1", TAKEN]
+    assert len(printed(capsys, "edges", *bare, "--top", "2")) == 2
+
+
+def test_a_stream_without_a_psb(
+    bare: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--start says how things are at the first byte."""
+    (tmp_path / "pt.bin").write_bytes(WALKED.removeprefix(HEAD))
+    found = objects(capsys, "branches", *bare, "--start", "1000")[:3]
+    assert [(each["source"], each["target"], each["kind"]) for each in found] == BRANCHES
+    for wrong in ("x", "1000,8", "1000,64,0,0", "1000,64,y", ""):
+        assert printed(capsys, "branches", *bare, "--start", wrong, code=2) == []
+    assert printed(capsys, "blocks", "--start", "1000", code=2) == []
+
+
+def test_a_recording(record: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are those of the tables, whole and chosen; the names those of the listing."""
+    data = str(record([Path("/bin/echo"), "hello"]).data)
+    where = Selection(functions=("_start",))
+    with rtit.Trace(data) as trace:
+        (stream,) = trace.threads
+        for verb in ("blocks", "branches"):
+            for chosen, options in ((None, ()), (where, ("--function", "_start"))):
+                table = getattr(stream, verb)(chosen).columns()
+                found = objects(capsys, verb, data, *options)
+                for name in ("start", "source", "target", "time"):
+                    if name in table:
+                        assert [each[name] for each in found] == table[name].tolist()
+                assert len(printed(capsys, verb, data, *options)) == len(found) > 0
+        counts = [each["count"] for each in objects(capsys, "edges", data)]
+        assert counts == sorted(counts, reverse=True)
+        assert sum(counts) == stream.edges().count.sum()
+    call = printed(capsys, "branches", data, "--head", "1")[0].split()
+    listed = printed(capsys, "instructions", data, "--function", "_start", "--head", "2")[1]
+    assert listed.split()[1:3] == call[1:3]
+    assert call[4:] == ["_dl_start", "call"]
+
+
+@pytest.mark.parametrize("verb", ["blocks", "branches", "edges"])
+def test_what_is_not_there(
+    verb: str, bare: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the code nothing can be followed: exit code 3, with the reason."""
+    assert printed(capsys, verb, "--raw", bare[1], code=3) == []
+    assert printed(capsys, verb, str(tmp_path / "nothing"), code=1) == []
