@@ -21,10 +21,7 @@ RESULT = Path(__file__).with_suffix(".txt")
 _LATER = "libipt 2.0.5 does not know the packet (33.4.2.26 to 33.4.2.30, and TRIG)"
 _ERROR = "error unknown opcode"
 _RUN = "libipt reads a PSB where a run of 02H 82H begins, and again where it ends"
-_WITHIN = (
-    "a PSB within the last packet: libipt goes back for it; the scanner does not, "
-    "the flow decoder looks for it before it takes such a packet"
-)
+_WITHIN = "libipt takes a packet within which a PSB begins, and then goes back for the PSB"
 
 LISTED = {
     **{(name, _ERROR): _LATER for name in ("BBP", "BEP", "CFE", "EVD", "TRIG", "truncated")},
@@ -37,8 +34,7 @@ LISTED = {
         "error reached end of trace stream",
     ): "libipt does not look at a PSB that is cut",
     ("long CYC", "error reached end of trace stream"): "libipt asks for a tenth byte first",
-    ("later PSB", "PSB"): _WITHIN,
-    ("end", "PSB"): _WITHIN,
+    ("broken off", "a packet"): _WITHIN,
 }
 """By what each side reads (a packet, an error, or PSB and end where they go on)."""
 
