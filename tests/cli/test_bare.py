@@ -243,3 +243,26 @@ def test_verify(
     pt.write_bytes(data[:at] + data[at + 1 :])
     assert main(words) == 1
     assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_coverage(
+    program: Callable[[str], Path],
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The edges of bare PT are those of the recording that it comes from."""
+    live = record([program("far")])
+    with Trace(live.data) as trace:
+        (stream,) = trace.streams
+        (tmp_path / "pt").write_bytes(stream.read())
+    bare = ["--raw", str(tmp_path / "pt"), "--elf", str(program("far"))]
+    maps = []
+    for number, words in enumerate(([str(live.data)], bare)):
+        out = tmp_path / str(number)
+        assert main(["coverage", "--format", "afl", "-o", str(out), *words]) == 0
+        maps.append(out.read_bytes())
+    assert maps[0] == maps[1]
+    assert any(maps[0])
+    assert main(["coverage", *bare, str(live.data)]) == 2
+    assert "two files given" in capsys.readouterr().err

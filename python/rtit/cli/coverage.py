@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rtit import __version__
 from rtit.cli import out
+from rtit.cli.bare import add_bare_code, add_raw, is_bare
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_images, opened
 from rtit.cli.selecting import add_streams, selection
@@ -52,11 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_streams(parser)
     add_images(parser)
+    add_bare_code(add_raw(parser))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the coverage; 3 if something could not be decoded."""
-    found = _of(arguments, arguments.files or ["perf.data"])
+    bare = is_bare(arguments)
+    if bare and arguments.files:
+        raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
+    found = _of(arguments, [None] if bare else arguments.files or ["perf.data"])
     if arguments.diff_from:
         found = found.without(_of(arguments, arguments.diff_from))
     found.codes = _chosen(found, arguments.dso)
@@ -66,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_CODE if found.has_gaps else 0
 
 
-def _of(arguments: argparse.Namespace, names: Iterable[str]) -> Coverage:
+def _of(arguments: argparse.Namespace, names: Iterable[str | None]) -> Coverage:
     result = Coverage()
     for name in names:
         arguments.file, arguments.input = name, None
