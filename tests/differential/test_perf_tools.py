@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from live import Recorder
 from rtit.capture import Extent
 from rtit.capture.ptrace import replay
 from rtit.perfdata import Switches
-from rtit.trace import Trace
+from rtit.trace import End, Trace
 
 ProgramBuilder = Callable[[str], Path]
+NOT_TAKEN = End.CUT
 MODES: dict[str, dict[str, Any]] = {
     "threads": {},
     "a CPU": {"cpus": 1, "switches": Switches.THREADS},
@@ -67,6 +69,30 @@ def test_script(itrace: str, data: Path, tmp_path: Path) -> None:
         with Trace(data) as trace:
             counted = sum(stream.counts().instructions for stream in trace.threads)
         assert listed.count("instructions") == counted
+
+
+def test_the_same_branches(data: Path, tmp_path: Path) -> None:
+    """perf lists those that were taken, from where to where; ours without the others are these."""
+    theirs: dict[int, Counter[tuple[int, int]]] = {}
+    for line in perf(
+        tmp_path, "script", "-f", "-i", data, "--itrace=b", "-F", "tid,ip,addr"
+    ).splitlines():
+        tid, source, _, target = line.replace("=>", " => ").split()
+        # Where tracing begins and ends one of both is 0.
+        if int(source, 16) and int(target, 16):
+            found = theirs.setdefault(int(tid), Counter())
+            found[int(source, 16), int(target, 16)] += 1
+    ours: dict[int, Counter[tuple[int, int]]] = {}
+    with Trace(data) as trace:
+        for stream in trace.threads:
+            for branches in stream.branches():
+                taken = branches.kind != NOT_TAKEN
+                pairs = zip(
+                    branches.source[taken].tolist(), branches.target[taken].tolist(), strict=True
+                )
+                ours.setdefault(stream.tid, Counter()).update(pairs)
+    assert theirs
+    assert {tid: each for tid, each in ours.items() if each} == theirs
 
 
 def test_report(data: Path, tmp_path: Path) -> None:

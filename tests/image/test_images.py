@@ -149,6 +149,16 @@ def test_no_file_of_the_kernel_is_opened(name: str, monkeypatch: pytest.MonkeyPa
     assert "no file on a disk" in problem.message
 
 
+def test_a_place_where_nothing_is_mounted(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a change of root without /proc: files beside it are files."""
+    monkeypatch.setattr("rtit.image.files._PSEUDO", (str(tmp_path), "/nowhere"))
+    images = Images()
+    images.mmap(1, 7, 7, 0x1000, 4096, 0, str(raw))
+    assert images.problems == []
+
+
 def test_a_file_changed_after_the_recording_is_not_decoded(raw: Path) -> None:
     for recorded, expected in ((raw.stat().st_mtime + 1, []), (1.0, ["changed"])):
         images = Images(recorded=recorded)

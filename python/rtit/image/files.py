@@ -270,9 +270,10 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _is_pseudo(status: os.stat_result) -> bool:
-    for folder in _PSEUDO:
+    for folder in map(Path, _PSEUDO):
         try:
-            if status.st_dev == Path(folder).stat().st_dev:
+            # Where nothing is mounted there the folder is one of the file system that it is in.
+            if status.st_dev == folder.stat().st_dev and folder.is_mount():
                 return True
         except OSError:
             continue
