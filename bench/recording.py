@@ -109,14 +109,8 @@ def recording(
     }
 
 
-def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
-    """Real programs under QEMU, short and long; nothing where no QEMU fits."""
-    from rtit.capture.qemu import find_qemu
-
-    found = find_qemu()
-    if isinstance(found, str):
-        print(f"without QEMU: {found}")
-        return []
+def programs(folder: Path) -> dict[str, list[str | Path]]:
+    """Real programs, short and long, those that are here; what they read is made in `folder`."""
     lines = [b"line %d of a file to compress\n" % (i * i) for i in range(600_000)]
     short, long = folder / "1MB", folder / "20MB"
     short.write_bytes(b"".join(lines[:30_000]))
@@ -129,10 +123,20 @@ def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
         "xz -T2 of 1 MB": ["/usr/bin/xz", "-kf", "-T2", "-3", "--block-size=500000", short],
         "gzip of 20 MB": ["/bin/gzip", "-kf", long],
     }
+    return {what: command for what, command in commands.items() if os.access(command[0], os.X_OK)}
+
+
+def under_qemu(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """Real programs under QEMU, short and long; nothing where no QEMU fits."""
+    from rtit.capture.qemu import find_qemu
+
+    found = find_qemu()
+    if isinstance(found, str):
+        print(f"without QEMU: {found}")
+        return []
     empty = empty_plugin(found.qemu, folder)
     output = folder / "qemu.data"
     return [
         recording(what, command, output, repetitions, found.qemu, empty)
-        for what, command in commands.items()
-        if os.access(command[0], os.X_OK)
+        for what, command in programs(folder).items()
     ]

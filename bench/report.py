@@ -38,6 +38,11 @@ def markdown(result: dict[str, Any]) -> str:
         head = ["program", "back end", "instructions", "PT B/1000", "native s", "plain QEMU s"]
         head += ["empty callback", "recorded s", "of plain QEMU", "of native", "M instructions/s"]
         lines += table(head, [recorded(row) for row in result["recording"]])
+    if result.get("counting"):
+        lines += ["", "## Counting what is executed (CPU time, all processes)", ""]
+        head = ["program", "instructions", "native s", "plain QEMU s", "empty callback"]
+        head += ["`rtit stat` s", "of plain QEMU", "cachegrind s", "callgrind s"]
+        lines += table(head, [counted(row) for row in result["counting"]])
     if found := result["decoding"]:
         lines += ["", "## Decoding (CPU time)", ""]
         lines += [
@@ -64,6 +69,20 @@ def markdown(result: dict[str, Any]) -> str:
 def timed(row: dict[str, Any]) -> list[str]:
     seconds = (row["first"], row["again"])
     return [row["what"], *("" if each is None else f"{each * 1e6:,.0f}" for each in seconds)]
+
+
+def counted(row: dict[str, Any]) -> list[str]:
+    plain, empty = row["qemu"], row["empty"]
+    return [
+        row["what"],
+        f"{row['instructions']:,}",
+        f"{row['native']:.3f}",
+        f"{plain:.3f}",
+        f"{empty / plain:.2f}x" if empty else "",
+        f"{row['stat']:.3f}",
+        f"{row['stat'] / plain:.2f}x",
+        *("" if row[name] is None else f"{row[name]:.3f}" for name in ("cachegrind", "callgrind")),
+    ]
 
 
 def recorded(row: dict[str, Any]) -> list[str]:

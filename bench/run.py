@@ -18,7 +18,7 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-WHAT = ("packetizing", "recording", "decoding", "short")
+WHAT = ("packetizing", "recording", "counting", "decoding", "short")
 STEPPED = 3
 """Repetitions of what is recorded by single steps, which takes seconds."""
 
@@ -38,6 +38,7 @@ def workload() -> Path:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import clock
+    import counting
     import decoding
     import packetizing
     import recording
@@ -51,6 +52,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "load": [clock.load()],
         "packetizing": [],
         "recording": [],
+        "counting": [],
         "decoding": None,
         "short": None,
     }
@@ -64,6 +66,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             result["recording"] = recording.under_qemu(folder, arguments.repetitions)
             row = recording.recording("/bin/true", ["/bin/true"], data, STEPPED)
             result["recording"].append(row)
+        if "counting" in wanted:
+            result["counting"] = counting.counting(folder, arguments.repetitions)
         if "decoding" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["decoding"] = decoding.decoding(

@@ -12,7 +12,7 @@ import pytest
 from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.counting import Spread
-from rtit.profile.stat import Stat
+from rtit.profile.counts import Stat
 from rtit.profile.table import Losses
 
 ProgramBuilder = Callable[[str], Path]

@@ -13,8 +13,9 @@ import pytest
 
 import rtit
 from programs.build import PROGRAMS
+from rtit.capture import Request
 from rtit.capture.qemu import find_qemu
-from rtit.counting import Counted
+from rtit.counting import Counted, Counting
 from rtit.profile.stat import stat as decoded
 
 ProgramBuilder = Callable[[str], Path]
@@ -114,6 +115,18 @@ def test_as_callgrind_counts(name: str, program: ProgramBuilder, tmp_path: Path)
     assert 0 < last < 20
     assert not wanted - found
     assert len(wanted) > 2
+
+
+@pytest.mark.parametrize("name", ["exec_chain", "fork", "rep", "segv_caught", "vfork_exec"])
+def test_sums_alone_are_the_same(name: str, program: ProgramBuilder) -> None:
+    request = Request([str(program(name))], backend="qemu")
+    with Counting(request, where=False) as counting:
+        while counting.session.step(0.2):
+            pass
+        found = counting.finish().stat
+    wanted = rtit.stat(request.argv, backend="qemu").stat
+    assert found.counts == wanted.counts
+    assert sorted(found.threads.values()) == sorted(wanted.threads.values())
 
 
 def killed(script: str) -> Counted:

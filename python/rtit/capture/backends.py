@@ -33,8 +33,11 @@ class Choice:
     perf: FoundPerf | None = None
 
 
-def choose(request: Request, *, log: bool = False) -> Choice:
-    """Decide for a back end; `log` says that the tracer's events are wanted, too.
+def choose(
+    request: Request, *, log: bool = False, loads: str = "rtit.capture.qemu.start"
+) -> Choice:
+    """Decide for a back end; `log` says that the tracer's events are wanted, too. `loads` is the
+    module that is wanted next if it is QEMU.
 
     Raises UsageError where QEMU or PT hardware is asked for what it cannot do, RecordError where it
     is asked for and none fits.
@@ -52,8 +55,8 @@ def choose(request: Request, *, log: bool = False) -> Choice:
     from rtit.capture.qemu.find import Search
 
     search = Search()
-    # What recording needs is loaded while QEMU answers.
-    import_module("rtit.capture.qemu.start")
+    # It is loaded while QEMU answers.
+    import_module(loads)
     found = search.result()
     if isinstance(found, str):
         if backend == "qemu":

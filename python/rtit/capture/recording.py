@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rtit.perfdata import Ending
 from rtit.unit import Parameters
+
+if TYPE_CHECKING:
+    from rtit.perfdata import Ending
 
 RECORDED = Parameters(compress_after_psb=False)
 """What the units of a recording choose: perf (6.1) compresses IPs after a PSB against the one

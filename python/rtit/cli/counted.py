@@ -14,12 +14,11 @@ from rtit.capture.private import Reserved
 from rtit.capture.request import Request
 from rtit.cli import counts, out
 from rtit.cli.following import follow
-from rtit.counting import Counted, Counting, Spread
+from rtit.counting import Counted, Counting, Spread, chosen
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.capture.backends import Choice
-    from rtit.profile.stat import Baseline
+    from rtit.profile.counts import Baseline
 
 _WANTED = {signal.SIGINT, signal.SIGTERM}
 
@@ -58,14 +57,14 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
 
 
 def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
-    from rtit.capture.backends import choose
-
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _WANTED)
+    asked = (arguments.per, arguments.baseline)
+    where = arguments.json or arguments.runs > 1 or asked != (None, None)
     request = Request(argv, backend=arguments.backend, blocked=blocked)
-    choice: Choice = choose(request)
+    choice = chosen(request)
     runs = []
     for _ in range(arguments.runs):
-        with Counting(request, choice) as counting:
+        with Counting(request, choice, where=where) as counting:
             follow(counting.session, _WANTED, patient=True)
             runs.append(counting.finish())
         if counting.session.totals.killed:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rtit.errors import InputError
-from rtit.profile.stat import Baseline, Stat, named
+from rtit.profile.counts import Baseline, Stat, named
 
 
 def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:

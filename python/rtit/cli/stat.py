@@ -15,12 +15,11 @@ from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
 from rtit.cli.written import write
 from rtit.errors import UsageError
-from rtit.profile.stat import Baseline, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rtit.profile.stat import Stat
+    from rtit.profile.counts import Baseline, Stat
 
 _EPILOG = """examples:
   rtit stat perf.data
@@ -97,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli import counted
 
         return counted.run(arguments, baseline)
+    from rtit.profile.stat import stat
+
     with opened(arguments) as trace:
         streams = selection(arguments).streams(trace.threads)
         with watched("stat", streams, prints=False):

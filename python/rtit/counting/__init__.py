@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from rtit.counting.run import Counted, Counting, stat
+    from rtit.counting.run import Counted, Counting, chosen, stat
     from rtit.counting.spread import Spread
 
-__all__ = ["Counted", "Counting", "Spread", "stat"]
+__all__ = ["Counted", "Counting", "Spread", "chosen", "stat"]
 
-__getattr__ = exports(__name__, {"run": "Counted Counting stat", "spread": "Spread"})
+__getattr__ = exports(__name__, {"run": "Counted Counting chosen stat", "spread": "Spread"})

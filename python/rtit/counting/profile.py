@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from rtit.counting import tally
-from rtit.counting.tally import Tally
+from rtit.counting import head
+from rtit.counting.tally import MappedFile, Tally
 from rtit.image import Files, Mapping, Unusable, has_file
 from rtit.profile import Gathering, Losses, Profile
 from rtit.profile.table import NOWHERE
 from rtit.trace import End
 
 _ENDS = {
-    tally.JUMP: End.JUMP,
-    tally.CALL: End.CALL,
-    tally.INDIRECT_JUMP: End.INDIRECT_JUMP,
-    tally.INDIRECT_CALL: End.INDIRECT_CALL,
-    tally.RETURN: End.RETURN,
-    tally.FAR: End.FAR,
+    head.JUMP: End.JUMP,
+    head.CALL: End.CALL,
+    head.INDIRECT_JUMP: End.INDIRECT_JUMP,
+    head.INDIRECT_CALL: End.INDIRECT_CALL,
+    head.RETURN: End.RETURN,
+    head.FAR: End.FAR,
 }
 
 
@@ -43,13 +43,13 @@ class Counts:
         offset = np.where(
             binary == NOWHERE, found.start, found.start - starts[rows] + offsets[rows]
         )
-        unfinished = (found.exit == tally.REPEAT).astype(np.uint64)
+        unfinished = (found.exit == head.REPEAT).astype(np.uint64)
         self._add(binary, offset, found.instructions, found.first)
         self._add(binary, offset, found.instructions - unfinished, found.other)
         whole = found.first + found.other
         for left, end in _ENDS.items():
             self._transfers[end] += int(whole[found.exit == left].sum())
-        conditional = found.exit == tally.CONDITIONAL
+        conditional = found.exit == head.CONDITIONAL
         self._transfers[End.CUT] += int(found.first[conditional].sum())
         self._transfers[End.CONDITIONAL] += int(found.other[conditional].sum())
 
@@ -71,7 +71,7 @@ class Counts:
         ran = (count > 0) & (instructions > 0)
         self._gathering.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
 
-    def _number(self, mapped: tally.MappedFile) -> int:
+    def _number(self, mapped: MappedFile) -> int:
         if not has_file(mapped.path):
             return NOWHERE
         problem = None

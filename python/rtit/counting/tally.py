@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtit.counting.head import MAGIC, MOST_TABLES, REPEAT, TIDS_AT
 from rtit.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # As crates/qemu/src/shared/tally.rs has them.
-_MAGIC = int.from_bytes(b"rtitcnt1", "little")
-_TIDS_AT = 1 << 12
 _BLOCKS_AT = 1 << 16
 _MAPPINGS_AT = 1 << 25
 _CELLS_AT = 1 << 26
@@ -23,7 +22,6 @@ _MAPPING = 1 << 13
 _PATH_AT = 32
 _BLOCKS = 1 << 20
 _CELL = 16
-_MOST_TABLES = 1 << 10
 _MOST_MAPPINGS = 1 << 12
 
 _BLOCK = np.dtype(
@@ -38,10 +36,6 @@ _BLOCK = np.dtype(
 
 NOWHERE = (1 << 32) - 1
 """The mapping of a block that is in no file."""
-
-# How a block is left: `Exit` of crates/qemu/src/thread/block.rs.
-CONDITIONAL, JUMP, CALL, INDIRECT_JUMP, INDIRECT_CALL, RETURN, FAR = range(2, 9)
-REPEAT = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ def read(file: int) -> Tally:
         words = np.frombuffer(data, "<u8", 4)
         magic, blocks, mappings, tables = words.tolist()
         del words
-        if magic != _MAGIC or blocks > _BLOCKS or tables > _MOST_TABLES:
+        if magic != MAGIC or blocks > _BLOCKS or tables > MOST_TABLES:
             raise InputError("these are no counts of a process", offset=0, value=hex(magic))
         return _read(data, blocks, min(mappings, _MOST_MAPPINGS), tables)
 
@@ -90,7 +84,7 @@ def _read(data: mmap.mmap, blocks: int, mappings: int, tables: int) -> Tally:
     rows = np.frombuffer(data[_BLOCKS_AT : _BLOCKS_AT + blocks * _BLOCK.itemsize], _BLOCK)
     weight = rows["instructions"].astype(np.uint64)
     unfinished = (rows["exit"] == REPEAT).astype(np.uint64)
-    tids = np.frombuffer(data[_TIDS_AT : _TIDS_AT + 8 * tables], "<u8").tolist()
+    tids = np.frombuffer(data[TIDS_AT : TIDS_AT + 8 * tables], "<u8").tolist()
     total = np.zeros((blocks, 2), np.uint64)
     threads: dict[int, int] = {}
     for table, tid in enumerate(tids):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rtit import counting
 from rtit.counting import Counted
 from rtit.errors import RtitError
-from rtit.profile.stat import named, stat
+from rtit.profile.counts import named
+from rtit.profile.stat import stat
 from rtit.testing.baseline import Baselines, Count, verdict, within
 from rtit.trace import Trace
 

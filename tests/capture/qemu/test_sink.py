@@ -8,7 +8,8 @@ import pytest
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.options import PtOptions
-from rtit.capture.qemu.sink import Message, Sink
+from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.sink import Sink
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL

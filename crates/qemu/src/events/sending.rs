@@ -36,6 +36,11 @@ impl Thread {
         self.unit.disable();
         self.flush(shared);
         shared.clock.publish(self.now());
+        if let Some(instructions) = self.end_tally(shared) {
+            let mut message = self.message(Kind::Counts);
+            message.target = instructions;
+            shared.send(message, &[]);
+        }
         self.legacy()
     }
 

@@ -19,7 +19,7 @@ fn part(block: &Block, count: u32) -> u32 {
 }
 
 impl Thread {
-    /// The thread, which ends, has counted so many instructions; None where nothing is counted.
+    /// The thread, which ends or goes on in another program, has counted so many instructions; None where nothing is counted.
     pub(super) fn end_tally(&self, shared: &Shared) -> Option<u64> {
         let cells = self.tally.cells();
         shared.with(|locked| Some(locked.tallies.as_mut()?.end(self.tid, cells)))

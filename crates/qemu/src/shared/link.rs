@@ -33,7 +33,8 @@ pub(crate) enum Kind {
     Truth = 42,
     /// Of what the thread executed so far, `target` instructions and `extra` branches are traced.
     Traced = 43,
-    /// With a file: the counts of the process `ip`, from now on (`tally`).
+    /// With a file: the counts of the process `ip`, from now on (`tally`). Without: the thread, which goes on in another
+    /// program, has executed `target` instructions in this one.
     Counts = 44,
 }
 

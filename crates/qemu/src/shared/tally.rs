@@ -2,7 +2,7 @@
 //!
 //! | at | |
 //! |---|---|
-//! | 0 | words: `MAGIC`; how many blocks, mappings and tables there are |
+//! | 0 | words: `MAGIC`; how many blocks, mappings and tables there are; `Ended` |
 //! | `TIDS_AT` | a word a table: the thread that it is of. Table 0 has what the threads counted that have ended |
 //! | `BLOCKS_AT` | a block: start (8 bytes), mapping or `NOWHERE` (4), instructions (2), exit (1), nothing (1) |
 //! | `MAPPINGS_AT` | a mapping: start, end, file offset, length of its path (8 bytes each), path |
@@ -37,6 +37,8 @@ const CELLS_AT: usize = 1 << 26;
 const BLOCK: usize = 16;
 const MAPPING: usize = 1 << 13;
 const PATH_AT: usize = 32;
+const ENDED_AT: usize = 32;
+const EXITS: usize = Exit::Strange as usize + 1;
 const TABLE: usize = BLOCKS * std::mem::size_of::<Cell>();
 
 /// The table of the thread that asks first.
@@ -44,6 +46,16 @@ const FIRST: usize = 1;
 
 /// The mapping of a block that is in no file.
 const NOWHERE: u32 = u32::MAX;
+
+/// The sums of the threads that have ended.
+#[derive(Clone, Default)]
+struct Ended {
+    instructions: u64,
+    /// Of those that are in files.
+    system_calls: u64,
+    /// By how blocks are left, how often, by the first way and by the other.
+    exits: [[u64; 2]; EXITS],
+}
 
 /// What is counted in one process.
 pub(crate) struct Tallies {
@@ -53,6 +65,7 @@ pub(crate) struct Tallies {
     blocks: usize,
     mappings: Vec<Mapped>,
     parts: HashMap<(u32, u32), u32>,
+    ended: Ended,
     /// Where there are too many blocks, those of as many instructions and the same exit are one.
     others: HashMap<(u32, Exit), u32>,
 }
@@ -68,6 +81,7 @@ impl Tallies {
             blocks: 1,
             mappings: Vec::new(),
             parts: HashMap::new(),
+            ended: Ended::default(),
             others: HashMap::new(),
         };
         new.write_head();
@@ -76,6 +90,7 @@ impl Tallies {
 
     /// The calling process is a copy of the one that had this: it goes on with a file of its own, and no counts.
     pub(crate) fn begin_anew(&mut self, link: &Link, pid: u32) {
+        self.ended = Ended::default();
         let blocks = self.bytes(BLOCKS_AT, self.blocks * BLOCK).to_vec();
         (self.base, self.tables) = map(link, pid, self.base, self.tables);
         self.bytes(BLOCKS_AT, blocks.len()).copy_from_slice(&blocks);
@@ -162,7 +177,7 @@ impl Tallies {
 
     /// The thread has ended: what it counted goes to table 0. How many instructions these were.
     pub(crate) fn end(&mut self, tid: u32, cells: *const Cell) -> u64 {
-        let mut total = 0;
+        let before = self.ended.instructions;
         for number in 0..self.blocks {
             // SAFETY: both tables have a cell for each number, and their threads write no more.
             let (own, all) = unsafe { (&*cells.add(number), &*self.cells(0).add(number)) };
@@ -173,11 +188,23 @@ impl Tallies {
             let record = self.bytes(BLOCKS_AT + number * BLOCK, BLOCK);
             let count = u64::from(u16::from_le_bytes([record[12], record[13]]));
             let unfinished = u64::from(record[14] == Exit::Repeat as u8);
-            total += first * count + other * (count - unfinished);
+            let (exit, in_file) = (usize::from(record[14]), record[8..12] != [0xff; 4]);
+            self.ended.instructions += first * count + other * (count - unfinished);
+            for (sum, count) in self.ended.exits[exit].iter_mut().zip([first, other]) {
+                *sum += count;
+            }
+            if in_file && exit == Exit::Syscall as usize {
+                self.ended.system_calls += first;
+            }
             for (way, count) in [first, other].into_iter().enumerate() {
                 all[way].fetch_add(count, Ordering::Relaxed);
                 own[way].store(0, Ordering::Relaxed);
             }
+        }
+        let sums = self.words(ENDED_AT, 2 + 2 * EXITS);
+        sums[..2].copy_from_slice(&[self.ended.instructions, self.ended.system_calls]);
+        for (word, sum) in sums[2..].iter_mut().zip(self.ended.exits.iter().flatten()) {
+            *word = *sum;
         }
         let tids = self.words(TIDS_AT, self.tables);
         match tids.iter_mut().find(|word| **word == u64::from(tid)) {
@@ -187,7 +214,7 @@ impl Tallies {
                 libc::munmap(cells.cast_mut().cast(), TABLE);
             },
         }
-        total
+        self.ended.instructions - before
     }
 
     fn write_head(&self) {

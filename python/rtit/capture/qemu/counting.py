@@ -11,20 +11,22 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
+from rtit.capture.qemu.messages import Message
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.recording import Totals, exit_code_of
 from rtit.capture.request import Plan, Request
 from rtit.errors import RecordError
-from rtit.perfdata import Ending
+
+if TYPE_CHECKING:
+    from rtit.perfdata import Ending
 
 _MESSAGE = 8192
-_COUNTS = 44
-"""A message that brings the file of process `ip`."""
 _LEAVES = 2
 """Of a warning: the process is about to run a program that is not counted."""
 
@@ -80,6 +82,9 @@ class CountSink:
         elif kind == Kind.EXIT:
             if (thread := self._live.pop(tid, None)) is not None:
                 thread.instructions += target
+        elif kind == Message.COUNTS:
+            if tid in self._live:
+                self._live[tid].instructions += target
         elif kind == Kind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
             if flags & _LEAVES:
@@ -153,7 +158,7 @@ class CountSession(QemuSession):
 
     def _take(self, connection: socket.socket) -> memoryview:
         data, files, _, _ = socket.recv_fds(connection, _MESSAGE, 1)
-        if files and len(data) >= RECORD.size and data[0] == _COUNTS:
+        if files and len(data) >= RECORD.size and data[0] == Message.COUNTS:
             self._counts.counts(RECORD.unpack_from(data)[4], files.pop())
         for file in files:
             os.close(file)

@@ -22,9 +22,9 @@ from typing import Protocol
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.folder import RecordingFolder, no_folder
+from rtit.capture.qemu.messages import Message
 from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
-from rtit.capture.qemu.sink import Message
 from rtit.capture.request import Plan
 from rtit.capture.session import Keeping, UnitSession
 from rtit.errors import RecordError

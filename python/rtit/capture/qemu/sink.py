@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from io import FileIO
 from pathlib import Path
 
 from rtit.capture.events import RECORD, Kind, parse_mmap
 from rtit.capture.private import create
+from rtit.capture.qemu.messages import Message
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
@@ -26,16 +26,6 @@ _LEAVES = 2
 _TOOK_SIGNAL = 2
 _OF_PROCESS = 4
 """Of an exit: the whole process ends so."""
-
-
-class Message(IntEnum):
-    """Kinds of messages that are no capture events."""
-
-    HELLO = 40
-    PACKETS = 41
-    TRUTH = 42
-    TRACED = 43
-    """target, extra: of what the thread executed so far, traced instructions and branches."""
 
 
 @dataclass(slots=True)

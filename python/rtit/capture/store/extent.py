@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
-from rtit.capture.store.ring import Snapshot, Store, Whole
 from rtit.capture.store.sizes import format_size
 from rtit.errors import UsageError
-from rtit.perfdata import Writer
+
+if TYPE_CHECKING:
+    from rtit.capture.store.ring import Store
+    from rtit.perfdata import Writer
 
 _PSB_LARGEST = 256
 _SMALLEST_FILE = 1 << 14
@@ -47,6 +50,9 @@ class Extent:
 
     def store(self, writer: Writer) -> Store:
         """What takes the packets."""
+        # who only counts needs no writer
+        from rtit.capture.store.ring import Snapshot, Whole
+
         if self.snapshot is not None:
             return Snapshot(writer, self.snapshot)
         return Whole(writer, self.max_size)

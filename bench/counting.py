@@ -1,0 +1,62 @@
+"""Counting what a program executes: `rtit stat`, QEMU alone, and valgrind's counters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import clock
+import recording
+
+
+def counting(folder: Path, repetitions: int) -> list[dict[str, Any]]:
+    """CPU seconds, user and system, of each way, which take turns; nothing where no QEMU fits.
+
+    A row has {"what", "instructions", "native", "qemu", "empty", "stat", "cachegrind",
+    "callgrind"}; a way that is not there has None. Starting Python is in `stat`.
+    """
+    import rtit
+    from rtit.capture.qemu import find_qemu
+
+    found = find_qemu()
+    if isinstance(found, str):
+        print(f"without QEMU: {found}")
+        return []
+    ways: dict[str, Sequence[str | Path] | None] = {
+        "native": [],
+        "qemu": [found.qemu],
+        "empty": _empty(found.qemu, folder),
+        "stat": [sys.executable, "-m", "rtit", "stat", "-o", "/dev/null", "--"],
+        "cachegrind": _valgrind("--tool=cachegrind", "--cache-sim=no", "cachegrind"),
+        "callgrind": _valgrind("--tool=callgrind", "callgrind"),
+    }
+    rows = []
+    for what, command in recording.programs(folder).items():
+        measured: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(repetitions):
+            for name, before in ways.items():
+                if before is not None:
+                    measured[name].append(clock.process_cpu([*before, *command]))
+        medians = {
+            name: statistics.median(all_) if all_ else None for name, all_ in measured.items()
+        }
+        ran = rtit.stat([os.fspath(word) for word in command]).stat.counts["instructions"]
+        rows.append({"what": what, "instructions": ran, **medians})
+    return rows
+
+
+def _empty(qemu: Path, folder: Path) -> list[str | Path] | None:
+    plugin = recording.empty_plugin(qemu, folder)
+    return None if plugin is None else [qemu, "-plugin", plugin]
+
+
+def _valgrind(*options: str) -> list[str | Path] | None:
+    *tool, name = options
+    if shutil.which("valgrind") is None:
+        return None
+    return ["valgrind", "-q", *tool, f"--{name}-out-file=/dev/null"]
