@@ -1,0 +1,104 @@
+"""Program headers, beside what readelf says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from programs.build import SOURCES, CannotBuildError, compiled
+from rtit.errors import ImageError
+from rtit.image import read_headers
+
+LOAD = re.compile(r"^  LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) (0x\w+) ([R ][W ][E ])", re.MULTILINE)
+DYNAMIC = re.compile(r"^  DYNAMIC +0x\w+ (0x\w+)", re.MULTILINE)
+ENTRY = re.compile(r"^Entry point (0x\w+)$", re.MULTILINE)
+COUNT = re.compile(r"^There are (\d+) program headers", re.MULTILINE)
+FLAGS = {"R": 4, "W": 2, "E": 1, " ": 0}
+
+
+def built(*flags: str) -> Path:
+    try:
+        return compiled("builds", [str(SOURCES / "builds.c")], language="c", flags=[*flags])
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("flags", "program", "loader"),
+    [
+        (["-pie", "-fPIE"], True, True),
+        (["-no-pie"], True, True),
+        (["-static"], True, False),
+        (["-static-pie", "-fPIE"], True, False),
+        (["-shared", "-fPIC"], False, False),
+    ],
+)
+def test_as_readelf_has_it(flags: list[str], program: bool, loader: bool) -> None:
+    path = built(*flags)
+    readelf = shutil.which("readelf")
+    if readelf is None:
+        pytest.skip("readelf is not installed")
+    said = subprocess.run(
+        [readelf, "-Wl", str(path)], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
+    ).stdout
+    found = read_headers(path)
+    entry, count, dynamic = ENTRY.search(said), COUNT.search(said), DYNAMIC.search(said)
+    assert entry is not None
+    assert count is not None
+    assert (found.entry, found.count) == (int(entry[1], 16), int(count[1]))
+    assert found.dynamic == (int(dynamic[1], 16) if dynamic is not None else 0)
+    assert [
+        (each.offset, each.address, each.size, each.memory, each.flags) for each in found.segments
+    ] == [
+        (*(int(number, 16) for number in row[:4]), sum(FLAGS[flag] for flag in row[4]))
+        for row in LOAD.findall(said)
+    ]
+    assert (found.is_program, found.has_loader) == (program, loader)
+    # The table lies behind the header of 64 bytes, in the first segment.
+    assert found.table == found.segments[0].address + 64
+
+
+def test_by_how_much_it_was_moved() -> None:
+    found = read_headers(built("-pie", "-fPIE"))
+    [code] = [each for each in found.segments if each.flags & 1]
+    page = code.offset & -4096
+    assert found.bias(page, 4096, 0x7000_0000 + page) == 0x7000_0000 + code.offset - code.address
+    # A mapping of all of the file from its beginning on has the code in it.
+    assert found.bias(0, page + 4096, 0x5000) == 0x5000 + code.offset - code.address
+    assert found.bias(page + (1 << 20), 4096, 0) is None
+
+
+@pytest.fixture(scope="module")
+def head() -> bytes:
+    return built("-pie", "-fPIE").read_bytes()[:0x4000]
+
+
+@given(
+    at=st.integers(0, 64 + 56 * 14),
+    new=st.binary(min_size=1, max_size=9),
+    size=st.integers(0, 0x4000),
+)
+def test_a_broken_file_is_told(
+    head: bytes, at: int, new: bytes, size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "broken"
+    path.write_bytes((head[:at] + new + head[at + len(new) :])[:size])
+    with contextlib.suppress(ImageError):
+        found = read_headers(path)
+        assert found.count * 56 <= 65536
+        assert found.bias(0, sys.maxsize, 0) is None or found.segments
+
+
+@pytest.mark.parametrize("text", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\1\1" + bytes(58)])
+def test_what_is_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "file").write_bytes(text)
+    with pytest.raises(ImageError, match="no 64-bit little-endian ELF file"):
+        read_headers(tmp_path / "file")
