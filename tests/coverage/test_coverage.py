@@ -186,6 +186,17 @@ def test_drcov(profiled: Profiled, tmp_path: Path) -> None:
         assert ran[number] == expected
 
 
+def test_the_drcov_crate_reads_it(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
+    """`drcov-read` comes with the crate drcov, built with its feature cli."""
+    path = written(profiled.data, tmp_path, "drcov", "--dso", "all")
+    said = reader("drcov-read", path)
+    text = path.read_bytes().partition(b"BB Table: ")
+    assert f"Total Basic Blocks: {int(text[2].split()[0])}\n" in said
+    modules = text[0].count(b"\n") - 4
+    assert f"Total Modules: {modules}\n" in said
+    assert str(profiled.program) in said
+
+
 def test_afl(profiled: Profiled, tmp_path: Path) -> None:
     found = written(profiled.data, tmp_path, "afl").read_bytes()
     assert len(found) == SIZE

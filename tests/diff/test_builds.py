@@ -144,6 +144,16 @@ def test_a_function_that_is_part_of_another(built: Built) -> None:
     assert (named(left[0].symbol), named(right[0].symbol)) == ("twice", "mixed")
 
 
+def test_a_function_that_calls_itself_once_more(built: Built) -> None:
+    """What differs in it does not count, but that it is entered again does."""
+    found = differ(built("-static"), built("-static", "-DDEEPER"))
+    [thread] = found.threads
+    assert not thread.identical
+    assert named(thread.before[-1].symbol) == "down"
+    [calls] = [each for each in found.calls if [name for name, _ in each.what] == ["down", "down"]]
+    assert (calls.left, calls.right) == (3, 4)
+
+
 def test_the_same_source(built: Built) -> None:
     """Another name and place of the same build is no difference; another build that does the same
     is none by function.

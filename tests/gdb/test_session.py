@@ -84,6 +84,8 @@ def test_a_packet_without_end_is_given_up() -> None:
     for _ in range(100):
         found += reader.feed(b"$" + b"m" * 1000)
     assert Noise.TOO_LONG in found
+    assert [*Reader().feed(framed(b"m" * PACKET))] == [b"m" * PACKET]
+    assert [*Reader().feed(framed(b"m" * (PACKET + 1)))] == [Noise.TOO_LONG]
 
 
 @given(

@@ -1,5 +1,6 @@
-// Sorts a few numbers and sums them up. -DLESS='>' sorts the other way round; -DMORE logs each number; -DLONGER has a
-// function do the same with more instructions; -DINLINED has another be a part of its caller.
+// Sorts a few numbers and sums them up. -DLESS='>' sorts the other way round; -DMORE notes the seventh number; -DLONGER
+// has a function do the same with more instructions, and pointers that are to be relocated; -DINLINED has another be a
+// part of its caller; -DDEEPER has one call itself once more, and be longer.
 #include <stdio.h>
 
 #ifndef LESS
@@ -33,7 +34,9 @@ __attribute__((noinline)) static void sort(void) {
 __attribute__((noinline)) static int mixed(int number) {
     int sum = number;
 #ifdef LONGER
-    for (volatile int i = 0; i < 3; i++) sum += i;
+    static int marks[3];
+    static int *const volatile places[] = {&marks[0], &marks[1], &marks[2]};
+    for (volatile int i = 0; i < 3; i++) sum += places[i] - marks;
     sum -= 3;
 #endif
     return sum ^ 1;
@@ -56,8 +59,18 @@ __attribute__((noinline)) static int total(void) {
     return sum;
 }
 
+__attribute__((noinline)) static int down(int number) {
+#ifdef DEEPER
+    if (number == -1) return 0;
+    __asm__ volatile("nop");
+#else
+    if (number == 0) return 0;
+#endif
+    return down(number - 1) + 1;
+}
+
 int main(void) {
     sort();
-    printf("total %d\n", total());
+    printf("total %d\n", total() + (down(3) > 0));
     return 0;
 }
