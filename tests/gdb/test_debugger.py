@@ -19,6 +19,7 @@ from rtit.capture import Request, start
 from rtit.capture.store.extent import Extent
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
+from rtit.gdb.target import Target
 
 RECORDED = re.compile(r"^Recorded (\d+) instructions in \d+ functions \((\d+) gaps\)", re.MULTILINE)
 FRAME = re.compile(r"^#\d+ +(?:0x[0-9a-f]+ in )?(\S+) \(", re.MULTILINE)
@@ -159,6 +160,22 @@ def test_a_pie_with_a_shared_object(shared: Path) -> None:
     assert said.frames[:4] == ["deeper"] * 4
 
 
+def names_of_callers(data: Path) -> list[str]:
+    """Of the thread that crashed."""
+    with rtit.Trace(data) as trace:
+        target = Target(trace, last=1 << 40, tell=lambda _: None)
+        found = target.callers(target.tid)
+        return [trace.symbols.lookup(target.tid, 1 << 62, each).name for each in found]
+
+
+def test_calls_that_have_not_returned(shared: Path) -> None:
+    """And no other: the functions of the C library that called main have names of their own."""
+    names = names_of_callers(shared)
+    assert names[:4] == ["deeper", "deeper", "deeper", "main"]
+    assert names[-1] == "_start"
+    assert all("start" in each for each in names[4:])
+
+
 def test_what_is_known_and_what_is_not(shared: Path) -> None:
     said = debugged(shared, "p $rax", "p/x $pc", "x/2i deeper", "p *(char *)$sp", "set var $pc=1")
     assert "$1 = <unavailable>" in said.out
@@ -281,6 +298,8 @@ def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     assert said.frames == ["main"]
     assert said.status == 3
     assert "something is missing in 1 place\n" in said.err
+    # main was called before it: nothing is known of that any more.
+    assert names_of_callers(data) == []
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
