@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mutants.native import Change, changes, switched
+from mutants.native import ROOT, Change, changes, switched
 from requirements.check import requirements
 
 
@@ -14,6 +14,15 @@ def test_each_requirement_of_the_decoder_has_a_change() -> None:
     assert {change.row for change in every} == rows
     assert [change.number for change in every] == [*range(1, len(every) + 1)]
     assert all(change.old and change.old != change.new for change in every)
+
+
+def test_each_change_has_its_place() -> None:
+    """In the code as it is now: else none of them can be made."""
+    places: dict[str, list[Change]] = {}
+    for change in changes():
+        places.setdefault(change.file, []).append(change)
+    for path, every in places.items():
+        assert "crate::mutant" in switched((ROOT / path).read_text(), every)
 
 
 def change(number: int, before: str, old: str, after: str, new: str) -> Change:
