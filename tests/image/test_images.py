@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rtit.image import Images, Problem
+from rtit.image.debug_files import opened_debug_file
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -147,6 +148,34 @@ def test_no_file_of_the_kernel_is_opened(name: str, monkeypatch: pytest.MonkeyPa
     images.mmap(1, 7, 7, 0x1000, 4096, 0, name)
     [problem] = images.problems
     assert "no file on a disk" in problem.message
+
+
+@pytest.mark.parametrize("way", ["path", "link", "symfs", "build id", "debug link"])
+def test_a_pipe_is_never_opened(way: str, raw: Path, tmp_path: Path) -> None:
+    """It would wait for a writer that never comes, wherever a file's name leads to it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    build_id = bytes(range(20))
+    options: dict[str, Any] = {}
+    name = str(pipe)
+    if way == "link":
+        (tmp_path / "link").symlink_to(pipe)
+        name = str(tmp_path / "link")
+    elif way == "symfs":
+        name, options["symfs"] = "/pipe", tmp_path
+    elif way == "build id":
+        place = tmp_path / "cache" / ".build-id" / "00" / build_id.hex()[2:]
+        place.mkdir(parents=True)
+        pipe.rename(place / "elf")
+        name, options["build_id_cache"] = "/nowhere/file", tmp_path / "cache"
+    elif way == "debug link":
+        assert opened_debug_file(pipe, build_id) is None
+        return
+    images = Images(**options)
+    images.mmap(1, 7, 7, 0x1000, 4096, 0, name, build_id=build_id)
+    [problem] = images.problems
+    assert "not a regular file" in problem.message or "does not exist" in problem.message
+    assert images.files.symbols(name, build_id) is None
 
 
 def test_a_place_where_nothing_is_mounted(
