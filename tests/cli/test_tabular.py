@@ -101,3 +101,5 @@ def test_what_is_not_there(
     """Without the code nothing can be followed: exit code 3, with the reason."""
     assert printed(capsys, verb, "--raw", bare[1], code=3) == []
     assert printed(capsys, verb, str(tmp_path / "nothing"), code=1) == []
+    assert main([verb, *bare, "--function", "nobody"]) == 2
+    assert "--function nobody: nothing that was mapped has it" in capsys.readouterr().err

@@ -34,11 +34,14 @@ def add_table(parser: argparse.ArgumentParser, *, ordered: bool) -> None:
 
 def show(verb: str, lines: Callable[..., Iterator[str]], arguments: argparse.Namespace) -> int:
     """Print `lines` of each stream; 3 if something could not be decoded."""
+    from rtit.trace.places import Places
+
     options = {"timing": True} if getattr(arguments, "timing", False) else {}
     with opened(arguments) as trace:
         gaps = Gaps(verb, trace)
         wanted = selection(arguments)
         streams = wanted.streams(trace.threads)
+        Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
         with watched(verb, streams, prints=True):
             for stream in streams:
                 for text in lines(trace, stream, wanted, as_json=arguments.json, **options):
