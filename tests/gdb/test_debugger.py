@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import RTIT, ends, to_the_end
+from live import RTIT, Recorder, ends, to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
+from rtit.capture.ptrace import replay
 from rtit.capture.store.extent import Extent
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
@@ -215,6 +216,20 @@ def test_several_threads(program: ProgramBuilder, tmp_path: Path) -> None:
     assert said.recorded == (counts[other][1], 0)
     assert "main" in said.frames
     assert debugged(data, options=("--thread", "1")).status == 2
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_threads_that_share_cpus(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, cpus: int
+) -> None:
+    """No packets are a thread's own: gdb gets what was decoded."""
+    live = record([program("threads")])
+    data = tmp_path / "data"
+    replay(live.log, data, cpus=cpus)
+    for tid, (_, instructions, _) in ends(live.truth).items():
+        said = debugged(data, "info record", options=("--thread", str(tid)))
+        assert said.recorded == (instructions, 0)
+        assert f"all {instructions:,} instructions, as blocks" in said.err
 
 
 def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> None:
