@@ -7,11 +7,14 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import clock
 import replicate
 from differential.oracles import libipt, perf, raw
+
+if TYPE_CHECKING:
+    from rtit import _core
 
 MEGABYTE = 1_000_000
 
@@ -48,6 +51,9 @@ def decoding(
             "hashed runs": lambda: drain(flow().runs),
             "columns": lambda: drain(flow().next),
             "instructions": lambda: drain(flow().ips),
+            "instructions with times": lambda: drain(flow().instructions),
+            "branches": lambda: drain(flow().branches),
+            "lines of text": lambda: drain(listed(flow(), space)),
             "counts, walked": lambda: flow(walk=True).count(),
         }
         instructions = int(flow().count()["instructions"])
@@ -71,6 +77,14 @@ def decoding(
         "instructions": instructions,
         "rows": rows,
     }
+
+
+def listed(flow: _core.Flow, space: _core.Space) -> Callable[[int], object]:
+    """Takes addresses and instructions as text, without names."""
+    from rtit import _core
+
+    flow.list(_core.Listing(["ip", "asm"], space, _core.Names([]), tid=1))
+    return flow.lines
 
 
 def drain(take: Callable[[int], object]) -> None:
