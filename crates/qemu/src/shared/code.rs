@@ -7,7 +7,7 @@ use crate::shared::maps::Mapped;
 use crate::shared::space::Change;
 use crate::shared::state::{ids, Locked, Shared};
 use crate::shared::threads::current;
-use crate::thread::block::{Block, HANDLER};
+use crate::thread::block::{Block, ALONE, HANDLER};
 use crate::thread::state::SWITCH;
 
 /// How far another thread may come between a look at its clock and its next block.
@@ -35,6 +35,9 @@ impl Shared {
             if let Some(tallies) = &mut locked.tallies {
                 let number = tallies.enlist(&block);
                 block.count_as(number, tallies.first_cell(number));
+                if tallies.stands_alone(&block) {
+                    block.stand_alone();
+                }
             }
             let block: &'static Block = Box::leak(Box::new(block));
             if handler {
@@ -42,6 +45,15 @@ impl Shared {
             }
             locked.points.mark(block);
             known.push(block);
+            if locked.tallies.is_some() {
+                // Where it may be broken off by one that has stood alone so far.
+                for start in block.inner() {
+                    let there = locked.blocks.get(&start).into_iter().flatten();
+                    there
+                        .filter(|other| other.count == 1)
+                        .for_each(|other| other.mark(ALONE));
+                }
+            }
             block
         })
     }

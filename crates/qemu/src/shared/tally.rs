@@ -10,7 +10,7 @@
 //!
 //! All but the tables is written under the lock. A forked process has a file of its own, which begins with the same blocks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -66,6 +66,8 @@ pub(crate) struct Tallies {
     mappings: Vec<Mapped>,
     parts: HashMap<(u32, u32), u32>,
     ended: Ended,
+    /// Where blocks can be broken off.
+    inner: HashSet<u64>,
     /// Where there are too many blocks, those of as many instructions and the same exit are one.
     others: HashMap<(u32, Exit), u32>,
 }
@@ -82,6 +84,7 @@ impl Tallies {
             mappings: Vec::new(),
             parts: HashMap::new(),
             ended: Ended::default(),
+            inner: HashSet::new(),
             others: HashMap::new(),
         };
         new.write_head();
@@ -127,6 +130,12 @@ impl Tallies {
     pub(super) fn first_cell(&self, number: u32) -> usize {
         // SAFETY: a number that a block has got.
         unsafe { self.cells(FIRST).add(number as usize) as usize }
+    }
+
+    /// Whether a new block is in no other, so that none can have been broken off there.
+    pub(super) fn stands_alone(&mut self, block: &Block) -> bool {
+        self.inner.extend(block.inner());
+        block.count == 1 && !self.inner.contains(&block.start)
     }
 
     /// The number of what has only the first `count` instructions of a block.

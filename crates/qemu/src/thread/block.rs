@@ -202,6 +202,14 @@ impl Block {
         }
     }
 
+    /// Of one instruction, and where no other block can be broken off.
+    pub(crate) fn stand_alone(&mut self) {
+        *self.marks.get_mut() &= !ALONE;
+        if *self.marks.get_mut() == 0 {
+            *self.key.get_mut() = self.start;
+        }
+    }
+
     fn make_steps(&self) -> Vec<Step> {
         let ends = self.offsets.iter().skip(1).map(|&offset| u64::from(offset));
         let ends = ends.chain([self.next.wrapping_sub(self.start)]);
@@ -246,6 +254,12 @@ impl Block {
     /// Where an instruction starts, in bytes from `start`.
     pub(crate) fn offset(&self, index: u32) -> u64 {
         self.offsets.get(index as usize).map_or(0, |&at| at.into())
+    }
+
+    /// The addresses of its instructions but for the last.
+    pub(crate) fn inner(&self) -> impl Iterator<Item = u64> + '_ {
+        let all_but_last = self.offsets.iter().rev().skip(1);
+        all_but_last.map(|&offset| self.start.wrapping_add(u64::from(offset)))
     }
 
     /// Hash of these instructions' addresses.
