@@ -104,6 +104,8 @@ class ElfFile:
 @final
 class Functions:
     def __init__(self, elf: ElfFile, debug: ElfFile | None = None) -> None: ...
+    @staticmethod
+    def listed(start: int, end: int, rows: Sequence[tuple[int, int, str]]) -> Functions: ...
     def columns(self) -> tuple[bytes, bytes, bytes, list[str], bytes]: ...
     def owned(self) -> tuple[bytes, bytes, bytes]: ...
     def at(self, offset: int) -> int | None: ...
@@ -195,6 +197,8 @@ class Flow:
         spaces: dict[_Key, Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
         turns: Sequence[tuple[int, Space | None]] = (),
+        kernel: Space | None = None,
+        guest: Space | None = None,
         guest_tsc: tuple[int, int] = ...,
         walk: bool = False,
         points: bool = False,

@@ -132,6 +132,10 @@ pub enum Cause {
         ip: u64,
         instructions: u32,
     },
+    /// User code goes on with a CR3 that was another process's than the one that had the processor.
+    OtherProcess {
+        cr3: u64,
+    },
     /// The packet has no business here.
     UnexpectedPacket {
         name: &'static str,
@@ -185,6 +189,7 @@ impl Cause {
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::TwoTurns { since } => since,
+            Cause::OtherProcess { cr3 } => cr3,
             Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
         }
@@ -263,6 +268,12 @@ impl fmt::Display for Cause {
                 write!(
                     out,
                     "another thread had the processor from TSC {since:#x} on, yet user code went on: whose it was is not certain"
+                )
+            }
+            Cause::OtherProcess { cr3 } => {
+                write!(
+                    out,
+                    "CR3 {cr3:#x} was another process's than the one that has the processor: whose code this is is not certain"
                 )
             }
             Cause::OffUnannounced => {

@@ -33,6 +33,16 @@ pub struct Spaces {
     pub(crate) views: Vec<View>,
     keys: Vec<(SpaceKey, usize)>,
     turns: Vec<Turn>,
+    shared: Shared,
+}
+
+/// Code that no process has for itself: numbers of views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Shared {
+    /// The upper half of addresses, in whatever process.
+    kernel: Option<usize>,
+    /// All that runs while NR is 1.
+    guest: Option<usize>,
 }
 
 /// From `since` (TSC) on a thread has the logical processor. It takes effect where the program arrives from somewhere
@@ -51,7 +61,19 @@ impl Spaces {
             views: vec![view],
             keys: Vec::new(),
             turns: Vec::new(),
+            shared: Shared::default(),
         }
+    }
+
+    /// The kernel is in the upper half of addresses of every process, whatever CR3 is (with page-table isolation it has
+    /// two a process), but not in a guest's; a key goes before it.
+    pub fn kernel(&mut self, view: View) {
+        self.shared.kernel = Some(self.add_view(view));
+    }
+
+    /// What a guest runs whose CR3 no key names.
+    pub fn guest(&mut self, view: View) {
+        self.shared.guest = Some(self.add_view(view));
     }
 
     /// Moves every view to the beginning of time.
@@ -63,7 +85,7 @@ impl Spaces {
 
     /// Whether the same keys have come in the same order.
     pub(crate) fn are_those_of(&self, other: &Spaces) -> bool {
-        self.keys == other.keys
+        self.keys == other.keys && self.shared == other.shared
     }
 
     /// Whether there are turns.
@@ -96,6 +118,42 @@ impl From<View> for Spaces {
     }
 }
 
+/// CR3[51:12]: what is below tells no page tables apart, but TLB entries.
+const PAGE_TABLES: u64 = 0x000f_ffff_ffff_f000;
+/// So many ticks of the TSC a stream's time may be behind.
+const LAG: u64 = 1 << 18;
+
+/// Whose page tables a CR3 points to: learned where it is certain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Owners {
+    /// CR3[51:12], and the view of its process.
+    known: HashMap<u64, usize>,
+    seen: Option<Seen>,
+}
+
+/// User code went on with a CR3 in a turn, after `now`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    cr3: u64,
+    view: usize,
+    turn: usize,
+    now: u64,
+}
+
+impl Owners {
+    /// It is `now`, in the turn with this number, and the next begins at `until`: what was seen before in the same turn
+    /// was certainly its process's, if time has been told since.
+    fn confirm(&mut self, turn: usize, now: u64, until: u64) {
+        let Some(seen) = self.seen.filter(|seen| seen.turn != turn || seen.now < now) else {
+            return;
+        };
+        self.seen = None;
+        if seen.turn == turn && now < until {
+            self.known.insert(seen.cr3, seen.view);
+        }
+    }
+}
+
 /// What the packets have said, and from where on it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
@@ -106,12 +164,16 @@ pub(crate) struct Whereabouts {
     pub next_paging: Option<(u64, bool)>,
     pub next_vmcs: Option<u64>,
     turns: Vec<Turn>,
+    shared: Shared,
     /// Turns begun so far.
     begun: usize,
     /// The view of the turn, or of the last one that had one.
     view: usize,
     /// Turns in which the program came from somewhere else, each once in a row.
     visited: Vec<usize>,
+    owners: Owners,
+    /// A CR3 that should be of another process than the one whose turn it is.
+    contradiction: Option<u64>,
 }
 
 impl Whereabouts {
@@ -119,6 +181,7 @@ impl Whereabouts {
         Whereabouts {
             keys: spaces.keys.iter().copied().collect(),
             turns: spaces.turns.clone(),
+            shared: spaces.shared,
             ..Whereabouts::default()
         }
     }
@@ -128,8 +191,14 @@ impl Whereabouts {
         *self = Whereabouts {
             keys: std::mem::take(&mut self.keys),
             turns: std::mem::take(&mut self.turns),
+            shared: self.shared,
             ..Whereabouts::default()
         };
+    }
+
+    /// The number of the kernel's view.
+    pub fn kernel(&self) -> Option<usize> {
+        self.shared.kernel
     }
 
     /// The number of turns that have begun.
@@ -151,6 +220,8 @@ impl Whereabouts {
 
     /// Turns up to `now` begin. Whether what runs from here on is followed.
     pub fn take_turns(&mut self, now: u64) -> bool {
+        let until = self.next_turn();
+        self.owners.confirm(self.begun, now, until);
         while self
             .turns
             .get(self.begun)
@@ -158,9 +229,7 @@ impl Whereabouts {
         {
             self.begun += 1;
         }
-        if self.visited.last() != Some(&self.begun) {
-            self.visited.push(self.begun);
-        }
+        self.visit();
         let Some(turn) = self.begun.checked_sub(1).and_then(|at| self.turns.get(at)) else {
             return true;
         };
@@ -168,17 +237,72 @@ impl Whereabouts {
         turn.view.is_some()
     }
 
-    /// The program comes to where the last PIP holds, and with `entry` the last VMCS packet, too: the number of the space.
-    pub fn arrive(&mut self, entry: bool) -> usize {
+    fn visit(&mut self) {
+        if self.visited.last() != Some(&self.begun) {
+            self.visited.push(self.begun);
+        }
+    }
+
+    /// User code goes on with `cr3` at `now`: the time is a lower bound, so that the next turn may have begun, which shows
+    /// if CR3 is that of its process.
+    fn match_cr3(&mut self, cr3: u64, now: u64) {
+        let cr3 = cr3 & PAGE_TABLES;
+        match self.owners.known.get(&cr3) {
+            None => {
+                self.owners.seen = Some(Seen {
+                    cr3,
+                    view: self.view,
+                    turn: self.begun,
+                    now,
+                });
+            }
+            Some(&view) if view == self.view => {}
+            Some(&view) => {
+                let next = self.turns.get(self.begun);
+                let due = next.is_some_and(|turn| {
+                    turn.view == Some(view) && turn.since.saturating_sub(now) <= LAG
+                });
+                if due {
+                    self.begun += 1;
+                    self.view = view;
+                    self.visit();
+                } else {
+                    // page tables of a process that has ended are used again
+                    self.owners.known.remove(&cr3);
+                    self.contradiction = Some(cr3);
+                }
+            }
+        }
+    }
+
+    /// Of the last arrival: a CR3 that contradicts the turns.
+    pub fn take_contradiction(&mut self) -> Option<u64> {
+        self.contradiction.take()
+    }
+
+    /// The program comes to `ip`, where the last PIP holds, and with `entry` the last VMCS packet, too: the number of the
+    /// space. `now`: it comes from somewhere else, and turns have been taken.
+    pub fn arrive(&mut self, ip: u64, entry: bool, now: Option<u64>) -> usize {
         self.paging = self.next_paging.take().or(self.paging);
         if entry {
             self.vmcs = self.next_vmcs.take().or(self.vmcs);
         }
-        let Some((cr3, nr)) = self.paging else {
-            return self.view;
+        let found = self.paging.and_then(|(cr3, nr)| {
+            let find = |vmcs| self.keys.get(&SpaceKey::new(cr3, nr, vmcs)).copied();
+            let guests = self.vmcs.and_then(|pointer| find(Some(pointer)));
+            guests.or_else(|| find(None))
+        });
+        let Shared { kernel, guest } = self.shared;
+        let shared = match self.paging {
+            Some((_, true)) => guest,
+            _ if ip >> 63 != 0 => kernel,
+            _ => None,
         };
-        let find = |vmcs| self.keys.get(&SpaceKey::new(cr3, nr, vmcs));
-        let found = self.vmcs.and_then(|pointer| find(Some(pointer)));
-        found.or_else(|| find(None)).copied().unwrap_or(self.view)
+        if let (None, None, Some((cr3, false)), Some(now)) = (found, shared, self.paging, now) {
+            if kernel.is_some() && !self.turns.is_empty() {
+                self.match_cr3(cr3, now);
+            }
+        }
+        found.or(shared).unwrap_or(self.view)
     }
 }

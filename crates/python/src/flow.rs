@@ -38,7 +38,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// * `space`: the code, over time. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several
 ///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`: (TSC,
 ///   space or None) in order of time, for a logical processor that threads share: from then on the code that has no key is
-///   that of the space, with None what runs is passed over.
+///   that of the space, with None what runs is passed over. `kernel`: the code in the upper half of addresses, of all
+///   processes; `guest`: that of whatever runs while NR is 1; a key goes before either.
 /// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
 ///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.
 ///   `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets. `guest_tsc`: offset and
@@ -71,7 +72,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = Vec::new(), guest_tsc = (0, 1 << 48), walk = false, points = false, threads = 1))]
+        spaces = None, turns = Vec::new(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false, points = false, threads = 1))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -87,6 +88,8 @@ impl Flow {
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
         turns: Vec<Turn>,
+        kernel: Option<&Bound<'_, Space>>,
+        guest: Option<&Bound<'_, Space>>,
         guest_tsc: (u64, u64),
         walk: bool,
         points: bool,
@@ -106,8 +109,9 @@ impl Flow {
             walk,
             points,
         })?;
-        let Coded { spaces, missing } =
-            Coded::new(space.get(), spaces)?.with_turns(space, &turns)?;
+        let Coded { spaces, missing } = Coded::new(space.get(), spaces)?
+            .with_turns(space, &turns)?
+            .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
         let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
@@ -205,7 +209,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_instructions.max(1);
-        advance(py, &self.missing, flow)?;
+        advance_in_turn(py, &self.missing, flow)?;
         if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }
@@ -234,7 +238,7 @@ impl Flow {
             return Err(taken());
         };
         flow.sink_mut().limit = max_branches.max(1);
-        advance(py, &self.missing, flow)?;
+        advance_in_turn(py, &self.missing, flow)?;
         if flow.sink_mut().is_empty() && flow.is_finished() {
             return Ok(None);
         }

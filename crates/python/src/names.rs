@@ -1,10 +1,14 @@
 //! `Functions` and `Names`: what addresses are called, for Python.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rtit_image::{elf, joined, source_line, source_lines, Function, LineStretch, Owned};
+use rtit_image::{
+    elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, Symbol,
+};
 use rtit_listing::{Region, Source};
 
 use crate::arguments::{Items, OsText};
@@ -29,7 +33,8 @@ pub struct Functions {
 }
 
 struct Lazy {
-    elf: Handle,
+    /// None: what `listed` was told is all.
+    elf: Option<Handle>,
     segments: Vec<elf::Segment>,
     debug: Option<Handle>,
     read: OnceLock<Result<rtit_image::Functions, Failure>>,
@@ -38,7 +43,7 @@ struct Lazy {
 impl Lazy {
     fn get(&self) -> Result<&rtit_image::Functions, &Failure> {
         let read = || {
-            let mut symbols = self.elf.symbols()?;
+            let mut symbols = self.elf.as_ref().map_or(Ok(Vec::new()), Handle::symbols)?;
             // what cannot be read there costs names, not the file
             let more = self.debug.as_ref().and_then(|debug| debug.symbols().ok());
             if let Some(more) = more {
@@ -83,12 +88,39 @@ impl Functions {
     fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
         Functions {
             file: Arc::new(Lazy {
-                elf: elf.handle(),
+                elf: Some(elf.handle()),
                 segments: elf.loadable().to_vec(),
                 debug: debug.map(ElfFile::handle),
                 read: OnceLock::new(),
             }),
         }
+    }
+
+    /// Those of a list instead of a file: (address, size, name), a size of 0 reaches to the next one. They lie in
+    /// memory from `start` to before `end`, and offsets are addresses. ValueError: `end` is before `start`.
+    #[staticmethod]
+    fn listed(start: u64, end: u64, rows: Items<(u64, u64, String)>) -> PyResult<Functions> {
+        let size = end.checked_sub(start).ok_or_else(|| {
+            PyValueError::new_err(format!("functions from {start:#x} to {end:#x}"))
+        })?;
+        let segment = elf::Segment {
+            offset: start,
+            address: start,
+            file_size: size,
+            memory_size: size,
+            flags: 1,
+        };
+        let mut symbols: Vec<_> = rows.0.into_iter().map(listed).collect();
+        symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
+        let found = rtit_image::Functions::new(std::slice::from_ref(&segment), symbols);
+        Ok(Functions {
+            file: Arc::new(Lazy {
+                elf: None,
+                segments: vec![segment],
+                debug: None,
+                read: OnceLock::from(Ok(found)),
+            }),
+        })
     }
 
     /// All of them as columns (offsets, sizes, addresses, names, bindings), in order of offset, the best name first
@@ -126,7 +158,7 @@ impl Functions {
     /// neither says it, or is larger than 256 MB.
     fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
         let address = self.read(py)?.address(offset);
-        let files = self.file.debug.iter().chain([&self.file.elf]);
+        let files = self.file.debug.iter().chain(&self.file.elf);
         Ok(py.allow_threads(|| {
             files
                 .filter_map(|file| file.bytes(LARGEST))
@@ -137,7 +169,7 @@ impl Functions {
     /// All lines of source that `line` knows: stretches of the code in order, as columns (starts, ends, files, lines) of
     /// 64-bit numbers, and the names of the files that the third column counts. Addresses are those of the ELF file.
     fn lines<'py>(&self, py: Python<'py>) -> PyResult<Lines<'py>> {
-        let files = self.file.debug.iter().chain([&self.file.elf]);
+        let files = self.file.debug.iter().chain(&self.file.elf);
         let found = py.allow_threads(|| {
             files
                 .filter_map(|file| source_lines(&file.bytes(LARGEST)?))
@@ -163,7 +195,18 @@ impl Functions {
 impl Functions {
     fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
         let read = py.allow_threads(|| self.file.get());
-        read.map_err(|failure| failure.clone().raise(py, self.file.elf.path()))
+        let path = self.file.elf.as_ref().map_or(Path::new(""), Handle::path);
+        read.map_err(|failure| failure.clone().raise(py, path))
+    }
+}
+
+fn listed((value, size, name): (u64, u64, String)) -> Symbol {
+    let binding = Binding::Global;
+    Symbol {
+        value,
+        size,
+        name,
+        binding,
     }
 }
 

@@ -64,6 +64,19 @@ impl Coded {
         }
         Ok(self)
     }
+
+    /// With the code of the kernel, and of guests; the last ones added.
+    pub fn with_shared(mut self, kernel: Option<&Space>, guest: Option<&Space>) -> Coded {
+        if let Some(space) = kernel {
+            self.missing.extend(space.missing());
+            self.spaces.kernel(space.inner().view());
+        }
+        if let Some(space) = guest {
+            self.missing.extend(space.missing());
+            self.spaces.guest(space.inner().view());
+        }
+        self
+    }
 }
 
 /// Raises what one of those has raised who were asked for pages.

@@ -37,6 +37,8 @@ impl Way {
         match self {
             Way::Rows(flow) => flow.turns(),
             Way::Runs(flow) => flow.turns(),
+            Way::Timed(flow) => flow.turns(),
+            Way::Branches(flow) => flow.turns(),
             _ => 0,
         }
     }

@@ -11,6 +11,7 @@ from rtit.cli.selecting import processor
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
+    from rtit.image import KernelFiles
     from rtit.trace import Trace
 
 _DEFAULT = "perf.data"
@@ -57,6 +58,43 @@ def add_images(parser: argparse.ArgumentParser) -> None:
         help="of a virtual machine that was traced with its host: what it sees of the TSC, "
         "OFFSET + TSC * MULTIPLIER / 2^48; all time is then the host's",
     )
+    parser.add_argument(
+        "--jit",
+        action="append",
+        metavar="PATH",
+        help="code that programs made: a file called jit-PID.dump or perf-PID.map, or a folder "
+        "with such files; may be repeated; default: those beside the recording",
+    )
+    add_kernel(parser)
+
+
+def add_kernel(parser: argparse.ArgumentParser) -> None:
+    """Where the code of the kernel is, if that was traced."""
+    group = parser.add_argument_group(
+        "kernel code (what perf record --kcore keeps is found without these)"
+    )
+    group.add_argument("--kcore", metavar="FILE", help="a copy of /proc/kcore")
+    group.add_argument("--kallsyms", metavar="FILE", help="a copy of /proc/kallsyms: names")
+    group.add_argument("--vmlinux", metavar="FILE", help="the kernel as it was linked")
+    group.add_argument(
+        "--kernel-modules", metavar="DIR", help="its modules, such as /lib/modules/RELEASE"
+    )
+    group.add_argument(
+        "--guest-kcore", metavar="FILE", help="the same of the kernel of virtual machines"
+    )
+    group.add_argument("--guest-kallsyms", metavar="FILE", help="its names")
+    group.add_argument("--guest-vmlinux", metavar="FILE", help="itself, as it was linked")
+
+
+def _guest(arguments: argparse.Namespace) -> KernelFiles | None:
+    from rtit.image import KernelFiles
+
+    found = KernelFiles(
+        kcore=getattr(arguments, "guest_kcore", None),
+        kallsyms=getattr(arguments, "guest_kallsyms", None),
+        vmlinux=getattr(arguments, "guest_vmlinux", None),
+    )
+    return found if found.any else None
 
 
 def named(arguments: argparse.Namespace) -> str | BinaryIO:
@@ -74,6 +112,7 @@ def named(arguments: argparse.Namespace) -> str | BinaryIO:
 
 def opened(arguments: argparse.Namespace) -> Trace:
     """The trace that the options name. Raises UsageError and what `Trace` or `decode` does."""
+    from rtit.image import KernelFiles
     from rtit.trace import Trace
     from rtit.trace.settings import cpu_named
 
@@ -89,6 +128,14 @@ def opened(arguments: argparse.Namespace) -> Trace:
         build_id_cache=getattr(arguments, "buildid_dir", None),
         debuginfod=getattr(arguments, "debuginfod", False),
         guest_tsc=_guest_tsc(getattr(arguments, "guest_tsc", None)),
+        guest=_guest(arguments),
+        jit=getattr(arguments, "jit", None),
+        kernel=KernelFiles(
+            kcore=getattr(arguments, "kcore", None),
+            kallsyms=getattr(arguments, "kallsyms", None),
+            vmlinux=getattr(arguments, "vmlinux", None),
+            modules=getattr(arguments, "kernel_modules", None),
+        ),
     )
 
 

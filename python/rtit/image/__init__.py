@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.kept import Kept, Problem
-    from rtit.image.mappings import Mapping, has_file
+    from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles
+    from rtit.image.mappings import UPPER, Mapping, has_file
     from rtit.image.regions import Regions
     from rtit.image.symbols import Location, Symbols
 
 __all__ = [
+    "GUEST",
+    "KERNEL",
+    "UPPER",
     "FileSymbols",
     "Files",
     "Function",
@@ -31,6 +35,8 @@ __all__ = [
     "Image",
     "Images",
     "Kept",
+    "Kernel",
+    "KernelFiles",
     "Location",
     "Mapping",
     "Problem",
@@ -51,7 +57,8 @@ __getattr__ = exports(
         "image": "Image",
         "images": "Images",
         "kept": "Kept Problem",
-        "mappings": "Mapping has_file",
+        "kernel": "GUEST KERNEL Kernel KernelFiles",
+        "mappings": "UPPER Mapping has_file",
         "regions": "Regions",
         "symbols": "Location Symbols",
     },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,24 @@ class FileSymbols:
     def __init__(self, path: str | PathLike[str] | ElfFile, debug: ElfFile | None = None) -> None:
         from rtit._core import ElfFile, Functions
 
-        self.elf = path if isinstance(path, ElfFile) else ElfFile(path)
+        self.elf: ElfFile = path if isinstance(path, ElfFile) else ElfFile(path)
         self.native = Functions(self.elf, debug)
         self.needs: object = None
         """What must stay as long as this does."""
+        self.segments = self.elf.segments
+
+    @classmethod
+    def listed(cls, start: int, end: int, rows: Iterable[tuple[int, int, str]]) -> FileSymbols:
+        """Functions of memory from `start` to before `end` that no ELF file has, as (address, size,
+        name); offsets are addresses then, and there is no `elf`. A size of 0 reaches to the next.
+        """
+        from rtit._core import Functions
+
+        found = cls.__new__(cls)
+        found.native = Functions.listed(start, end, list(rows))
+        found.segments = [(start, start, end - start, end - start, 1)]
+        found.needs = None
+        return found
 
     @cached_property
     def functions(self) -> list[Function]:
@@ -67,7 +82,7 @@ class FileSymbols:
         import numpy as np
 
         result = offsets.copy()
-        for start, address, size, _, flags in self.elf.segments:
+        for start, address, size, _, flags in self.segments:
             if flags & 1 and start + size < 1 << 64:
                 inside = (offsets >= np.uint64(start)) & (offsets < np.uint64(start + size))
                 result[inside] = offsets[inside] - np.uint64(start) + np.uint64(address)

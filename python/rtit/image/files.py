@@ -14,6 +14,8 @@ from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
+from rtit.image.mappings import has_file
+from rtit.image.vdso import VDSO, OwnVdso
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
@@ -90,6 +92,16 @@ class Files:
         self._used: dict[tuple[str, bytes | None], _File | Problem] = {}
         self._open: dict[str, _File | Problem] = {}
         self._read_bytes = 0
+        self._own_vdso: OwnVdso | None = None
+        self._listed: dict[str, FileSymbols] = {}
+
+    def list(self, path: str, symbols: FileSymbols) -> None:
+        """These are the functions of what was mapped as `path`, which need not be a file."""
+        self._listed[path] = symbols
+
+    def build_id(self, path: str) -> bytes | None:
+        """What is known of a file beside the record of its mapping."""
+        return self._build_ids.get(path)
 
     def locate(self, path: str) -> str:
         """Where the file that was recorded as `path` is looked for."""
@@ -116,8 +128,12 @@ class Files:
 
     def symbols(self, path: str, build_id: bytes | None = None) -> FileSymbols | None:
         """The functions of the file recorded as `path`, those of its debug file among them; None if
-        it is unusable or no ELF.
+        it is unusable or no ELF. What is no file has those that `list` was told.
         """
+        if path in self._listed:
+            return self._listed[path]
+        if not has_file(path) and path != VDSO:
+            return None
         try:
             file = self._file(path, build_id)
             if file.symbols is None and file.elf is not None:
@@ -171,6 +187,24 @@ class Files:
         self._used[asked] = file
         return file
 
+    def _vdso_places(self, build_id: bytes | None) -> Iterator[str]:
+        """Where the kernel's code for processes may be: a place named for it, perf's cache, and
+        this process's own.
+        """
+        named = self.locate(VDSO)
+        if any(recorded == VDSO for recorded, _ in self._map):
+            yield named
+        if build_id is None:
+            return
+        if self._cache is not None:
+            name = build_id.hex()
+            yield str(self._cache / ".build-id" / name[:2] / name[2:] / "vdso")
+        if self._own_vdso is None:
+            self._own_vdso = OwnVdso()
+        own = self._own_vdso.path_if(build_id)
+        if own is not None:
+            yield own
+
     def _find(self, path: str, build_id: bytes | None) -> _File:
         kept = None
         if self._kept is not None:
@@ -192,6 +226,9 @@ class Files:
 
     def _places(self, path: str, build_id: bytes | None, kept: Kept | None) -> Iterator[str]:
         """Where the file may be, each when those before it were of no use."""
+        if path == VDSO:
+            yield from self._vdso_places(build_id)
+            return
         located = self.locate(path)
         if self._kept is None or located != path:
             yield located

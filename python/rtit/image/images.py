@@ -10,15 +10,17 @@ from collections.abc import Mapping as Table
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
 from rtit.image.kept import KeptFiles, Problem
-from rtit.image.mappings import FOREVER, Mapping, Mappings, has_file
+from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles
+from rtit.image.mappings import FOREVER, UPPER, Mapping, Mappings, has_file
+from rtit.image.vdso import VDSO
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
 
-_LAST_USER = 1 << 63
 _MOST_INHERITED = 1 << 19
 """So many mappings, and sixteen times as many changes, are copied for all forked processes
 together: a small file can ask for any number.
@@ -31,8 +33,11 @@ _MANY = 64
 class Images:
     """The images of all processes of a recording.
 
-    Options are those of `Files`. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time, then
-    ask for `image(tid)`. `problems` lists every file that could not be used, each once.
+    Options are those of `Files`; `kernel` are the kernel's files if kernel code was traced, None if
+    it was not: then what records tell of it is passed over; `guest` those of guests. Feed `mmap`,
+    `exec`, `fork` and `text_poke` in order of time, then ask for `image(tid)`; after `finish` the
+    kernel has its image, too, as process `KERNEL`. `problems` lists every file that could not be
+    used, each once.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class Images:
         recorded: float | None = None,
         kept: KeptFiles | None = None,
         debuginfod: Debuginfod | None = None,
+        kernel: KernelFiles | None = None,
+        guest: KernelFiles | None = None,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -62,6 +69,34 @@ class Images:
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
         self._inherited = 0
+        self._jitted = 0
+        self.kernel = None if kernel is None else Kernel(kernel, self.files)
+        """Takes what records tell of the kernel."""
+        self.guest = None if guest is None else Kernel(guest, self.files)
+        """The same of the kernel that guests run."""
+
+    def finish(self) -> None:
+        """Everything has been told."""
+        if self.kernel is not None:
+            self.put(KERNEL, self.kernel.build())
+            self._problems.update(dict.fromkeys(self.kernel.problems))
+        if self.guest is not None:
+            self.put(GUEST, self.guest.build())
+            self._problems.update(dict.fromkeys(self.guest.problems))
+
+    def kernel_address(self, name: str) -> int | None:
+        """Where a function of the kernel is, if that is known."""
+        return self.kernel.addresses.get(name) if self.kernel is not None else None
+
+    @property
+    def guest_image(self) -> Image | None:
+        """The code of the kernel that guests run, if its files are known; after `finish`."""
+        return self._processes.get(GUEST) if self.guest is not None else None
+
+    @property
+    def kernel_image(self) -> Image | None:
+        """The code of the kernel, if that was traced; after `finish`."""
+        return self._processes.get(KERNEL) if self.kernel is not None else None
 
     @property
     def problems(self) -> list[Problem]:
@@ -121,7 +156,7 @@ class Images:
         brings, and none of a file mapped there before.
         """
         end = address + size
-        if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= _LAST_USER:
+        if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= UPPER:
             return
         self.thread(pid, tid)
         process = self._process(pid)
@@ -132,6 +167,8 @@ class Images:
             for part in _gaps(new, shown):
                 problem = self._show(process, part)
                 process.mappings.add(replace(part, problem=problem))
+            return
+        if path == VDSO and self._vdso(process, new):
             return
         for each in old:
             if has_file(each.path):
@@ -156,6 +193,16 @@ class Images:
             return error.problem
         process.native.map(part.since, part.start, code)
         return None
+
+    def _vdso(self, process: Image, new: Mapping) -> bool:
+        """The kernel's own code in each process; false if no file has it."""
+        try:
+            code = self.files.code(VDSO, new.offset, new.end - new.start, new.build_id)
+        except Unusable:
+            return False
+        process.native.map(new.since, new.start, code)
+        process.mappings.add(new)
+        return True
 
     def exec(self, time: int, pid: int, tid: int | None = None) -> None:
         """A new program starts in `pid` (COMM by exec): all its mappings are gone."""
@@ -188,13 +235,32 @@ class Images:
             known.native.adopt(time, parent.native)
             known.mappings.adopt(parent.mappings, time)
 
+    def jit(self, time: int, pid: int, address: int, code: bytes, name: str) -> None:
+        """A program told that it made a function."""
+        process = self._process(pid)
+        self._jitted += 1
+        path, end = f"[jit-{pid}.dump {self._jitted}]", address + len(code)
+        process.native.map(time, address, code)
+        process.mappings.add(Mapping(address, end, address, path, None, time))
+        self.files.list(path, FileSymbols.listed(address, end, [(address, len(code), name)]))
+
+    def named(self, pid: int, rows: list[tuple[int, int, str]]) -> None:
+        """Names (address, size, name) for what a process has in memory without a file."""
+        process = self._processes.get(pid)
+        if process is None or not rows:
+            return
+        path = f"[perf-{pid}.map]"
+        process.mappings.name(path)
+        start, end = min(row[0] for row in rows), max(row[0] + row[1] for row in rows)
+        self.files.list(path, FileSymbols.listed(start, end, rows))
+
     def text_poke(self, time: int, pid: int, address: int, new: bytes) -> None:
         """Code was written (TEXT_POKE): `new` is what `address` holds from `time` on.
 
         If that is when a file was mapped there that could not be used, it is what the file had: its
         problem is none once all its bytes have come so.
         """
-        if not 0 <= address < _LAST_USER:
+        if not 0 <= address < UPPER:
             return
         process = self._process(pid)
         process.native.poke(time, address, new)

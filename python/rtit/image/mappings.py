@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # Names that the kernel and perf give to memory without a file behind it.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
 FOREVER = (1 << 64) - 1
+UPPER = 1 << 63
+"""The first address of the kernel's half."""
 
 
 def has_file(path: str) -> bool:
@@ -105,6 +107,16 @@ class Mappings:
             if each.end > end:
                 rest.append(_cut(each, end, each.end))
         self._now[first:last] = rest
+
+    def name(self, path: str) -> None:
+        """What has no file and no other name is called so, with addresses for offsets."""
+
+        def named(each: Mapping) -> Mapping:
+            bare = each.path in ("", "//anon")
+            return replace(each, path=path, offset=each.start) if bare else each
+
+        self.past = [named(each) for each in self.past]
+        self._now = [named(each) for each in self._now]
 
     def clear(self, time: int) -> None:
         """All mappings end (exec)."""

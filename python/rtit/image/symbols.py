@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.image.images import Images
-from rtit.image.mappings import FOREVER, Mapping, has_file
+from rtit.image.kernel import KERNEL
+from rtit.image.mappings import FOREVER, UPPER, Mapping
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,6 +98,14 @@ class Symbols:
 
         when = np.asarray(times, dtype=np.uint64)
         addresses = np.asarray(ips, dtype=np.uint64)
+        upper = addresses >= np.uint64(UPPER)
+        if tid != KERNEL and self._images.kernel_image is not None and upper.any():
+            numbers = np.zeros(len(addresses), dtype=np.uint32)
+            offsets = addresses.copy()
+            for whose, part in ((KERNEL, upper), (tid, ~upper)):
+                found = self.lookup_many(whose, when[part], addresses[part])
+                numbers[part], offsets[part] = found
+            return numbers, offsets
         borders, spans = self._times(tid)
         which = np.searchsorted(borders, when, "right") - 1
         # Addresses repeat a lot: each is named once a span.
@@ -198,14 +207,13 @@ class Symbols:
         return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
-        for mapping in self._images.mappings(tid):
+        whose = KERNEL if ip >= UPPER else tid
+        for mapping in self._images.mappings(whose):
             if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:
                 return mapping
         return None
 
     def _file(self, mapping: Mapping) -> FileSymbols | None:
-        if not has_file(mapping.path):
-            return None
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
     def _name(self, function: Function) -> str:

@@ -16,6 +16,7 @@ from rtit.errors import PerfDataError, UnsupportedError
 from . import records
 from .attr import SMALLEST, Attr, SampleType
 from .auxtrace import INTEL_PT, IntelPtInfo, Piece, Queue
+from .bpf import bpf_code
 from .clock import TimeConversion
 from .cursor import Cursor
 from .decode import Decoder
@@ -330,6 +331,13 @@ class PerfData:
             start += place.size
         found = [self._decoder.as_type(records.BuildId, place) for place in places]
         return {record.path: record.build_id for record in found}
+
+    def bpf_code(self) -> list[tuple[int, bytes]]:
+        """(kernel address, code) of the functions of BPF programs, as far as the file has them.
+        Raises PerfDataError for a section that contradicts itself.
+        """
+        at = self._feature_cursor(Feature.BPF_PROG_INFO)
+        return list(bpf_code(at)) if at else []
 
     # Inside
 

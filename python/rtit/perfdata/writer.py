@@ -72,6 +72,7 @@ class Writer:
       that two chunks of a thread may overlap, or leave something out between them.
     * `switches` says how the file tells which thread had a CPU when: SWITCH of the traced threads
       alone, or SWITCH_CPU_WIDE of all.
+    * `kernel`: kernel code was traced as well.
     * `facts` is what rtit itself wants to find again; see `features.format_facts`.
 
     A context manager; leaving it closes the file. Raises RecordError, in one sentence, when the
@@ -94,10 +95,12 @@ class Writer:
         cap_event_trace: bool = False,
         snapshot: bool = False,
         switches: Switches = Switches.NONE,
+        kernel: bool = False,
         facts: Mapping[str, str] | None = None,
     ) -> None:
         self.time = time
         self.switches = switches
+        common = _COMMON_FLAGS & ~AttrFlag.EXCLUDE_KERNEL if kernel else _COMMON_FLAGS
         per_cpu = switches is not Switches.NONE
         sample_type = _SAMPLE_TYPE | (SampleType.CPU if per_cpu else 0)
         self._cpus: dict[int, int] = {}
@@ -106,20 +109,18 @@ class Writer:
             config=config,
             sample_period=1,
             sample_type=sample_type,
-            flags=_COMMON_FLAGS | AttrFlag.DISABLED | AttrFlag.ENABLE_ON_EXEC,
+            flags=common | AttrFlag.DISABLED | AttrFlag.ENABLE_ON_EXEC,
         )
         sideband = Attr(
             type=_SOFTWARE,
             config=_DUMMY,
             sample_period=1,
             sample_type=sample_type,
-            flags=_COMMON_FLAGS
-            | _SIDEBAND_FLAGS
-            | (AttrFlag.CONTEXT_SWITCH if per_cpu else AttrFlag(0)),
+            flags=common | _SIDEBAND_FLAGS | (AttrFlag.CONTEXT_SWITCH if per_cpu else AttrFlag(0)),
         )
         self._events = [
-            Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/u"),
-            Event(sideband, (_SIDEBAND_ID,), "dummy:u"),
+            Event(pt, (_PT_ID,), f"intel_pt/{format_config(config)}/{'' if kernel else 'u'}"),
+            Event(sideband, (_SIDEBAND_ID,), "dummy:" + ("" if kernel else "u")),
         ]
         self._layout = SampleLayout(sideband)
         self._facts = dict(facts or {})

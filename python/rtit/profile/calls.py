@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rtit.image import has_file
+from rtit.image import UPPER, has_file
 from rtit.profile.table import NOWHERE
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def calls(
             if region == _NONE:
                 return Place(NOWHERE, offset)
             mapping = regions[region]  # noqa: B023 - used within the loop alone
-            if not has_file(mapping.path):
+            if not has_file(mapping.path) or mapping.start >= UPPER:
                 return Place(NOWHERE, offset - mapping.offset + mapping.start)
             symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
             build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.image import Regions, has_file
+from rtit.image import UPPER, Regions, has_file
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
 from rtit.trace import End
@@ -70,7 +70,7 @@ class Gathering:
     def number(self, mapping: Mapping) -> int:
         """Of the mapping's binary; NOWHERE if it has none. Its code counts from now on."""
         key = mapping.path, mapping.build_id
-        if not has_file(mapping.path):
+        if not has_file(mapping.path) or mapping.start >= UPPER:
             return NOWHERE
         if key not in self._numbers:
             symbols = self._files.symbols(*key)
@@ -187,7 +187,11 @@ def _first(trace: Trace) -> str | None:
     after, else the one that was mapped first, at the lowest address.
     """
     for pid in trace.images.pids:
-        files = [each for each in trace.images.mappings(pid) if has_file(each.path)]
+        files = [
+            each
+            for each in trace.images.mappings(pid)
+            if has_file(each.path) and each.start < UPPER
+        ]
         name = trace.comms.get(pid)
         called = [each for each in files if PurePath(each.path).name[:_COMM] == name]
         if files:

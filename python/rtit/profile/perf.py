@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.image import has_file
+from rtit.image import UPPER, has_file
 from rtit.readable import readable
 from rtit.trace import End
 
@@ -38,7 +38,7 @@ def _executable(trace: Trace, mapping: Mapping) -> Iterator[tuple[int, int, int]
     """The parts of a mapping that the kernel maps executable: start, size, file offset. What comes
     from QEMU may join them with their neighbours, and readers look for the segments' own offsets.
     """
-    if not has_file(mapping.path):
+    if not has_file(mapping.path) or mapping.start >= UPPER:
         return
     symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
     for offset, _address, size, _memory, flags in symbols.elf.segments if symbols else ():

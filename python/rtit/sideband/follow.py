@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rtit.errors import PerfDataError
 from rtit.image import Images, Problem
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import spaces
+from rtit.sideband.jitted import Jitted
 from rtit.sideband.order import in_order
 from rtit.sideband.threads import Threads
 
@@ -15,13 +19,23 @@ that names it forty bytes.
 """
 
 
-def follow(data: PerfData, images: Images) -> Threads:
-    """Bring `images` through the times of a recording; returns its threads. Of more threads than
-    can be remembered the later ones are nobody's, and `images` has the problem.
+def follow(data: PerfData, images: Images, jit: Sequence[str] = ()) -> Threads:
+    """Bring `images` through the times of a recording; returns its threads. `jit` are files that
+    say what code programs made. Of more threads than can be remembered the later ones are nobody's,
+    and `images` has the problem.
     """
     threads = Threads(data)
     known: set[int] = set()
+    if images.kernel is not None:
+        try:
+            for address, code in data.bpf_code():
+                images.kernel.code(address, code)
+        except PerfDataError as error:
+            images.kernel.lacks("BPF programs", str(error))
+    pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
+    jitted = Jitted(images, jit, pids)
     for time, record in in_order(data):
+        jitted.until(time)
         tid = _begun(record)
         if tid is not None and tid not in known:
             if len(known) >= _MOST_THREADS:
@@ -34,6 +48,8 @@ def follow(data: PerfData, images: Images) -> Threads:
         threads.processes.apply(time, record)
         threads.turns.apply(time, record)
         threads.losses.apply(record)
+    jitted.finish()
+    images.finish()
     return threads
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rtit.image import Images
+from rtit.image import UPPER, Images
 from rtit.perfdata import records as perf
+from rtit.perfdata.records import Misc
 
 _PROT_EXEC = 4
 _MISC_MMAP_DATA = 1 << 13
@@ -22,8 +23,14 @@ def apply(images: Images, time: int, record: perf.Record) -> None:
         images.fork(time, record.pid, record.ppid, record.tid, record.ptid)
     elif isinstance(record, perf.TextPoke):
         owner = record.sample_id
-        if owner is not None and owner.pid is not None:
+        if record.address >= UPPER:
+            if images.kernel is not None:
+                images.kernel.text_poke(time, record.address, record.old, record.new)
+        elif owner is not None and owner.pid is not None:
             images.text_poke(time, owner.pid, record.address, record.new)
+    elif isinstance(record, perf.Ksymbol):
+        if images.kernel is not None:
+            images.kernel.ksymbol(time, record.address, record.length, record.symbol, record.flags)
     elif isinstance(record, perf.ItraceStart):
         images.thread(record.pid, record.tid)
 
@@ -33,6 +40,16 @@ def _mmap(images: Images, time: int, record: perf.Mmap | perf.Mmap2) -> None:
         executable, build_id = bool(record.prot & _PROT_EXEC), record.build_id
     else:
         executable, build_id = not record.misc & _MISC_MMAP_DATA, None
+    if record.address >= UPPER:
+        whose = images.kernel
+        if record.misc & Misc.CPUMODE == Misc.GUEST_KERNEL:
+            whose = images.guest
+        elif record.misc & Misc.CPUMODE != Misc.KERNEL:
+            whose = None
+        if whose is not None:
+            place = record.address, record.length, record.pgoff
+            whose.mmap(time, *place, record.path, build_id)
+        return
     images.mmap(
         time,
         record.pid,

@@ -146,14 +146,20 @@ def _files(trace: Trace) -> Iterator[Mapped]:
     found: dict[str, Mapped] = {}
     for mappings in trace.mappings().values():
         for each in mappings:
-            if not has_file(each.path):
+            if not has_file(each.path) and each.problem is None:
                 continue
-            build_id = each.build_id or build_ids.get(each.path) or b""
+            build_id = each.build_id or build_ids.get(_bare(each.path)) or b""
             text = build_id.hex() if any(build_id) else None
             problem = each.problem.message if each.problem is not None else None
             if each.path not in found or problem is not None:
                 found[each.path] = Mapped(each.path, text, problem)
     return iter(found.values())
+
+
+def _bare(path: str) -> str:
+    """Of the kernel without the symbol that its record has beside it."""
+    end = path.find("]") + 1
+    return path[:end] if path.startswith("[") and end else path
 
 
 def _hints(trace: Trace, found: Contents) -> Iterator[str]:
@@ -164,7 +170,13 @@ def _hints(trace: Trace, found: Contents) -> Iterator[str]:
         yield "the buffers are empty: nothing ran while tracing was on"
     elif not any(each.psbs for each in found.buffers):
         yield "no PSB: nothing can be decoded; record more, or with a smaller psb_period"
-    if found.missing:
+    kernel = [each for each in found.missing if each.path.startswith(("[", "/lib/modules/"))]
+    if kernel:
+        yield (
+            "kernel code is missing: record with perf record --kcore, or bring a copy of "
+            "/proc/kcore: --kcore FILE --kallsyms FILE; or --vmlinux FILE --kernel-modules DIR"
+        )
+    if len(found.missing) > len(kernel):
         yield (
             "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "
             "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images
+from rtit.image import Image, Images, KernelFiles
+from rtit.image.jit import files_in
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
+from rtit.perfdata.attr import AttrFlag
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
 from rtit.trace.packed import Pack
@@ -102,11 +105,17 @@ class Recording:
         pack: Pack | None = None,
         lookup: Lookup | None = None,
         guest_tsc: tuple[int, int] = NO_SCALING,
+        kernel: KernelFiles | None = None,
+        guest: KernelFiles | None = None,
+        jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         self._threads = threads
         self._pack = pack
         self._lookup = lookup or Lookup()
         self._guest_tsc = guest_tsc
+        self._kernel = kernel or KernelFiles()
+        self._guest = guest
+        self._jit = jit
         self._data = data
         self.path = data.path
         self._symfs = symfs
@@ -176,6 +185,10 @@ class Recording:
 
     @cached_property
     def _sideband(self) -> tuple[Images, Threads]:
+        event = self.data.intel_pt
+        kernel = None
+        if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
+            kernel = self._kernel.beside(self.data.folder)
         images = Images(
             symfs=self._symfs,
             path_map=self._path_map,
@@ -184,8 +197,16 @@ class Recording:
             kept=self._pack.files if self._pack is not None else None,
             build_id_cache=self._lookup.build_id_cache,
             debuginfod=self._lookup.debuginfod,
+            kernel=kernel,
+            guest=self._guest if kernel is not None else None,
         )
-        return images, follow(self.data, images)
+        return images, follow(self.data, images, self._jit_files())
+
+    def _jit_files(self) -> list[str]:
+        if self._jit is not None:
+            return files_in(self._jit)
+        beside = Path(self.path).parent
+        return files_in([beside]) if Path(self.path).exists() and beside.is_dir() else []
 
     def streams(self) -> list[Stream]:
         streams = []
@@ -246,6 +267,8 @@ class Recording:
             missing=missing,
             clock=self.clock,
             images=images,
+            kernel=images.kernel_image,
+            guest=images.guest_image,
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from rtit.errors import UsageError
-from rtit.image import FileSymbols, Images, Mapping, has_file
+from rtit.image import FileSymbols, Images, Mapping
 from rtit.trace.selection import LATEST, Selection
 
 
@@ -73,8 +73,6 @@ class Places:
                 yield Place(base + low, base + high, mapping.since, mapping.until)
 
     def _symbols(self, mapping: Mapping) -> FileSymbols | None:
-        if not has_file(mapping.path):
-            return None
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
     def _names(self, mapping: Mapping) -> Iterator[str]:

@@ -11,24 +11,27 @@ from rtit.image import Image, Images
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn
-from rtit.sideband.turns import NOBODY
-from rtit.trace.rows import Rows
 
 if TYPE_CHECKING:
     from rtit import _core
+
+SWITCH = "__switch_to"
+"""The function of the kernel in which one thread becomes another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
     """The turns on a logical processor, in order of time, and the code of whose they are. With
     `tid` this thread's alone are followed; `can_part`: nothing but user code was traced, so that
-    this is possible. Before the first turn nobody is known to be there.
+    this is possible; `switch`: where the kernel switches threads, an address, if its code was
+    traced and it is known. Before the first turn nobody is known to be there.
     """
 
     turns: Sequence[Turn]
     images: Images
     can_part: bool
     tid: int | None = None
+    switch: int | None = None
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("tid", "pid")
 
@@ -63,16 +66,6 @@ class Shares:
         found.pop(first, None)
         return [(pid, image) for image, pid in found.items()]
 
-    def tell(self, rows: Rows, number: int) -> Rows:
-        """With the columns `tid` and `pid`: rows of the turn that the native decoder calls so."""
-        import numpy as np
-
-        turn = self.turn(number) or Turn(0, NOBODY, NOBODY)
-        shape = len(rows)
-        return rows.with_columns(
-            tid=np.full(shape, turn.tid, np.int32), pid=np.full(shape, turn.pid, np.int32)
-        )
-
     def turn(self, number: int) -> Turn | None:
         """The turn that the native decoder calls so; None for what was before the first."""
         return self.turns[number - 1] if number > 0 else None
@@ -92,4 +85,5 @@ def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | No
             f"{'the clock' if timed else 'TSC packets'} nothing tells whose code ran when"
         )
     user_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
-    return Shares(turns, images, user_only)
+    switch = None if user_only else images.kernel_address(SWITCH)
+    return Shares(turns, images, user_only, switch=switch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.image import Image, Images
+from rtit.image import GUEST, KERNEL, UPPER, Image, Images
 from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
@@ -25,6 +25,7 @@ from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, native_spaces, pid_of_space
 from rtit.trace.timing import COLUMNS, clocked
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
+from rtit.trace.whose import Whose
 
 if TYPE_CHECKING:
     from rtit import _core
@@ -45,7 +46,8 @@ class Stream:
     knows the files in its image; None where that is not known. `spaces` has the code of other
     address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
     stream is of several threads; `of_thread` follows one of them. `missing` says at which offsets
-    something was lost before it came into the file, and why.
+    something was lost before it came into the file, and why. `kernel` has the code of the kernel,
+    which is in every process, `guest` that of virtual machines, of which nothing else is known.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -68,6 +70,8 @@ class Stream:
     spaces: Spaces | None = None
     shares: Shares | None = None
     missing: Sequence[tuple[int, str]] = ()
+    kernel: Image | None = None
+    guest: Image | None = None
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -89,7 +93,24 @@ class Stream:
         """
         images = (self.spaces or {}).values()
         found = [(pid_of_space(number), image) for number, image in enumerate(images)]
-        return found + (self.shares.others(self.image) if self.shares is not None else [])
+        found += self.shares.others(self.image) if self.shares is not None else []
+        found += [(KERNEL, self.kernel)] if self.kernel is not None else []
+        return found + ([(GUEST, self.guest)] if self.guest is not None else [])
+
+    @property
+    def has_several(self) -> bool:
+        """Whether its rows are of several threads."""
+        return self.shares is not None and self.shares.tid is None
+
+    def code_at(self, ip: int, tid: int | None = None) -> Image:
+        """Where the code at an address is: the kernel's, or that of a thread's process, of its own
+        one without `tid`.
+        """
+        if self.kernel is not None and ip >= UPPER:
+            return self.kernel
+        if tid is None or self.images is None:
+            return self.image
+        return self.images.image(int(tid))
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -152,6 +173,8 @@ class Stream:
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
             turns=self.shares.native() if self.shares is not None else (),
+            kernel=self.kernel.native if self.kernel is not None else None,
+            guest=(self.guest or Image()).native if self.kernel is not None else None,
             points=points,
             threads=settings.threads,
         )
@@ -216,22 +239,43 @@ class Stream:
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
-        whose = self.shares.COLUMNS if self.shares is not None else ()
 
         def rows(flow: _core.Flow) -> tables.Placed[Rows]:
-            return ((each, each.offset) for each in self._rows(flow))
+            return ((each, each.offset) for each in self._rows(flow, timed=not timing))
 
-        return self._table(Rows, rows, where, timing=timing, more=whose)
+        return self._table(Rows, rows, where, timing=timing, more=self._whose)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
         """Every instruction."""
-        return self._table(Instructions, tables.instructions, where, timing=timing)
+        of = self._told(tables.instructions, timing=timing)
+        return self._table(Instructions, of, where, timing=timing, more=self._whose)
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """Every branch and other transfer; `edges` adds them up."""
-        return self._table(Branches, tables.branches, where, timing=timing)
+        of = self._told(tables.branches, timing=timing)
+        return self._table(Branches, of, where, timing=timing, more=self._whose)
+
+    def _told(
+        self, of: Callable[[_core.Flow], tables.Placed[B]], *, timing: bool
+    ) -> Callable[[_core.Flow], tables.Placed[B]]:
+        """The same batches with the columns of who ran, if several threads did."""
+        shares = self.shares
+        if shares is None:
+            return of
+
+        def told(flow: _core.Flow) -> tables.Placed[B]:
+            whose = Whose(shares, timed=not timing)
+            for batch, offset in of(flow):
+                if len(batch):
+                    yield whose.tell(batch, flow.turn), offset
+
+        return told
+
+    @property
+    def _whose(self) -> tuple[str, ...]:
+        return self.shares.COLUMNS if self.shares is not None else ()
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """What single packets told beside the instructions, as `rows` has it; `events` puts it
@@ -306,11 +350,12 @@ class Stream:
 
         return tables.table(kind, batches, wanted, (*more, *(COLUMNS if timing else ())))
 
-    def _rows(self, flow: _core.Flow) -> Iterator[Rows]:
+    def _rows(self, flow: _core.Flow, *, timed: bool = True) -> Iterator[Rows]:
         first = 0
+        whose = Whose(self.shares, timed=timed) if self.shares is not None else None
         while (columns := flow.next(tables.ROWS)) is not None:
             rows = Rows.of(columns, first)
-            yield rows if self.shares is None else self.shares.tell(rows, flow.turn)
+            yield rows if whose is None else whose.tell(rows, flow.turn)
             first += len(rows)
 
     def _known(self) -> Settings:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from textwrap import shorten
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from rtit.errors import RtitError
-from rtit.image import Images, Mapping, Problem, Symbols
+from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
 from rtit.trace import packed, tables
@@ -41,8 +41,12 @@ class Trace:
     `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
     where it was traced together with its host: time is the host's. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
-    `rtit.decode`. Raises PerfDataError, UnsupportedError, UsageError; and ClosedError for what is
-    in the file, here and in its streams, once it is closed.
+    `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
+    are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines. `jit`:
+    files called jit-PID.dump and perf-PID.map, or folders with them, that tell of code that
+    programs made; None: those beside the recording.
+    Raises PerfDataError, UnsupportedError, UsageError;
+    and ClosedError for what is in the file, here and in its streams, once it is closed.
     """
 
     def __init__(
@@ -56,13 +60,16 @@ class Trace:
         build_id_cache: str | os.PathLike[str] | None = None,
         debuginfod: bool = False,
         guest_tsc: tuple[int, int] = NO_SCALING,
+        kernel: KernelFiles | None = None,
+        guest: KernelFiles | None = None,
+        jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
         lookup = Lookup(build_id_cache, asked=debuginfod)
         pack = packed.opened(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         self._origin: Origin = Recording(
-            data, symfs, path_map, cpu, workers, pack=pack, lookup=lookup, guest_tsc=guest_tsc
+            data, symfs, path_map, cpu, workers, pack, lookup, guest_tsc, kernel, guest, jit
         )
 
     @classmethod

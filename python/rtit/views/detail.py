@@ -11,7 +11,7 @@ from dataclasses import replace
 from heapq import merge as merged
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
 from rtit.readable import readable
@@ -38,7 +38,7 @@ def detailed(
     if "ipc" in fields and (where.ranges or where.functions):
         raise UsageError("ipc counts all instructions: it goes without --function and --range")
     code = [name for name in fields if name in ("sym", "asm", "dso", "insn")]
-    if code and any(True for stream in streams for _ in stream.others):
+    if code and any(stream.spaces for stream in streams):
         raise UsageError(
             f"{code[0]} beside the fields {', '.join(FIELDS)}: not yet for code of several address "
             "spaces in one stream"
@@ -112,6 +112,8 @@ class _Shown:
             "comm": f"{readable(stream.name or '-'):>16}",
             "cpu": f"[{stream.cpu:03}]" if stream.cpu >= 0 else "[-]",
         }
+        if name in ("tid", "pid", "comm") and "tid" in batch.more:
+            return self._whose(name, batch)
         if name in constant:
             return [constant[name]] * count
         if name in ("sym", "dso"):
@@ -131,6 +133,13 @@ class _Shown:
         }
         return plain[name]()
 
+    def _whose(self, name: str, batch: Instructions) -> list[str]:
+        numbers = batch.more["pid" if name == "pid" else "tid"].tolist()
+        if name == "comm":
+            comms = self._trace.comms
+            return [f"{readable(comms.get(number) or '-'):>16}" for number in numbers]
+        return [f"{number:7}" for number in numbers]
+
     def _bound(self, ticks: int) -> str:
         return f"{'-':>15}" if ticks in (0, LATEST) else f"{self._nanoseconds(ticks):15}"
 
@@ -141,21 +150,36 @@ class _Shown:
 
     def _named(self, name: str, batch: Instructions) -> list[str]:
         symbols = self._trace.symbols
-        numbers, offsets = symbols.lookup_many(self._stream.tid, batch.time, batch.ip)
+        numbers, offsets = self._places(batch)
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
             text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
             found.append(readable(text) or "-")
         return found if name == self._last else [f"{text:32}" for text in found]
 
+    def _places(self, batch: Instructions) -> tuple[Any, Any]:
+        """As `lookup_many`, each row in its own process."""
+        import numpy as np
+
+        symbols = self._trace.symbols
+        if "tid" not in batch.more:
+            return symbols.lookup_many(self._stream.tid, batch.time, batch.ip)
+        numbers, offsets = np.zeros(len(batch), np.uint32), batch.ip.copy()
+        for tid in np.unique(batch.more["tid"]).tolist():
+            own = batch.more["tid"] == tid
+            found = symbols.lookup_many(tid, batch.time[own], batch.ip[own])
+            numbers[own], offsets[own] = found
+        return numbers, offsets
+
     def _code(self, name: str, batch: Instructions) -> list[str]:
         from rtit._core import disassemble
 
-        read = self._stream.image.native.read
         found = []
+        tids = batch.more.get("tid", [None] * len(batch))
         columns = (batch.time, batch.ip, batch.size, batch.bits)
-        for time, ip, size, bits in zip(*(each.tolist() for each in columns), strict=True):
-            data = read(time, ip, size)
+        rows = zip(tids, *(each.tolist() for each in columns), strict=True)
+        for tid, time, ip, size, bits in rows:
+            data = self._stream.code_at(ip, tid).native.read(time, ip, size)
             if name == "insn":
                 found.append(f"{data.hex(' '):{0 if name == self._last else 44}}")
                 continue

@@ -39,7 +39,9 @@ def listing(
     ends = [_crashed(trace, stream, fields, selection) for stream in streams]
     where = Places(selection, trace.images)
     where.check(pid for stream in streams for pid in stream.pids)
-    detail = not set(fields) <= set(FIELDS)
+    # what text is made of natively has one thread a stream
+    several = any(stream.has_several for stream in streams)
+    detail = not set(fields) <= set(FIELDS) or (several and "tid" in fields)
     if detail and merge:
         parts = detailed(trace, streams, fields, selection, merge=True)
         yield from _ends(chain(parts, [end.part for end in ends if end is not None]), selection)

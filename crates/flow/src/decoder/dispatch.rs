@@ -113,10 +113,12 @@ impl Decoder {
             PacketKind::Cyc { cycles } => {
                 self.clock.cyc(cycles);
                 self.clock.mark(stamp.offset);
+                self.catch_up(sink);
             }
             PacketKind::Mtc { ctc } => {
                 self.clock.mtc(ctc);
                 self.clock.mark(stamp.offset);
+                self.catch_up(sink);
             }
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
@@ -140,6 +142,13 @@ impl Decoder {
             _ => return false,
         }
         true
+    }
+
+    /// Kernel code changes while it runs; within PSB+ the program is first followed to where the PSB was.
+    fn catch_up<S: Sink>(&mut self, sink: &mut S) {
+        if self.group.is_none() {
+            self.walker.catch_up(self.clock.now(), sink);
+        }
     }
 
     /// Joins an IP payload with LastIP; `None` if it is suppressed (section 33.4.2.2).

@@ -78,10 +78,13 @@ impl Decoder {
                 return Ok(());
             }
             self.walker.arrive(true);
+            self.walker.catch_up(stamp.now, sink);
+            self.note_contradiction(stamp.offset);
             return Ok(());
         }
         self.walker
             .tip(sink, &mut self.counts, target, mode, stamp)?;
+        self.note_contradiction(stamp.offset);
         if self.walker.is_elsewhere() {
             self.pass_over(sink, stamp);
         }
@@ -149,6 +152,8 @@ impl Decoder {
         }
         self.come_back(stamp);
         self.walker.arrive(true);
+        self.walker.catch_up(stamp.now, sink);
+        self.note_contradiction(stamp.offset);
         self.walker.mode = mode;
         self.state = State::On;
         self.held.arrive(ip, sink);

@@ -7,7 +7,7 @@ use rtit_packet::{Packet, PacketKind};
 
 use super::mode::mode_of;
 use super::state::{Decoder, State};
-use crate::error::Cause;
+use crate::error::{Cause, FlowError};
 use crate::ledger::Trust;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
@@ -107,6 +107,16 @@ impl Decoder {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The program has arrived: CR3 must not contradict whose turn it is.
+    pub(super) fn note_contradiction(&mut self, offset: u64) {
+        if let Some(cr3) = self.walker.take_contradiction() {
+            let trust = self.ledger.trust();
+            let cause = Cause::OtherProcess { cr3 };
+            self.ledger.fail(offset, FlowError { offset, cause });
+            self.ledger.go_on(offset, trust);
+        }
     }
 
     /// A stretch of user code ends: it must not have gone on into another turn.

@@ -26,6 +26,7 @@ impl Walker {
         self.mode = Mode::Bits64;
         self.deferred = false;
         self.elsewhere = false;
+        self.came = None;
         self.of_each(spaces, |code, view, steps, first| {
             steps.start_again();
             // a space is followed forward in time alone

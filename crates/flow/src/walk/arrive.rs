@@ -3,6 +3,7 @@
 use super::walker::Walker;
 use crate::code::NO_NODE;
 use crate::counts::Counts;
+use crate::sink::Sink;
 use crate::totals::Totals;
 
 impl Walker {
@@ -35,6 +36,7 @@ impl Walker {
     pub fn take_turns(&mut self, now: u64) -> bool {
         let followed = self.others.whereabouts.take_turns(now);
         self.elsewhere = !followed;
+        self.came = followed.then_some(now);
         followed
     }
 
@@ -46,12 +48,35 @@ impl Walker {
     /// The program is where the last PIP holds (with `entry` the last VMCS packet, too); it goes on in the space of its
     /// new CR3; whether that is another.
     pub fn arrive(&mut self, entry: bool) -> bool {
-        let index = self.others.whereabouts.arrive(entry);
+        let here = self.here();
+        let now = self.came.take();
+        let index = self.others.whereabouts.arrive(here, entry, now);
         if index == self.others.current || !self.move_into(index) {
             return false;
         }
         self.advance_view();
         true
+    }
+
+    /// Of the last `arrive`: a CR3 that should be of another process than the one whose turn it is.
+    pub fn take_contradiction(&mut self) -> Option<u64> {
+        self.others.whereabouts.take_contradiction()
+    }
+
+    /// Whether the program is in the kernel, and its code is to change yet. It changes while it runs: then every packet is
+    /// walked, for steps know no time.
+    #[inline]
+    pub fn awaits_change(&self) -> bool {
+        Some(self.others.current) == self.others.whereabouts.kernel()
+            && self.view.next_change().is_some()
+    }
+
+    /// It is `now`, and kernel code is what it is by now.
+    #[inline]
+    pub fn catch_up<S: Sink>(&mut self, now: u64, sink: &mut S) {
+        if self.awaits_change() && self.view.next_change().is_some_and(|time| time <= now) {
+            self.advance(now, sink);
+        }
     }
 
     /// Brings the code of another space in; false if there is none.

@@ -46,6 +46,8 @@ pub(crate) struct Walker {
     returns: bool,
     /// The turn is nobody's whose code is followed.
     pub(super) elsewhere: bool,
+    /// When the program came from somewhere else, until `arrive`.
+    pub(super) came: Option<u64>,
 }
 
 impl Walker {
@@ -70,6 +72,7 @@ impl Walker {
             lost_returns: settings.no_tnt && !settings.no_retcomp,
             returns: !settings.no_retcomp,
             elsewhere: false,
+            came: None,
         }
     }
 
@@ -139,9 +142,9 @@ impl Walker {
         self.deferred
     }
 
-    /// Whether the next packet could be a step: nothing waits, and the stream has results.
+    /// Whether the next packet could be a step: nothing waits, the stream has results, and the code stays what it is.
     pub fn may_step(&self) -> bool {
-        self.waiting == 0 && !self.no_results
+        self.waiting == 0 && !self.no_results && !self.awaits_change()
     }
 
     /// Steps brought the program to a node.
@@ -358,6 +361,7 @@ impl Walker {
                 return Ok(());
             }
             self.arrive(stop == Stop::VmEntry);
+            self.catch_up(stamp.now, sink);
             return self.drain(sink, counts, stamp);
         }
         self.ip = ip;

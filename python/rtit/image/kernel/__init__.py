@@ -1,0 +1,19 @@
+"""The code of the kernel: one for all processes, from copies of memory or from files.
+
+`sources.py` says which files there are, `kernel.py` puts together what the records of a recording
+and these files tell; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` read one kind each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.lazy import exports
+
+if TYPE_CHECKING:
+    from rtit.image.kernel.kernel import GUEST, KERNEL, Kernel
+    from rtit.image.kernel.sources import KernelFiles
+
+__all__ = ["GUEST", "KERNEL", "Kernel", "KernelFiles"]
+
+__getattr__ = exports(__name__, {"kernel": "GUEST KERNEL Kernel", "sources": "KernelFiles"})

@@ -1,0 +1,72 @@
+"""Names of kernel code as /proc/kallsyms lists them: address, type, name, and [module]."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from rtit.errors import ImageError
+
+_MOST = 1 << 26
+_CODE = frozenset(b"tTwW")
+_ADDRESS_DIGITS = 16
+
+
+class Kallsym(NamedTuple):
+    """A line: `module` is "" for the kernel itself."""
+
+    address: int
+    is_code: bool
+    name: str
+    module: str
+
+
+def read_kallsyms(path: str | os.PathLike[str]) -> list[Kallsym]:
+    """All lines of a file, in order of address; of several at one address in the order of the file.
+
+    Raises ImageError for what is no regular file, larger than 64 MiB, has a line of another form,
+    or addresses that the kernel has hidden (all 0).
+    """
+    name = os.fspath(path)
+    data = _read(name)
+    found = []
+    for number, line in enumerate(data.splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) < 3 or len(words[0]) > _ADDRESS_DIGITS or len(words[1]) != 1:
+            raise _other(name, number, line)
+        try:
+            address = int(words[0], 16)
+        except ValueError:
+            raise _other(name, number, line) from None
+        module = words[3][1:-1] if len(words) > 3 and words[3][:1] == b"[" else b""
+        symbol = words[2].decode(errors="replace")
+        found.append(
+            Kallsym(address, words[1][0] in _CODE, symbol, module.decode(errors="replace"))
+        )
+    if found and not any(each.address for each in found):
+        message = "all addresses are 0: the kernel hides them (kptr_restrict) from who copied it"
+        raise ImageError(message, source=name)
+    found.sort(key=lambda each: each.address)
+    return found
+
+
+def _read(name: str) -> bytes:
+    try:
+        status = Path(name).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError("not a regular file", source=name)
+        with Path(name).open("rb") as file:
+            data = file.read(_MOST + 1)
+    except (OSError, ValueError) as error:
+        raise ImageError(f"cannot be read: {error}", source=name) from error
+    if len(data) > _MOST:
+        raise ImageError(f"more than {_MOST:,} bytes of names", source=name)
+    return data
+
+
+def _other(name: str, number: int, line: bytes) -> ImageError:
+    return ImageError(f"line {number} is no address, type and name", source=name, value=line[:40])

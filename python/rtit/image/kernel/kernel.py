@@ -1,0 +1,304 @@
+"""The kernel of a recording: its code over time, and names for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from rtit.errors import ImageError
+from rtit.image.file_symbols import FileSymbols
+from rtit.image.files import Files
+from rtit.image.image import PAGE, Image
+from rtit.image.kept import Problem
+from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms
+from rtit.image.kernel.kcore import Kcore
+from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
+from rtit.image.kernel.sources import KernelFiles
+from rtit.image.kernel.vmlinux import Vmlinux
+from rtit.image.mappings import FOREVER, UPPER, Mapping
+
+KERNEL = -1
+"""What stands for the kernel where processes are meant, as in the records of perf."""
+GUEST = -2
+"""The same for that of guests."""
+CORE = "[kernel.kallsyms]"
+_CORES = (CORE, "[guest.kernel.kallsyms")
+"""What the record of a kernel's own mapping begins with; perf adds a guest's process."""
+_GONE = 1
+"""Flag of KSYMBOL: the code went away."""
+_MOST_PAGES = 1 << 14
+"""So many pages that code comes into or goes from are read at once."""
+
+
+class _Poke(NamedTuple):
+    time: int
+    address: int
+    old: bytes
+    new: bytes
+
+
+class _Named(NamedTuple):
+    time: int
+    address: int
+    size: int
+    name: str
+    gone: bool
+
+
+class Kernel:
+    """Feed it with the records of a recording, in order of time; `build` then gives the code.
+
+    Of what is poked the bytes before the first time are known from the record, whatever the files
+    have, so that it does not matter when these were copied. Code that KSYMBOL tells of later, and
+    no file or record has, is not known from then on.
+    """
+
+    def __init__(self, sources: KernelFiles, files: Files) -> None:
+        self._sources = sources
+        self._files = files
+        self._maps: list[Mapping] = []
+        self._pokes: list[_Poke] = []
+        self._named: list[_Named] = []
+        self._code: dict[int, bytes] = {}
+        self.problems: list[Problem] = []
+        self.addresses: dict[str, int] = {}
+        """Of the kernel's own functions, by name; after `build`."""
+
+    def mmap(
+        self, time: int, address: int, size: int, pgoff: int, path: str, build_id: bytes | None
+    ) -> None:
+        """Kernel or module code is at an address. Of the kernel `path` ends in the name of a symbol
+        and `pgoff` is its address.
+        """
+        end = min(address + size, FOREVER)
+        if UPPER <= address < end:
+            self._maps.append(Mapping(address, end, pgoff, path, build_id, time))
+
+    def text_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
+        """Code changed, began to be (no `old`), or ceased to (no `new`)."""
+        self._pokes.append(_Poke(time, address, old, new))
+
+    def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
+        """Code of this name came, or, by `flags`, went."""
+        if size > 0 and UPPER <= address <= FOREVER - size:
+            self._named.append(_Named(time, address, size, name, bool(flags & _GONE)))
+
+    def code(self, address: int, code: bytes) -> None:
+        """The code that KSYMBOL has told, or will tell, to be at an address."""
+        self._code[address] = code
+
+    def lacks(self, what: str, why: str) -> None:
+        """Something of the kernel cannot be read."""
+        self.problems.append(Problem("unreadable", what, why))
+
+    def build(self) -> Image:
+        """The code; `problems` says what is not known. Names go to `files` of the images."""
+        symbols = self._kallsyms()
+        self.addresses = {row.name: row.address for row in reversed(symbols) if not row.module}
+        core = next((each for each in self._maps if each.path.startswith(_CORES)), None)
+        kcore = self._kcore(core)
+        apart = self._apart(kcore)
+        late = frozenset(apart)
+
+        def page(address: int) -> bytes | None:
+            return None if kcore is None or address in late else kcore.page(address)
+
+        image = Image(page if kcore is not None else None)
+        for address, content in apart.items():
+            image.add(address, content)
+        self._files_of(image, core, kcore, symbols)
+        self._over_time(image)
+        return image
+
+    # What files say
+
+    def _kallsyms(self) -> list[Kallsym]:
+        if self._sources.kallsyms is None:
+            return []
+        try:
+            return read_kallsyms(self._sources.kallsyms)
+        except ImageError as error:
+            self.problems.append(Problem("unreadable", "kallsyms", str(error)))
+            return []
+
+    def _kcore(self, core: Mapping | None) -> Kcore | None:
+        if self._sources.kcore is None:
+            return None
+        try:
+            found = Kcore(self._sources.kcore)
+        except ImageError as error:
+            self.problems.append(Problem("unreadable", "kcore", str(error)))
+            return None
+        if core is not None and not found.has(core.start):
+            message = f"{self._sources.kcore} has nothing at {core.start:#x}: it is of another boot"
+            self.problems.append(Problem("changed", "kcore", message, core.start))
+            return None
+        return found
+
+    def _apart(self, kcore: Kcore | None) -> dict[int, bytes]:
+        """Pages of kcore that are not read by need, for something of them may be unknown later."""
+        pages: dict[int, bytes] = {}
+        if kcore is None:
+            return pages
+        for each in filter(self._forgets, self._named):
+            for at in range(each.address & -PAGE, each.address + each.size, PAGE):
+                if at not in pages and len(pages) < _MOST_PAGES:
+                    pages[at] = kcore.page(at) or b""
+        return pages
+
+    def _files_of(
+        self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
+    ) -> None:
+        vmlinux = self._vmlinux(core) if kcore is None else None
+        modules = Modules(self._sources.modules, self._files)
+        seen: set[str] = set()
+        lacking: list[Problem] = []
+        for each in self._maps:
+            problem = None
+            if each.path.startswith(_CORES):
+                if vmlinux is not None:
+                    self._linked(image, each, vmlinux, named=bool(symbols))
+                    self._list(each, [row for row in symbols if not row.module])
+                    continue
+                problem = self._without_code(each) if kcore is None else None
+                self._list(each, [row for row in symbols if not row.module])
+            else:
+                name = module_name(each.path)
+                seen.add(name)
+                own = [row for row in symbols if row.module == name]
+                self._list(each, own)
+                if kcore is None or not kcore.has(each.start):
+                    problem = modules.load(image, each, symbols)
+            if problem is not None:
+                lacking.append(problem)
+            self._add(image, each, each.start, problem)
+        self._modules_without_maps(image, symbols, seen)
+        unknown = [each for each in lacking if each.message == UNKNOWN]
+        self.problems += [each for each in lacking if each not in unknown or len(unknown) == 1]
+        if len(unknown) > 1:
+            message = f"the code of {len(unknown)} kernel modules is not known"
+            self.problems.append(Problem("missing", "/lib/modules", message))
+
+    def _vmlinux(self, core: Mapping | None) -> Vmlinux | None:
+        path = self._sources.vmlinux
+        if path is None:
+            return None
+        try:
+            found = Vmlinux(path, Files())
+        except ImageError as error:
+            self.problems.append(Problem("unreadable", "vmlinux", str(error)))
+            return None
+        wanted = self._build_id(core)
+        has = found.elf.build_id
+        if wanted is not None and (has is None or has.ljust(20, b"\0") != wanted.ljust(20, b"\0")):
+            text = f"has build id {has.hex()}" if has else "has no build id"
+            message = f"{path} {text}, recorded was {wanted.hex()}"
+            self.problems.append(Problem("changed", "vmlinux", message))
+            return None
+        return found
+
+    def _build_id(self, core: Mapping | None) -> bytes | None:
+        found = core.build_id if core is not None else None
+        found = found or self._files.build_id(CORE)
+        return found if found and any(found) else None
+
+    def _linked(self, image: Image, core: Mapping, vmlinux: Vmlinux, *, named: bool) -> None:
+        move = vmlinux.move(core.path.partition("]")[2], core.offset)
+        if not named:
+            self.addresses = {name: at + move for name, at in vmlinux.symbols.items()}
+        for address, code, offset in vmlinux.pieces:
+            start = address + move
+            if not UPPER <= start <= FOREVER - len(code):
+                continue
+            image.native.map(core.since, start, code)
+            part = Mapping(start, start + len(code), start, core.path, core.build_id, core.since)
+            self._add(image, part, start if named else offset, None)
+        if not named:
+            self._files.list(core.path, FileSymbols(vmlinux.elf))
+
+    def _without_code(self, core: Mapping) -> Problem:
+        build_id = self._build_id(core)
+        known = f" (build id {build_id.hex()})" if build_id else ""
+        message = (
+            f"the kernel's code is not known{known}: --kcore FILE, or --vmlinux FILE and "
+            "--kallsyms FILE, have it; perf record --kcore keeps it"
+        )
+        return Problem("missing", core.path, message)
+
+    def _add(self, image: Image, each: Mapping, offset: int, problem: Problem | None) -> None:
+        image.mappings.add(
+            Mapping(
+                each.start,
+                each.end,
+                offset,
+                each.path,
+                each.build_id,
+                each.since,
+                problem=problem,
+            )
+        )
+
+    def _modules_without_maps(self, image: Image, symbols: list[Kallsym], seen: set[str]) -> None:
+        found: dict[str, list[Kallsym]] = {}
+        for row in symbols:
+            if row.module and row.is_code and row.module not in seen and row.module != "bpf":
+                found.setdefault(row.module, []).append(row)
+        for name, rows in found.items():
+            start, last = rows[0].address & -PAGE, rows[-1].address
+            if UPPER <= start <= last < FOREVER - 2 * PAGE:
+                end = (last & -PAGE) + PAGE
+                each = Mapping(start, end, start, f"[{name}]", None, 0)
+                self._list(each, rows)
+                self._add(image, each, start, None)
+
+    def _list(self, mapping: Mapping, rows: list[Kallsym]) -> None:
+        """Names of a mapping whose offsets are addresses; what is no code ends the one before."""
+        if not rows:
+            return
+        starts = sorted({each.address for each in rows})
+        listed = []
+        for row in rows:
+            if not row.is_code or not mapping.start <= row.address < mapping.end:
+                continue
+            place = bisect_right(starts, row.address)
+            end = starts[place] if place < len(starts) else mapping.end
+            listed.append((row.address, min(end, mapping.end) - row.address, row.name))
+        if listed:
+            self._files.list(mapping.path, FileSymbols.listed(mapping.start, mapping.end, listed))
+
+    # What records say
+
+    def _over_time(self, image: Image) -> None:
+        # of several pokes of one place the first says what was there before all
+        for poke in reversed(self._pokes):
+            if poke.old and poke.address <= FOREVER - len(poke.old):
+                image.native.map(0, poke.address, poke.old)
+        events: list[_Poke | _Named] = [*self._named, *self._pokes]
+        events.sort(key=lambda each: each.time)
+        for each in events:
+            if isinstance(each, _Named):
+                self._symbol(image, each)
+            elif each.address + max(len(each.old), len(each.new)) > FOREVER:
+                continue
+            elif each.new:
+                image.native.poke(each.time, each.address, each.new)
+            else:
+                image.native.unmap(each.time, each.address, len(each.old))
+
+    def _symbol(self, image: Image, each: _Named) -> None:
+        path, end = f"[{each.name}]", each.address + each.size
+        code = self._code.get(each.address)
+        if each.gone:
+            image.mappings.remove(each.address, end, each.time)
+        else:
+            image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
+            rows = [(each.address, each.size, each.name)]
+            self._files.list(path, FileSymbols.listed(each.address, end, rows))
+        if not each.gone and code is not None and len(code) == each.size:
+            image.native.map(each.time, each.address, code)
+        elif self._forgets(each):
+            image.native.unmap(each.time, each.address, each.size)
+
+    def _forgets(self, each: _Named) -> bool:
+        """Whether what a copy of memory has there holds no more, or did not hold before."""
+        return each.time > 0 and (each.gone or self._sources.early)

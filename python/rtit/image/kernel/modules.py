@@ -1,0 +1,101 @@
+"""Kernel modules from their files: relocatable objects, linked here to where they ran.
+
+The places of a module's sections are taken from its names in kallsyms. As with the kernel's own
+file, what loading patches in beside relocations is not there, but for the function tracer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rtit.errors import ImageError
+from rtit.image.files import Files
+from rtit.image.image import Image
+from rtit.image.kept import Problem
+from rtit.image.kernel.kallsyms import Kallsym
+from rtit.image.kernel.relocate import Module
+from rtit.image.mappings import Mapping
+
+_SUFFIX = re.compile(r"\.ko(\.(gz|xz))?$")
+UNKNOWN = "the module's code is not known"
+_MOST = 1 << 26
+_MOST_FILES = 1 << 15
+_COMPRESSED: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+def module_name(path: str) -> str:
+    """As the kernel calls the module in a file, or in brackets."""
+    base = path.rpartition("/")[2].removeprefix("[").removesuffix("]")
+    return _SUFFIX.sub("", base).replace("-", "_")
+
+
+class Modules:
+    """Modules below a folder, None: where they were recorded, by the rules of `files`."""
+
+    def __init__(self, folder: str | None, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+        self._known: dict[str, str] | None = None
+
+    def load(self, image: Image, mapping: Mapping, symbols: Sequence[Kallsym]) -> Problem | None:
+        """Put the code of what is mapped into the image; why it is not known if it is not."""
+        path = mapping.path
+        real = self._find(path)
+        if real is None:
+            return Problem("missing", path, UNKNOWN)
+        try:
+            module = Module(_read(real), real)
+            wanted = mapping.build_id or self._files.build_id(path)
+            has = module.build_id
+            if wanted and any(wanted) and wanted.ljust(20, b"\0") != (has or b"").ljust(20, b"\0"):
+                text = f"has build id {has.hex()}" if has else "has no build id"
+                return Problem("changed", path, f"{real} {text}, recorded was {wanted.hex()}")
+            pieces = module.linked(module_name(path), mapping.start, symbols)
+        except ImageError as error:
+            return Problem("unreadable", path, str(error))
+        for address, code in pieces:
+            image.native.map(mapping.since, address, code)
+        return None
+
+    def _find(self, path: str) -> str | None:
+        if self._folder is not None:
+            if self._known is None:
+                self._known = _modules_in(self._folder)
+            return self._known.get(module_name(path))
+        real = self._files.locate(path)
+        return real if path.startswith("/") and Path(real).is_file() else None
+
+
+def _modules_in(folder: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    looked = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            looked += 1
+            if _SUFFIX.search(name):
+                found.setdefault(module_name(name), os.path.join(place, name))  # noqa: PTH118
+        if looked > _MOST_FILES:
+            break
+    return found
+
+
+def _read(path: str) -> bytes:
+    """A module's bytes, unpacked. Raises ImageError."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise ImageError("not a regular file", source=path)
+        opened = _COMPRESSED.get(Path(path).suffix, open)
+        with opened(path, "rb") as file:
+            data: bytes = file.read(_MOST + 1)
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+        raise ImageError(f"cannot be read: {error}", source=path) from error
+    if len(data) > _MOST:
+        raise ImageError(f"more than {_MOST:,} bytes of a module", source=path)
+    return data

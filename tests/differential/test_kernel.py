@@ -1,0 +1,28 @@
+"""Stock perf lists what a made machine ran, kernel and user code, as it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from kernel import recording
+from kernel.machine import Machine
+from kernel.test_paths import busy
+
+
+def theirs(data: Path) -> list[tuple[int, int]]:
+    try:
+        listed = perf.script(data, ["--itrace=i0nse", "-F", "tid,ip"])
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    assert "error" not in listed
+    return [(int(tid), int(ip, 16)) for tid, ip in map(str.split, listed.splitlines())]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_perf_finds_the_kernel_in_the_directory(isolated: bool, tmp_path: Path) -> None:
+    """The copies beside the recording, text pokes at their times, threads from __switch_to on."""
+    machine = busy(Machine(isolated=isolated))
+    assert theirs(recording.write(machine, tmp_path / "perf.data")) == machine.ran

@@ -1,0 +1,143 @@
+"""Recordings of the made machine, as `perf record --kcore -a -e intel_pt//` writes them."""
+
+from __future__ import annotations
+
+import struct
+from operator import attrgetter
+from pathlib import Path
+from typing import ClassVar
+
+from kernel import made
+from kernel.machine import BPF, BPF_CODE, Machine, Poke, Switch
+from rtit.perfdata import Switches, Writer, records
+from rtit.perfdata.attr import parse_config
+from rtit.perfdata.features import Feature
+from rtit.perfdata.records import Misc
+
+REF = "_text"
+NAMES = (
+    *("_text", "_stext", "entry_SYSCALL_64", "do_syscall_64", "schedule", "__switch_to"),
+    *("asm_interrupt", "handle_irq", "__fentry__", "helper", "_etext"),
+)
+BPF_NAME = "bpf_prog_6deef7357e7b4530_made"
+KERNEL_SIZE = 0x1000
+MODULE_SIZE = 0x3000
+MODULE_PATH = "/lib/modules/6.1.0-made/kernel/drivers/made.ko"
+PAGE = 0x1000
+
+
+class KernelWriter(Writer):
+    """Of a recording with the kernel in it, and the header features `more`."""
+
+    more: ClassVar[dict[Feature, bytes]] = {}
+
+    def _features(self) -> dict[Feature, bytes]:
+        return {**super()._features(), **self.more}
+
+    def kernel_map(self, address: int, size: int, pgoff: int, path: str) -> None:
+        """Kernel or module code, as it was when the recording began."""
+        values = (-1, 0, address, size, pgoff)
+        self._append(
+            records.Mmap,
+            *values,
+            tail=path.encode(),
+            misc=Misc.KERNEL,
+            sample_id=self._sample_id(-1, 0, 0, 2),
+        )
+
+    def kernel_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
+        """Kernel code changed."""
+        values = (address, len(old), len(new))
+        self._sideband(records.TextPoke, 0, 0, time, *values, tail=old + new, misc=Misc.KERNEL)
+
+    def ksymbol(self, time: int, address: int, size: int, name: str, *, gone: bool = False) -> None:
+        """A BPF program came or went."""
+        values = (address, size, 1, int(gone))
+        self._sideband(records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL)
+
+
+def write(machine: Machine, path: Path, *, bpf_at: int = 0) -> Path:
+    """A directory `path` with the recording and copies of the kernel. `bpf_at`: when (TSC) the BPF
+    program was loaded, 0: before.
+    """
+    path.mkdir()
+    trace = machine.trace
+    config = parse_config(f"pt,tsc,branch,{'cyc' if machine.cyc else 'mtc,mtc_period=3'}")
+    with KernelWriter(
+        path / "data",
+        config=config,
+        cpuid="GenuineIntel,6,94,3",
+        switches=Switches.WIDE,
+        kernel=True,
+    ) as out:
+        start, kernel = machine.at[REF], machine.at[REF]
+        out.kernel_map(start, KERNEL_SIZE, kernel, f"[kernel.kallsyms]{REF}")
+        out.kernel_map(made.MODULE, MODULE_SIZE, 0, MODULE_PATH)
+        out.ksymbol(bpf_at, BPF, len(BPF_CODE), BPF_NAME)
+        for thread in machine.threads:
+            built = made.user(thread.program)
+            out.comm(thread.pid, thread.tid, 1, f"made-{thread.program}", by_exec=True)
+            size = (len(next(iter(built.code.values()))) + PAGE - 1) & -PAGE
+            place = (made.USER_AT, size, _offset(built.path), 5, 2, 0, 0, 0, 0)
+            out.mmap2(thread.pid, thread.tid, 1, *place, str(built.path))
+        first = machine.threads[0]
+        out.itrace_start(first.pid, first.tid, 2)
+        changes: list[Poke | Switch] = [*machine.pokes, *machine.switches]
+        for each in sorted(changes, key=attrgetter("time")):
+            if isinstance(each, Switch):
+                one, two = each.before, each.after
+                out.switch(
+                    0, each.time, (one.pid, one.tid), (two.pid, two.tid), each.back - each.time
+                )
+            else:
+                out.kernel_poke(each.time, each.address, each.old, each.new)
+        out.auxtrace(-1, -1, trace, None, machine.time, cpu=0)
+    copies(machine, path / "kcore_dir")
+    return path
+
+
+def copies(machine: Machine, folder: Path) -> None:
+    """What `perf record --kcore` copies, as it was when the machine started."""
+    folder.mkdir()
+    (folder / "kcore").write_bytes(kcore(machine))
+    (folder / "kallsyms").write_text(kallsyms(machine))
+    size = MODULE_SIZE
+    (folder / "modules").write_text(f"made {size} 0 - Live {made.MODULE:#x}\n")
+
+
+def kallsyms(machine: Machine) -> str:
+    """All names, as /proc/kallsyms has them."""
+    lines = [(machine.at[name], f"T {name}") for name in NAMES]
+    lines += [
+        (made.MODULE, "t made_open\t[made]"),
+        (made.COLD, "t made_cold\t[made]"),
+        (BPF, f"t {BPF_NAME}\t[bpf]"),
+    ]
+    return "".join(f"{address:016x} {text}\n" for address, text in sorted(lines))
+
+
+def kcore(machine: Machine) -> bytes:
+    """Memory as a core file: the kernel, and the module with the BPF program behind it."""
+    base = machine.at[REF]
+    ranges = [(base, KERNEL_SIZE), (made.MODULE, MODULE_SIZE + PAGE)]
+    header = struct.pack(
+        "<4s5B7x HHI QQQ I 6H",
+        *(b"\x7fELF", 2, 1, 1, 0, 0, 4, 62, 1, 0, 64, 0, 0, 64, 56, len(ranges), 0, 0, 0),
+    )
+    heads, content, offset = b"", b"", PAGE
+    for start, size in ranges:
+        heads += struct.pack("<II6Q", 1, 7, offset, start, 0, size, size, PAGE)
+        part = bytearray(size)
+        for at, code in (*machine.booted.items(), (BPF, BPF_CODE)):
+            if start <= at < start + size:
+                part[at - start : at - start + len(code)] = code
+        content += part
+        offset += size
+    return (header + heads).ljust(PAGE, b"\0") + content
+
+
+def _offset(path: Path) -> int:
+    """Where the code is in a program's file."""
+    from rtit._core import ElfFile
+
+    return next(offset for offset, _, size, _, flags in ElfFile(path).segments if flags & 1)

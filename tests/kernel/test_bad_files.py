@@ -1,0 +1,165 @@
+"""Copies of the kernel that are none: one sentence for each, and what is left is decoded."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel import made, recording
+from kernel.machine import Machine
+from rtit.cli.main import main
+from rtit.errors import ImageError
+from rtit.image import KernelFiles
+from rtit.image.kernel.kallsyms import read_kallsyms
+from rtit.image.kernel.relocate import Module
+from rtit.trace import Trace
+
+FILES: dict[str, Callable[[str], KernelFiles]] = {
+    "kcore": lambda path: KernelFiles(kcore=path),
+    "kallsyms": lambda path: KernelFiles(kallsyms=path),
+    "vmlinux": lambda path: KernelFiles(vmlinux=path),
+}
+ODD_KALLSYMS = {
+    "one word": (b"ffffffff81000000\n", "line 1 is no address, type and name"),
+    "no number": (b"ffffffff81000000 T a\nxyz T b\n", "line 2 is no address"),
+    "too long": (b"1ffffffff81000000 T a\n", "line 1 is no address"),
+    "hidden": (b"0000000000000000 T _text\n0000000000000000 T b\n", "kptr_restrict"),
+    "no text": (bytes(range(256)), "line 1 is no address"),
+}
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    machine = Machine()
+    machine.syscall(machine.threads[1], calls="made_open")
+    return machine
+
+
+@pytest.fixture(scope="module")
+def recorded(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recording.write(machine, tmp_path_factory.mktemp("made") / "perf.data")
+
+
+def problems(recorded: Path, files: KernelFiles) -> list[str]:
+    """What is told; user code must come back whatever the files are."""
+    with Trace(recorded / "data", kernel=files) as trace:
+        (stream,) = trace.streams
+        ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+        assert made.USER_AT in ips
+        return [str(each) for each in trace.image_problems]
+
+
+@pytest.mark.parametrize("kind", ODD_KALLSYMS)
+def test_kallsyms(kind: str, tmp_path: Path) -> None:
+    content, message = ODD_KALLSYMS[kind]
+    path = tmp_path / "kallsyms"
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=message):
+        read_kallsyms(path)
+
+
+def test_kallsyms_that_are_good(tmp_path: Path) -> None:
+    path = tmp_path / "kallsyms"
+    path.write_bytes(b"ffff8 t b [m]\n\n00000001 A c\nffff8 W a\n")
+    assert [tuple(each) for each in read_kallsyms(path)] == [
+        (1, False, "c", ""),
+        (0xFFFF8, True, "b", "m"),
+        (0xFFFF8, True, "a", ""),
+    ]
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_no_regular_file(
+    option: str, recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), tmp_path, tmp_path / "none"):
+        told = problems(recorded, FILES[option](str(path)))
+        assert any(str(path) in each for each in told)
+    assert main(["report", str(recorded / "data"), f"--{option}", str(pipe)]) == 3
+    assert "not a regular file" in "".join(capfd.readouterr())
+
+
+def test_a_pipe_in_the_directory(machine: Machine, tmp_path: Path) -> None:
+    data = recording.write(machine, tmp_path / "perf.data")
+    for name in ("kcore", "kallsyms"):
+        (data / "kcore_dir" / name).unlink()
+        os.mkfifo(data / "kcore_dir" / name)
+    with Trace(data) as trace:
+        assert len(trace.image_problems) == 2
+
+
+def test_kcore_of_another_boot(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+    other = tmp_path / "kcore"
+    content = recording.kcore(machine)
+    text = struct.pack("<Q", machine.at["_text"])
+    other.write_bytes(content.replace(text, struct.pack("<Q", machine.at["_text"] + 0x20_0000)))
+    told = problems(recorded, KernelFiles(kcore=str(other)))
+    assert any("it is of another boot" in each for each in told)
+
+
+def test_vmlinux_of_another_build(recorded: Path, machine: Machine) -> None:
+    """An ELF file without code, and one that is no kernel."""
+    told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
+    assert any("no code is in it" in each for each in told)
+
+
+def test_kcore_that_is_cut(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+    """No size in it is trusted: what is not there is not known."""
+    content = recording.kcore(machine)
+    for size in (0, 10, 63, 64, 100, 0x1000, 0x1800, len(content) - 1):
+        path = tmp_path / f"kcore{size}"
+        path.write_bytes(content[:size])
+        problems(recorded, KernelFiles(kcore=str(path)))
+
+
+def test_kcore_with_any_byte_changed(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+    content = recording.kcore(machine)
+    path = tmp_path / "kcore"
+    rng = random.Random(6)
+    for place in range(64 + 2 * 56):
+        changed = bytearray(content)
+        changed[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        path.write_bytes(changed)
+        problems(recorded, KernelFiles(kcore=str(path)))
+
+
+def test_a_sparse_kcore(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+    """Of a file that says it has all memory only what is needed is read."""
+    path = tmp_path / "kcore"
+    content = bytearray(recording.kcore(machine))
+    struct.pack_into("<QQ", content, 64 + 32, 1 << 46, 1 << 46)
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(10 << 30)
+    assert problems(recorded, KernelFiles(kcore=str(path))) == []
+
+
+def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None:
+    content = made.module().read_bytes()
+    symbols = read_kallsyms(recorded / "kcore_dir" / "kallsyms")
+    rng = random.Random(7)
+    for _ in range(400):
+        changed = bytearray(content)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        data = bytes(changed[: rng.randrange(len(changed)) if rng.random() < 0.2 else None])
+        try:
+            pieces = Module(data, "made.ko").linked("made", made.MODULE, symbols)
+        except ImageError:
+            continue
+        assert sum(len(code) for _, code in pieces) <= 8 * len(content)
+
+
+def test_names_of_another_boot(recorded: Path, machine: Machine, tmp_path: Path) -> None:
+    """They cost names, not the path."""
+    path = tmp_path / "kallsyms"
+    path.write_text("ffffffff81000000 T _text\nffffffff81000010 T other\n")
+    kcore = recorded / "kcore_dir" / "kcore"
+    assert problems(recorded, KernelFiles(kcore=str(kcore), kallsyms=str(path))) == []

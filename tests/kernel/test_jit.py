@@ -1,0 +1,177 @@
+"""Code that programs made: jitdump files and maps of names, found beside a recording or named."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from rtit.cli.main import main
+from rtit.errors import ImageError
+from rtit.image.jit import read_jitdump, read_map
+from rtit.packets import encode
+from rtit.perfdata import Writer
+from rtit.trace import Trace
+
+PID = 77
+AT = 0x7F00_0000_1000
+FIRST, SECOND = bytes.fromhex("90 90 c3"), bytes.fromhex("6690 c3")
+TICKS = 1
+
+
+def header(flags: int = TICKS, pid: int = PID) -> bytes:
+    """Linux, tools/perf/Documentation/jitdump-specification.txt: the file header."""
+    return struct.pack("<4sIIIIIQQ", b"DTiJ", 1, 40, 62, 0, pid, 0, flags)
+
+
+def load(time: int, address: int, code: bytes, name: str, index: int = 0) -> bytes:
+    body = struct.pack("<IIQQQQ", PID, PID, address, address, len(code), index)
+    body += name.encode() + b"\0" + code
+    return struct.pack("<IIQ", 0, 16 + len(body), time) + body
+
+
+def move(time: int, old: int, new: int, size: int) -> bytes:
+    body = struct.pack("<IIQQQQQ", PID, PID, new, old, new, size, 0)
+    return struct.pack("<IIQ", 1, 16 + len(body), time) + body
+
+
+DUMP = header() + load(10, AT, FIRST, "first") + load(1_000, AT, SECOND, "second")
+
+
+def stretch(end: int) -> bytes:
+    """What is at AT, up to its RET, which leads nowhere."""
+    begin = encode("TIP.PGE", ip_bytes=6, payload=AT) + encode("FUP", ip_bytes=6, payload=end)
+    return begin + encode("TIP.PGD", ip_bytes=0)
+
+
+def recorded(folder: Path) -> Path:
+    """The same addresses twice, with other code the second time."""
+    psb = encode("PSB") + encode("TSC", tsc=20) + b"\x99\x01" + encode("PSBEND")
+    trace = psb + stretch(AT + 2) + encode("TSC", tsc=2_000) + stretch(AT + 2)
+    data = folder / "perf.data"
+    with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
+        out.comm(PID, PID, 1, "maker", by_exec=True)
+        out.mmap2(PID, PID, 2, AT & -0x1000, 0x4000, 0, 5, 0x22, 0, 0, 0, 0, "//anon")
+        out.itrace_start(PID, PID, 3)
+        out.auxtrace(PID, PID, trace, None, 3_000)
+    return data
+
+
+def ips(data: Path, **options: object) -> list[int]:
+    with Trace(data, **options) as trace:  # type: ignore[arg-type]
+        return [
+            int(ip) for stream in trace.streams for part in stream.instructions() for ip in part.ip
+        ]
+
+
+def test_each_code_at_its_time(tmp_path: Path) -> None:
+    data = recorded(tmp_path)
+    assert ips(data) == []
+    (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        assert [int(ip) for part in stream.instructions() for ip in part.ip] == [AT, AT + 1, AT]
+        assert [str(trace.symbols.lookup(PID, time, AT)) for time in (20, 2_000)] == [
+            "first",
+            "second",
+        ]
+        assert trace.image_problems == []
+
+
+def test_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "there").mkdir()
+    data, dump = recorded(tmp_path), tmp_path / "there" / f"jit-{PID}.dump"
+    dump.write_bytes(DUMP)
+    for place in (dump, dump.parent):
+        words = ["instructions", str(data), "--jit", str(place), "--fields", "sym"]
+        assert main(words) == 0
+        assert capsys.readouterr().out.split() == ["first", "first+0x1", "second"]
+    assert main(["report", str(data), "--jit", str(tmp_path / "none")]) == 1
+    assert "no regular file called jit-PID.dump" in capsys.readouterr().err
+
+
+def test_code_that_moves(tmp_path: Path) -> None:
+    content = header() + load(10, AT + 0x100, FIRST, "first") + move(15, AT + 0x100, AT, 3)
+    path = tmp_path / f"jit-{PID}.dump"
+    path.write_bytes(content)
+    found = read_jitdump(str(path))
+    assert [(each.time, each.address, each.name) for each in found.loads] == [
+        (10, AT + 0x100, "first"),
+        (15, AT, "first"),
+    ]
+
+
+def test_times_of_another_clock(tmp_path: Path) -> None:
+    data = recorded(tmp_path)
+    (tmp_path / f"jit-{PID}.dump").write_bytes(header(0) + DUMP[40:])
+    with Trace(data) as trace:
+        (problem,) = trace.image_problems
+        assert "no ticks of the TSC" in problem.message
+
+
+def test_names_alone(tmp_path: Path) -> None:
+    """A map names what nobody has the code of, and is not asked where a dump has told."""
+    data = recorded(tmp_path)
+    path = tmp_path / f"perf-{PID}.map"
+    path.write_text(f"{AT:x} 10 of the map\nodd\n{AT + 0x20:x} 0 empty\n{AT + 0x40:x} 8 b\n")
+    assert [row[2] for row in read_map(str(path))] == ["of the map", "b"]
+    with Trace(data) as trace:
+        assert str(trace.symbols.lookup(PID, 5, AT + 4)) == "of the map+0x4"
+        assert str(trace.symbols.lookup(PID, 5, AT + 0x41)) == "b+0x1"
+    (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
+    with Trace(data) as trace:
+        assert str(trace.symbols.lookup(PID, 20, AT + 1)) == "first+0x1"
+
+
+def test_files_of_other_processes_are_not_read(tmp_path: Path) -> None:
+    data = recorded(tmp_path)
+    (tmp_path / "jit-78.dump").write_bytes(b"none")
+    (tmp_path / "jit-077.dump.old").write_bytes(b"none")
+    with Trace(data) as trace:
+        assert trace.image_problems == []
+
+
+def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
+    data = recorded(tmp_path)
+    os.mkfifo(tmp_path / f"jit-{PID}.dump")
+    os.mkfifo(tmp_path / f"perf-{PID}.map")
+    assert ips(data) == []
+    with pytest.raises(ImageError, match="no folder, and no regular file"):
+        ips(data, jit=[tmp_path / f"jit-{PID}.dump"])
+
+
+def test_a_dump_that_is_cut_or_garbled(tmp_path: Path) -> None:
+    data = recorded(tmp_path)
+    path = tmp_path / f"jit-{PID}.dump"
+    whole = [AT, AT + 1, AT]
+    for size in range(0, len(DUMP), 3):
+        path.write_bytes(DUMP[:size])
+        with Trace(data) as trace:
+            (stream,) = trace.streams
+            found = [int(ip) for part in stream.instructions() for ip in part.ip]
+            assert found in ([], [AT, AT + 1, AT, AT + 1], whole)
+            # a file that ends with a record is whole
+            assert trace.image_problems or size in (40, 40 + len(load(10, AT, FIRST, "first")))
+    rng = random.Random(3)
+    for _ in range(60):
+        changed = bytearray(DUMP)
+        for _ in range(rng.randrange(1, 5)):
+            changed[rng.randrange(len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+        path.write_bytes(changed)
+        try:
+            read_jitdump(str(path))
+        except ImageError:
+            continue
+        ips(data)
+
+
+def test_a_size_that_is_absurd(tmp_path: Path) -> None:
+    path = tmp_path / f"jit-{PID}.dump"
+    with path.open("wb") as file:
+        file.write(DUMP)
+        file.truncate(10 << 30)
+    with pytest.raises(ImageError, match="more than 268,435,456 bytes"):
+        read_jitdump(str(path))

@@ -1,0 +1,124 @@
+"""Code of the kernel that no copy of its memory needs to have: the vdso, and BPF programs."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from kernel import recording
+from kernel.machine import BPF, BPF_CODE, Machine
+from rtit.errors import PerfDataError
+from rtit.image import Images
+from rtit.image.vdso import VDSO, OwnVdso
+from rtit.perfdata.bpf import bpf_code
+from rtit.perfdata.cursor import Cursor
+from rtit.perfdata.features import Feature
+from rtit.trace import Trace
+
+AT = 0x7FFC_0000_0000
+
+
+def own() -> tuple[bytes, bytes]:
+    """This process's vdso, and its build id."""
+    from rtit._core import ElfFile
+
+    found = OwnVdso()
+    path = found._path
+    if path is None:
+        pytest.skip("this process has no vdso")
+    build_id = ElfFile(path).build_id
+    assert build_id is not None
+    return Path(path).read_bytes(), build_id
+
+
+def shown(images: Images, size: int, build_id: bytes | None) -> bytes:
+    images.mmap(1, 5, 5, AT, size, 0, VDSO, build_id=build_id)
+    return images.image(5).read(AT, size)
+
+
+def test_our_own_if_it_is_the_same() -> None:
+    content, build_id = own()
+    assert shown(Images(), len(content), build_id) == content
+    assert shown(Images(build_ids={VDSO: build_id}), len(content), None) == content
+    assert shown(Images(), len(content), bytes(20)) == b""
+    assert shown(Images(), len(content), b"\x01" * 20) == b""
+    images = Images()
+    shown(images, len(content), build_id)
+    from rtit.image import Symbols
+
+    functions = images.files.symbols(VDSO, build_id)
+    assert functions is not None
+    (gettime,) = functions.named("__vdso_clock_gettime")
+    name = Symbols(images).lookup(5, 2, AT + gettime.offset)
+    assert (name.offset, name.module) == (0, VDSO)
+
+
+def test_a_file_for_it(tmp_path: Path) -> None:
+    content, build_id = own()
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    assert shown(Images(path_map={VDSO: str(file)}), len(content), None) == content
+    name = build_id.hex()
+    kept = tmp_path / ".build-id" / name[:2] / name[2:] / "vdso"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    images = Images(build_id_cache=tmp_path)
+    assert shown(images, len(content), build_id) == content
+
+
+def program(address: int, code: bytes) -> bytes:
+    """A `struct perf_bpil` of a program of one function, as perf writes it (tools/perf/util/
+    bpf-utils.h, and struct bpf_prog_info of include/uapi/linux/bpf.h).
+    """
+    padded = code.ljust(8, b"\0")
+    info = bytearray(232)
+    struct.pack_into("<I", info, 16, len(code))
+    struct.pack_into("<Q", info, 24, 0)
+    struct.pack_into("<IIQQ", info, 104, 1, 1, len(padded), len(padded) + 8)
+    data = padded + struct.pack("<QI4x", address, len(code))
+    return struct.pack("<IIQ", len(info), len(data), 0b11001) + bytes(info) + data
+
+
+SECTION = struct.pack("<I", 1) + program(BPF, BPF_CODE)
+
+
+def found(section: bytes) -> list[tuple[int, bytes]]:
+    return list(bpf_code(Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")))
+
+
+def test_programs_of_a_file() -> None:
+    assert found(SECTION) == [(BPF, BPF_CODE)]
+    two = struct.pack("<I", 2) + program(BPF, BPF_CODE) + program(BPF + 64, b"\xc3")
+    assert found(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
+
+
+def test_programs_that_are_cut() -> None:
+    for size in range(len(SECTION)):
+        with pytest.raises(PerfDataError, match="ends within a field"):
+            found(SECTION[:size])
+    with pytest.raises(PerfDataError, match="more than 65536 BPF programs"):
+        found(b"\xff" * 8)
+    for place in range(4, len(SECTION), 3):
+        changed = bytearray(SECTION)
+        changed[place] ^= 0xFF
+        try:
+            assert sum(len(code) for _, code in found(bytes(changed))) <= len(SECTION)
+        except PerfDataError:
+            continue
+
+
+def test_a_program_that_came_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recording has its code: it need not be in a copy of memory."""
+    machine = Machine()
+    machine.syscall()
+    loaded = machine.time
+    machine.syscall(calls=BPF)
+    machine.syscall()
+    monkeypatch.setattr(recording.KernelWriter, "more", {Feature.BPF_PROG_INFO: SECTION})
+    data = recording.write(machine, tmp_path / "perf.data", bpf_at=loaded)
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+        assert ips == [ip for _, ip in machine.ran]

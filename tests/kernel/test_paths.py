@@ -1,0 +1,169 @@
+"""Kernel and user code of a made machine come back as they ran, from whatever holds the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel import made, recording
+from kernel.machine import BPF, Machine
+from rtit.image import KERNEL, KernelFiles
+from rtit.trace import Trace
+
+
+def busy(machine: Machine) -> Machine:
+    """System calls, interrupts, a module, switches, and a static key that flips."""
+    one, two = machine.threads
+    machine.syscall()
+    machine.syscall(calls="made_open")
+    machine.interrupt(2)
+    machine.syscall(two)
+    machine.interrupt()
+    machine.syscall(calls="made_open")
+    machine.key(True)
+    machine.syscall()
+    machine.syscall(one)
+    machine.syscall()
+    machine.key(False)
+    machine.syscall()
+    machine.syscall(two, calls="made_open")
+    return machine
+
+
+def path(trace: Trace) -> list[int]:
+    (stream,) = trace.streams
+    ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+    assert [span.kind for span in stream.ledger()] == ["exact"]
+    return ips
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return busy(Machine())
+
+
+@pytest.fixture(scope="module")
+def recorded(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recording.write(machine, tmp_path_factory.mktemp("made") / "perf.data")
+
+
+@pytest.fixture
+def alone(recorded: Path) -> Path:
+    """The file without the copies beside it."""
+    return recorded / "data"
+
+
+@pytest.fixture
+def copies(recorded: Path) -> Path:
+    return recorded / "kcore_dir"
+
+
+def ran(machine: Machine) -> list[int]:
+    return [ip for _, ip in machine.ran]
+
+
+def test_copies_in_the_directory(recorded: Path, machine: Machine) -> None:
+    with Trace(recorded) as trace:
+        assert path(trace) == ran(machine)
+        assert trace.image_problems == []
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_page_tables_isolated_or_not(isolated: bool, tmp_path: Path) -> None:
+    """What CR3 is while the kernel runs makes no difference."""
+    machine = busy(Machine(isolated=isolated))
+    with Trace(recording.write(machine, tmp_path / "perf.data")) as trace:
+        assert path(trace) == ran(machine)
+
+
+def test_without_steps_it_is_the_same(recorded: Path, machine: Machine) -> None:
+    from dataclasses import replace
+
+    from rtit.trace import Settings
+
+    with Trace(recorded) as trace:
+        (stream,) = trace.streams
+        assert isinstance(stream.settings, Settings)
+        slow = replace(stream, settings=replace(stream.settings, walk=True))
+        assert [int(ip) for part in slow.instructions() for ip in part.ip] == ran(machine)
+
+
+def test_copies_by_option(alone: Path, copies: Path, machine: Machine) -> None:
+    files = KernelFiles(kcore=str(copies / "kcore"), kallsyms=str(copies / "kallsyms"))
+    with Trace(alone, kernel=files) as trace:
+        assert path(trace) == ran(machine)
+
+
+def test_linked_files(alone: Path, copies: Path, machine: Machine) -> None:
+    """The kernel's own file is moved to where it ran, its module linked to it."""
+    files = KernelFiles(
+        vmlinux=str(made.kernel().path),
+        kallsyms=str(copies / "kallsyms"),
+        modules=str(made.module().parent),
+    )
+    with Trace(alone, kernel=files) as trace:
+        assert path(trace) == ran(machine)
+        assert trace.image_problems == []
+        symbols = trace.symbols
+        assert str(symbols.lookup(100, 0, machine.at["schedule"] + 1)) == "schedule+0x1"
+
+
+def test_the_linked_kernel_names_itself(alone: Path, machine: Machine) -> None:
+    with Trace(alone, kernel=KernelFiles(vmlinux=str(made.kernel().path))) as trace:
+        assert str(trace.symbols.lookup(100, 0, machine.at["helper"])) == "helper"
+        assert [problem.path for problem in trace.image_problems] == [recording.MODULE_PATH]
+
+
+def test_nothing_is_known(alone: Path, machine: Machine) -> None:
+    """User code is followed, and what is missing is named."""
+    with Trace(alone) as trace:
+        (stream,) = trace.streams
+        ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+        user = [ip for ip in ran(machine) if ip < 1 << 63]
+        assert ips == user
+        kernel, module = trace.image_problems
+        assert kernel.path == "[kernel.kallsyms]_text"
+        assert "perf record --kcore keeps it" in kernel.message
+        assert module.path == recording.MODULE_PATH
+        assert any(span.is_gap for span in stream.ledger())
+
+
+def test_code_that_a_key_changes(tmp_path: Path) -> None:
+    """A copy made at the end has the last code, one from the beginning the first: the records say
+    what was there before, so that both give the same path.
+    """
+    machine = Machine()
+    for on in (True, False, True):
+        machine.syscall()
+        machine.key(on)
+    machine.syscall()
+    data = recording.write(machine, tmp_path / "perf.data")
+    machine.booted = {address: bytes(code) for address, code in machine.memory.items()}
+    recording.copies(machine, tmp_path / "late")
+    late = KernelFiles(kcore=str(tmp_path / "late" / "kcore"))
+    for kernel in (None, late):
+        with Trace(data, kernel=kernel) as trace:
+            assert path(trace) == ran(machine)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_bpf_program(later: bool, tmp_path: Path) -> None:
+    """One that was there from the start is in the copy; of one that came later nobody has the
+    code, whatever the copy has at its place.
+    """
+    machine = Machine()
+    machine.syscall()
+    loaded = machine.time
+    machine.syscall(calls=BPF)
+    machine.syscall()
+    data = recording.write(machine, tmp_path / "perf.data", bpf_at=loaded if later else 0)
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+        assert (BPF in ips) is not later
+        assert any(span.is_gap for span in stream.ledger()) is later
+        if not later:
+            assert ips == ran(machine)
+        name = trace.symbols.lookup(KERNEL, machine.time, BPF + 1)
+        assert str(name) == f"{recording.BPF_NAME}+0x1"
