@@ -27,6 +27,9 @@ READERS = {
     "report": [],
     "packets": [],
     "instructions": ["--fields", "tid,ip,sym,dso,asm"],
+    "blocks": [],
+    "branches": [],
+    "edges": [],
     "profile": ["--for", "callgrind", "--dso", "all"],
     "stat": ["--per", "function"],
     "verify": ["--truth", "truth"],
@@ -259,3 +262,11 @@ def test_a_pack_that_cannot_be_written_leaves_the_older_one(
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 1
     assert output.read_text() == "older"
     assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("option", ["--kcore", "--guest-vmlinux", "--kernel-modules", "--jit"])
+def test_what_is_not_carried_is_refused(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pack", "perf.data", option, str(tmp_path)]) == 2
+    assert f"does not carry what {option} names" in capfd.readouterr().err

@@ -9,14 +9,27 @@ from rtit.cli import out
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.cli.written import whole
+from rtit.errors import UsageError
 
 _EPILOG = """example:
   rtit pack perf.data -o crash.rtit.zip
   rtit report crash.rtit.zip         (on any machine: no file but this one is needed)
 
 The files that ran go in as a whole, with their debug files: code, symbols and lines of source are
-then those of the machine where it was packed. Look at what is in it before it is given away.
+then those of the machine where it was packed. Of the kernel's code only what is in a directory that
+perf record --kcore made. Look at what is in it before it is given away.
 """
+
+_NOT_PACKED = (
+    "kcore",
+    "kallsyms",
+    "vmlinux",
+    "kernel_modules",
+    "guest_kcore",
+    "guest_kallsyms",
+    "guest_vmlinux",
+    "jit",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the pack; 3 if something is not in it."""
     from rtit.trace.packing import write_pack
 
+    for name in _NOT_PACKED:
+        if getattr(arguments, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"a pack does not carry what {option} names: give it to who reads it")
     with opened(arguments) as trace:
         gaps = Gaps("pack", trace)
         output = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
