@@ -266,3 +266,55 @@ def test_coverage(
     assert any(maps[0])
     assert main(["coverage", *bare, str(live.data)]) == 2
     assert "two files given" in capsys.readouterr().err
+
+
+@pytest.fixture
+def jump(tmp_path: Path) -> Callable[[str], Path]:
+    """Packets of a program that comes to one conditional branch, with its results, `T` or `N`; and
+    `code` beside them: `jz` over a `nop`, to two more.
+    """
+    (tmp_path / "code").write_bytes(bytes.fromhex("7401909090"))
+    begin = encode("PSB") + encode("PSBEND") + encode("MODE.Exec", csl=1, csd=0, iflag=0)
+    begin += encode("TIP.PGE", ip_bytes=3, payload=0x1000)
+
+    def make(bits: str) -> Path:
+        path = tmp_path / f"{bits}.pt"
+        path.write_bytes(
+            begin
+            + encode("TNT", bits=bits)
+            + encode("FUP", ip_bytes=3, payload=0x1004)
+            + encode("TIP.PGD", ip_bytes=0)
+        )
+        return path
+
+    return make
+
+
+def test_diff(jump: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    taken, passed = str(jump("T")), str(jump("N"))
+    code = ["--image", f"{Path(taken).parent / 'code'}@1000"]
+    assert main(["diff", "--raw", taken, taken, *code]) == 0
+    assert "identical: 2 instructions" in capsys.readouterr().out
+    assert main(["diff", "--raw", taken, passed, *code]) == 1
+    shown = capsys.readouterr().out
+    # after the branch, one goes on at its target, the other behind it
+    assert "0x1003" in shown
+    assert "0x1002" in shown
+    for words in ([taken, passed, *code], ["--raw", taken]):
+        with pytest.raises(SystemExit) as raised:
+            raise SystemExit(main(["diff", *words]))
+        assert raised.value.code == 2
+    capsys.readouterr()
+
+
+def test_info(jump: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = jump("T")
+    assert main(["info", "--raw", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{path.stat().st_size:,}" in shown
+    path.write_bytes(path.read_bytes()[16:])
+    assert main(["info", "--raw", str(path)]) == 0
+    assert "no PSB" in capsys.readouterr().out
+    path.write_bytes(path.read_bytes() + b"\xff\xff")
+    assert main(["info", "--raw", str(path)]) == 3
+    assert "2 bytes are no packet" in capsys.readouterr().out

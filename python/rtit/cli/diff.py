@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
+from rtit.cli.bare import add_bare_code
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_images, opened
 from rtit.cli.selecting import add_streams, selection
@@ -45,6 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_streams(parser)
     add_images(parser)
+    group = parser.add_argument_group("bare PT, instead of recordings")
+    group.add_argument(
+        "--raw",
+        action="store_const",
+        const=True,
+        help="A and B are the packets of one logical processor, and ran the same code",
+    )
+    add_bare_code(group)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,5 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _opened(arguments: argparse.Namespace, name: str) -> Trace:
-    arguments.file, arguments.input = name, None
+    bare = arguments.raw is not None
+    arguments.raw = name if bare else None
+    arguments.file, arguments.input = None if bare else name, None
     return opened(arguments)

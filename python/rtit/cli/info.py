@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from rtit.cli import out
+from rtit.cli.bare import add_raw
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.trace import Trace
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_file(parser)
     add_images(parser)
+    add_raw(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

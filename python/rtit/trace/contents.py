@@ -67,13 +67,18 @@ class Contents:
 
 
 def contents(trace: Trace) -> Contents:
-    """Look at all of a recording, at its packets once. Raises PerfDataError, UnsupportedError."""
-    data = trace.data
-    found = Contents(trace.path, dict(_machine(data)), settings_in_words(data))
-    found.buffers = [_buffer(trace, stream) for stream in trace.streams]
-    found.losses = list(_losses(trace, found.buffers))
-    found.files = list(_files(trace))
-    found.hints = list(_hints(trace, found))
+    """Look at all of a recording or of bare PT, at its packets once. Raises PerfDataError,
+    UnsupportedError.
+    """
+    if trace.is_bare:
+        found = Contents(trace.path, {"what": "bare PT: packets alone"}, [])
+    else:
+        found = Contents(trace.path, dict(_machine(trace.data)), settings_in_words(trace.data))
+        found.losses.extend(_told(trace))
+        found.files.extend(_files(trace))
+    found.buffers.extend(_buffer(trace, stream) for stream in trace.streams)
+    found.losses.extend(_seen(found.buffers))
+    found.hints.extend(_hints(trace, found))
     return found
 
 
@@ -119,7 +124,8 @@ def _buffer(trace: Trace, stream: Stream) -> Buffer:
     return found
 
 
-def _losses(trace: Trace, buffers: list[Buffer]) -> Iterator[str]:
+def _told(trace: Trace) -> Iterator[str]:
+    """Losses that the records tell of."""
     flags: Counter[AuxFlag] = Counter()
     events = 0
     for record in trace.data.records():
@@ -134,6 +140,10 @@ def _losses(trace: Trace, buffers: list[Buffer]) -> Iterator[str]:
             yield f"{flags[flag]:,} times {text}"
     if events:
         yield f"{events:,} records beside the trace were lost: names, mappings or switches may be"
+
+
+def _seen(buffers: list[Buffer]) -> Iterator[str]:
+    """Losses that the packets show."""
     for each in buffers:
         if each.overflows:
             yield f"{each.title}: {each.overflows:,} times the processor dropped packets (OVF)"
@@ -163,7 +173,7 @@ def _bare(path: str) -> str:
 
 
 def _hints(trace: Trace, found: Contents) -> Iterator[str]:
-    if trace.data.info is None:
+    if not trace.is_bare and trace.data.info is None:
         yield "nothing in it was traced: record with -e intel_pt//"
         return
     if not any(each.size for each in found.buffers):

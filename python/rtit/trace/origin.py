@@ -47,6 +47,8 @@ class Origin(Protocol):
         """How many buffers they are in."""
 
     @property
+    def is_bare(self) -> bool: ...
+    @property
     def data(self) -> PerfData: ...
     @property
     def command_line(self) -> list[str]: ...
@@ -94,6 +96,8 @@ class Lookup:
 
 class Recording:
     """A perf.data file: what is in it is told as long as it is open, ClosedError comes after."""
+
+    is_bare = False
 
     def __init__(
         self,
@@ -275,6 +279,7 @@ class Recording:
 class Bare:
     """Bare packets and an image: nothing else is known."""
 
+    is_bare = True
     command_line: list[str] = []  # noqa: RUF012 - nobody changes them
     facts: dict[str, str] = {}  # noqa: RUF012
     incomplete: str | None = None

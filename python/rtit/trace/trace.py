@@ -112,6 +112,11 @@ class Trace:
         return self._origin.path
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it is packets and code alone, as `rtit.decode` gives it, without `data`."""
+        return self._origin.is_bare
+
+    @property
     def data(self) -> PerfData:
         """The file itself. Raises UnsupportedError if it is no perf.data file."""
         return self._origin.data
