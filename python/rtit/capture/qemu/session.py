@@ -9,6 +9,7 @@ start and at each return of a system call to the latest that any thread has publ
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import signal
 import socket
@@ -23,6 +24,7 @@ from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.folder import RecordingFolder, no_folder
 from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.open_files import OpenFiles
 from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
 from rtit.capture.request import Plan
@@ -64,6 +66,7 @@ class QemuSession(UnitSession):
         super().__init__(plan, sink)
         self._sink = sink
         self._folder = RecordingFolder()
+        self._open_files = OpenFiles()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._selector = selectors.DefaultSelector()
         self._processes = Processes(self._folder.name, self._selector)
@@ -185,6 +188,8 @@ class QemuSession(UnitSession):
             )
         except OSError as error:
             raise RecordError(f"{found.qemu}: {error.strerror}") from error
+        # The program begins when the plugin has had an answer: later than this.
+        self._open_files.as_before(self._process.pid)
         limit = time.monotonic() + _START_SECONDS
         while not self._sink.begun:
             if not self.step(0.05):
@@ -195,7 +200,9 @@ class QemuSession(UnitSession):
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away(error)
             return
         # Its process may have sent messages on another connection before it ran a new program.
         for each in list(self._connections):
@@ -203,6 +210,13 @@ class QemuSession(UnitSession):
         connection.setblocking(False)
         self._connections.append(connection)
         self._selector.register(connection, selectors.EVENT_READ)
+
+    def _turn_away(self, error: OSError) -> None:
+        """The process that waits for an answer ends."""
+        self._open_files.turn_away(self._listener)
+        warning = f"too many processes at once, those beyond were ended: {error.strerror}"
+        if warning not in self._sink.totals.warnings:
+            self._sink.totals.warnings.append(warning)
 
     def _receive(self, connection: socket.socket, limit: int | None) -> None:
         taken = 0
@@ -247,4 +261,5 @@ class QemuSession(UnitSession):
         self._selector.close()
         for each in (self._listener, *self._connections):
             each.close()
+        self._open_files.close()
         self._folder.cleanup()

@@ -1,0 +1,64 @@
+"""How many files the recorder may have open: each process of a recording takes up to three."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+
+_LOCK = threading.Lock()
+_soft = 0
+"""The limit as it was before the first of the recordings under way, 0 without one."""
+_under_way = 0
+
+
+class OpenFiles:
+    """As many as the hard limit allows, until `close`; and one in reserve, to turn away who comes
+    when there are no more.
+    """
+
+    def __init__(self) -> None:
+        global _soft, _under_way  # noqa: PLW0603 - the limit is the process's
+        with _LOCK:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if not _under_way:
+                _soft = soft
+            _under_way += 1
+            self._set(hard)
+        self._reserve = os.open(os.devnull, os.O_RDONLY)
+        self._closed = False
+
+    def as_before(self, pid: int) -> None:
+        """A child has the limit that we had."""
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
+
+    def turn_away(self, listener: socket.socket) -> None:
+        """Close the next connection that waits."""
+        os.close(self._reserve)
+        try:
+            with contextlib.suppress(OSError):
+                listener.accept()[0].close()
+        finally:
+            self._reserve = os.open(os.devnull, os.O_RDONLY)
+
+    def close(self) -> None:
+        """Again is harmless."""
+        global _under_way  # noqa: PLW0603
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._reserve)
+        with _LOCK:
+            _under_way -= 1
+            if not _under_way:
+                self._set(_soft)
+
+    @staticmethod
+    def _set(soft: int) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,44 @@
+"""More processes at once than there may be files open: what can be recorded is, and none waits."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from live import RTIT
+from rtit.capture.qemu import find_qemu
+
+FEW = 40
+SCRIPT = "for i in $(seq 24); do (sleep 0.5; :) & done; wait; ulimit -Sn"
+
+pytestmark = pytest.mark.skipif(isinstance(find_qemu(), str), reason="no QEMU that fits")
+
+
+def stat(folder: Path, soft: int, hard: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RTIT, "stat", "--", "/bin/sh", "-c", SCRIPT],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+    )
+
+
+def test_the_soft_limit_is_the_programs_alone(tmp_path: Path) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    ended = stat(tmp_path, FEW, hard)
+    assert ended.returncode == 0
+    assert ended.stdout.split() == [str(FEW)]
+    assert "too many processes" not in ended.stderr
+    assert "killed" not in ended.stderr
+
+
+def test_beyond_the_hard_limit_processes_end(tmp_path: Path) -> None:
+    ended = stat(tmp_path, FEW, FEW)
+    assert ended.stdout.split()[-1] == str(FEW)
+    assert "too many processes at once" in ended.stderr
