@@ -112,3 +112,16 @@ def test_a_cr3_that_contradicts_is_in_the_ledger(tmp_path: Path) -> None:
         stream.counts()
         told = [span.error for span in stream.ledger()]
         assert any("another process's than the one that has the processor" in each for each in told)
+
+
+def test_rows_have_threads_and_names(
+    recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["blocks", str(recorded)]) == 0
+    at = 0
+    for line in capsys.readouterr().out.splitlines():
+        tid, start, name, count = line.split()[:4]
+        assert machine.ran[at] == (int(tid), int(start, 16))
+        assert name != "-" or int(start, 16) < 1 << 63
+        at += int(count)
+    assert at == len(machine.ran)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from heapq import merge as merged
 from itertools import chain, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
+from rtit.views.whose import lookup
 
 if TYPE_CHECKING:
     from rtit.trace import Instructions, Stream, Table, Trace
@@ -150,26 +151,12 @@ class _Shown:
 
     def _named(self, name: str, batch: Instructions) -> list[str]:
         symbols = self._trace.symbols
-        numbers, offsets = self._places(batch)
+        numbers, offsets = lookup(symbols, self._stream, batch.more, batch.time, batch.ip)
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
             text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]
             found.append(readable(text) or "-")
         return found if name == self._last else [f"{text:32}" for text in found]
-
-    def _places(self, batch: Instructions) -> tuple[Any, Any]:
-        """As `lookup_many`, each row in its own process."""
-        import numpy as np
-
-        symbols = self._trace.symbols
-        if "tid" not in batch.more:
-            return symbols.lookup_many(self._stream.tid, batch.time, batch.ip)
-        numbers, offsets = np.zeros(len(batch), np.uint32), batch.ip.copy()
-        for tid in np.unique(batch.more["tid"]).tolist():
-            own = batch.more["tid"] == tid
-            found = symbols.lookup_many(tid, batch.time[own], batch.ip[own])
-            numbers[own], offsets[own] = found
-        return numbers, offsets
 
     def _code(self, name: str, batch: Instructions) -> list[str]:
         from rtit._core import disassemble

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.readable import readable
 from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
+from rtit.views.whose import lookup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class _Shown:
         self._ends = [each.label for each in sorted(End)]
         self._ends[End.CUT] = cut
         # the code of several spaces has the same addresses with other names
-        self._named = not stream.others
+        self._named = not stream.spaces and stream.guest is None
         clock = trace.clock
         self._nanoseconds: Callable[[int], int] = (
             clock.to_nanoseconds if clock is not None else lambda ticks: ticks
@@ -80,11 +81,18 @@ class _Shown:
             if as_json:
                 yield from self._objects(batch)
                 continue
-            texts = [[f"{self._stream.tid:7}"] * len(batch)] if self._stream.tid >= 0 else []
+            texts = self._whose(batch)
             if self._timing:
                 texts += [self._times(batch, name) for name in ("earliest", "latest")]
             texts += [self._column(batch, name) for name in columns]
             yield from (" ".join(each).rstrip() for each in zip(*texts, strict=True))
+
+    def _whose(self, batch: Batch) -> list[list[str]]:
+        tids = batch.columns().get("tid")
+        if tids is not None:
+            return [[f"{each:7}" for each in tids.tolist()]]
+        one = self._stream.tid >= 0 and not self._stream.has_several
+        return [[f"{self._stream.tid:7}"] * len(batch)] if one else []
 
     def _column(self, batch: Batch, name: str) -> list[str]:
         if name.startswith("name of "):
@@ -98,11 +106,12 @@ class _Shown:
     def _names(self, batch: Batch, addresses: NDArray[Any]) -> list[str]:
         import numpy as np
 
-        if not self._named:
+        columns = batch.columns()
+        if not self._named or (self._stream.has_several and "tid" not in columns):
             return [f"{'-':{_NAME}}"] * len(batch)
-        times = batch.columns().get("time", np.full(len(batch), LATEST - 1, np.uint64))
+        times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
         symbols = self._trace.symbols
-        numbers, offsets = symbols.lookup_many(self._stream.tid, times, addresses)
+        numbers, offsets = lookup(symbols, self._stream, columns, times, addresses)
         found = zip(numbers.tolist(), offsets.tolist(), strict=True)
         return [f"{readable(symbols.text(*each)) or '-':{_NAME}}" for each in found]
 
