@@ -91,6 +91,17 @@ def test_an_empty_file_of_the_cache_is_none(tmp_path: Path) -> None:
     assert Debuginfod([], tmp_path).executable(ID) is None
 
 
+def test_an_empty_file_of_the_cache_gives_way(server: Server, tmp_path: Path) -> None:
+    """When it was made nobody had the file."""
+    (tmp_path / ID.hex()).mkdir()
+    (tmp_path / ID.hex() / "executable").touch()
+    server.answers[path_of()] = b"the file"
+    found = Debuginfod([server.url], tmp_path).executable(ID)
+    assert found is not None
+    assert Path(found).read_bytes() == b"the file"
+    assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
+
+
 def test_the_second_server_has_it(server: Server, tmp_path: Path) -> None:
     server.answers["/second" + path_of()] = b"the file"
     nobody = socket.create_server(("127.0.0.1", 0))
@@ -151,7 +162,9 @@ def test_redirections_stay_with_http(place: str, server: Server, tmp_path: Path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("url", ["file:///etc", "ftp://host", "host", "http://", "/etc"])
+@pytest.mark.parametrize(
+    "url", ["file:///etc", "ftp://host", "host", "http://", "http://[", "/etc"]
+)
 def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no address with http or https"):
         Debuginfod([url], tmp_path)

@@ -5,6 +5,7 @@ The kernel is linked at LINKED and runs at LINKED + MOVED, as one whose address 
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import subprocess
@@ -182,7 +183,9 @@ def user(name: str) -> Built:
 def _folder() -> Path:
     if not all(map(shutil.which, ("as", "ld", "nm", "objcopy"))):
         pytest.skip("GNU binutils are not installed")
-    return Path(tempfile.mkdtemp(prefix="made-kernel-"))
+    folder = tempfile.mkdtemp(prefix="made-kernel-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _object(name: str, source: str, suffix: str = ".o") -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import random
 import struct
@@ -12,9 +14,10 @@ import pytest
 
 from kernel import made, recording
 from kernel.machine import Machine
+from rtit._core import ElfFile
 from rtit.cli.main import main
 from rtit.errors import ImageError
-from rtit.image import KernelFiles
+from rtit.image import Files, Kernel, KernelFiles
 from rtit.image.kernel.kallsyms import read_kallsyms
 from rtit.image.kernel.relocate import Module
 from rtit.trace import Trace
@@ -104,10 +107,29 @@ def test_kcore_of_another_boot(recorded: Path, machine: Machine, tmp_path: Path)
     assert any("it is of another boot" in each for each in told)
 
 
-def test_vmlinux_of_another_build(recorded: Path, machine: Machine) -> None:
-    """An ELF file without code, and one that is no kernel."""
+def test_vmlinux_without_code(recorded: Path) -> None:
+    """An ELF file that is no kernel."""
     told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
     assert any("no code is in it" in each for each in told)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_vmlinux_of_another_build(other: bool) -> None:
+    """It is taken for what ran if it has the build id that was recorded, and for nothing else."""
+    path = made.kernel().path
+    build_id = ElfFile(path).build_id
+    assert build_id is not None
+    recorded = build_id[::-1] if other else build_id
+    start = made.LINKED + made.MOVED
+    kernel = Kernel(
+        KernelFiles(vmlinux=str(path)), Files(build_ids={"[kernel.kallsyms]": recorded})
+    )
+    kernel.mmap(0, start, recording.KERNEL_SIZE, start, "[kernel.kallsyms]_text", None)
+    image = kernel.build()
+    assert bool(image.read(start, 1)) is not other
+    told = [each.message for each in kernel.problems if each.kind == "changed"]
+    wanted = f"{path} has build id {build_id.hex()}, recorded was {recorded.hex()}"
+    assert told == ([wanted] if other else [])
 
 
 def test_kcore_that_is_cut(recorded: Path, machine: Machine, tmp_path: Path) -> None:
@@ -141,9 +163,59 @@ def test_a_sparse_kcore(recorded: Path, machine: Machine, tmp_path: Path) -> Non
     assert problems(recorded, KernelFiles(kcore=str(path))) == []
 
 
+def test_modules_that_cannot_be_unpacked(recorded: Path, tmp_path: Path) -> None:
+    """What is told names the file, whatever the unpacking stumbles over."""
+    content = made.module().read_bytes()
+    for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
+        for place, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
+            path = tmp_path / f"made.ko{suffix}"
+            changed = bytearray(packed)
+            if end is None:
+                changed[place] ^= 0xFF
+            path.write_bytes(changed[:end])
+            told = problems(recorded, KernelFiles(modules=str(tmp_path)))
+            assert any(str(path) in each for each in told), (suffix, place, end)
+            path.unlink()
+
+
+def test_modules_that_are_packed(recorded: Path, tmp_path: Path) -> None:
+    content = made.module().read_bytes()
+    for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
+        path = tmp_path / f"made.ko{suffix}"
+        path.write_bytes(packed)
+        told = problems(recorded, KernelFiles(modules=str(tmp_path)))
+        assert not any("made.ko" in each for each in told)
+        path.unlink()
+
+
+def test_a_module_whose_sections_share_their_bytes(recorded: Path) -> None:
+    """System V ABI, chapter 4: no byte of a file is in more than one section."""
+    content = bytearray(made.module().read_bytes())
+    (table,) = struct.unpack_from("<Q", content, 40)
+    (count,) = struct.unpack_from("<H", content, 60)
+    for number in range(1, count):
+        struct.pack_into("<QQ", content, table + 64 * number + 24, 0, len(content))
+    with pytest.raises(ImageError, match="over each other"):
+        Module(bytes(content), "made.ko")
+
+
+def test_code_that_comes_everywhere(recorded: Path) -> None:
+    """Any number of records may say that a lot of code came to the same place."""
+    files = Files()
+    kcore = recorded / "kcore_dir" / "kcore"
+    kernel = Kernel(KernelFiles(kcore=str(kcore), early=True), files)
+    for time in range(1, 1 << 12):
+        kernel.ksymbol(time, made.MODULE, 0x3000_0000 - time, "all", 0)
+    image = kernel.build()
+    assert image.read(made.MODULE, 1) == b""
+    assert kernel.problems == []
+
+
 def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None:
     content = made.module().read_bytes()
     symbols = read_kallsyms(recorded / "kcore_dir" / "kallsyms")
+    own = [row for row in symbols if row.module == "made"]
+    known = {row.name: row.address for row in symbols}
     rng = random.Random(7)
     for _ in range(400):
         changed = bytearray(content)
@@ -151,7 +223,7 @@ def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         data = bytes(changed[: rng.randrange(len(changed)) if rng.random() < 0.2 else None])
         try:
-            pieces = Module(data, "made.ko").linked("made", made.MODULE, symbols)
+            pieces = Module(data, "made.ko").linked(made.MODULE, own, known)
         except ImageError:
             continue
         assert sum(len(code) for _, code in pieces) <= 8 * len(content)

@@ -168,6 +168,16 @@ def test_a_dump_that_is_cut_or_garbled(tmp_path: Path) -> None:
         ips(data)
 
 
+def test_code_that_moves_without_end(tmp_path: Path) -> None:
+    """Each move is another copy: they count like code in a file."""
+    data, size = recorded(tmp_path), 1 << 20
+    moves = b"".join(move(15, AT + at * size, AT + (at + 1) * size, size) for at in range(600))
+    (tmp_path / f"jit-{PID}.dump").write_bytes(header() + load(10, AT, bytes(size), "big") + moves)
+    with Trace(data) as trace:
+        told = [str(each) for each in trace.image_problems]
+    assert any("more than 536,870,912 bytes of code" in each for each in told)
+
+
 def test_a_size_that_is_absurd(tmp_path: Path) -> None:
     path = tmp_path / f"jit-{PID}.dump"
     with path.open("wb") as file:

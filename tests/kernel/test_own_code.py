@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel import recording
+from kernel import made, recording
 from kernel.machine import BPF, BPF_CODE, Machine
 from rtit.errors import PerfDataError
-from rtit.image import Images
+from rtit.image import Files, Images, Kept, Kernel, KernelFiles
 from rtit.image.vdso import VDSO, OwnVdso
 from rtit.perfdata.bpf import bpf_code
 from rtit.perfdata.cursor import Cursor
@@ -66,6 +66,34 @@ def test_a_file_for_it(tmp_path: Path) -> None:
     kept.write_bytes(content)
     images = Images(build_id_cache=tmp_path)
     assert shown(images, len(content), build_id) == content
+
+
+def test_one_that_travels_with_the_recording() -> None:
+    """Of another machine: ours has another build id."""
+    from rtit._core import ElfFile
+
+    path = made.user("one").path
+    build_id = ElfFile(path).build_id
+    assert build_id is not None
+    kept = {(VDSO, build_id.hex()): Kept(VDSO, str(path))}
+    content = path.read_bytes()[:0x1000]
+    assert shown(Images(kept=kept), len(content), build_id) == content
+
+
+def test_code_of_one_name_at_two_places() -> None:
+    """Such as trampolines, and a BPF program that is loaded twice."""
+    files = Files()
+    kernel = Kernel(KernelFiles(), files)
+    for time, at in ((5, BPF), (6, BPF + 0x4000)):
+        kernel.ksymbol(time, at, len(BPF_CODE), recording.BPF_NAME, 0)
+    kernel.build()
+    found = files.symbols(f"[{recording.BPF_NAME}]")
+    assert found is not None
+    for at in (BPF, BPF + 0x4000):
+        function = found.at(at + 1)
+        assert function is not None
+        assert (function.name, function.offset) == (recording.BPF_NAME, at)
+    assert found.at(BPF + 0x1000) is None
 
 
 def program(address: int, code: bytes) -> bytes:

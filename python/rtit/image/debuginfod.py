@@ -47,8 +47,12 @@ class Debuginfod:
         largest: int = _LARGEST,
     ) -> None:
         for url in urls:
-            parts = urllib.parse.urlsplit(url)
-            if parts.scheme not in _SCHEMES or not parts.netloc:
+            try:
+                parts = urllib.parse.urlsplit(url)
+                good = parts.scheme in _SCHEMES and bool(parts.netloc)
+            except ValueError:
+                good = False
+            if not good:
                 raise UsageError(f"{URLS}: {url!r} is no address with http or https")
         self._urls = [url.rstrip("/") for url in urls]
         self._cache = Path(cache)
@@ -109,9 +113,10 @@ class Debuginfod:
                 if answer.headers.get("Content-Length", str(size)).strip() != str(size):
                     raise ValueError("the answer breaks off")
                 file.flush()
-                # The name that is seen has all of it.
-                with contextlib.suppress(FileExistsError):
-                    os.link(file.name, path)
+                # The name that is seen has all of it; an empty file may have it before.
+                whole = f"{file.name}.whole"
+                os.link(file.name, whole)
+                Path(whole).replace(path)
         return True
 
     def _copy(self, read: Callable[[int], bytes], file: IO[bytes]) -> int:

@@ -154,7 +154,9 @@ class Files:
                 found[key(path, build_id)] = Kept(path, problem=file)
                 continue
             self.symbols(path, build_id)
-            found[key(path, build_id)] = Kept(file.shown, file.real, file.debug)
+            # this process's own has another name each time
+            shown = path if path == VDSO else file.shown
+            found[key(path, build_id)] = Kept(shown, file.real, file.debug)
         return found
 
     def _debug_file(self, file: _File, elf: ElfFile, path: str) -> ElfFile | None:
@@ -228,19 +230,22 @@ class Files:
         """Where the file may be, each when those before it were of no use."""
         if path == VDSO:
             yield from self._vdso_places(build_id)
-            return
+        else:
+            yield from self._named_places(path, build_id)
+        if kept is not None and kept.file is not None:
+            yield kept.file
+        if self._debuginfod is not None and build_id and path != VDSO:
+            fetched = self._debuginfod.executable(build_id)
+            if fetched is not None:
+                yield fetched
+
+    def _named_places(self, path: str, build_id: bytes | None) -> Iterator[str]:
         located = self.locate(path)
         if self._kept is None or located != path:
             yield located
         if self._cache is not None and build_id:
             name = build_id.hex()
             yield str(self._cache / ".build-id" / name[:2] / name[2:] / "elf")
-        if kept is not None and kept.file is not None:
-            yield kept.file
-        if self._debuginfod is not None and build_id:
-            fetched = self._debuginfod.executable(build_id)
-            if fetched is not None:
-                yield fetched
 
     def _opened(self, path: str, real: str, kept: Kept | None) -> _File | Problem:
         if real not in self._open:

@@ -61,7 +61,10 @@ def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
     for place in places:
         path = Path(place)
         if path.is_dir():
-            there = sorted(each.name for each in path.iterdir())
+            try:
+                there = sorted(each.name for each in path.iterdir())
+            except OSError as error:
+                raise ImageError(f"cannot be read: {error.strerror}", source=str(path)) from error
             names = [name for kind in (DUMP, MAP) for name in there if kind.fullmatch(name)]
             for name in names[:_MOST_FILES]:
                 if (path / name).is_file():

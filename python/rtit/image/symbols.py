@@ -207,7 +207,8 @@ class Symbols:
         return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
-        whose = KERNEL if ip >= UPPER else tid
+        in_kernel = ip >= UPPER and self._images.kernel_image is not None
+        whose = KERNEL if in_kernel else tid
         for mapping in self._images.mappings(whose):
             if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:
                 return mapping

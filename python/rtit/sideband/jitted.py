@@ -27,20 +27,15 @@ class Jitted:
         self._maps: list[tuple[int, str]] = []
         self._waiting: list[tuple[int, int, Load]] = []
         self._at = 0
-        left = _MOST
+        self._left = _MOST
         for path in files:
             name = Path(path).name
             found = DUMP.fullmatch(name) or MAP.fullmatch(name)
             if found is None or int(found[1]) not in pids:
                 continue
-            left -= _size(path)
-            if left < 0:
-                images.lacks(
-                    Problem(
-                        "unreadable", path, f"more than {_MOST:,} bytes of code that programs made"
-                    )
-                )
-            elif MAP.fullmatch(name):
+            if not self._has_room(path, _size(path)):
+                continue
+            if MAP.fullmatch(name):
                 self._maps.append((int(found[1]), path))
             else:
                 self._read(path)
@@ -62,6 +57,14 @@ class Jitted:
             except ImageError as error:
                 self._images.lacks(Problem("unreadable", path, str(error)))
 
+    def _has_room(self, path: str, size: int) -> bool:
+        self._left -= size
+        if self._left >= 0:
+            return True
+        message = f"more than {_MOST:,} bytes of code that programs made"
+        self._images.lacks(Problem("unreadable", path, message))
+        return False
+
     def _read(self, path: str) -> None:
         try:
             dump = read_jitdump(path)
@@ -76,6 +79,10 @@ class Jitted:
                     "unreadable", path, "its times are no ticks of the TSC: code is that of its end"
                 )
             )
+        # what moves is there once more
+        code = sum(len(load.code) for load in dump.loads)
+        if not self._has_room(path, max(0, code - _size(path))):
+            return
         self._waiting += [
             (load.time if dump.in_ticks else 0, dump.pid, load) for load in dump.loads
         ]

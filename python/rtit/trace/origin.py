@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -24,8 +25,6 @@ from rtit.trace.spaces import Spaces, pid_of_space
 from rtit.trace.stream import Stream
 
 if TYPE_CHECKING:
-    import os
-
     from rtit.image.debuginfod import Debuginfod
 
 
@@ -210,7 +209,9 @@ class Recording:
         if self._jit is not None:
             return files_in(self._jit)
         beside = Path(self.path).parent
-        return files_in([beside]) if Path(self.path).exists() and beside.is_dir() else []
+        # one that may not be listed has none for us
+        listed = beside.is_dir() and os.access(beside, os.R_OK)
+        return files_in([beside]) if listed and Path(self.path).exists() else []
 
     def streams(self) -> list[Stream]:
         streams = []

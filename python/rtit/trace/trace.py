@@ -34,19 +34,18 @@ class Trace:
 
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
     file without a name first; or a pack (see `packed`), whose files then stand for the recorded
-    ones. `symfs` is a folder that holds the recorded files under their
-    recorded paths; `path_map` gives single files or folders other places. Files that are not there
-    or have changed are looked for by their build ids in `build_id_cache`, a folder as perf keeps it
-    (~/.debug), and, if `debuginfod` is true, by the servers of DEBUGINFOD_URLS, symbols as well.
+    ones. `symfs` is a folder that holds the recorded files under their recorded paths; `path_map`
+    gives single files or folders other places. Files that are not there or have changed are looked
+    for by their build ids in `build_id_cache`, a folder as perf keeps it (~/.debug), and, if
+    `debuginfod` is true, by the servers of DEBUGINFOD_URLS, symbols as well.
     `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
     where it was traced together with its host: time is the host's. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
     `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
     are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines. `jit`:
     files called jit-PID.dump and perf-PID.map, or folders with them, that tell of code that
-    programs made; None: those beside the recording.
-    Raises PerfDataError, UnsupportedError, UsageError;
-    and ClosedError for what is in the file, here and in its streams, once it is closed.
+    programs made; None: those beside the recording. Raises PerfDataError, UnsupportedError,
+    UsageError; and ClosedError for what is in the file, here and in its streams, once it is closed.
     """
 
     def __init__(

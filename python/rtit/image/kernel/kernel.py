@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
@@ -16,6 +16,9 @@ from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.image.mappings import FOREVER, UPPER, Mapping
+
+if TYPE_CHECKING:
+    from rtit._core import Code
 
 KERNEL = -1
 """What stands for the kernel where processes are meant, as in the records of perf."""
@@ -59,7 +62,7 @@ class Kernel:
         self._maps: list[Mapping] = []
         self._pokes: list[_Poke] = []
         self._named: list[_Named] = []
-        self._code: dict[int, bytes] = {}
+        self._code: dict[int, Code] = {}
         self.problems: list[Problem] = []
         self.addresses: dict[str, int] = {}
         """Of the kernel's own functions, by name; after `build`."""
@@ -85,7 +88,9 @@ class Kernel:
 
     def code(self, address: int, code: bytes) -> None:
         """The code that KSYMBOL has told, or will tell, to be at an address."""
-        self._code[address] = code
+        from rtit._core import Code
+
+        self._code[address] = Code(code)
 
     def lacks(self, what: str, why: str) -> None:
         """Something of the kernel cannot be read."""
@@ -140,17 +145,24 @@ class Kernel:
         pages: dict[int, bytes] = {}
         if kcore is None:
             return pages
-        for each in filter(self._forgets, self._named):
-            for at in range(each.address & -PAGE, each.address + each.size, PAGE):
-                if at not in pages and len(pages) < _MOST_PAGES:
-                    pages[at] = kcore.page(at) or b""
+        at = 0
+        for each in sorted(filter(self._forgets, self._named), key=lambda each: each.address):
+            # from where the one before has ended
+            at = max(at, each.address & -PAGE)
+            while at < each.address + each.size and len(pages) < _MOST_PAGES:
+                pages[at] = kcore.page(at) or b""
+                at += PAGE
         return pages
 
     def _files_of(
         self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
     ) -> None:
         vmlinux = self._vmlinux(core) if kcore is None else None
-        modules = Modules(self._sources.modules, self._files)
+        modules = Modules(self._sources.modules, self._files, symbols)
+        owned: dict[str, list[Kallsym]] = {}
+        for row in symbols:
+            owned.setdefault(row.module, []).append(row)
+        core_rows = owned.pop("", [])
         seen: set[str] = set()
         lacking: list[Problem] = []
         for each in self._maps:
@@ -158,21 +170,21 @@ class Kernel:
             if each.path.startswith(_CORES):
                 if vmlinux is not None:
                     self._linked(image, each, vmlinux, named=bool(symbols))
-                    self._list(each, [row for row in symbols if not row.module])
+                    self._list(each, core_rows)
                     continue
                 problem = self._without_code(each) if kcore is None else None
-                self._list(each, [row for row in symbols if not row.module])
+                self._list(each, core_rows)
             else:
                 name = module_name(each.path)
                 seen.add(name)
-                own = [row for row in symbols if row.module == name]
+                own = owned.get(name, [])
                 self._list(each, own)
                 if kcore is None or not kcore.has(each.start):
-                    problem = modules.load(image, each, symbols)
+                    problem = modules.load(image, each, own)
             if problem is not None:
                 lacking.append(problem)
             self._add(image, each, each.start, problem)
-        self._modules_without_maps(image, symbols, seen)
+        self._modules_without_maps(image, owned, seen)
         unknown = [each for each in lacking if each.message == UNKNOWN]
         self.problems += [each for each in lacking if each not in unknown or len(unknown) == 1]
         if len(unknown) > 1:
@@ -238,12 +250,13 @@ class Kernel:
             )
         )
 
-    def _modules_without_maps(self, image: Image, symbols: list[Kallsym], seen: set[str]) -> None:
-        found: dict[str, list[Kallsym]] = {}
-        for row in symbols:
-            if row.module and row.is_code and row.module not in seen and row.module != "bpf":
-                found.setdefault(row.module, []).append(row)
-        for name, rows in found.items():
+    def _modules_without_maps(
+        self, image: Image, owned: dict[str, list[Kallsym]], seen: set[str]
+    ) -> None:
+        for name, all_rows in owned.items():
+            rows = [row for row in all_rows if row.is_code]
+            if not rows or name in seen or name == "bpf":
+                continue
             start, last = rows[0].address & -PAGE, rows[-1].address
             if UPPER <= start <= last < FOREVER - 2 * PAGE:
                 end = (last & -PAGE) + PAGE
@@ -275,6 +288,7 @@ class Kernel:
                 image.native.map(0, poke.address, poke.old)
         events: list[_Poke | _Named] = [*self._named, *self._pokes]
         events.sort(key=lambda each: each.time)
+        self._list_named()
         for each in events:
             if isinstance(each, _Named):
                 self._symbol(image, each)
@@ -285,15 +299,24 @@ class Kernel:
             else:
                 image.native.unmap(each.time, each.address, len(each.old))
 
+    def _list_named(self) -> None:
+        """Names by KSYMBOL: several pieces of code may have the same, such as trampolines."""
+        places: dict[str, dict[int, int]] = {}
+        for each in self._named:
+            if not each.gone:
+                places.setdefault(each.name, {})[each.address] = each.size
+        for name, sizes in places.items():
+            rows = [(address, size, name) for address, size in sizes.items()]
+            end = max(address + size for address, size, _ in rows)
+            self._files.list(_path(name), FileSymbols.listed(min(sizes), end, rows))
+
     def _symbol(self, image: Image, each: _Named) -> None:
-        path, end = f"[{each.name}]", each.address + each.size
+        path, end = _path(each.name), each.address + each.size
         code = self._code.get(each.address)
         if each.gone:
             image.mappings.remove(each.address, end, each.time)
         else:
             image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
-            rows = [(each.address, each.size, each.name)]
-            self._files.list(path, FileSymbols.listed(each.address, end, rows))
         if not each.gone and code is not None and len(code) == each.size:
             image.native.map(each.time, each.address, code)
         elif self._forgets(each):
@@ -302,3 +325,8 @@ class Kernel:
     def _forgets(self, each: _Named) -> bool:
         """Whether what a copy of memory has there holds no more, or did not hold before."""
         return each.time > 0 and (each.gone or self._sources.early)
+
+
+def _path(name: str) -> str:
+    """What code that KSYMBOL tells of is mapped as."""
+    return f"[{name}]"

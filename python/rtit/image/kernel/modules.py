@@ -11,7 +11,9 @@ import lzma
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +39,19 @@ def module_name(path: str) -> str:
 
 
 class Modules:
-    """Modules below a folder, None: where they were recorded, by the rules of `files`."""
+    """Modules below a folder, None: where they were recorded, by the rules of `files`. `symbols`
+    are those of the kernel and all modules.
+    """
 
-    def __init__(self, folder: str | None, files: Files) -> None:
+    def __init__(self, folder: str | None, files: Files, symbols: Sequence[Kallsym]) -> None:
         self._folder = folder
         self._files = files
-        self._known: dict[str, str] | None = None
+        self._symbols = symbols
 
-    def load(self, image: Image, mapping: Mapping, symbols: Sequence[Kallsym]) -> Problem | None:
-        """Put the code of what is mapped into the image; why it is not known if it is not."""
+    def load(self, image: Image, mapping: Mapping, own: Sequence[Kallsym]) -> Problem | None:
+        """Put the code of what is mapped, with its `own` symbols, into the image; why it is not
+        known if it is not.
+        """
         path = mapping.path
         real = self._find(path)
         if real is None:
@@ -57,7 +63,7 @@ class Modules:
             if wanted and any(wanted) and wanted.ljust(20, b"\0") != (has or b"").ljust(20, b"\0"):
                 text = f"has build id {has.hex()}" if has else "has no build id"
                 return Problem("changed", path, f"{real} {text}, recorded was {wanted.hex()}")
-            pieces = module.linked(module_name(path), mapping.start, symbols)
+            pieces = module.linked(mapping.start, own, self._addresses)
         except ImageError as error:
             return Problem("unreadable", path, str(error))
         for address, code in pieces:
@@ -66,11 +72,19 @@ class Modules:
 
     def _find(self, path: str) -> str | None:
         if self._folder is not None:
-            if self._known is None:
-                self._known = _modules_in(self._folder)
-            return self._known.get(module_name(path))
+            return self._there.get(module_name(path))
         real = self._files.locate(path)
         return real if path.startswith("/") and Path(real).is_file() else None
+
+    @cached_property
+    def _addresses(self) -> dict[str, int]:
+        """Of all symbols; of several of a name that of the first."""
+        return {row.name: row.address for row in reversed(self._symbols)}
+
+    @cached_property
+    def _there(self) -> dict[str, str]:
+        """The files of the folder, by the names of modules."""
+        return _modules_in(self._folder) if self._folder is not None else {}
 
 
 def _modules_in(folder: str) -> dict[str, str]:
@@ -94,7 +108,7 @@ def _read(path: str) -> bytes:
         opened = _COMPRESSED.get(Path(path).suffix, open)
         with opened(path, "rb") as file:
             data: bytes = file.read(_MOST + 1)
-    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         raise ImageError(f"cannot be read: {error}", source=path) from error
     if len(data) > _MOST:
         raise ImageError(f"more than {_MOST:,} bytes of a module", source=path)

@@ -6,7 +6,7 @@ Numbers are those of the System V ABI and its AMD64 supplement.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rtit.errors import ImageError
@@ -20,7 +20,7 @@ _SYMBOL = struct.Struct("<I BBH QQ")
 _RELOCATION = struct.Struct("<QQq")
 _NOTE = struct.Struct("<III")
 _RELOCATABLE, _X86_64 = 1, 62
-_SYMTAB, _RELA, _NOTES = 2, 4, 7
+_NONE, _SYMTAB, _RELA, _NOTES, _NOBITS = 0, 2, 4, 7, 8
 _ALLOC, _EXEC = 2, 4
 _BUILD_ID = 3
 _CALL = 0xE8
@@ -68,6 +68,9 @@ class Module:
             raise self._bad("its sections are outside of it", 0x28, table)
         rows = _SECTION.iter_unpack(data[table : table + entry * count])
         self._sections = [_Section(*row) for row in rows]
+        size = sum(each.size for each in self._sections if each.kind not in (_NONE, _NOBITS))
+        if size > len(data):
+            raise self._bad("its sections lie over each other", table, size)
         self._symbols = list(self._read_symbols())
 
     @property
@@ -85,17 +88,16 @@ class Module:
                 return content[start : start + size]
         return None
 
-    def linked(self, name: str, start: int, symbols: Sequence[Kallsym]) -> list[tuple[int, bytes]]:
-        """Its code by address. `symbols` are those of the kernel and all modules, `name` is this
-        module, whose section .text is at `start` where no symbol says otherwise.
+    def linked(
+        self, start: int, symbols: Iterable[Kallsym], known: Mapping[str, int]
+    ) -> list[tuple[int, bytes]]:
+        """Its code by address. `symbols` are its own, where it ran, and `known` the addresses of
+        all names; its section .text is at `start` where no symbol says otherwise.
         """
         own: dict[str, int | None] = {}
-        known: dict[str, int] = {}
         for row in symbols:
-            if row.module == name:
-                # a name that is there twice says nothing
-                own[row.name] = None if row.name in own else row.address
-            known.setdefault(row.name, row.address)
+            # a name that is there twice says nothing
+            own[row.name] = None if row.name in own else row.address
         bases = self._bases(own, start)
         pieces = []
         for number, base in bases.items():
@@ -137,7 +139,7 @@ class Module:
         base: int,
         relocation: tuple[int, int, int],
         bases: dict[int, int],
-        known: dict[str, int],
+        known: Mapping[str, int],
     ) -> None:
         at, info, addend = relocation
         kind, index = info & 0xFFFF_FFFF, info >> 32

@@ -14,7 +14,7 @@ from rtit.errors import ImageError
 from rtit.image.files import Files, Unusable
 
 if TYPE_CHECKING:
-    from rtit._core import ElfFile
+    from rtit._core import Code, ElfFile
 
 _EXECUTABLE = 1
 _CALL = 0xE8
@@ -32,14 +32,14 @@ class Vmlinux:
     """
 
     def __init__(self, path: str, reader: Files) -> None:
-        from rtit._core import ElfFile
+        from rtit._core import Code, ElfFile
 
         self.elf: ElfFile = ElfFile(path)
         values, _, names, _ = self.elf.symbols()
         addresses = array("Q", values)
         self.symbols = dict(zip(reversed(names), reversed(addresses), strict=True))
         tracer = self.symbols.get(TRACER)
-        self.pieces: list[tuple[int, bytes, int]] = []
+        self.pieces: list[tuple[int, Code, int]] = []
         for offset, address, size, _, flags in self.elf.segments:
             if not size or not flags & _EXECUTABLE:
                 continue
@@ -49,7 +49,7 @@ class Vmlinux:
                 raise ImageError(error.problem.message, source=path) from error
             if tracer is not None:
                 _without_tracer(code, address, addresses, tracer)
-            self.pieces.append((address, bytes(code), offset))
+            self.pieces.append((address, Code(bytes(code)), offset))
         if not self.pieces:
             raise ImageError("no code is in it", source=path)
 
