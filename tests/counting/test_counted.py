@@ -152,6 +152,14 @@ def test_children_are_counted(tmp_path: Path) -> None:
     assert three["instructions"] - one["instructions"] > 2 * child
 
 
+def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
+    loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
+    alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
+    assert ["are missing: File too large" in text for text in forks.warnings] == [True]
+    own = alone.stat.counts["instructions"]
+    assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
+
+
 def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
     stepped, translated = (
         rtit.stat([str(program("recursion"))], backend=backend) for backend in ("ptrace", "qemu")

@@ -181,7 +181,7 @@ impl Tallies {
             }
         }
         // Of so many threads at once the last ones' counts are lost if the process is killed.
-        anonymous(TABLE).cast()
+        anonymous(std::ptr::null_mut(), TABLE).cast()
     }
 
     /// The thread has ended: what it counted goes to table 0. How many instructions these were.
@@ -272,7 +272,7 @@ fn map(link: &Link, pid: u32, old: *mut u8, tables: usize) -> (*mut u8, usize) {
                 let message = Message::new(Kind::Warning, pid, 0);
                 let text = format!("the counts of process {pid} are missing: {error}");
                 link.send(message, text.as_bytes());
-                return (anonymous(size), tables);
+                return (anonymous(old, size), tables);
             }
             Err(_) => tables /= 2,
         }
@@ -335,9 +335,10 @@ unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> 
     Ok(at.cast())
 }
 
-fn anonymous(size: usize) -> *mut u8 {
-    // SAFETY: a new mapping.
-    match unsafe { map_at(std::ptr::null_mut(), size, -1) } {
+/// Memory that nobody sees, in the place of `old` if there is one: blocks know their cells' addresses.
+fn anonymous(old: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: a new mapping, or one that is ours.
+    match unsafe { map_at(old, size, -1) } {
         Ok(base) => base,
         Err(error) => die(&format!("no memory to count in: {error}")),
     }
