@@ -25,10 +25,10 @@ def stream(begin: int, *packets: bytes) -> bytes:
     return start + b"".join(packets) + encode("TIP.PGD", ip_bytes=0)
 
 
-def flow(data: bytes) -> Any:
+def flow(data: bytes, **settings: Any) -> Any:
     space = core.Space()
     space.map(0, 0x1000, CODE)
-    return core.Flow(data, space)
+    return core.Flow(data, space, **settings)
 
 
 def ips(data: bytes) -> list[int]:
@@ -39,9 +39,9 @@ def ips(data: bytes) -> list[int]:
     return list(found)
 
 
-def remarks(data: bytes) -> list[tuple[int, int, int]]:
+def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
     """Of each remark its place, the length of which and the address where the loop was left."""
-    made = flow(data)
+    made = flow(data, **settings)
     made.count()
     ledger = made.ledger()
     assert {row[2] for row in ledger} == {"exact"}
@@ -83,6 +83,12 @@ def test_the_runs_say_which_round() -> None:
 )
 def test_not_where_a_packet_counts(begin: int, left: int) -> None:
     assert remarks(stream(begin, full("FUP", left))) == []
+
+
+@pytest.mark.parametrize(("first", "left"), [(0x1001, [0x1002]), (0x1002, [])])
+def test_a_loop_that_leaves_the_filter_has_packets(first: int, left: list[int]) -> None:
+    found = remarks(stream(0x1002, full("FUP", 0x1002)), ranges=[(first, 0x1003)])
+    assert [ip for _, _, ip in found] == left
 
 
 def test_a_psb_within_the_loop() -> None:

@@ -7,8 +7,14 @@ use crate::code::Stop;
 const LONGEST: usize = 4096;
 
 impl Walker {
-    /// The addresses of one round, if the code leads from the next instruction back to it without a packet.
+    /// The addresses of one round, if the code leads from the next instruction back to it without a packet. A way that
+    /// leaves the filter ranges makes packets.
     pub fn round(&mut self) -> Option<Vec<u64>> {
+        let round = self.way_back()?;
+        self.first_outside().is_none().then_some(round)
+    }
+
+    fn way_back(&mut self) -> Option<Vec<u64>> {
         let here = self.here();
         let mut index = self.resolve().ok()?;
         let mut ips = Vec::new();

@@ -183,7 +183,7 @@ impl Walker {
     }
 
     /// The first direct transfer on the way that leads out of the filter ranges: nothing after it was traced.
-    fn first_outside(&mut self) -> Option<(Way, usize)> {
+    pub(super) fn first_outside(&mut self) -> Option<(Way, usize)> {
         let ranges = self.ranges;
         let mut chain = Chain::new(self.resolve().ok()?);
         loop {
