@@ -72,7 +72,8 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = Vec::new(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false, points = false, threads = 1))]
+        spaces = None, turns = Vec::new(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
+        points = false, threads = 1))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,

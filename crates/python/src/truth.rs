@@ -138,7 +138,7 @@ impl TruthFile {
 
     /// Looks for a decoded path, as of `compare`, anywhere in a thread's truth.
     ///
-    /// Returns a dict: "identical"; if True also instructions, runs, shortfall, excess, unchecked as of `compare`.
+    /// Returns a dict: "identical"; if True also the numbers that `compare` gives then.
     #[pyo3(signature = (tid, decoded, *, filters = Items::default(), stops = Items::default()))]
     fn find<'py>(
         &self,
