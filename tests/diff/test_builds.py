@@ -18,7 +18,9 @@ from rtit.capture import Request, start
 from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.diff import Difference, diff
-from rtit.diff.builds import Builds
+from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
+from rtit.diff.compare import _Rows, _shortened, _together
+from rtit.trace import End
 
 SOURCE = SOURCES / "builds.c"
 Built = Callable[..., Path]
@@ -207,3 +209,26 @@ def test_which_functions_are_alike(built: Built) -> None:
             assert places[0] == places[1]
             exact[name] = all(places[0][1])
     assert exact == {"mixed": False, "before": True, "total": True, "sort": True, "main": True}
+
+
+def test_a_step_of_any_length_is_held_in_few_rows() -> None:
+    """A loop without calls, in a function that differs: it is what it would be in one piece."""
+    count = 1000
+    numbers = np.arange(1, count + 1, dtype=np.uint64)
+
+    def rows(loose: int) -> _Rows:
+        same = np.zeros(count, np.uint64)
+        return _Rows(
+            same, same, np.full(count, loose, np.uint8), numbers.copy(), 10 * numbers,
+            20 * numbers, 30 * numbers, np.full(count, End.CONDITIONAL, np.uint8),
+        )  # fmt: skip
+
+    short = _shortened(rows(BY_FUNCTION))
+    assert len(short.named) == 3
+    step = _together(short, np.array([2]))
+    assert step.instructions.tolist() == [count * (count + 1) // 2]
+    ends = [[int(column[0]) for column in each] for each in (step.first, step.last)]
+    assert ends == [[10, 20, 1, 30, 1], [10 * count, 20 * count, count, 30 * count, 1]]
+    again = _shortened(short)
+    assert all((one == other).all() for one, other in zip(again, short, strict=True))
+    assert len(_shortened(rows(EXACT)).named) == count

@@ -115,6 +115,7 @@ class Path:
                 begin = int(ends[-1]) + 1
                 kept = columns.part(slice(begin, None))
                 yield _together(columns.part(slice(begin)), ends)
+            kept = _shortened(kept)
         if kept is not None and len(kept.named):
             ends = np.append(np.flatnonzero(~_goes_on(kept)), len(kept.named) - 1)
             yield _together(kept, ends)
@@ -195,6 +196,17 @@ def _goes_on(rows: _Rows) -> Any:
         apart = (loose[1:] != EXACT) | (loose[:-1] != EXACT)
         goes_on = np.where(apart, same & stays & (loose[1:] == loose[:-1]), goes_on)
     return goes_on
+
+
+def _shortened(rows: _Rows) -> _Rows:
+    """The rows of a step that goes on; if it is not exact, with one for all between its first and
+    its last, for a loop that calls nothing may be most of a program.
+    """
+    if len(rows.named) <= 3 or rows.loose[0] == EXACT:
+        return rows
+    short = _Rows(*(column[[0, 1, -1]] for column in rows))
+    short.instructions[1] = rows.instructions[1:-1].sum()
+    return short
 
 
 def _together(rows: _Rows, ends: Any) -> _Steps:
