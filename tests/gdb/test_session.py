@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import rtit
 from live import to_the_end
 from rtit.capture import Request, start
+from rtit.errors import RtitError
 from rtit.gdb.session import Session
 from rtit.gdb.target import Target
 from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed
@@ -138,13 +139,16 @@ def test_any_bytes_have_an_answer(target: Target, sent: list[bytes]) -> None:
             b"qXfer:auxv:read::x,1",
         ),
         *(b"qXfer:nothing:read::0,1", b"qRcmd,6", b"qRcmd,ff", b"qRcmd,63616c6c6572732031"),
+        b"qRcmd," + (b"callers " + b"1" * 5000).hex().encode(),
     ],
 )
 def test_malformed(ask: Ask, packet: bytes) -> None:
     assert ask(packet) == b"E22"
 
 
-@pytest.mark.parametrize("packet", [b"", b"vMustReplyEmpty", b"qXfer:auxv:write::0:0", b"vCont?"])
+@pytest.mark.parametrize(
+    "packet", [b"", b"vMustReplyEmpty", b"qXfer:auxv:write::0:0", b"vCont?", b"qCRC:1000,10"]
+)
 def test_never_heard_of(ask: Ask, packet: bytes) -> None:
     assert ask(packet) == b""
 
@@ -212,6 +216,18 @@ def test_documents(ask: Ask, target: Target) -> None:
         [stream] = trace.streams
         assert stream.read().endswith(bytes.fromhex(pt or "00"))
     assert len(ET.fromstring(whole(ask, b"btrace", b"delta"))) == 0
+
+
+def test_an_error_with_what_frames_a_packet(
+    target: Target, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a path may have it."""
+
+    def fail(_: int) -> str:
+        raise RtitError("/tmp/a#1$}*2: no such thing")
+
+    monkeypatch.setattr(target, "branches", fail)
+    assert ask(b"qXfer:btrace:read:all:0,100") == b"E./tmp/a?1???2: no such thing"
 
 
 def test_the_end(target: Target) -> None:

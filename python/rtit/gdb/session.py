@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rtit.errors import RtitError
 from rtit.gdb import documents
 from rtit.gdb.target import Target
-from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed
+from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed, said
 from rtit.readable import readable
 
 _MALFORMED, _FAULT = b"E22", b"E14"
@@ -73,7 +73,7 @@ class Session:
         except Malformed:
             return _MALFORMED
         except RtitError as error:
-            return b"E." + readable(str(error), "ascii").encode()
+            return b"E." + said(readable(str(error), "ascii").encode())
         return _UNKNOWN
 
     # What each packet asks for: the rest of it in, the answer out.
@@ -107,8 +107,8 @@ class Session:
         self._tid(rest)
         return _OK
 
-    def _current(self, _: bytes) -> bytes:
-        return b"QC%x" % self._thread
+    def _current(self, rest: bytes) -> bytes:
+        return b"QC%x" % self._thread if not rest else _UNKNOWN  # qCRC: asks for something else
 
     def _threads(self, _: bytes) -> bytes:
         """In full, for a gdb that does not read the document."""
@@ -189,9 +189,10 @@ class Session:
         if words[:1] == ["callers"] and len(words) <= 2:
             tid = self._thread
             if len(words) == 2:
-                if not words[1].isdecimal() or int(words[1]) not in self._target.threads:
+                named = {str(each): each for each in self._target.threads}
+                if words[1] not in named:
                     raise Malformed
-                tid = int(words[1])
+                tid = named[words[1]]
             text = "".join(f"{each:#x}\n" for each in self._target.callers(tid))
         return text.encode().hex().encode() or _OK
 

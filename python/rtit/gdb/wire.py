@@ -61,5 +61,10 @@ def escaped(data: bytes) -> bytes:
     return b"".join(_SPECIAL.get(octet, bytes([octet])) for octet in data)
 
 
+def said(text: bytes) -> bytes:
+    """A text for people as a payload can hold it: gdb shows it as it is."""
+    return bytes(ord("?") if octet in _SPECIAL else octet for octet in text)
+
+
 def _sum(payload: bytes) -> int:
     return sum(payload) & 0xFF
