@@ -133,6 +133,30 @@ def test_count_and_function_of_a_crash(
     assert said.status == 0
 
 
+def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path) -> None:
+    """It stands at what a longer recording executed next, also behind calls, returns and jumps."""
+    exe, most = program("recursion"), 40
+
+    def until(count: int) -> tuple[list[int], int | None]:
+        """The IPs that were executed, and where it stands."""
+        data = recorded(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
+        with rtit.Trace(data) as trace:
+            target = Target(trace, last=1000, tell=lambda _: None)
+            [stream] = trace.streams
+            ips = [ip for batch in stream.instructions() for ip in batch.ip.tolist()]
+            return ips, target.pc(target.tid)
+
+    whole, _ = until(most)
+    elsewhere = 0
+    for count in range(10, 30):
+        own, pc = until(count)
+        assert len(own) == count
+        assert pc is not None
+        assert pc - own[0] == whole[count] - whole[0]
+        elsewhere += not 0 < whole[count] - whole[count - 1] < 16
+    assert elsewhere >= 3
+
+
 def test_a_breakpoint_is_hit_backwards(program: ProgramBuilder, tmp_path: Path) -> None:
     """main calls `some` fifty times, and each calls through a pointer thirty times."""
     data = recorded(tmp_path, program("crash_late"))
@@ -357,6 +381,32 @@ def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
     assert said.recorded == (of_truth(shared.with_name("truth")), 0)
     said = debugged(shared, options=("--form", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
     assert said.status == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "temporary").mkdir()
+    with subprocess.Popen(
+        [*RTIT, "gdb", str(shared), "--gdb", "gdb -nx", "--ex", "shell echo ready"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(Path(rtit.__file__).parent.parent),
+            "HOME": str(tmp_path),
+            "TMPDIR": str(tmp_path / "temporary"),
+        },
+    ) as server:
+        assert server.stdout is not None
+        for line in server.stdout:
+            if line == b"ready\n":
+                break
+        server.send_signal(number)
+        # gdb has this pipe, too: it closes when both are gone.
+        server.stdout.read()
+        assert server.wait(60) == 128 + number
+    assert not [*(tmp_path / "temporary").iterdir()]
 
 
 def test_one_that_comes_over_the_network(shared: Path) -> None:

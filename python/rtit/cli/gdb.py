@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
 from rtit.cli.gaps import Gaps
@@ -125,12 +125,26 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
         program = main.path if main is not None else None
         command = debugger.command(place, program, arguments.ex, batch=arguments.batch)
         with subprocess.Popen(command) as gdb:
-            # The keyboard sends Ctrl-C to both, and it is meant for gdb.
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # The keyboard sends Ctrl-C to both, and it is meant for gdb; what ends us ends gdb too.
+            handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
+            ended: list[int] = []
+
+            def end(number: int, _: object) -> None:
+                ended.append(number)
+                # At SIGTERM gdb 13 may stumble over its Python and leave a core.
+                gdb.send_signal(signal.SIGHUP if signal.SIGHUP in handlers else number)
+
+            for number in (int(signal.SIGTERM), int(signal.SIGHUP)):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    handlers[number] = end
+            before = {number: signal.signal(number, each) for number, each in handlers.items()}
             try:
                 _serve(listener, target, lambda: gdb.poll() is None)
             finally:
-                signal.signal(signal.SIGINT, before)
+                for number, each in before.items():
+                    signal.signal(number, each)
+        if ended:
+            return 128 + ended[0]
         return 1 if gdb.returncode else 0
 
 

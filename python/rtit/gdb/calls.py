@@ -36,10 +36,10 @@ def callers(path: Path, image: Image, most: int) -> list[int]:
                     continue
                 behind[last] = following
             open_.append(behind[last])
-        elif row + 1 < len(path.start):
-            target = int(path.start[row + 1])
+        else:
+            target = int(path.start[row + 1]) if row + 1 < len(path.start) else path.next
             near = open_[-_NEAR:]
-            if target in near:
+            if target is not None and target in near:
                 del open_[len(open_) - 1 - near[::-1].index(target) :]
     return open_[: -most - 1 : -1]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("start", "last", "instructions", "time", "end")
 _HOLES = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
+_BORDERS = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)
 _MOST_BYTES = 1 << 25
 _MOST_SYNCS = 1 << 16
 _FURTHER = 8
@@ -37,8 +38,9 @@ class Path:
 
     `instructions`: how many it executed, as far as they could be decoded; `start`, `last`, `time`,
     `end`: columns with a row a run, as in `Rows`, of the last of them; `broken`: whether something
-    is missing behind a row; `kept`: how many instructions those rows have; `sync`: the PSB from
-    which on a decoder can be given the packets themselves, None if there is none near enough.
+    is missing behind a row; `kept`: how many instructions those rows have; `next`: the IP behind
+    the last row, None if no packet told it; `sync`: the PSB from which on a decoder can be given
+    the packets themselves, None if there is none near enough.
     """
 
     def __init__(self, streams: Sequence[Stream], most: int, since: int = 0) -> None:
@@ -57,6 +59,7 @@ class Path:
         self.start, self.last, self.time = start[kept], last[kept], time[kept]
         self.end, self.broken, counts = end[kept], broken[kept], counts[kept]
         self.kept = int(counts.sum())
+        self.next = max(reversed(parts), key=lambda part: part.time).next
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
 
@@ -92,9 +95,12 @@ class _Part:
         self._held = 0
         self._syncs: deque[Sync] = deque(maxlen=_MOST_SYNCS)
         self.instructions = 0
+        self.time = -1  # of the last row
+        self.next: int | None = None
 
     def add(self, rows: Rows, since: int) -> None:
         self._note(rows, since)
+        self._end(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
             return
@@ -130,6 +136,16 @@ class _Part:
                 self._syncs.append(Sync(offset, at, time))
         while len(self._syncs) > 1 and self.instructions - self._syncs[1].before >= self._most:
             self._syncs.popleft()
+
+    def _end(self, rows: Rows) -> None:
+        """Remember what was told behind the last row."""
+        if len(rows):
+            self.time, self.next = int(rows.time[-1]), None
+        behind = rows.events.row == rows.first + len(rows)
+        borders = np.flatnonzero(behind & np.isin(rows.events.kind, _BORDERS))
+        if len(borders):
+            left = rows.events.kind[borders[-1]] == EventKind.DISABLED
+            self.next = None if left else int(rows.events.ip[borders[-1]])
 
     def sync(self, size: int, most: int) -> Sync | None:
         found = None

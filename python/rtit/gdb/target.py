@@ -64,6 +64,7 @@ class Target:
         self._form, self._last, self._tell = form, last, tell
         self._paths: OrderedDict[int, Path] = OrderedDict()
         self._next: dict[int, int | None] = {}
+        self._told: dict[int, int | None] = {}
         self._described: set[int] = set()
         names = {process.pid: process.name for process in trace.processes}
         self.program = Program(trace.images, self.pid, names.get(self.pid, ""))
@@ -81,20 +82,23 @@ class Target:
         path = self._paths[tid] = Path(self.threads[tid], self._last, self._since)
         if len(self._paths) > _KEPT:
             self._paths.popitem(last=False)
+        self._told[tid] = path.next
         self._next[tid] = (
             next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
         )
         return path
 
     def pc(self, tid: int) -> int | None:
-        """Where the thread was in the end: at the instruction that a fault stopped, or else behind
-        the last that it executed, as in a system call; None if that is not known.
+        """Where the thread was in the end: at the instruction that a fault stopped, or where the
+        packets say that it was, or else behind the last that it executed, as in a system call; None
+        if that is not known.
         """
         if tid in self._crashes:
             return self._crashes[tid].ip
         if tid not in self._next:
             self.path(tid)
-        return self._next[tid]
+        told = self._told[tid]
+        return told if told is not None else self._next[tid]
 
     def signal(self, tid: int) -> int:
         """Why it stopped, as gdb numbers signals."""
