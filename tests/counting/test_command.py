@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +73,14 @@ def test_runs_that_differ(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert found["runs"]["why"]
 
 
+def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
+    wait = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done"
+    script = f"echo run >> {tmp_path}/n; kill -TERM {os.getpid()}; {wait}"
+    code = main(["stat", "--runs", "3", "--", "/bin/sh", "-c", script])
+    assert code == 128 + signal.SIGTERM
+    assert (tmp_path / "n").read_text() == "run\n"
+
+
 def run(threads: int, **functions: int) -> Stat:
     counts = {"instructions": sum(functions.values()), "threads": threads, "processes": 1}
     found = Counter({(name, "libpython3.11.so.1.0"): count for name, count in functions.items()})
@@ -95,6 +105,9 @@ def test_spread() -> None:
     [
         (["--"], 2, "no program given"),
         (["file", "--", "/bin/true"], 2, "a recording or a program, not both"),
+        (["--raw", "file", "--", "/bin/true"], 2, "a recording or a program, not both"),
+        (["--tid", "1", "--", "/bin/true"], 2, "a program is counted whole"),
+        (["--runs", "2", "file"], 2, "are for a program"),
         (["--", "/nowhere"], 127, "/nowhere"),
         (["--", "/etc/passwd"], 126, "/etc/passwd"),
         (["-o", "/nowhere/file", "--", "/bin/true"], 125, "/nowhere/file"),

@@ -15,6 +15,7 @@ from live import ends, to_the_end
 from rtit.capture import Request, start
 from rtit.errors import InputError, UsageError
 from rtit.testing.baseline import Baselines, Count, within
+from rtit.trace import Trace
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -34,15 +35,21 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return ran
 
 
-@pytest.fixture
-def pointers(program: Callable[[str], Path], tmp_path: Path) -> tuple[Path, int]:
-    """A program that does the same each time, and how many instructions the tracer saw of it."""
-    exe = program("pointers")
+@pytest.fixture(scope="module")
+def pointers(
+    program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, int]:
+    """A program that does the same each time, and how many instructions the tracer saw of it.
+
+    Of a module: what it loads stays loaded. What is first loaded while there is a `pytester` is
+    loaded again by the next test, with other classes.
+    """
+    exe, folder = program("pointers"), tmp_path_factory.mktemp("pointers")
     request = Request(
-        [str(exe)], output=tmp_path / "data", truth=tmp_path / "truth", env={"PATH": "/bin"}
+        [str(exe)], output=folder / "data", truth=folder / "truth", env={"PATH": "/bin"}
     )
     to_the_end(start(request))
-    [(_, instructions, _)] = ends(tmp_path / "truth").values()
+    [(_, instructions, _)] = ends(folder / "truth").values()
     return exe, instructions
 
 
@@ -129,15 +136,15 @@ def test_what_a_failing_test_recorded_is_kept(
     assert not list(pytester.path.rglob("*.zip"))
     kept = run(tests, "--rtit-keep")
     kept.assert_outcomes(failed=3, passed=1)
-    kept.stdout.fnmatch_lines(["*rtit kept*", "*rtit-kept/test_fails/0.rtit.zip"])
+    kept.stdout.fnmatch_lines(["*rtit kept*", "*rtit-kept/test_them.py_test_fails/0.rtit.zip"])
     found = sorted(pytester.path.rglob("*.zip"))
-    folder = pytester.path / "rtit-kept" / "test_fails"
+    folder = pytester.path / "rtit-kept" / "test_them.py_test_fails"
     assert found == [folder / "0.rtit.zip", folder / "1.rtit.zip"]
-    with rtit.Trace(found[0]) as trace:
+    with Trace(found[0]) as trace:
         assert trace.streams[0].counts().instructions == instructions
         assert trace.symbols.lookup(trace.streams[0].tid, 1 << 62, 0).name == ""
     run(tests, "--rtit-keep=elsewhere/there")
-    assert (pytester.path / "elsewhere" / "there" / "test_fails" / "0.rtit.zip").exists()
+    assert (pytester.path / "elsewhere" / "there" / folder.name / "0.rtit.zip").exists()
 
 
 def test_programs_that_fail(run: Run, program: Callable[[str], Path]) -> None:

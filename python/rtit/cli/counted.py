@@ -28,8 +28,10 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
     argv: Sequence[str] = arguments.program
     if not argv:
         raise UsageError("no program given: rtit stat [options] -- program [argument ...]")
-    if arguments.file is not None or arguments.input is not None:
+    if any(each is not None for each in (arguments.file, arguments.input, arguments.raw)):
         raise UsageError("a recording or a program, not both")
+    if any((arguments.tid, arguments.pid, arguments.cpu, arguments.comm)):
+        raise UsageError("--tid, --pid, --cpu and --comm: a program is counted whole")
     with ExitStack() as files:
         output = None if arguments.output in (None, "-") else arguments.output
         # A path that cannot be written is an error before the program runs.
@@ -65,9 +67,9 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
     runs = []
     for _ in range(arguments.runs):
         with Counting(request, choice, where=where) as counting:
-            follow(counting.session, _WANTED, patient=True)
+            asked_to_end = follow(counting.session, _WANTED, patient=True)
             runs.append(counting.finish())
-        if counting.session.totals.killed:
+        if asked_to_end:
             break
     return runs
 

@@ -16,10 +16,10 @@ def follow(
     *,
     patient: bool,
     update: Callable[[Session], None] = lambda session: None,
-) -> None:
+) -> bool:
     """Up to the end; `wanted` are blocked, and taken here. Of SIGINT and SIGTERM the second ends
     it, the first if not `patient`; that goes to the program, if it has not come there by itself as
-    Ctrl-C does. SIGUSR2 writes a snapshot.
+    Ctrl-C does. SIGUSR2 writes a snapshot. True if one of the first two came.
     """
     asked = 0
     while session.step(timeout=0.1):
@@ -34,3 +34,4 @@ def follow(
                 session.kill()
             elif info.si_code <= 0:
                 session.signal(info.si_signo)
+    return asked > 0

@@ -96,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli import counted
 
         return counted.run(arguments, baseline)
+    if arguments.runs != 1 or arguments.backend != "auto":
+        raise UsageError("--runs and --backend are for a program: rtit stat [options] -- program")
     from rtit.profile.stat import stat
 
     with opened(arguments) as trace:

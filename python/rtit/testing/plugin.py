@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,7 +61,9 @@ def pytest_runtest_makereport(
     folder = item.config.getoption("rtit_keep")
     programs = item.stash.get(_PROGRAMS, None)
     if folder is not None and programs is not None and report.when == "call" and report.failed:
-        lines = programs.keep(item.config.invocation_params.dir / Path(folder))
+        # Tests of several files may have one name.
+        name = re.sub(r"[^\w.\-\[\]]+", "_", item.nodeid)[-150:]
+        lines = programs.keep(item.config.invocation_params.dir / folder / name)
         if lines:
             report.sections.append(("rtit kept", "\n".join(lines)))
     return report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,7 +80,7 @@ class Programs:
         recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
             found = stat(trace, trace.threads)
-        return Counted(found, recording.exit_code, "a recording")
+        return Counted(found, recording.exit_code, "a recording", recording.warnings)
 
     def assert_instructions(
         self, count: int | Counted, within: str = "0.1%", *, name: str = ""
@@ -137,11 +136,10 @@ class Programs:
         from rtit.trace.packing import write_pack
 
         lines = []
-        target = folder / re.sub(r"[^\w.\-\[\]]+", "_", self._test)[:150]
         for number, path in enumerate(self._recordings):
-            pack = target / f"{number}.rtit.zip"
+            pack = folder / f"{number}.rtit.zip"
             try:
-                target.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 with Trace(path) as trace, pack.open("wb") as file:
                     write_pack(trace, file)
                 lines.append(str(pack))

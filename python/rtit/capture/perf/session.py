@@ -98,6 +98,7 @@ class PerfSession(Session):
     def _close(self) -> None:
         if self._process.poll() is None:
             self.kill()
+            self._process.wait()
 
 
 def start_perf(request: Request, *, found: Found | None = None) -> PerfSession:

@@ -79,11 +79,14 @@ class Keeper:
 
     def _keep_vanished(self) -> None:
         """The code of files that are gone goes into the recording."""
-        if not self.full:
-            for place, code in self._vanished.pokes():
-                self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
-            for path in dict.fromkeys(self._vanished.lost):
-                self.totals.warnings.append(
-                    f"{path} was deleted or changed while it ran: its code is not known"
-                )
-        self._vanished.close()
+        vanished = self._vanished
+        try:
+            if not self.full:
+                for place, code in vanished.pokes():
+                    self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
+                for path in dict.fromkeys(vanished.lost):
+                    self.totals.warnings.append(
+                        f"{path} was deleted or changed while it ran: its code is not known"
+                    )
+        finally:
+            vanished.close()

@@ -87,6 +87,7 @@ class Vanished:
             if file.descriptor is not None:
                 os.close(file.descriptor)
         self._files.clear()
+        self.lost.clear()
 
     def _opened(self, mapping: Mapping) -> _File:
         stamp = _stamp(mapping.path)
