@@ -76,7 +76,7 @@ def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path
             if "mtc_period=0" in event and len(sources) > 100:
                 assert (columns["latest"] < UNKNOWN).mean() > 0.9
             # a clock of 1 GHz, as the TSC has; with a threshold a CYC may come later than a measure
-            assert np.abs(columns["frequency"] - 1).max() <= (0.01 if "thresh" in event else 0)
+            assert np.abs(columns["frequency"] - 1).max() <= (0.1 if "thresh" in event else 0)
             if "cyc" in event:
                 assert columns["cycles"][-1] > 0
                 assert (np.diff(columns["cycles"].astype(np.int64)) >= 0).all()

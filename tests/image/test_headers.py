@@ -77,8 +77,8 @@ def test_by_how_much_it_was_moved() -> None:
 
 
 @pytest.fixture(scope="module")
-def head() -> bytes:
-    return built("-pie", "-fPIE").read_bytes()[:0x4000]
+def whole() -> Path:
+    return built("-pie", "-fPIE")
 
 
 @given(
@@ -87,8 +87,9 @@ def head() -> bytes:
     size=st.integers(0, 0x4000),
 )
 def test_a_broken_file_is_told(
-    head: bytes, at: int, new: bytes, size: int, tmp_path_factory: pytest.TempPathFactory
+    whole: Path, at: int, new: bytes, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    head = whole.read_bytes()[:0x4000]
     path = tmp_path_factory.getbasetemp() / "broken"
     path.write_bytes((head[:at] + new + head[at + len(new) :])[:size])
     with contextlib.suppress(ImageError):

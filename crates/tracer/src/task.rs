@@ -26,6 +26,8 @@ pub(crate) struct Next {
     pub(crate) count: u64,
     /// The instruction before it was PUSHF.
     pub(crate) pushed_flags: bool,
+    /// The instruction before it was POPF or IRET.
+    pub(crate) popped_flags: bool,
     /// `ip` is in the vsyscall page: the kernel does the call and goes on at the instruction that follows.
     pub(crate) emulated: bool,
     /// What runs after it without a stop between: the instruction in the shadow of MOV SS or POP SS, and the one that a
@@ -95,6 +97,8 @@ pub(crate) struct Task {
     pub(crate) armed: bool,
     /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
     pub(crate) trap_blocked: bool,
+    /// The last POPF or IRET set TF.
+    pub(crate) popped_tf: bool,
     /// The program has set TF: each instruction has a trap of its own.
     pub(crate) own_steps: bool,
     /// The signal that waits with us.
@@ -130,6 +134,7 @@ impl Task {
             starting: false,
             armed: false,
             trap_blocked: false,
+            popped_tf: false,
             own_steps: false,
             held: None,
             retired: 0,

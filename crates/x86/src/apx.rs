@@ -71,6 +71,7 @@ fn jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> 
         repeats: false,
         shadows: false,
         pushes_flags: false,
+        pops_flags: false,
         narrow: false,
         mode: Mode::Bits64,
     })

@@ -141,6 +141,18 @@ pub(crate) fn pushes_flags(decoded: &Instruction) -> bool {
     matches!(decoded.code(), Code::Pushfw | Code::Pushfd | Code::Pushfq)
 }
 
+pub(crate) fn pops_flags(decoded: &Instruction) -> bool {
+    matches!(
+        decoded.mnemonic(),
+        Mnemonic::Popf
+            | Mnemonic::Popfd
+            | Mnemonic::Popfq
+            | Mnemonic::Iret
+            | Mnemonic::Iretd
+            | Mnemonic::Iretq
+    )
+}
+
 pub(crate) fn pops_16_bits(decoded: &Instruction) -> bool {
     matches!(decoded.code(), Code::Retnw | Code::Retnw_imm16)
 }

@@ -47,6 +47,8 @@ pub struct Instruction {
     pub shadows: bool,
     /// PUSHF: stores RFLAGS, the trap flag included.
     pub pushes_flags: bool,
+    /// POPF and IRET: load RFLAGS, the trap flag included.
+    pub pops_flags: bool,
     /// A near RET of 32-bit code with a 16-bit operand: the target is cut to 16 bits.
     pub narrow: bool,
     pub(crate) mode: Mode,

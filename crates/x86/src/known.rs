@@ -27,6 +27,7 @@ pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, U
         repeats: class::repeats(&decoded),
         shadows: class::shadows(&decoded),
         pushes_flags: class::pushes_flags(&decoded),
+        pops_flags: class::pops_flags(&decoded),
         narrow: mode == Mode::Bits32 && class::pops_16_bits(&decoded),
         mode,
     })

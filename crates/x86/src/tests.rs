@@ -82,6 +82,10 @@ fn what_a_tracer_needs_to_know() {
     assert!(at(&[0x17], Mode::Bits32).shadows);
     assert!(!at(&[0x8e, 0xd8], Mode::Bits64).shadows, "MOV DS");
     assert!(at(&[0x9c], Mode::Bits64).pushes_flags);
+    for code in [&[0x9d][..], &[0x66, 0x9d], &[0xcf], &[0x48, 0xcf]] {
+        assert!(at(code, Mode::Bits64).pops_flags);
+    }
+    assert!(!at(&[0x9c], Mode::Bits64).pops_flags);
     // the operand size of a near RET is 64 bits in 64-bit code, whatever its prefixes
     assert!(at(&[0x66, 0xc3], Mode::Bits32).narrow);
     assert!(at(&[0x66, 0xc2, 8, 0], Mode::Bits32).narrow);

@@ -88,14 +88,15 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Iterator[Self], more: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-        """The columns of all batches, each in one piece."""
+        """The columns of all batches, each in one piece; of `more` those that are named."""
         import numpy as np
 
         fields = (*cls.FIELDS, *(MORE[name] for name in more))
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name, _, _ in fields}
         for batch in batches:
-            for name, column in batch.columns().items():
-                parts[name].append(column)
+            columns = batch.columns()
+            for name, part in parts.items():
+                part.append(columns[name])
         return {
             name: np.concatenate([np.zeros(0, dtype), *parts[name]]) for name, dtype, _ in fields
         }

@@ -19,8 +19,12 @@ impl Engine<'_> {
     /// The instruction at RIP is what the thread executes next.
     pub(super) fn arrive(&mut self, task: &mut Task, registers: &Registers) {
         let next = self.next_at(task, registers.rip, registers, LONGEST_SHADOW);
-        // The kernel hides the flag that a step needs, and no other.
-        task.own_steps = registers.eflags & TRAP_FLAG != 0;
+        // Right behind POPF and IRET the flag is what they loaded. After that the kernel may show the one that steps need.
+        let visible = registers.eflags & TRAP_FLAG != 0;
+        if task.next().is_some_and(|last| last.popped_flags) {
+            task.popped_tf = visible;
+        }
+        task.own_steps = task.popped_tf && visible;
         if task.traced {
             task.position = Position::User(next);
             self.refresh_context(task);
@@ -113,6 +117,7 @@ impl Engine<'_> {
         task.position = Position::User(Next {
             ip: to,
             pushed_flags: next.instruction.is_some_and(|i| i.pushes_flags),
+            popped_flags: next.instruction.is_some_and(|i| i.pops_flags),
             ..Next::default()
         });
         true
@@ -238,8 +243,7 @@ impl Engine<'_> {
 
     /// PUSHF under a single step stores the trap flag: the program must not see it.
     fn mend_flags(&mut self, task: &Task, registers: &Registers) {
-        let own = registers.eflags & TRAP_FLAG != 0;
-        if own || !task.next().is_some_and(|next| next.pushed_flags) {
+        if task.own_steps || !task.next().is_some_and(|next| next.pushed_flags) {
             return;
         }
         // The operand size does not matter: the flag is in the second byte of all images.
