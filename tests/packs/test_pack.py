@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import stat
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -101,6 +102,9 @@ def test_every_verb_answers_as_before(
     assert " even (program)" in before["report"][1]
     assert main(["pack", "perf.data"]) == 0
     assert "1 files, 1 debug files" in capfd.readouterr().out
+    assert stat.S_IMODE((here / "perf.data.rtit.zip").stat().st_mode) == 0o600
+    assert main(["pack", "perf.data", "-o", "-"]) == 2
+    capfd.readouterr()
     shutil.move(here / "perf.data.rtit.zip", there / "perf.data")
     # another machine: nothing of this one is looked at
     gone = folder / "gone"

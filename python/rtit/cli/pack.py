@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the pack; 3 if something is not in it."""
     from rtit.trace.packing import write_pack
 
+    if arguments.output == "-":
+        raise UsageError("a pack is a file: give -o a name")
     for name in _NOT_PACKED:
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         gaps = Gaps("pack", trace)
         output = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
-        with whole(output) as file:
+        with whole(output, private=True) as file:
             packed = write_pack(trace, file)
         gaps.images()
         code = gaps.exit_code()

@@ -44,9 +44,9 @@ def write(output: str | None, parts: Iterable[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def whole(output: str) -> Iterator[BinaryIO]:
-    """A file to write to; one that is there stays as it is until all has been written. Raises
-    OSError.
+def whole(output: str, *, private: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to; one that is there stays as it is until all has been written. `private`:
+    one that is new is for its owner alone. Raises OSError.
     """
     path = Path(output).resolve()
     # /dev/stdout may be a file that somebody else has open
@@ -55,8 +55,10 @@ def whole(output: str) -> Iterator[BinaryIO]:
             yield file
         return
     beside = path.with_name(f"{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    number = os.open(beside, flags, 0o600 if private else 0o666)
     try:
-        with beside.open("xb") as file:
+        with open(number, "wb") as file:  # noqa: PTH123 - there is no Path of a descriptor
             yield file
         if path.exists():
             shutil.copymode(path, beside)
