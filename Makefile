@@ -11,9 +11,14 @@ SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Carg
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
 
+# Rust's tests are built and run beside Python's, which need one core; what they say comes at the end.
 test: $(BUILT)
-	cargo test --release --workspace --exclude rtit-python --quiet
-	$(BIN)/pytest -q
+	@echo 'cargo test --release --workspace --exclude rtit-python --quiet &'
+	@cargo test --release --workspace --exclude rtit-python --quiet >target/tests.log 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null' INT TERM; \
+	echo '$(BIN)/pytest -q'; $(BIN)/pytest -q $(TESTS); code=$$?; \
+	wait $$beside || { code=$$?; cat target/tests.log; echo 'cargo test failed'; }; \
+	grep -c '^test result: ok' target/tests.log | sed 's/$$/ groups of Rust tests passed/'; exit $$code
 
 lint: $(BUILT)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -28,3 +29,11 @@ def traces() -> Path:
     if not path.is_dir():
         pytest.skip("the folder of real traces is not beside the repository")
     return path
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in its background with SIGINT ignored; what tests start would have
+    that from us.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
