@@ -103,3 +103,12 @@ def test_what_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "file").write_bytes(text)
     with pytest.raises(ImageError, match="no 64-bit little-endian ELF file"):
         read_headers(tmp_path / "file")
+
+
+def test_headers_beyond_the_end(tmp_path: Path) -> None:
+    data = bytearray(built("-pie", "-fPIE").read_bytes()[:64])
+    for at in (1 << 20, 1 << 61, (1 << 64) - 1):
+        data[32:40] = at.to_bytes(8, "little")
+        (tmp_path / "file").write_bytes(data)
+        with pytest.raises(ImageError, match="cut off"):
+            read_headers(tmp_path / "file")

@@ -66,7 +66,7 @@ def read_headers(path: str | os.PathLike[str]) -> Headers:
     with Path(path).open("rb") as file:
 
         def part(offset: int, size: int) -> bytes:
-            if offset >= 1 << 62:
+            if offset >= os.fstat(file.fileno()).st_size:
                 return b""
             file.seek(offset)
             return file.read(size)

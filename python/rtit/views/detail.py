@@ -151,7 +151,7 @@ class _Shown:
 
     def _named(self, name: str, batch: Instructions) -> list[str]:
         symbols = self._trace.symbols
-        numbers, offsets = lookup(symbols, self._stream, batch.more, batch.time, batch.ip)
+        numbers, offsets = lookup(self._trace, self._stream, batch.more, batch.time, batch.ip)
         found = []
         for number, offset in zip(numbers.tolist(), offsets.tolist(), strict=True):
             text = symbols.text(number, offset) if name == "sym" else symbols.table[number][1]

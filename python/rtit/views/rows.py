@@ -111,7 +111,7 @@ class _Shown:
             return [f"{'-':{_NAME}}"] * len(batch)
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
         symbols = self._trace.symbols
-        numbers, offsets = lookup(symbols, self._stream, columns, times, addresses)
+        numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses)
         found = zip(numbers.tolist(), offsets.tolist(), strict=True)
         return [f"{readable(symbols.text(*each)) or '-':{_NAME}}" for each in found]
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtit.image.symbols import Symbols
-    from rtit.trace import Stream
+    from rtit.trace import Stream, Trace
 
 
 def lookup(
-    symbols: Symbols,
+    trace: Trace,
     stream: Stream,
     more: Mapping[str, NDArray[Any]],
     times: NDArray[Any],
@@ -25,9 +24,9 @@ def lookup(
     import numpy as np
 
     if "tid" not in more:
-        return symbols.lookup_many(stream.tid, times, addresses)
+        return trace.symbols.lookup_many(stream.tid, times, addresses)
     numbers, offsets = np.zeros(len(addresses), np.uint32), addresses.copy()
     for tid in np.unique(more["tid"]).tolist():
         own = more["tid"] == tid
-        numbers[own], offsets[own] = symbols.lookup_many(tid, times[own], addresses[own])
+        numbers[own], offsets[own] = trace.symbols.lookup_many(tid, times[own], addresses[own])
     return numbers, offsets
