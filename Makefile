@@ -14,11 +14,11 @@ demo: $(BUILT) qemu
 # Rust's tests are built and run beside Python's, which need one core; what they say comes at the end.
 test: $(BUILT)
 	@echo 'cargo test --release --workspace --exclude rtit-python --quiet &'
-	@cargo test --release --workspace --exclude rtit-python --quiet >target/tests.log 2>&1 & beside=$$!; \
+	@cargo test --release --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
-	echo '$(BIN)/pytest -q'; $(BIN)/pytest -q $(TESTS); code=$$?; \
-	wait $$beside || { code=$$?; cat target/tests.log; echo 'cargo test failed'; }; \
-	grep -c '^test result: ok' target/tests.log | sed 's/$$/ groups of Rust tests passed/'; exit $$code
+	echo '$(BIN)/pytest -q'; $(BIN)/pytest -q; code=$$?; \
+	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \
+	grep -c '^test result: ok' $(VENV)/tests.log | sed 's/$$/ groups of Rust tests passed/'; exit $$code
 
 lint: $(BUILT)
 	$(BIN)/ruff check .

@@ -1,0 +1,17 @@
+"""How the cases of `test_edges.py` and `test_edges_of_context.py` begin, and what a case is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+BEGIN = "enable 0x1000\n    ...\n"
+USER = f"ctl User BranchEn\n{BEGIN}"
+CYCLES = f"ctl User BranchEn CYCEn\n{BEGIN}"
+KERNEL = f"arch cpl=0\nctl OS User BranchEn\n{BEGIN}"
+
+
+def case(name: str, text: str, *rows: str) -> Any:
+    marks = [pytest.mark.spec(*rows)] if rows else []
+    return pytest.param(text, id=name, marks=marks)
