@@ -8,12 +8,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from back_ends import qemu
 from large import large
 from live import attach, record
 from profiled import profiled, reader
 from programs.plugin import program
 
-__all__ = ["attach", "large", "profiled", "program", "reader", "record"]
+__all__ = ["attach", "large", "profiled", "program", "qemu", "reader", "record"]
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("rtit", deadline=None)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import RTIT
-from rtit.capture.qemu import find_qemu
 
 SECONDS = 300
 
@@ -195,8 +195,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeRecorder]:
     """Records one of `PROGRAMS` through the command line; the same options again give the same
     recording. They are deleted at the end: there are hundreds of megabytes.
     """
-    if isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need("qemu")
     folder = tmp_path_factory.mktemp("large")
     inputs = folder / "inputs"
     inputs.mkdir()

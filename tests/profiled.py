@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 
 LLVM = [Path("/usr/lib") / f"llvm-{version}" / "bin" for version in range(22, 15, -1)]
@@ -41,8 +41,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
         program = compiled("profiled", [str(SOURCES / "profiled.c")], language="c", flags=FLAGS)
     except CannotBuildError as error:
         pytest.skip(str(error))
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     data = tmp_path_factory.mktemp("profiled") / "perf.data"
     to_the_end(start(Request([str(program)], backend="qemu", output=data)))
     return Profiled(program, data)

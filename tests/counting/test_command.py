@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu import find_qemu
+from back_ends import need
 from rtit.cli.main import main
 from rtit.counting import Spread
 from rtit.profile.counts import Stat
@@ -22,8 +22,7 @@ ProgramBuilder = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def _qemu() -> None:
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
 
 
 def test_the_program_is_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:

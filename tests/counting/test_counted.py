@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rtit
+from back_ends import need
 from programs.build import PROGRAMS
 from rtit.capture import Request
-from rtit.capture.qemu import find_qemu
 from rtit.counting import Counted, Counting
 from rtit.profile.stat import stat as decoded
 
@@ -45,8 +45,7 @@ NAMES = (
 
 @pytest.fixture(autouse=True)
 def _qemu() -> None:
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
 
 
 def tables(found: dict[str, Any]) -> dict[str, Any]:

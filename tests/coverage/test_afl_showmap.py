@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rtit
+from back_ends import need
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 
 SERVER = Path(__file__).with_name("forkserver.py")
@@ -22,8 +22,7 @@ def test_the_map_that_afl_sees(tmp_path: Path) -> None:
     showmap = shutil.which("afl-showmap")
     if showmap is None:
         pytest.skip("afl-showmap is not installed (Debian: afl++)")
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     try:
         program = compiled(
             "builds", [str(SOURCES / "builds.c")], language="c", flags=["-O1", "-static"]

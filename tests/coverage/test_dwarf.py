@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from programs.build import SOURCES
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.coverage import Source, coverage, sources
 from rtit.diff import diff
 from rtit.trace import Trace
@@ -74,8 +74,7 @@ def built(folder: Path, form: str, *flags: str) -> Path:
 
 
 def recorded(program: Path) -> Path:
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     data = program.with_name("data")
     to_the_end(start(Request([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})))
     return data

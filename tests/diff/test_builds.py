@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import rtit
+from back_ends import need
 from live import to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.diff import Difference, diff
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
@@ -29,8 +29,7 @@ Built = Callable[..., Path]
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Records a build with these macros, each once; under QEMU, since it is the dynamic one."""
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     made: dict[tuple[str, ...], Path] = {}
 
     def recorded(*flags: str, name: str = "prog", strip: bool = False) -> Path:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from programs.build import SOURCES, compiled
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 
 ProgramBuilder = Callable[[str], Path]
@@ -81,8 +81,7 @@ def test_the_fault(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    if backend == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(backend)
     exe = compressed(tmp_path) if name == "compressed" else program(name)
     wanted = backtrace(exe, tmp_path)
     data = tmp_path / "data"

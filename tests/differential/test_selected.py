@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
 from live import to_the_end
 from rtit.capture.backends import start
-from rtit.capture.qemu import find_qemu
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.trace import Trace
@@ -32,8 +32,7 @@ SELECTED: list[dict[str, object]] = [
 
 @pytest.fixture(params=SELECTED, ids=str)
 def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path) -> Path:
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     # Without return compression: libipt's return stack differs where returns mismatch.
     to_the_end(
         start(

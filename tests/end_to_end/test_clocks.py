@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from differential.oracles import perf
 from live import to_the_end
 from rtit._core import TruthFile
 from rtit.capture.backends import start
 from rtit.capture.clocks import describe, instructions_a_tick, time_model
-from rtit.capture.qemu import find_qemu
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.packets import BadBytes
@@ -27,8 +27,7 @@ TSC_HZ = 1_000_000_000
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need(request.param)
     return str(request.param)
 
 

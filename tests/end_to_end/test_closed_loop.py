@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import Live, Recorder
 from programs.build import PROGRAMS
 from rtit.capture.events import Kind
@@ -160,14 +161,12 @@ def test_two_recordings_of_one_run_are_the_same_bytes(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
     from live import RTIT
-    from rtit.capture.qemu import find_qemu
     from rtit.trace import Trace
 
     argv = [str(program("recursion"))]
     options = ["-q", "--no-aslr", "--backend", backend]
     if backend == "qemu":
-        if isinstance(missing := find_qemu(), str):
-            pytest.skip(missing)
+        need("qemu")
         argv = ["/bin/echo", "x"]  # loaded dynamically, at addresses that the loader chooses
 
     streams = []

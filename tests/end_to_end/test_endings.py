@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from rtit.capture import Extent, Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
 from rtit.cli.record import _EPILOG
@@ -31,8 +31,7 @@ SI_KERNEL, SEGV_MAPERR, FPE_INTDIV = 0x80, 1, 1
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(request.param)
     return str(request.param)
 
 
@@ -197,8 +196,7 @@ def test_executed_is_more_than_traced(
 def test_help_and_file_agree_on_the_clocks(
     backend: str, phrase: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    if backend == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(backend)
     recorded([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         assert phrase in trace.data.facts["time"]

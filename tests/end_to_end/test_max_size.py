@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from differential.oracles import perf
 from live import RTIT
 from rtit._core import TruthFile
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.trace import Trace
 
@@ -26,8 +26,7 @@ CLOSING = 4096
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need(request.param)
     return str(request.param)
 
 
@@ -76,8 +75,7 @@ def test_what_starts_afterwards_runs_too(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Threads, processes and programs that begin when the file has its size."""
-    if isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need("qemu")
     script = f"{program('crash_late')}; echo $(echo one two | /usr/bin/tr o 0); exit 3"
     ended = recorded("qemu", tmp_path, "/bin/sh", "-c", script)
     assert ended.returncode == 3, ended.stderr

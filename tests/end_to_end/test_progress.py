@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from rtit.capture.backends import record
-from rtit.capture.qemu import find_qemu
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
 
@@ -16,8 +16,7 @@ from rtit.views.statistics import statistics
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 @pytest.mark.parametrize("name", ["pointers", "returns", "fork", "far"])
 def test_numbers(backend: str, name: str, program: Callable[[str], Path], tmp_path: Path) -> None:
-    if backend == "qemu" and isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need(backend)
     if backend == "qemu" and name == "far":
         pytest.skip("QEMU does not run it: far transfers in user mode")
     data = tmp_path / "perf.data"

@@ -16,7 +16,7 @@ import pytest
 
 from live import finished, to_the_end, until
 from programs.build import PROGRAMS
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
@@ -27,14 +27,6 @@ ProgramBuilder = Callable[[str], Path]
 # QEMU itself does not run it: far transfers in user mode.
 LACKING = {"far"}
 ENDING = [name for name, program in PROGRAMS.items() if program.ends and name not in LACKING]
-
-
-@pytest.fixture(scope="module")
-def qemu() -> Found:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
 
 
 class Recorder:

@@ -12,7 +12,7 @@ import pytest
 from live import Live, Recorder, to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.ptrace import replay
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
@@ -36,14 +36,6 @@ FILTERED = [
     ("rep", ["filter main"]),
 ]
 UNTIMED = "intel_pt/tsc=0,mtc=0/u"
-
-
-@pytest.fixture(scope="module")
-def qemu() -> Found:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
 
 
 def recorded(

@@ -15,21 +15,13 @@ import pytest
 
 from large import PROGRAMS, LargeRecorder, text
 from live import ends, finished, to_the_end, until
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify
 
 K = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
-
-
-@pytest.fixture(scope="module")
-def qemu() -> Found:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
 
 
 def verdicts(data: Path, truth: Path) -> list[Verdict]:

@@ -15,7 +15,7 @@ import pytest
 from large import text
 from live import to_the_end
 from programs.build import PROGRAMS
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.packets import Packet, scan
@@ -64,14 +64,6 @@ PARTS: dict[str, Part] = {
     "tracestop": {"filters": ["tracestop 0x9000/0x100 @ /bin/gzip"]},
     "window": {"start_at": "100003", "stop_at": "+1000001"},
 }
-
-
-@pytest.fixture(scope="module")
-def qemu() -> Found:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
 
 
 def recorded(

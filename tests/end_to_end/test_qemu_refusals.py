@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 
 from live import RTIT
-from rtit.capture.qemu import find_qemu
+
+pytestmark = pytest.mark.usefixtures("qemu")
 
 EXIT_7 = bytes.fromhex("b801000000 bb07000000 cd80".replace(" ", ""))  # exit(7)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_qemu() -> None:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
 
 
 def record(

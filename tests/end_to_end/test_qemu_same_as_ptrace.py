@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from back_ends import need
 from live import Recorder, ends, to_the_end
 from programs.build import PROGRAMS, CannotBuildError, compiled
 from rtit.capture.ptrace import start_ptrace
-from rtit.capture.qemu import find_qemu, start_qemu
+from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
 
@@ -41,23 +42,20 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same(name: str, program: Callable[[str], Path], record: Recorder, tmp_path: Path) -> None:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
+def test_same(
+    name: str, program: Callable[[str], Path], record: Recorder, tmp_path: Path, qemu: Found
+) -> None:
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     single_steps = record(argv)
     truth = tmp_path / "truth"
-    to_the_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=found))
+    to_the_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=qemu))
     paths = sorted(ends(single_steps.truth).values())
     assert sorted(ends(truth).values()) == paths != []
 
 
 def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> None:
     """Its libraries choose functions by what the processor can do; its own code does not."""
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
+    need("qemu")
     source = Path(__file__).parent.parent / "programs" / "sorting.c"
     try:
         path = compiled("sorting", [str(source)], language="c", flags=["-O1"], libraries=["-lm"])

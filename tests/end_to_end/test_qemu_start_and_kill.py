@@ -16,7 +16,7 @@ import pytest
 
 from live import RTIT, finished
 from rtit.capture.events import RECORD, Kind
-from rtit.capture.qemu import QemuSession, find_qemu, start_qemu
+from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.request import Request
 
 PYTHON = sys.executable
@@ -36,13 +36,6 @@ for kind in sys.argv[1:]:
 os.write(1, b"%d\n" % os.getpid())
 time.sleep(1000)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_qemu() -> None:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
 
 
 @pytest.fixture
@@ -141,6 +134,8 @@ def test_arguments_that_qemu_has_no_room_for(tmp_path: Path) -> None:
 def test_a_temporary_folder_that_is_full(tmp_path: Path, what: str) -> None:
     script = f"""
 import os, pathlib, tempfile
+
+pytestmark = pytest.mark.usefixtures("qemu")
 def full(*_, **__):
     raise OSError(28, "No space left on device")
 for holder in (os, pathlib.Path, tempfile):

@@ -17,18 +17,12 @@ import pytest
 
 from live import RTIT
 from programs.build import SOURCES
-from rtit.capture.qemu import find_qemu
 from rtit.capture.qemu.folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("qemu")
+
 CANNOT = 77
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_qemu() -> None:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from back_ends import need
 from differential.oracles import perf
 from live import RTIT
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.packets import BadBytes
 from rtit.trace import Trace
@@ -29,8 +29,7 @@ SMALL = "intel_pt/psb_period=0,noretcomp/u"
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need(request.param)
     return str(request.param)
 
 
@@ -179,8 +178,7 @@ def test_many_short_threads_take_bounded_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rings of processes that have ended give way; the recording says how many are gone."""
-    if isinstance(found := find_qemu(), str):
-        pytest.skip(found)
+    need("qemu")
     script = "for i in 1 2 3 4 5 6; do /bin/true; done"
     words = command("qemu", "--snapshot=4K", program="/bin/sh -c")
     subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=120, capture_output=True)

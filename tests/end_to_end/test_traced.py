@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from rtit.capture import Extent, Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
@@ -19,8 +19,7 @@ ProgramBuilder = Callable[[str], Path]
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(request.param)
     return str(request.param)
 
 

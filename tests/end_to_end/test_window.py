@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.backends import start
-from rtit.capture.qemu import find_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
@@ -29,8 +29,7 @@ Run = Callable[..., Recording]
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(request.param)
     return str(request.param)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import Recorder, to_the_end
 from profiled import Profiled
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.profile import profile
 from rtit.trace import Trace
@@ -56,8 +56,7 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     """QEMU loads every program at one address: what ran there is told apart by when it ran, as
     another count of instructions by file has it.
     """
-    if isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need("qemu")
     data = tmp_path / "perf.data"
     argv = ["/bin/sh", "-c", "exec /bin/echo one"]
     to_the_end(start(Request(argv, backend="qemu", output=data)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu import Found, find_qemu
+from rtit.capture.qemu import Found
 from torture.cases import QEMU_DIFFERS, Case, behaviour, cases
 from torture.recorded import record
 
@@ -25,14 +25,6 @@ def rows() -> dict[str, tuple[bool, str]]:
         for name in names.split(", "):
             found[name] = bool(mark), text
     found.pop("program")
-    return found
-
-
-@pytest.fixture(scope="module")
-def qemu() -> Found:
-    found = find_qemu()
-    if isinstance(found, str):
-        pytest.skip(found)
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu import Found, find_qemu
+from rtit.capture.qemu import Found
 from torture.cases import QUICK, Case, behaviour, cases, random_case
 from torture.recorded import record
 
@@ -21,14 +21,6 @@ def named(mode: str) -> Case:
         return next(case for case in cases() if case.mode == mode)
     except CannotBuildError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def qemu() -> str:
-    found = find_qemu()
-    if isinstance(found, Found):
-        return str(found.qemu)
-    pytest.skip(found)
 
 
 @pytest.fixture
@@ -47,11 +39,11 @@ def test_by_single_steps(mode: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(QUICK))
-def test_under_qemu(mode: str, folder: Path, qemu: str) -> None:
+def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
     case = named(mode)
     found = record(case.argv, "qemu", folder)
     assert found.identical, found.verdict
-    assert found.behaviour == behaviour([qemu, *case.argv], folder), found.said
+    assert found.behaviour == behaviour([str(qemu.qemu), *case.argv], folder), found.said
 
 
 def test_every_quick_mode_exists() -> None:
@@ -68,7 +60,7 @@ def test_random_machine_code(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 9])
-def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: str) -> None:
+def test_random_machine_code_under_qemu(seed: int, folder: Path, qemu: Found) -> None:
     """QEMU also runs what processors refuse: then the recorder says so."""
     named("family")
     found = record(random_case(seed, 8).argv, "qemu", folder)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import to_the_end
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.trace import Trace
 
@@ -19,8 +19,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "programs" / "crash_late.c"
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(request.param)
     return str(request.param)
 
 

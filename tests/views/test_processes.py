@@ -9,9 +9,9 @@ from signal import SIGSEGV
 
 import pytest
 
+from back_ends import need
 from live import ends, to_the_end
 from rtit.capture import Request, start
-from rtit.capture.qemu import find_qemu
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process
@@ -63,8 +63,7 @@ def test_a_chain_of_any_length() -> None:
 def test_the_tree_is_what_ran(
     backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if backend == "qemu" and isinstance(missing := find_qemu(), str):
-        pytest.skip(missing)
+    need(backend)
     data, truth = tmp_path / "data", tmp_path / "truth"
     exe = program("endings")
     to_the_end(start(Request([str(exe), "child"], backend=backend, output=data, truth=truth)))

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from live import RTIT
-from rtit.capture.qemu import find_qemu
 
 FEW = 40
 SCRIPT = "for i in $(seq 24); do (sleep 0.5; :) & done; wait; ulimit -Sn"
 
-pytestmark = pytest.mark.skipif(isinstance(find_qemu(), str), reason="no QEMU that fits")
+pytestmark = pytest.mark.usefixtures("qemu")
 
 
 def stat(folder: Path, soft: int, hard: int) -> subprocess.CompletedProcess[str]:
