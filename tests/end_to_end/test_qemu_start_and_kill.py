@@ -23,6 +23,8 @@ PYTHON = sys.executable
 # Daemons close every file that they have. Of a process that is not dumpable /proc tells nothing.
 STUBBORN = r"""
 import ctypes, os, signal, sys, time
+
+pytestmark = pytest.mark.usefixtures("qemu")
 for kind in sys.argv[1:]:
     if os.fork() == 0:
         os.setsid()
@@ -135,7 +137,6 @@ def test_a_temporary_folder_that_is_full(tmp_path: Path, what: str) -> None:
     script = f"""
 import os, pathlib, tempfile
 
-pytestmark = pytest.mark.usefixtures("qemu")
 def full(*_, **__):
     raise OSError(28, "No space left on device")
 for holder in (os, pathlib.Path, tempfile):
