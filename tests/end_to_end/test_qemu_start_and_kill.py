@@ -19,12 +19,12 @@ from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.request import Request
 
+pytestmark = pytest.mark.usefixtures("qemu")
+
 PYTHON = sys.executable
 # Daemons close every file that they have. Of a process that is not dumpable /proc tells nothing.
 STUBBORN = r"""
 import ctypes, os, signal, sys, time
-
-pytestmark = pytest.mark.usefixtures("qemu")
 for kind in sys.argv[1:]:
     if os.fork() == 0:
         os.setsid()
