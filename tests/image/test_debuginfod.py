@@ -174,8 +174,21 @@ def test_no_server_is_named(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DEBUGINFOD_URLS", raising=False)
-    assert main(["report", "--debuginfod", "perf.data"]) == 2
-    assert "DEBUGINFOD_URLS names no server" in capfd.readouterr().err
+    for urls in (None, " ", "ima:enforcing ima:ignore"):
+        if urls is not None:
+            monkeypatch.setenv("DEBUGINFOD_URLS", urls)
+        assert main(["report", "--debuginfod", "perf.data"]) == 2
+        assert "DEBUGINFOD_URLS names no server" in capfd.readouterr().err
+
+
+def test_words_between_the_servers(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """elfutils since 0.192, debuginfod-find(1): ima:MODE says how the servers behind it sign."""
+    monkeypatch.setenv("DEBUGINFOD_URLS", f"ima:enforcing {server.url} ima:ignore")
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
+    server.answers[path_of()] = b"the file"
+    assert Debuginfod.of_environment().executable(ID) is not None
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import gzip
 import lzma
 import os
 import random
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,10 +165,20 @@ def test_a_sparse_kcore(recorded: Path, machine: Machine, tmp_path: Path) -> Non
     assert problems(recorded, KernelFiles(kcore=str(path))) == []
 
 
+def packed_modules() -> list[tuple[str, bytes]]:
+    content = made.module().read_bytes()
+    packed = [(".gz", gzip.compress(content)), (".xz", lzma.compress(content))]
+    zstd = shutil.which("zstd")
+    if zstd is not None:
+        command = [zstd, "-c"]
+        made_by = subprocess.run(command, input=content, capture_output=True, check=True)
+        packed.append((".zst", made_by.stdout))
+    return packed
+
+
 def test_modules_that_cannot_be_unpacked(recorded: Path, tmp_path: Path) -> None:
     """What is told names the file, whatever the unpacking stumbles over."""
-    content = made.module().read_bytes()
-    for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
+    for suffix, packed in packed_modules():
         for place, end in ((0, None), (20, None), (40, None), (len(packed) - 6, None), (0, 30)):
             path = tmp_path / f"made.ko{suffix}"
             changed = bytearray(packed)
@@ -179,8 +191,7 @@ def test_modules_that_cannot_be_unpacked(recorded: Path, tmp_path: Path) -> None
 
 
 def test_modules_that_are_packed(recorded: Path, tmp_path: Path) -> None:
-    content = made.module().read_bytes()
-    for suffix, packed in ((".gz", gzip.compress(content)), (".xz", lzma.compress(content))):
+    for suffix, packed in packed_modules():
         path = tmp_path / f"made.ko{suffix}"
         path.write_bytes(packed)
         told = problems(recorded, KernelFiles(modules=str(tmp_path)))

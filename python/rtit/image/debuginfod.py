@@ -23,6 +23,8 @@ from rtit.errors import UsageError
 
 URLS, CACHE, TIMEOUT = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", "DEBUGINFOD_TIMEOUT"
 _SCHEMES = ("http", "https")
+_SIGNATURES = "ima:"
+"""How words begin that say whether the files of the servers behind them must be signed."""
 _SECONDS = 30.0
 _LARGEST = 1 << 31
 _PART = 1 << 18
@@ -65,8 +67,12 @@ class Debuginfod:
     def of_environment(cls) -> Debuginfod:
         """As DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT say. Raises UsageError
         if there is no URL.
+
+        Words such as ima:enforcing are passed over, as by a client of elfutils that was built
+        without verifying signatures: a file is taken by its build id.
         """
-        urls = os.environ.get(URLS, "").split()
+        words = os.environ.get(URLS, "").split()
+        urls = [word for word in words if not word.startswith(_SIGNATURES)]
         if not urls:
             raise UsageError(f"{URLS} names no server, such as https://debuginfod.debian.net")
         timeout = os.environ.get(TIMEOUT, "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
-from rtit.views.whose import lookup
+from rtit.views.places import lookup
 
 if TYPE_CHECKING:
     from rtit.trace import Instructions, Stream, Table, Trace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.readable import readable
 from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
-from rtit.views.whose import lookup
+from rtit.views.places import lookup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,10 +25,11 @@ from rtit.image.kernel.kallsyms import Kallsym
 from rtit.image.kernel.relocate import Module
 from rtit.image.mappings import Mapping
 
-_SUFFIX = re.compile(r"\.ko(\.(gz|xz))?$")
+_SUFFIX = re.compile(r"\.ko(\.(gz|xz|zst))?$")
 UNKNOWN = "the module's code is not known"
 _MOST = 1 << 26
 _MOST_FILES = 1 << 15
+_PART = 1 << 20
 _COMPRESSED: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -105,6 +106,8 @@ def _read(path: str) -> bytes:
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=path)
+        if path.endswith(".zst"):
+            return _unzstd(path)
         opened = _COMPRESSED.get(Path(path).suffix, open)
         with opened(path, "rb") as file:
             data: bytes = file.read(_MOST + 1)
@@ -113,3 +116,13 @@ def _read(path: str) -> bytes:
     if len(data) > _MOST:
         raise ImageError(f"more than {_MOST:,} bytes of a module", source=path)
     return data
+
+
+def _unzstd(path: str) -> bytes:
+    """Raises ValueError for what is no Zstandard, or more than a module."""
+    from rtit._core import unzstd
+
+    data = bytearray()
+    with Path(path).open("rb") as file:
+        unzstd(iter(lambda: file.read(_PART), b""), data.extend, _MOST)
+    return bytes(data)
