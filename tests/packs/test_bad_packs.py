@@ -19,7 +19,7 @@ import rtit
 from live import Recorder
 from rtit.cli.main import main
 from rtit.errors import InputError, RtitError
-from rtit.trace import packed
+from rtit.trace import pack_list
 
 ProgramBuilder = Callable[[str], Path]
 CHANGES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
@@ -36,7 +36,7 @@ def good(
 
 def said(good: bytes) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(good)) as archive:
-        found: dict[str, Any] = json.loads(archive.read(packed.LIST))
+        found: dict[str, Any] = json.loads(archive.read(pack_list.LIST))
     return found
 
 
@@ -45,13 +45,13 @@ def made(path: Path, members: dict[str, bytes], contents: object) -> Path:
         for name, data in members.items():
             archive.writestr(name, data)
         if contents is not None:
-            archive.writestr(packed.LIST, json.dumps(contents))
+            archive.writestr(pack_list.LIST, json.dumps(contents))
     return path
 
 
 def members(good: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(good)) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if name != packed.LIST}
+        return {name: archive.read(name) for name in archive.namelist() if name != pack_list.LIST}
 
 
 def refused(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_no_list(
 
 def test_json_beyond_measure(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (b"[" * 200_000, b" " * (1 << 25), b"\xff\xfe"):
-        path = made(tmp_path / "bad", {packed.LIST: text, **members(good)}, None)
+        path = made(tmp_path / "bad", {pack_list.LIST: text, **members(good)}, None)
         refused(path, "no pack", monkeypatch)
 
 

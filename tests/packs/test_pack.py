@@ -18,7 +18,7 @@ from programs.build import SOURCES
 from rtit.cli.main import VERBS, main
 from rtit.errors import ImageError
 from rtit.image import files as image_files
-from rtit.trace import packed
+from rtit.trace import pack_list
 
 ProgramBuilder = Callable[[str], Path]
 # What opens no recording; and gdb, which shows where the files are that it looks at.
@@ -145,7 +145,7 @@ def test_what_is_in_it(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 0
     with zipfile.ZipFile(output) as archive:
-        contents = packed.Contents.decode(archive.read(packed.LIST))
+        contents = pack_list.Contents.decode(archive.read(pack_list.LIST))
         [kept] = [each for key, each in contents.files.items() if key[0] == str(folder / "program")]
         assert kept.file is not None
         assert kept.debug is not None
@@ -266,11 +266,3 @@ def test_a_pack_that_cannot_be_written_leaves_the_older_one(
     assert main(["pack", str(folder / "perf.data"), "-o", str(output)]) == 1
     assert output.read_text() == "older"
     assert list(tmp_path.iterdir()) == [output]
-
-
-@pytest.mark.parametrize("option", ["--kcore", "--guest-vmlinux", "--kernel-modules", "--jit"])
-def test_what_is_not_carried_is_refused(
-    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["pack", "perf.data", option, str(tmp_path)]) == 2
-    assert f"does not carry what {option} names" in capfd.readouterr().err

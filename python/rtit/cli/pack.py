@@ -16,20 +16,10 @@ _EPILOG = """example:
   rtit report crash.rtit.zip         (on any machine: no file but this one is needed)
 
 The files that ran go in as a whole, with their debug files: code, symbols and lines of source are
-then those of the machine where it was packed. Of the kernel's code only what is in a directory that
-perf record --kcore made. Look at what is in it before it is given away.
+then those of the machine where it was packed; so do a kernel's own files, its modules that are in
+the recording, and what tells of code that programs made (jit-PID.dump, perf-PID.map). Of a copy of
+the kernel's memory (--kcore) the pages that ran. Look at what is in it before it is given away.
 """
-
-_NOT_PACKED = (
-    "kcore",
-    "kallsyms",
-    "vmlinux",
-    "kernel_modules",
-    "guest_kcore",
-    "guest_kallsyms",
-    "guest_vmlinux",
-    "jit",
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.output == "-":
         raise UsageError("a pack is a file: give -o a name")
-    for name in _NOT_PACKED:
-        if getattr(arguments, name):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"a pack does not carry what {option} names: give it to who reads it")
     with opened(arguments) as trace:
         gaps = Gaps("pack", trace)
         output = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"

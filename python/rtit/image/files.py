@@ -115,6 +115,11 @@ class Files:
             return self._symfs.rstrip("/") + "/" + path.lstrip("/")
         return path
 
+    def place(self, path: str) -> str | None:
+        """As `locate`; None for what is looked for in a pack alone."""
+        located = self.locate(path)
+        return located if self._kept is None or located != path else None
+
     def code(self, path: str, offset: int, size: int, build_id: bytes | None = None) -> Code:
         """`size` bytes at `offset` of the file recorded as `path`, shared between callers.
 
@@ -240,8 +245,8 @@ class Files:
                 yield fetched
 
     def _named_places(self, path: str, build_id: bytes | None) -> Iterator[str]:
-        located = self.locate(path)
-        if self._kept is None or located != path:
+        located = self.place(path)
+        if located is not None:
             yield located
         if self._cache is not None and build_id:
             name = build_id.hex()

@@ -74,6 +74,10 @@ class Images:
         """Takes what records tell of the kernel."""
         self.guest = None if guest is None else Kernel(guest, self.files)
         """The same of the kernel that guests run."""
+        self.jit_files: dict[str, str] = {}
+        """Files that tell of code that programs made, with what they are to be called."""
+        self.jit_problems: list[Problem] = []
+        """What is wrong with such files."""
 
     def finish(self) -> None:
         """Everything has been told."""
@@ -234,6 +238,11 @@ class Images:
         else:
             known.native.adopt(time, parent.native)
             known.mappings.adopt(parent.mappings, time)
+
+    def lacks_jit(self, problem: Problem) -> None:
+        """Code that a program made cannot be read."""
+        self.jit_problems.append(problem)
+        self.lacks(problem)
 
     def jit(self, time: int, pid: int, address: int, code: bytes, name: str) -> None:
         """A program told that it made a function."""

@@ -77,14 +77,16 @@ def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
     return list(found)
 
 
-def read_jitdump(path: str) -> JitDump:
-    """A whole file. Raises ImageError for what is none; of one that is cut all that is whole."""
-    data = _read(path)
+def read_jitdump(path: str, name: str | None = None) -> JitDump:
+    """A whole file, which is called `name` in errors. Raises ImageError for what is none; of one
+    that is cut all that is whole.
+    """
+    data, source = _read(path, name), name or path
     if len(data) < _HEADER.size:
-        raise ImageError("too short for a jitdump", source=path, offset=0, value=len(data))
+        raise ImageError("too short for a jitdump", source=source, offset=0, value=len(data))
     magic, version, size, _, _, pid, _, flags = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != 1:
-        raise ImageError("no jitdump of version 1", source=path, offset=0, value=magic)
+        raise ImageError("no jitdump of version 1", source=source, offset=0, value=magic)
     loads: list[Load] = []
     codes: dict[int, Load] = {}
     at, cut = max(size, _HEADER.size), None
@@ -123,27 +125,30 @@ def _load(time: int, body: bytes) -> Load | None:
     return Load(time, address, body[end + 1 : end + 1 + size], name)
 
 
-def read_map(path: str) -> Iterator[tuple[int, int, str]]:
-    """(address, size, name) of each line that has them. Raises ImageError."""
-    for line in _read(path).splitlines():
+def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str]]:
+    """(address, size, name) of each line that has them. Raises ImageError, which calls the file
+    `name`.
+    """
+    for line in _read(path, name).splitlines():
         words = line.split(None, 2)
         try:
             address, size = int(words[0], 16), int(words[1], 16)
-            name = words[2]
+            function = words[2]
         except (ValueError, IndexError):
             continue
         if size > 0 and 0 <= address < UPPER - size:
-            yield address, size, name.decode(errors="replace")
+            yield address, size, function.decode(errors="replace")
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, name: str | None) -> bytes:
+    source = name or path
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise ImageError("not a regular file", source=path)
+            raise ImageError("not a regular file", source=source)
         with Path(path).open("rb") as file:
             data = file.read(_MOST + 1)
     except OSError as error:
-        raise ImageError(f"cannot be read: {error.strerror}", source=path) from error
+        raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
     if len(data) > _MOST:
-        raise ImageError(f"more than {_MOST:,} bytes of code", source=path)
+        raise ImageError(f"more than {_MOST:,} bytes of code", source=source)
     return data

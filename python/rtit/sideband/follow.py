@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from rtit.errors import PerfDataError
 from rtit.image import Images, Problem
@@ -19,10 +19,10 @@ that names it forty bytes.
 """
 
 
-def follow(data: PerfData, images: Images, jit: Sequence[str] = ()) -> Threads:
+def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None) -> Threads:
     """Bring `images` through the times of a recording; returns its threads. `jit` are files that
-    say what code programs made. Of more threads than can be remembered the later ones are nobody's,
-    and `images` has the problem.
+    say what code programs made, with what they are to be called. Of more threads than can be
+    remembered the later ones are nobody's, and `images` has the problem.
     """
     threads = Threads(data)
     known: set[int] = set()
@@ -33,7 +33,7 @@ def follow(data: PerfData, images: Images, jit: Sequence[str] = ()) -> Threads:
         except PerfDataError as error:
             images.kernel.lacks("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
-    jitted = Jitted(images, jit, pids)
+    jitted = Jitted(images, jit or {}, pids)
     for time, record in in_order(data):
         jitted.until(time)
         tid = _begun(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from rtit.errors import ImageError
@@ -15,15 +15,17 @@ _MOST = 1 << 29
 class Jitted:
     """What jitdump files and maps of names tell of some processes. The times of a dump without
     ticks are those of another clock, often: its code is taken to be that of its end, always.
+    `files` are paths, with what they are to be called.
     """
 
     def __init__(
         self,
         images: Images,
-        files: Sequence[str],
+        files: Mapping[str, str],
         pids: Container[int],
     ) -> None:
         self._images = images
+        self._names = files
         self._maps: list[tuple[int, str]] = []
         self._waiting: list[tuple[int, int, Load]] = []
         self._at = 0
@@ -35,6 +37,7 @@ class Jitted:
                 continue
             if not self._has_room(path, _size(path)):
                 continue
+            images.jit_files[path] = files[path]
             if MAP.fullmatch(name):
                 self._maps.append((int(found[1]), path))
             else:
@@ -53,32 +56,31 @@ class Jitted:
         self.until((1 << 64) - 1)
         for pid, path in self._maps:
             try:
-                self._images.named(pid, list(read_map(path)))
+                self._images.named(pid, list(read_map(path, self._names[path])))
             except ImageError as error:
-                self._images.lacks(Problem("unreadable", path, str(error)))
+                self._lacks(path, str(error))
 
     def _has_room(self, path: str, size: int) -> bool:
         self._left -= size
         if self._left >= 0:
             return True
         message = f"more than {_MOST:,} bytes of code that programs made"
-        self._images.lacks(Problem("unreadable", path, message))
+        self._lacks(path, message)
         return False
+
+    def _lacks(self, path: str, message: str) -> None:
+        self._images.lacks_jit(Problem("unreadable", self._names[path], message))
 
     def _read(self, path: str) -> None:
         try:
-            dump = read_jitdump(path)
+            dump = read_jitdump(path, self._names[path])
         except ImageError as error:
-            self._images.lacks(Problem("unreadable", path, str(error)))
+            self._lacks(path, str(error))
             return
         if dump.cut is not None:
-            self._images.lacks(Problem("unreadable", path, dump.cut))
+            self._lacks(path, dump.cut)
         if not dump.in_ticks:
-            self._images.lacks(
-                Problem(
-                    "unreadable", path, "its times are no ticks of the TSC: code is that of its end"
-                )
-            )
+            self._lacks(path, "its times are no ticks of the TSC: code is that of its end")
         # what moves is there once more
         code = sum(len(load.code) for load in dump.loads)
         if not self._has_room(path, max(0, code - _size(path))):

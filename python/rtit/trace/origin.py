@@ -116,8 +116,10 @@ class Recording:
         self._pack = pack
         self._lookup = lookup or Lookup()
         self._guest_tsc = guest_tsc
-        self._kernel = kernel or KernelFiles()
-        self._guest = guest
+        self._kernel, self._guest = kernel or KernelFiles(), guest
+        if pack is not None:
+            self._kernel = self._kernel.or_of(pack.kernel or KernelFiles())
+            self._guest = guest or pack.guest
         self._jit = jit
         self._data = data
         self.path = data.path
@@ -203,15 +205,21 @@ class Recording:
             kernel=kernel,
             guest=self._guest if kernel is not None else None,
         )
+        if self._pack is not None and self._jit is None:
+            for problem in self._pack.jit_problems:
+                images.lacks_jit(problem)
         return images, follow(self.data, images, self._jit_files())
 
-    def _jit_files(self) -> list[str]:
-        if self._jit is not None:
-            return files_in(self._jit)
-        beside = Path(self.path).parent
-        # one that may not be listed has none for us
-        listed = beside.is_dir() and os.access(beside, os.R_OK)
-        return files_in([beside]) if listed and Path(self.path).exists() else []
+    def _jit_files(self) -> dict[str, str]:
+        if self._jit is None and self._pack is not None:
+            return self._pack.jit
+        places = self._jit
+        if places is None:
+            beside = Path(self.path).parent
+            # one that may not be listed has none for us
+            listed = beside.is_dir() and os.access(beside, os.R_OK)
+            places = [beside] if listed and Path(self.path).exists() else []
+        return {path: path for path in files_in(places)}
 
     def streams(self) -> list[Stream]:
         streams = []

@@ -5,6 +5,8 @@ A pack is a zip archive:
     rtit-pack.json          what is in it, see `Contents`
     recording/perf.data     the recording; or recording/data and so on, if it is a directory
     files/0, files/1, ...   files that ran, and their debug files
+    kernel/..., guest/...   kcore, kallsyms, vmlinux, modules/NAME.ko of a kernel; of kcore what ran
+    jit/0/jit-PID.dump      code that programs made; names of it: perf-PID.map
 
 Nothing in it is believed: no name in it becomes a path, and what it says it grows to is bounded by
 its size.
@@ -13,9 +15,7 @@ its size.
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -23,86 +23,34 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import BinaryIO
 
 from rtit.errors import InputError
-from rtit.image.kept import Kept, Key, Kind, Problem
+from rtit.image.kept import Kept
+from rtit.image.kernel.sources import KernelFiles
+from rtit.trace.pack_list import GUEST, JIT, KERNEL, LIST, Contents
 
-LIST = "rtit-pack.json"
-FORMAT = 1
-RECORDING = "recording/"
-FILES = "files/"
 ALWAYS = 1 << 30
 RATIO = 256
 """A pack grows to so many bytes, and so many times its size, at most."""
 
 _MAGIC = b"PK\x03\x04"
+_MODULES = "modules"
 _LARGEST_LIST = 1 << 24
 _LARGEST_DIRECTORY = 1 << 20
 _PART = 1 << 18
-_PLAIN = re.compile(r"files/[0-9]{1,7}")
-OF_RECORDING = re.compile(r"recording/(?:\w[\w.-]{0,99}/)?\w[\w.-]{0,99}", re.ASCII)
-_KINDS = frozenset(get_args(Kind))
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a pack says is in it. `recording` are the members that the recording is, `folder` if
-    that is a directory; `modified`: when it was (seconds since 1970); the `files` name members.
-    """
-
-    recording: tuple[str, ...]
-    folder: bool
-    modified: float
-    files: dict[Key, Kept] = field(default_factory=dict)
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        rows = [
-            {
-                "path": path,
-                "build_id": build_id,
-                "name": kept.name,
-                "file": kept.file,
-                "debug": kept.debug,
-                "problem": None
-                if kept.problem is None
-                else [kept.problem.kind, kept.problem.message, kept.problem.value],
-            }
-            for (path, build_id), kept in self.files.items()
-        ]
-        said = {
-            "format": FORMAT,
-            "recording": self.recording,
-            "folder": self.folder,
-            "modified": self.modified,
-            "files": rows,
-        }
-        return json.dumps(said, indent=1).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Contents:
-        """Back from JSON. Raises ValueError for anything else."""
-        said = json.loads(data)
-        version = _of(dict, said).get("format")
-        if version != FORMAT:
-            raise ValueError(f"its format is {version!r}, and {FORMAT} is known")
-        recording = tuple(_name(OF_RECORDING, each) for each in _of(list, said["recording"]))
-        if not recording:
-            raise ValueError("there is no recording in it")
-        files = dict(_row(each) for each in _of(list, said["files"]))
-        modified = float(_of((int, float), said["modified"]))
-        return cls(recording, _of(bool, said["folder"]), modified, files)
 
 
 class Pack:
     """A pack that is open: its files are in a folder of their own as long as somebody has one of
     `files`, or until `close`.
 
-    `recording` is the path of the recording there, `files` are those that it ran. Raises InputError
-    for what is no pack, contradicts itself, or grows beyond all measure.
+    `recording` is the path of the recording there, `files` are those that it ran; `kernel` and
+    `guest` those of kernels, None if nothing was known of them; `jit` are files that tell of code
+    that programs made, by their paths there, with their names, `jit_problems` what was wrong with
+    others. Raises InputError for what is no pack, contradicts itself, or grows beyond all measure.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -128,6 +76,27 @@ class Pack:
         place = Path(self._folder, "recording" if found.folder else found.recording[0])
         self.recording = str(place)
         self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
+        self.kernel, self.guest = self._kernel(found, KERNEL), self._kernel(found, GUEST)
+        self.jit = {
+            str(Path(self._folder, member)): name
+            for member, name in found.more.items()
+            if member.startswith(JIT)
+        }
+        self.jit_problems = found.problems.get(JIT, ())
+
+    def _kernel(self, found: Contents, whose: str) -> KernelFiles | None:
+        own = [member for member in found.more if member.startswith(whose)]
+        problems = found.problems.get(whose, ())
+        if not own and not problems:
+            return None
+        folder = Path(self._folder, whose)
+        kcore, kallsyms, vmlinux = (
+            str(folder / name) if whose + name in own else None
+            for name in ("kcore", "kallsyms", "vmlinux")
+        )
+        has_modules = any(member.startswith(f"{whose}{_MODULES}/") for member in own)
+        modules = str(folder / _MODULES) if has_modules else None
+        return KernelFiles(kcore, kallsyms, vmlinux, modules, problems=problems, owner=self)
 
 
 def opened(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
@@ -200,7 +169,7 @@ def _unpack(file: BinaryIO, folder: Path) -> Contents:
         key: Kept(kept.name, _there(folder, kept.file), _there(folder, kept.debug), kept.problem)
         for key, kept in found.files.items()
     }
-    return Contents(found.recording, found.folder, found.modified, there)
+    return replace(found, files=there)
 
 
 def _list(archive: zipfile.ZipFile) -> bytes:
@@ -213,35 +182,10 @@ def _list(archive: zipfile.ZipFile) -> bytes:
 
 def _members(found: Contents) -> Iterator[str]:
     yield from found.recording
+    yield from found.more
     for kept in found.files.values():
         yield from filter(None, (kept.file, kept.debug))
 
 
 def _there(folder: Path, member: str | None) -> str | None:
     return None if member is None else str(folder / member)
-
-
-def _row(said: Any) -> tuple[Key, Kept]:
-    row = _of(dict, said)
-    path, build_id = _of(str, row["path"]), _of(str, row["build_id"])
-    file, debug = (_name(_PLAIN, row[key]) if row[key] else None for key in ("file", "debug"))
-    problem = None
-    if row["problem"] is not None:
-        kind, message, value = _of(list, row["problem"])
-        if kind not in _KINDS:
-            raise ValueError(f"no kind of problem: {kind!r}")
-        value = None if value is None else _of((str, int), value)
-        problem = Problem(kind, path, _of(str, message), value)
-    return (path, build_id), Kept(_of(str, row["name"]), file, debug, problem)
-
-
-def _of(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
-    return value
-
-
-def _name(form: re.Pattern[str], value: Any) -> str:
-    if not isinstance(value, str) or form.fullmatch(value) is None:
-        raise ValueError(f"its list names {str(value)[:80]!r}")
-    return value

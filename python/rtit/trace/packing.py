@@ -12,11 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rtit.errors import InputError
-from rtit.image.kept import Kept, Key
-from rtit.trace.packed import ALWAYS, FILES, LIST, OF_RECORDING, RATIO, RECORDING, Contents
+from rtit.errors import InputError, RtitError
+from rtit.image.kept import Kept, Key, Problem
+from rtit.image.kernel.sources import FOLDER
+from rtit.trace.pack_list import (
+    FILES,
+    GUEST,
+    JIT,
+    KERNEL,
+    LIST,
+    OF_MORE,
+    OF_RECORDING,
+    RECORDING,
+    Contents,
+)
+from rtit.trace.packed import ALWAYS, RATIO
 
 if TYPE_CHECKING:
+    from rtit.image import Kernel
     from rtit.trace import Trace
 
 _PART = 1 << 20
@@ -39,7 +52,8 @@ class Packed:
 
 
 def write_pack(trace: Trace, file: IO[bytes]) -> Packed:
-    """Write the recording of `trace` to `file` with all files that it ran and their debug files.
+    """Write the recording of `trace` to `file` with all files that it ran and their debug files,
+    and what tells of other code. Of a copy of the kernel's memory only what ran goes in.
 
     Raises UnsupportedError for bare PT, InputError for a file that cannot be read, OSError.
     """
@@ -68,7 +82,13 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         )
         for key, kept in used.items()
     }
-    contents = Contents(tuple(recording), data.folder is not None, data.modified, files)
+    more: dict[str, str] = {}
+    for member, (name, parts) in _more(trace).items():
+        more[member] = name
+        writer.add(member, parts)
+    contents = Contents(
+        tuple(recording), data.folder is not None, data.modified, files, more, _problems(trace)
+    )
     listed = contents.encode()
     writer.add(LIST, lambda: iter((listed,)))
     there = [kept for kept in files.values() if kept.file is not None]
@@ -77,6 +97,42 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         len({kept.debug for kept in there if kept.debug is not None}),
         len(files) - len(there),
     )
+
+
+def _kernels(trace: Trace) -> Iterator[tuple[str, Kernel]]:
+    for whose, kernel in ((KERNEL, trace.images.kernel), (GUEST, trace.images.guest)):
+        if kernel is not None:
+            yield whose, kernel
+
+
+def _more(trace: Trace) -> dict[str, tuple[str, Parts]]:
+    """Names and contents, by member, of what is neither recorded nor a file that was mapped."""
+    found: dict[str, tuple[str, Parts]] = {}
+    beside = Path(trace.data.folder, FOLDER) if trace.data.folder is not None else None
+    for whose, kernel in _kernels(trace):
+        for name, path in kernel.used.files.items():
+            if OF_MORE.fullmatch(whose + name) and Path(path).parent != beside:
+                found[whose + name] = name, _of_file(Path(path))
+        kcore = kernel.used.kcore
+        if kcore is not None and Path(kcore.path).parent != beside:
+            _run(trace)
+            found[f"{whose}kcore"] = "kcore", kcore.part
+    for number, (path, name) in enumerate(trace.images.jit_files.items()):
+        found[f"{JIT}{number}/{Path(path).name}"] = name, _of_file(Path(path))
+    return found
+
+
+def _run(trace: Trace) -> None:
+    """Go along all that ran, so that its code is asked for."""
+    for stream in trace.streams:
+        if not isinstance(stream.settings, RtitError):
+            stream.counts()
+
+
+def _problems(trace: Trace) -> dict[str, tuple[Problem, ...]]:
+    found = {whose: kernel.problems for whose, kernel in _kernels(trace)}
+    found[JIT] = trace.images.jit_problems
+    return {whose: tuple(dict.fromkeys(told)) for whose, told in found.items() if told}
 
 
 def _recording(trace: Trace) -> Iterator[tuple[str, Parts]]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import struct
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from rtit.errors import ImageError
 from rtit.image.mappings import UPPER
 
 _PAGE = 4096
+_CORE, _X86_64, _LOADED = 4, 62, 1
+_HEADER, _SEGMENT = struct.Struct("<4s5B7xHHIQQQI6H"), struct.Struct("<II6Q")
+_MOST_SEGMENTS = 0xFFFE
 
 
 class Kcore:
@@ -37,10 +42,15 @@ class Kcore:
         except OSError as error:
             raise ImageError(f"cannot be read: {error.strerror}", source=path) from error
         weakref.finalize(self, os.close, self._file)
+        self._asked: set[int] = set()
+        self.path = path
 
     def has(self, address: int) -> bool:
         """Whether there is a byte for an address."""
-        return bool(self.read(address, 1))
+        found = bool(self.read(address, 1))
+        if found:
+            self._asked.add(address)
+        return found
 
     def read(self, address: int, size: int) -> bytes:
         """What is at an address, `size` bytes or as many as there are."""
@@ -58,4 +68,33 @@ class Kcore:
 
     def page(self, address: int) -> bytes | None:
         """What is at the address of a page and behind it."""
-        return self.read(address, _PAGE) or None
+        found = self.read(address, _PAGE)
+        if found:
+            self._asked.add(address)
+        return found or None
+
+    def part(self) -> Iterator[bytes]:
+        """A core file of the pages that were asked for so far, in parts, none if there were none.
+        Raises ImageError for more pieces than a core file has.
+        """
+        runs: list[list[int]] = []
+        for start in sorted(self._asked):
+            end = start + len(self.read(start, _PAGE - start % _PAGE))
+            if runs and start <= runs[-1][1]:
+                runs[-1][1] = max(end, runs[-1][1])
+            elif end > start:
+                runs.append([start, end])
+        if len(runs) > _MOST_SEGMENTS:
+            raise ImageError("too many pieces of it are needed", value=len(runs))
+        at = -(-(_HEADER.size + len(runs) * _SEGMENT.size) // _PAGE) * _PAGE
+        header = (b"\x7fELF", 2, 1, 1, 0, 0, _CORE, _X86_64, 1, 0, _HEADER.size, 0, 0)
+        head = _HEADER.pack(*header, _HEADER.size, _SEGMENT.size, len(runs), 0, 0, 0)
+        for start, end in runs:
+            size = end - start
+            head += _SEGMENT.pack(_LOADED, 7, at, start, 0, size, size, _PAGE)
+            at += -(-size // _PAGE) * _PAGE
+        yield head.ljust(-(-len(head) // _PAGE) * _PAGE, b"\0")
+        for start, end in runs:
+            for page in range(start, end, _PAGE):
+                content = self.read(page, min(_PAGE, end - page))
+                yield content.ljust(_PAGE, b"\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import ImageError
@@ -48,6 +49,16 @@ class _Named(NamedTuple):
     gone: bool
 
 
+@dataclass(slots=True)
+class Used:
+    """Files of a kernel by what they are: kallsyms, vmlinux, modules/NAME; `kcore` apart, which may
+    stand for all of memory.
+    """
+
+    kcore: Kcore | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
 class Kernel:
     """Feed it with the records of a recording, in order of time; `build` then gives the code.
 
@@ -63,9 +74,11 @@ class Kernel:
         self._pokes: list[_Poke] = []
         self._named: list[_Named] = []
         self._code: dict[int, Code] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[Problem] = list(sources.problems)
         self.addresses: dict[str, int] = {}
         """Of the kernel's own functions, by name; after `build`."""
+        self.used = Used()
+        """The files of which something is in it; after `build`."""
 
     def mmap(
         self, time: int, address: int, size: int, pgoff: int, path: str, build_id: bytes | None
@@ -121,10 +134,12 @@ class Kernel:
         if self._sources.kallsyms is None:
             return []
         try:
-            return read_kallsyms(self._sources.kallsyms)
+            found = read_kallsyms(self._sources.kallsyms)
         except ImageError as error:
             self.problems.append(Problem("unreadable", "kallsyms", str(error)))
             return []
+        self.used.files["kallsyms"] = self._sources.kallsyms
+        return found
 
     def _kcore(self, core: Mapping | None) -> Kcore | None:
         if self._sources.kcore is None:
@@ -138,6 +153,7 @@ class Kernel:
             message = f"{self._sources.kcore} has nothing at {core.start:#x}: it is of another boot"
             self.problems.append(Problem("changed", "kcore", message, core.start))
             return None
+        self.used.kcore = found
         return found
 
     def _apart(self, kcore: Kcore | None) -> dict[int, bytes]:
@@ -158,7 +174,7 @@ class Kernel:
         self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
     ) -> None:
         vmlinux = self._vmlinux(core) if kcore is None else None
-        modules = Modules(self._sources.modules, self._files, symbols)
+        modules = Modules(self._sources, self._files, symbols)
         owned: dict[str, list[Kallsym]] = {}
         for row in symbols:
             owned.setdefault(row.module, []).append(row)
@@ -184,6 +200,7 @@ class Kernel:
             if problem is not None:
                 lacking.append(problem)
             self._add(image, each, each.start, problem)
+        self.used.files.update(modules.used)
         self._modules_without_maps(image, owned, seen)
         unknown = [each for each in lacking if each.message == UNKNOWN]
         self.problems += [each for each in lacking if each not in unknown or len(unknown) == 1]
@@ -207,6 +224,7 @@ class Kernel:
             message = f"{path} {text}, recorded was {wanted.hex()}"
             self.problems.append(Problem("changed", "vmlinux", message))
             return None
+        self.used.files["vmlinux"] = path
         return found
 
     def _build_id(self, core: Mapping | None) -> bytes | None:
@@ -226,7 +244,9 @@ class Kernel:
             part = Mapping(start, start + len(code), start, core.path, core.build_id, core.since)
             self._add(image, part, start if named else offset, None)
         if not named:
-            self._files.list(core.path, FileSymbols(vmlinux.elf))
+            symbols = FileSymbols(vmlinux.elf)
+            symbols.needs = self._sources.owner
+            self._files.list(core.path, symbols)
 
     def _without_code(self, core: Mapping) -> Problem:
         build_id = self._build_id(core)

@@ -23,6 +23,7 @@ from rtit.image.image import Image
 from rtit.image.kept import Problem
 from rtit.image.kernel.kallsyms import Kallsym
 from rtit.image.kernel.relocate import Module
+from rtit.image.kernel.sources import KernelFiles
 from rtit.image.mappings import Mapping
 
 _SUFFIX = re.compile(r"\.ko(\.(gz|xz|zst))?$")
@@ -40,14 +41,17 @@ def module_name(path: str) -> str:
 
 
 class Modules:
-    """Modules below a folder, None: where they were recorded, by the rules of `files`. `symbols`
-    are those of the kernel and all modules.
+    """Modules in the folder of `sources`; without one where they were recorded, by the rules of
+    `files`. `symbols` are those of the kernel and all modules.
     """
 
-    def __init__(self, folder: str | None, files: Files, symbols: Sequence[Kallsym]) -> None:
-        self._folder = folder
+    def __init__(self, sources: KernelFiles, files: Files, symbols: Sequence[Kallsym]) -> None:
+        self._folder = sources.modules
+        self._known = {each.path: each for each in sources.problems}
         self._files = files
         self._symbols = symbols
+        self.used: dict[str, str] = {}
+        """Files that have been loaded, by how they are to be called in a folder like this."""
 
     def load(self, image: Image, mapping: Mapping, own: Sequence[Kallsym]) -> Problem | None:
         """Put the code of what is mapped, with its `own` symbols, into the image; why it is not
@@ -56,7 +60,7 @@ class Modules:
         path = mapping.path
         real = self._find(path)
         if real is None:
-            return Problem("missing", path, UNKNOWN)
+            return self._known.get(path) or Problem("missing", path, UNKNOWN)
         try:
             module = Module(_read(real), real)
             wanted = mapping.build_id or self._files.build_id(path)
@@ -69,13 +73,16 @@ class Modules:
             return Problem("unreadable", path, str(error))
         for address, code in pieces:
             image.native.map(mapping.since, address, code)
+        suffix = _SUFFIX.search(real)
+        name = module_name(path) + (suffix[0] if suffix is not None else ".ko")
+        self.used[f"modules/{name}"] = real
         return None
 
     def _find(self, path: str) -> str | None:
         if self._folder is not None:
             return self._there.get(module_name(path))
-        real = self._files.locate(path)
-        return real if path.startswith("/") and Path(real).is_file() else None
+        real = self._files.place(path) if path.startswith("/") else None
+        return real if real is not None and Path(real).is_file() else None
 
     @cached_property
     def _addresses(self) -> dict[str, int]:

@@ -1,0 +1,212 @@
+"""Packs of recordings with the kernel, guests and made code: all that was used goes in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kernel import made, recording
+from kernel.machine import BPF, Machine
+from kernel.test_guests import GUEST, HOST, core
+from kernel.test_guests import recorded as guests
+from kernel.test_jit import DUMP, PID
+from kernel.test_jit import recorded as with_jit
+from rtit.cli.main import main
+from rtit.image.jit import DUMP as DUMPS
+from rtit.image.kernel.kcore import Kcore
+from rtit.trace import Trace, pack_list
+
+__all__ = ["guests"]
+
+READERS = (
+    *(["info"], ["report"], ["instructions", "--fields", "tid,ip,sym,dso,insn"], ["branches"]),
+    *(["blocks"], ["edges"], ["stat", "--per", "function"], ["events"]),
+)
+
+
+@pytest.fixture
+def answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., None]:
+    """A pack, made with these options in a folder that is gone then, answers as the recording."""
+
+    def answers(
+        folder: Path, data: str, options: Sequence[str], code: int = 0, packed: int | None = None
+    ) -> None:
+        def told(file: str, options: Sequence[str]) -> list[tuple[int, str, str]]:
+            found = []
+            for verb in READERS:
+                ended = main([verb[0], file, *verb[1:], *options])
+                said = capfd.readouterr()
+                found.append((ended, said.out.replace(file, "F"), said.err.replace(file, "F")))
+            return found
+
+        monkeypatch.chdir(folder)
+        before = told(data, options)
+        assert {ended for ended, _, _ in before} <= {0, code}
+        pack, packed = str(tmp_path / "pack"), code if packed is None else packed
+        assert main(["pack", data, "-o", pack, *options]) == packed
+        assert main(["pack", pack, "-o", f"{pack}2"]) == packed
+        assert Path(pack).read_bytes() == Path(f"{pack}2").read_bytes()
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        shutil.rmtree(folder)
+        capfd.readouterr()
+        assert told(pack, []) == before
+
+    return answers
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    machine = Machine()
+    one, two = machine.threads
+    machine.syscall()
+    machine.syscall(two, calls="made_open")
+    machine.key(True)
+    machine.syscall(one)
+    machine.syscall(calls=BPF)
+    return machine
+
+
+@pytest.fixture
+def folder(machine: Machine, tmp_path: Path) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    recording.write(machine, folder / "perf.data")
+    shutil.copytree(folder / "perf.data" / "kcore_dir", folder / "copies")
+    shutil.copy(made.kernel().path, folder / "vmlinux")
+    (folder / "modules" / "kernel").mkdir(parents=True)
+    shutil.copy(made.module(), folder / "modules" / "kernel" / "made.ko")
+    return folder
+
+
+KCORE = ["--kcore", "copies/kcore", "--kallsyms", "copies/kallsyms"]
+LINKED = ["--vmlinux", "vmlinux", "--kernel-modules", "modules"]
+
+
+def test_what_perf_has_copied(folder: Path, answers: Callable[..., None]) -> None:
+    answers(folder, "perf.data", [])
+
+
+def test_a_copy_of_memory(folder: Path, answers: Callable[..., None]) -> None:
+    shutil.copy(folder / "perf.data" / "data", folder / "alone")
+    answers(folder, "alone", KCORE)
+
+
+def test_linked_files(folder: Path, answers: Callable[..., None]) -> None:
+    """Without names, and with them; of the BPF program nobody has the code then."""
+    answers(folder, "perf.data/data", [*LINKED, "--kallsyms", "copies/kallsyms"], 3, 0)
+
+
+def test_the_kernel_names_itself(folder: Path, answers: Callable[..., None]) -> None:
+    answers(folder, "perf.data/data", LINKED, 3, 0)
+
+
+@pytest.mark.parametrize("wrong", ["kcore", "kallsyms", "vmlinux", "made.ko"])
+def test_what_was_wrong_stays_wrong(wrong: str, folder: Path, answers: Callable[..., None]) -> None:
+    """In the same words, though nothing of it is in the pack."""
+    (path,) = folder.glob(f"[!p]*/**/{wrong}") if wrong != "vmlinux" else [folder / wrong]
+    path.write_bytes(b"nothing")
+    options = KCORE if wrong == "kcore" else [*LINKED, *KCORE[2:]]
+    answers(folder, "perf.data/data", options, 3)
+
+
+def test_only_pages_that_ran(folder: Path, machine: Machine, tmp_path: Path) -> None:
+    """Of a copy that stands for all of memory."""
+    kcore = folder / "copies" / "kcore"
+    secret = b"a secret of somebody"
+    content = bytearray(kcore.read_bytes())
+    at = len(content) - 2 * recording.PAGE + 100
+    content[at : at + len(secret)] = secret
+    kcore.write_bytes(content)
+    words = ["pack", str(folder / "perf.data" / "data"), "-o", str(tmp_path / "pack")]
+    assert main([*words, "--kcore", str(kcore)]) == 0
+    with zipfile.ZipFile(tmp_path / "pack") as archive:
+        cut = archive.read("kernel/kcore")
+    assert secret not in cut
+    (tmp_path / "cut").write_bytes(cut)
+    part, whole = Kcore(str(tmp_path / "cut")), Kcore(str(kcore))
+    for ip in {ip for _, ip in machine.ran if ip >> 63}:
+        assert part.page(ip & -4096) == whole.page(ip & -4096)
+    assert not part.has(made.MODULE + recording.MODULE_SIZE - recording.PAGE + 1)
+
+
+def test_what_is_brought_goes_before(folder: Path, tmp_path: Path) -> None:
+    """Names of the one who reads, code of the pack."""
+    data, pack = str(folder / "perf.data" / "data"), str(tmp_path / "pack")
+    assert main(["pack", data, "-o", pack, "--kcore", str(folder / "copies" / "kcore")]) == 0
+    names = str(folder / "copies" / "kallsyms")
+    from rtit.image import KernelFiles
+
+    with Trace(pack) as without, Trace(pack, kernel=KernelFiles(kallsyms=names)) as trace:
+        assert trace.streams[0].counts() == without.streams[0].counts()
+        assert trace.image_problems == []
+        ip = made.MODULE + 1
+        assert str(trace.symbols.lookup(100, 0, ip)) == "made_open+0x1"
+        assert "made_open" not in str(without.symbols.lookup(100, 0, ip))
+
+
+def test_kernels_of_guests(guests: Path, tmp_path: Path, answers: Callable[..., None]) -> None:
+    (tmp_path / "here").mkdir()
+    for name, code in (("host", HOST), ("guest", GUEST)):
+        (tmp_path / "here" / name).write_bytes(core(code))
+    for name in ("perf.data", "names"):
+        shutil.move(tmp_path / name, tmp_path / "here" / name)
+    options = ["--kcore", "host", "--guest-kcore", "guest", "--guest-kallsyms", "names"]
+    answers(tmp_path / "here", "perf.data", options)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("cut", [0, 5])
+def test_code_that_programs_made(
+    named: bool, cut: int, tmp_path: Path, answers: Callable[..., None]
+) -> None:
+    """Beside the recording, or named; of one that is cut, the same is said."""
+    folder = tmp_path / "here"
+    (folder / "there").mkdir(parents=True)
+    with_jit(folder)
+    place = folder / "there" if named else folder
+    (place / f"jit-{PID}.dump").write_bytes(DUMP[: len(DUMP) - cut])
+    (place / f"perf-{PID}.map").write_text("7f0000001020 10 of the map\n")
+    (place / "jit-1.dump").write_text("of somebody else")
+    answers(folder, "perf.data", ["--jit", "there"] if named else [], 3 if cut else 0)
+    with zipfile.ZipFile(tmp_path / "pack") as archive:
+        assert [name for name in archive.namelist() if DUMPS.search(name)] == [
+            f"jit/0/jit-{PID}.dump"
+        ]
+
+
+def test_files_beside_a_pack_are_somebody_elses(tmp_path: Path) -> None:
+    data, pack = with_jit(tmp_path), tmp_path / "there" / "pack"
+    pack.parent.mkdir()
+    assert main(["pack", str(data), "-o", str(pack)]) == 0
+    (pack.parent / f"jit-{PID}.dump").write_bytes(DUMP)
+    for jit, count in ((None, 0), ([pack.parent], 3)):
+        with Trace(pack, jit=jit) as trace:
+            assert trace.streams[0].counts().instructions == count
+
+
+@pytest.mark.parametrize(
+    "member", ["kernel/../x", "kernel/modules/..", "/kernel/kcore", "jit/0/perf-1.map/x", "kcore"]
+)
+def test_names_that_are_none(
+    member: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, pack = with_jit(tmp_path), tmp_path / "pack"
+    assert main(["pack", str(data), "-o", str(pack)]) == 0
+    with zipfile.ZipFile(pack) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    said = json.loads(content[pack_list.LIST])
+    content[pack_list.LIST] = json.dumps({**said, "more": {member: "x"}}).encode()
+    with zipfile.ZipFile(pack, "w") as archive:
+        for name, data_of in {**content, member: b"x"}.items():
+            archive.writestr(name, data_of)
+    capfd.readouterr()
+    assert main(["report", str(pack)]) == 1
+    assert "its list names" in capfd.readouterr().err
