@@ -65,7 +65,7 @@ def test_a_listing_has_threads_and_their_names(
 def test_without_names_it_is_told_later(recorded: Path, machine: Machine) -> None:
     """Where __switch_to is not known: at the next far transfer."""
     kcore = KernelFiles(kcore=str(recorded / "kcore_dir" / "kcore"))
-    with Trace(recorded, kernel=kcore) as trace:
+    with Trace(recorded / "data", kernel=kcore) as trace:
         (stream,) = trace.streams
         found = stream.instructions().columns()
         assert found["ip"].tolist() == [ip for _, ip in machine.ran]
