@@ -11,7 +11,7 @@ seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(packet flow elf demangle truth x86 python-packets python-events python-perfdata python-trace
+    targets=(packet flow persistent unit elf lines demangle truth x86 python-packets python-events python-perfdata python-trace
         python-recording python-settings python-scenario python-again python-calls)
 fi
 python=../.venv/bin/python
@@ -26,8 +26,10 @@ for target in "${targets[@]}"; do
         "$python" python/run.py "${target#python-}" "$seconds"
         ;;
     *)
+        command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is not installed: left out"; continue; }
+        mkdir -p "corpus/$target"
         # No address sanitizer: it needs a nightly toolchain, and there is no unsafe code to watch.
-        cargo fuzz run --fuzz-dir . --sanitizer none "$target" -- -max_total_time="$seconds" \
+        cargo fuzz run --fuzz-dir . --sanitizer none "$target" "corpus/$target" "kept/$target" -- -max_total_time="$seconds" \
             -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 -verbosity=0
         ;;
     esac || failed+=("$target")

@@ -35,6 +35,9 @@ BASES = {0x1000: 0, 0x100000: 1 << 6}
 """Where the code is, and the bits for it in an input of target `flow`."""
 
 
+FORMATS = (("dwarf5", "-gdwarf-5"), ("dwarf4", "-gdwarf-4"), ("zlib", "-g", "-gz=zlib"))
+
+
 def stream(base: int) -> bytes:
     """A stream that goes through `CODE` and back, with the packets of a PSB+ and time."""
     return b"".join(
@@ -82,6 +85,32 @@ def of_x86() -> Seeds:
         yield "x86", f"high-{number}", struct.pack("<q", -3) + raw
 
 
+def of_persistent() -> Seeds:
+    """Two streams, code before, between and after them; in every combination of options."""
+    base = 0x1000
+    code, other = (struct.pack("<BB", 0, len(each)) + each for each in (CODE, CODE[::-1]))
+    packets = stream(base)
+    part = struct.pack("<BB", 1, len(packets) // 4 + 1) + packets + bytes(4 - len(packets) % 4)
+    for options in range(16):
+        yield (
+            "again",
+            f"made-{options}",
+            bytes([options]) + code + part + other + part + code + part,
+        )
+
+
+def of_unit() -> Seeds:
+    """Each kind of event under settings that differ in one byte."""
+    events = b"".join(bytes([kind, 1, 2, kind, 40, 1, 2, 3, 4, 5, 6, 9]) for kind in range(1, 22))
+    resumed = bytes([12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) + events + events
+    for at in range(16):
+        for value in (0, 1, 2, 4, 12, 48, 64, 255):
+            ctl = struct.pack("<Q", 0x2608 | 1 << 1)
+            choices = bytearray(ctl + bytes([0, 90, 0, 64, 0, 0, 0, 0]))
+            choices[at] ^= value
+            yield "unit", f"made-{at}-{value}", bytes(choices) + resumed
+
+
 def of_names() -> Seeds:
     """Names of symbols."""
     for number, name in enumerate(
@@ -123,6 +152,11 @@ def of_elf(folder: Path) -> Seeds:
         command = [compiler, *plain, *flags, "-o", str(made), str(source)]
         if subprocess.run(command, check=False, capture_output=True).returncode == 0:
             yield "elf", name, made.read_bytes()
+    for name, *flags in FORMATS:
+        made = folder / name
+        command = [compiler, *plain, *flags, "-o", str(made), str(source)]
+        if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+            yield "lines", name, made.read_bytes()
 
 
 def of_files(folder: Path) -> Seeds:
@@ -177,9 +211,17 @@ def main() -> None:
     """Write all seeds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        makers = (of_packets(), of_flow(), of_x86(), of_names(), of_truth(), of_elf(folder))
+        makers = (
+            of_packets(),
+            of_flow(),
+            of_x86(),
+            of_names(),
+            of_truth(),
+            of_persistent(),
+            of_unit(),
+        )
         counts: dict[str, int] = {}
-        for maker in (*makers, of_files(folder), of_traces()):
+        for maker in (*makers, of_elf(folder), of_files(folder), of_traces()):
             for corpus, title, data in maker:
                 path = FUZZ / "corpus" / corpus / title
                 path.parent.mkdir(parents=True, exist_ok=True)
