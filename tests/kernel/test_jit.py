@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rtit.cli.main import main
 from rtit.errors import ImageError
+from rtit.image import Images, Symbols
 from rtit.image.jit import read_jitdump, read_map
 from rtit.packets import encode
 from rtit.perfdata import Writer
+from rtit.sideband.jitted import Jitted
 from rtit.trace import Trace
 
 PID = 77
@@ -183,5 +188,66 @@ def test_a_size_that_is_absurd(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(DUMP)
         file.truncate(10 << 30)
-    with pytest.raises(ImageError, match="more than 268,435,456 bytes"):
-        read_jitdump(str(path))
+    found = read_jitdump(str(path))
+    assert [each.code for each in found.loads] == [FIRST, SECOND]
+    assert found.cut == f"bad size 0 of the record at {len(DUMP):#x}"
+    path.rename(tmp_path / f"perf-{PID}.map")
+    with pytest.raises(ImageError, match="names are too long"):
+        list(read_map(str(tmp_path / f"perf-{PID}.map")))
+
+
+def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that has more nothing is known, so that no code of it is taken for later code."""
+    data = recorded(tmp_path)
+    dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
+    dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
+    names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
+    for most, told in ((2, ["functions", "functions"]), (4, ["that programs made"]), (6, [])):
+        monkeypatch.setattr("rtit.image.jit.MOST_FUNCTIONS", most)
+        monkeypatch.setattr("rtit.sideband.jitted.MOST_FUNCTIONS", most)
+        with Trace(data) as trace:
+            problems = [each.message for each in trace.image_problems]
+            pairs = zip(problems, told, strict=True)
+            assert all(message.endswith(end) for message, end in pairs)
+            count = sum(stream.counts().instructions for stream in trace.streams)
+            assert bool(count) is (most > 2)
+    monkeypatch.setattr("rtit.image.jit._MOST_RECORDS", 2)
+    with pytest.raises(ImageError, match="more than 2 records"):
+        read_jitdump(str(dump))
+
+
+FUNCTIONS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers(1, 9)), min_size=1, max_size=30
+)
+
+
+@given(functions=FUNCTIONS, far=st.booleans())
+def test_names_and_code_are_those_of_the_last_one(
+    functions: list[tuple[int, int, int]], far: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of any functions that come to any place at any time."""
+    folder = tmp_path_factory.mktemp("dumps")
+    path = str(folder / f"jit-{PID}.dump")
+    step = 700 if far else 1
+    rows = [
+        (time, AT + at * step, bytes([number]) * size)
+        for number, (time, at, size) in enumerate(functions)
+    ]
+    loads = (load(time, at, code, f"f{code[0]}") for time, at, code in rows)
+    Path(path).write_bytes(header() + b"".join(loads))
+    images = Images()
+    images.mmap(0, PID, PID, AT & -0x1000, 0x40000, 0, "//anon")
+    jitted = Jitted(images, {path: path}, {PID})
+    jitted.finish()
+    symbols = Symbols(images)
+    in_order = sorted(rows, key=lambda row: row[0])
+    for now in {row[0] for row in rows}:
+        there = [row for row in in_order if row[0] <= now]
+        for address in {row[1] + place for row in rows for place in range(len(row[2]))}:
+            last = [row for row in there if row[1] <= address < row[1] + len(row[2])]
+            code = images.image(PID).read(address, 1, time=now)
+            assert code == (last[-1][2][:1] if last else b"")
+            if last:
+                found = symbols.lookup(PID, now, address)
+                assert (found.name, found.offset) == (f"f{last[-1][2][0]}", address - last[-1][1])
+    shutil.rmtree(folder)

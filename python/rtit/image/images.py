@@ -69,7 +69,6 @@ class Images:
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
         self._inherited = 0
-        self._jitted = 0
         self.kernel = None if kernel is None else Kernel(kernel, self.files)
         """Takes what records tell of the kernel."""
         self.guest = None if guest is None else Kernel(guest, self.files)
@@ -244,14 +243,18 @@ class Images:
         self.jit_problems.append(problem)
         self.lacks(problem)
 
-    def jit(self, time: int, pid: int, address: int, code: bytes, name: str) -> None:
-        """A program told that it made a function."""
-        process = self._process(pid)
-        self._jitted += 1
-        path, end = f"[jit-{pid}.dump {self._jitted}]", address + len(code)
+    def jit(
+        self, time: int, pid: int, address: int, code: bytes, path: str, around: tuple[int, int]
+    ) -> None:
+        """A program told that it made a function. Its name is listed as of the file `path`, as are
+        those of others in the range `around` (start, end), where none was made before.
+        """
+        process, end = self._process(pid), address + len(code)
         process.native.map(time, address, code)
-        process.mappings.add(Mapping(address, end, address, path, None, time))
-        self.files.list(path, FileSymbols.listed(address, end, [(address, len(code), name)]))
+        shown = process.mappings.covering(address, end)
+        if not any(each.path == path and each.start <= address < each.end for each in shown):
+            start, end = around
+            process.mappings.add(Mapping(start, end, start, path, None, time))
 
     def named(self, pid: int, rows: list[tuple[int, int, str]]) -> None:
         """Names (address, size, name) for what a process has in memory without a file."""

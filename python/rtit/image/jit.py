@@ -1,7 +1,8 @@
 """Code that a program made while it ran, as it told: jitdump files, and perf's maps of names.
 
 A jitdump (`jit-PID.dump`; tools/perf/Documentation/jitdump-specification.txt of Linux) has the code
-itself with times; a map (`perf-PID.map`) has addresses, sizes and names alone.
+itself with times; a map (`perf-PID.map`) has addresses, sizes and names alone. Of a dump places are
+kept, not code: it may be large.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import os
 import re
 import stat
 import struct
+import weakref
+from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rtit.errors import ImageError
 from rtit.image.mappings import UPPER
@@ -25,7 +27,12 @@ _MOVE = struct.Struct("<IIQQQQQ")
 _MAGIC = 0x4A695444
 _ARCH_TIMESTAMP = 1
 _CODE_LOAD, _CODE_MOVE = 0, 1
-_MOST = 1 << 28
+MOST_FUNCTIONS = 1 << 18
+"""Each takes some hundred bytes of memory, and the file that tells of it sixty."""
+_MOST_RECORDS = 1 << 22
+_MOST_NAME, _LONGEST_NAME = 1 << 10, 1 << 16
+"""So many bytes of a name are kept, and read."""
+_LARGEST_MAP = 1 << 26
 _MOST_FILES = 1 << 10
 DUMP = re.compile(r"jit-([0-9]{1,10})\.dump")
 MAP = re.compile(r"perf-([0-9]{1,10})\.map")
@@ -40,17 +47,62 @@ class Load(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class JitDump:
-    """The code of a process in order of the file; `cut` says why it ends early, None if it does
-    not. Times are TSC ticks with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC.
+    """The functions of a process in order of the file: columns `times`, `addresses`, `sizes` (of
+    code, bytes) and `names`. `cut` says why it ends early, None if it does not. Times are TSC ticks
+    with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC.
     """
 
-    path: str
-    pid: int
-    in_ticks: bool
-    loads: list[Load]
-    cut: str | None = None
+    def __init__(self, pid: int, file: int, *, in_ticks: bool) -> None:
+        self.pid = pid
+        self.in_ticks = in_ticks
+        self.cut: str | None = None
+        self.times, self.addresses, self.sizes = array("Q"), array("Q"), array("Q")
+        self.names: list[str] = []
+        self._places = array("Q")
+        self._last: dict[int, int] | None = None  # by address, once something has moved
+        self._file = file
+        weakref.finalize(self, os.close, file)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def code(self, number: int) -> bytes:
+        """The code of a function; nothing if the file has become shorter."""
+        size = self.sizes[number]
+        try:
+            code = os.pread(self._file, size, self._places[number])
+        except OSError:
+            return b""
+        return code if len(code) == size else b""
+
+    @property
+    def loads(self) -> list[Load]:
+        """All of them, with their code."""
+        columns = zip(self.times, self.addresses, self.names, strict=True)
+        return [
+            Load(time, address, self.code(number), name)
+            for number, (time, address, name) in enumerate(columns)
+        ]
+
+    def add(self, time: int, address: int, place: int, size: int, name: str) -> None:
+        """One more, whose code is at an offset of the file."""
+        if self._last is not None:
+            self._last[address] = len(self)
+        self.times.append(time)
+        self.addresses.append(address)
+        self._places.append(place)
+        self.sizes.append(size)
+        self.names.append(name)
+
+    def move(self, time: int, old: int, new: int) -> None:
+        """What came to `old` last is at `new` from `time` on."""
+        if self._last is None:
+            self._last = {address: number for number, address in enumerate(self.addresses)}
+        number = self._last.pop(old, None)
+        if number is not None and new < UPPER - self.sizes[number]:
+            place, size = self._places[number], self.sizes[number]
+            self.add(time, new, place, size, self.names[number])
 
 
 def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -78,77 +130,92 @@ def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def read_jitdump(path: str, name: str | None = None) -> JitDump:
-    """A whole file, which is called `name` in errors. Raises ImageError for what is none; of one
-    that is cut all that is whole.
+    """A whole file, which is called `name` in errors. Raises ImageError for what is none, or tells
+    of too many functions; of one that is cut all that is whole.
     """
-    data, source = _read(path, name), name or path
-    if len(data) < _HEADER.size:
-        raise ImageError("too short for a jitdump", source=source, offset=0, value=len(data))
-    magic, version, size, _, _, pid, _, flags = _HEADER.unpack_from(data)
-    if magic != _MAGIC or version != 1:
-        raise ImageError("no jitdump of version 1", source=source, offset=0, value=magic)
-    loads: list[Load] = []
-    codes: dict[int, Load] = {}
-    at, cut = max(size, _HEADER.size), None
-    while at < len(data):
-        if at + _RECORD.size > len(data):
-            cut = f"the file ends at {len(data):#x}, within a record"
-            break
-        kind, length, time = _RECORD.unpack_from(data, at)
-        if not _RECORD.size <= length <= len(data) - at:
-            cut = f"bad size {length} of the record at {at:#x}"
-            break
-        body = data[at + _RECORD.size : at + length]
+    source = name or path
+    with _opened(path, source) as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            raise ImageError("too short for a jitdump", source=source, offset=0, value=len(head))
+        magic, version, size, _, _, pid, _, flags = _HEADER.unpack(head)
+        if magic != _MAGIC or version != 1:
+            raise ImageError("no jitdump of version 1", source=source, offset=0, value=magic)
+        found = JitDump(pid, os.dup(file.fileno()), in_ticks=bool(flags & _ARCH_TIMESTAMP))
+        try:
+            found.cut = _read_records(found, file, max(size, _HEADER.size), source)
+        except OSError as error:
+            raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
+    return found
+
+
+def _read_records(found: JitDump, file: BinaryIO, at: int, source: str) -> str | None:
+    end = os.fstat(file.fileno()).st_size
+    for _ in range(_MOST_RECORDS):
+        if at >= end:
+            return None
+        file.seek(at)
+        head = file.read(_RECORD.size)
+        if len(head) < _RECORD.size:
+            return f"the file ends at {end:#x}, within a record"
+        kind, length, time = _RECORD.unpack(head)
+        if not _RECORD.size <= length <= end - at:
+            return f"bad size {length} of the record at {at:#x}"
+        if len(found) >= MOST_FUNCTIONS:
+            raise ImageError(f"more than {MOST_FUNCTIONS:,} functions", source=source, offset=at)
         if kind == _CODE_LOAD:
-            load = _load(time, body)
-            if load is not None:
-                loads.append(load)
-                codes[load.address] = load
-        elif kind == _CODE_MOVE and len(body) >= _MOVE.size:
-            *_, old, new, _, _ = _MOVE.unpack_from(body)
-            moved = codes.pop(old, None)
-            if moved is not None and new < UPPER - len(moved.code):
-                codes[new] = moved._replace(time=time, address=new)
-                loads.append(codes[new])
+            _load(found, file, time, at + _RECORD.size, length - _RECORD.size)
+        elif kind == _CODE_MOVE and length >= _RECORD.size + _MOVE.size:
+            *_, old, new, _, _ = _MOVE.unpack(file.read(_MOVE.size))
+            found.move(time, old, new)
         at += length
-    return JitDump(path, pid, bool(flags & _ARCH_TIMESTAMP), loads, cut)
+    raise ImageError(f"more than {_MOST_RECORDS:,} records", source=source, offset=at)
 
 
-def _load(time: int, body: bytes) -> Load | None:
-    if len(body) < _LOAD.size:
-        return None
-    *_, address, size, _ = _LOAD.unpack_from(body)
-    end = body.find(b"\0", _LOAD.size)
-    if end < 0 or not 0 < size <= len(body) - end - 1 or address >= UPPER - size:
-        return None
-    name = body[_LOAD.size : end].decode(errors="replace")
-    return Load(time, address, body[end + 1 : end + 1 + size], name)
+def _load(found: JitDump, file: BinaryIO, time: int, at: int, length: int) -> None:
+    if length < _LOAD.size:
+        return
+    *_, address, size, _ = _LOAD.unpack(file.read(_LOAD.size))
+    # the name ends in a zero byte, and the code is behind it
+    room = length - _LOAD.size - size
+    if size <= 0 or room <= 0 or address >= UPPER - size:
+        return
+    name = file.read(min(room, _LONGEST_NAME))
+    end = name.find(b"\0")
+    if end >= 0:
+        place = at + _LOAD.size + end + 1
+        text = name[: min(end, _MOST_NAME)].decode(errors="replace")
+        found.add(time, address, place, size, text)
 
 
 def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str]]:
     """(address, size, name) of each line that has them. Raises ImageError, which calls the file
-    `name`.
+    `name`, also for too many of them.
     """
-    for line in _read(path, name).splitlines():
-        words = line.split(None, 2)
-        try:
-            address, size = int(words[0], 16), int(words[1], 16)
-            function = words[2]
-        except (ValueError, IndexError):
-            continue
-        if size > 0 and 0 <= address < UPPER - size:
-            yield address, size, function.decode(errors="replace")
-
-
-def _read(path: str, name: str | None) -> bytes:
     source = name or path
+    with _opened(path, source) as file:
+        left, count = _LARGEST_MAP, 0
+        while line := file.readline(_LONGEST_NAME):
+            left -= len(line)
+            if left < 0 or (len(line) == _LONGEST_NAME and not line.endswith(b"\n")):
+                raise ImageError("names are too long, or too many", source=source, value=len(line))
+            words = line.split(None, 2)
+            try:
+                address, size = int(words[0], 16), int(words[1], 16)
+                function = words[2].rstrip(b"\r\n")[:_MOST_NAME]
+            except (ValueError, IndexError):
+                continue
+            if size > 0 and 0 <= address < UPPER - size:
+                count += 1
+                if count > MOST_FUNCTIONS:
+                    raise ImageError(f"more than {MOST_FUNCTIONS:,} functions", source=source)
+                yield address, size, function.decode(errors="replace")
+
+
+def _opened(path: str, source: str) -> BinaryIO:
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ImageError("not a regular file", source=source)
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST + 1)
+        return Path(path).open("rb")
     except OSError as error:
         raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
-    if len(data) > _MOST:
-        raise ImageError(f"more than {_MOST:,} bytes of code", source=source)
-    return data

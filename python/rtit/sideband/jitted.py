@@ -6,10 +6,55 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 
 from rtit.errors import ImageError
-from rtit.image import Images, Problem
-from rtit.image.jit import DUMP, MAP, Load, read_jitdump, read_map
+from rtit.image import FileSymbols, Images, Problem
+from rtit.image.jit import DUMP, MAP, MOST_FUNCTIONS, JitDump, read_jitdump, read_map
+from rtit.sideband.generations import Generations
 
 _MOST = 1 << 29
+
+
+class _Waiting:
+    """The functions of a dump that are not applied yet: those that came to where nothing was made
+    before share a mapping with their neighbours, each later one has its own.
+    """
+
+    def __init__(self, images: Images, dump: JitDump) -> None:
+        self._images = images
+        self._dump = dump
+        times = dump.times if dump.in_ticks else [0] * len(dump)
+        self._times = times
+        self._order = sorted(range(len(dump)), key=times.__getitem__)
+        self._at = 0
+        self._made = Generations(dump.addresses, dump.sizes, self._order)
+        self._shown: set[int] = set()
+        for number, rows in enumerate(self._made.members()):
+            listed = [(dump.addresses[row], dump.sizes[row], dump.names[row]) for row in rows]
+            start, end = min(listed)[0], max(row[0] + row[1] for row in listed)
+            images.files.list(self._path(number), FileSymbols.listed(start, end, listed))
+        dump.names.clear()
+
+    def until(self, time: int) -> None:
+        while self._at < len(self._order) and self._times[self._order[self._at]] <= time:
+            self._apply(self._order[self._at])
+            self._at += 1
+
+    def _apply(self, row: int) -> None:
+        dump, made = self._dump, self._made
+        code = dump.code(row)
+        if not code:
+            return
+        address = dump.addresses[row]
+        around = address, address + len(code)
+        if not made.number[row]:
+            start, end = made.around(address)
+            if start not in self._shown:
+                self._shown.add(start)
+                around = start, end
+        path = self._path(made.number[row])
+        self._images.jit(self._times[row], dump.pid, address, code, path, around)
+
+    def _path(self, number: int) -> str:
+        return f"[jit-{self._dump.pid}.dump {number + 1}]"
 
 
 class Jitted:
@@ -27,49 +72,36 @@ class Jitted:
         self._images = images
         self._names = files
         self._maps: list[tuple[int, str]] = []
-        self._waiting: list[tuple[int, int, Load]] = []
-        self._at = 0
-        self._left = _MOST
+        self._waiting: list[_Waiting] = []
+        self._bytes, self._functions = _MOST, MOST_FUNCTIONS
         for path in files:
             name = Path(path).name
             found = DUMP.fullmatch(name) or MAP.fullmatch(name)
             if found is None or int(found[1]) not in pids:
-                continue
-            if not self._has_room(path, _size(path)):
                 continue
             images.jit_files[path] = files[path]
             if MAP.fullmatch(name):
                 self._maps.append((int(found[1]), path))
             else:
                 self._read(path)
-        self._waiting.sort(key=lambda each: each[0])
 
     def until(self, time: int) -> None:
         """All up to a time (TSC) is applied."""
-        while self._at < len(self._waiting) and self._waiting[self._at][0] <= time:
-            when, pid, load = self._waiting[self._at]
-            self._images.jit(when, pid, load.address, load.code, load.name)
-            self._at += 1
+        for each in self._waiting:
+            each.until(time)
 
     def finish(self) -> None:
         """All is applied, and maps name what nothing else does."""
         self.until((1 << 64) - 1)
+        self._waiting.clear()
         for pid, path in self._maps:
             try:
-                self._images.named(pid, list(read_map(path, self._names[path])))
+                rows = list(read_map(path, self._names[path]))
             except ImageError as error:
                 self._lacks(path, str(error))
-
-    def _has_room(self, path: str, size: int) -> bool:
-        self._left -= size
-        if self._left >= 0:
-            return True
-        message = f"more than {_MOST:,} bytes of code that programs made"
-        self._lacks(path, message)
-        return False
-
-    def _lacks(self, path: str, message: str) -> None:
-        self._images.lacks_jit(Problem("unreadable", self._names[path], message))
+                continue
+            if self._has_room(path, 0, len(rows)):
+                self._images.named(pid, rows)
 
     def _read(self, path: str) -> None:
         try:
@@ -82,16 +114,17 @@ class Jitted:
         if not dump.in_ticks:
             self._lacks(path, "its times are no ticks of the TSC: code is that of its end")
         # what moves is there once more
-        code = sum(len(load.code) for load in dump.loads)
-        if not self._has_room(path, max(0, code - _size(path))):
-            return
-        self._waiting += [
-            (load.time if dump.in_ticks else 0, dump.pid, load) for load in dump.loads
-        ]
+        if self._has_room(path, sum(dump.sizes), len(dump)) and len(dump):
+            self._waiting.append(_Waiting(self._images, dump))
 
+    def _has_room(self, path: str, size: int, functions: int) -> bool:
+        self._bytes -= size
+        self._functions -= functions
+        if self._bytes < 0:
+            self._lacks(path, f"more than {_MOST:,} bytes of code that programs made")
+        elif self._functions < 0:
+            self._lacks(path, f"more than {MOST_FUNCTIONS:,} functions that programs made")
+        return min(self._bytes, self._functions) >= 0
 
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0  # reading it says why
+    def _lacks(self, path: str, message: str) -> None:
+        self._images.lacks_jit(Problem("unreadable", self._names[path], message))
