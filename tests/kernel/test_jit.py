@@ -202,13 +202,13 @@ def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     dump, names = tmp_path / f"jit-{PID}.dump", tmp_path / f"perf-{PID}.map"
     dump.write_bytes(DUMP + load(2_000, AT, FIRST, "third"))
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
-    for most, told in ((2, ["functions", "functions"]), (4, ["that programs made"]), (6, [])):
+    for most, told in ((2, [" 2 functions"] * 2), (4, ["that programs made"]), (6, [])):
         monkeypatch.setattr("rtit.image.jit.MOST_FUNCTIONS", most)
         monkeypatch.setattr("rtit.sideband.jitted.MOST_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
             pairs = zip(problems, told, strict=True)
-            assert all(message.endswith(end) for message, end in pairs)
+            assert all(part in message for message, part in pairs)
             count = sum(stream.counts().instructions for stream in trace.streams)
             assert bool(count) is (most > 2)
     monkeypatch.setattr("rtit.image.jit._MOST_RECORDS", 2)
@@ -245,9 +245,9 @@ def test_names_and_code_are_those_of_the_last_one(
         there = [row for row in in_order if row[0] <= now]
         for address in {row[1] + place for row in rows for place in range(len(row[2]))}:
             last = [row for row in there if row[1] <= address < row[1] + len(row[2])]
-            code = images.image(PID).read(address, 1, time=now)
-            assert code == (last[-1][2][:1] if last else b"")
             if last:
+                code = images.image(PID).read(address, 1, time=now)
+                assert code == last[-1][2][:1]
                 found = symbols.lookup(PID, now, address)
                 assert (found.name, found.offset) == (f"f{last[-1][2][0]}", address - last[-1][1])
     shutil.rmtree(folder)
