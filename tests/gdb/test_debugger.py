@@ -18,6 +18,7 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
 from rtit.capture.ptrace import replay
 from rtit.capture.store.extent import Extent
+from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
 from rtit.gdb.target import Target
@@ -155,6 +156,51 @@ def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path)
         assert pc - own[0] == whole[count] - whole[0]
         elsewhere += not 0 < whole[count] - whole[count - 1] < 16
     assert elsewhere >= 3
+
+
+@pytest.mark.parametrize("backend", ["auto", "ptrace"])
+@pytest.mark.parametrize("stop", ["+500", "some"])
+def test_a_crash_behind_the_end_of_the_trace(
+    program: ProgramBuilder, tmp_path: Path, stop: str, backend: str
+) -> None:
+    """It stands where tracing ended: what led from there to the crash is not known."""
+    data = recorded(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
+    said = debugged(data, "p $_siginfo", "info record", "bt", "info line")
+    assert "came later, and what led there was not traced" in said.err
+    assert ", to SIGSEGV" not in said.err
+    with rtit.Trace(data) as trace:
+        [ended] = trace.endings
+        assert ended.ending.fault is not None
+        target = Target(trace, last=1000, tell=lambda _: None)
+        assert target.pc(target.tid) != ended.ending.fault.ip
+        assert target.signal(target.tid) == 5
+        instructions = trace.streams[0].counts().instructions
+    assert said.recorded == (instructions, 0)
+    assert "*nowhere = value;" not in said.out
+    assert said.status == 0
+
+
+def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> None:
+    """The exit code tells of all threads that were looked at."""
+    data = recorded(tmp_path, program("crash_thread"), event="intel_pt/psb_period=0/u")
+    assert debugged(data, "thread apply all -s bt").status == 0
+    with rtit.Trace(data) as trace:
+        [ended] = trace.endings
+        [other] = [each for each in trace.streams if each.tid != ended.tid]
+        piece = other.source.pieces[0]  # type: ignore[attr-defined]
+    broken = bytearray(data.read_bytes())
+    place = piece.file_offset + piece.size // 2
+    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
+    data.write_bytes(broken)
+    assert debugged(data, "thread apply all -s bt").status == 3
+
+
+@pytest.mark.parametrize("command", ["", "''", "'"])
+def test_no_gdb_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gdb", "no such file", "--gdb", command]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"rtit gdb: --gdb {command!r}")
+    assert said.count("\n") == 1
 
 
 def test_a_breakpoint_is_hit_backwards(program: ProgramBuilder, tmp_path: Path) -> None:

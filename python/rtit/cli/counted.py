@@ -30,8 +30,10 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
         raise UsageError("no program given: rtit stat [options] -- program [argument ...]")
     if any(each is not None for each in (arguments.file, arguments.input, arguments.raw)):
         raise UsageError("a recording or a program, not both")
-    if any((arguments.tid, arguments.pid, arguments.cpu, arguments.comm)):
-        raise UsageError("--tid, --pid, --cpu and --comm: a program is counted whole")
+    for each in arguments.of_recordings:
+        if getattr(arguments, each.dest) != each.default:
+            option = arguments.code[0][0] if each.dest == "code" else each.option_strings[0]
+            raise UsageError(f"{option} is for a recording: a program is counted whole, as it is")
     with ExitStack() as files:
         output = None if arguments.output in (None, "-") else arguments.output
         # A path that cannot be written is an error before the program runs.

@@ -92,14 +92,15 @@ def run(arguments: argparse.Namespace) -> int:
         gaps = Gaps("gdb", trace)
         gaps.images()
         target.describe(target.tid)
-        if target.path(target.tid).gaps:
-            gaps.noted()
+        code = 0
         if debugger is not None:
-            return max(_attached(debugger, target, arguments), gaps.exit_code())
-        assert listener is not None
-        with listener:
-            _listen(listener, target)
-        return gaps.exit_code()
+            code = _attached(debugger, target, arguments)
+        elif listener is not None:
+            with listener:
+                _listen(listener, target)
+        if target.gaps:
+            gaps.noted()
+        return max(code, gaps.exit_code())
 
 
 def _listen(listener: socket.socket, target: Target) -> None:

@@ -39,9 +39,9 @@ VERBS = {
 }
 
 _EXIT_CODES = """exit codes:
-  record gives the program's own status (125: rtit failed, 126: not executable, 127: not found);
-  the others: 0 clean, 1 failure (verify, diff: they differ; lint: there are findings; stat: more
-  than allowed), 2 usage,
+  what runs a program (record, stat -- program) gives the program's own status (125: rtit failed,
+  126: not executable, 127: not found, 2: usage); all else: 0 clean, 1 failure (verify, diff: they
+  differ; lint: there are findings; stat: more than allowed), 2 usage,
   3 with gaps: something could not be decoded, code is not known, or the recording was cut
 """
 
@@ -92,22 +92,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.print_help()
         return 2
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
+    failure = 125 if runs else 1  # 1 may be the program's own
     try:
         code = int(arguments.run(arguments))
         out.flush()
         return code
     except RtitError as error:
         out.complain(arguments.verb, str(error))
-        return error.exit_code
+        return failure if error.exit_code == 1 else error.exit_code
     except MemoryError:
         out.complain(arguments.verb, "out of memory")
-        return 1
+        return failure
     except OSError as error:
         out.give_up()
         where = f"{error.filename}: " if error.filename else ""
         out.complain(arguments.verb, f"{where}{error.strerror or error}")
-        runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
-        return 125 if runs else 1
+        return failure
     except KeyboardInterrupt:
         out.line(to=sys.stderr)
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -80,9 +80,11 @@ def add_arguments(parser: Parser) -> None:
         default="auto",
         help="as for rtit record (default: auto)",
     )
+    known = {*parser._actions}
     add_streams(parser)
     add_images(parser)
     add_bare_code(add_raw(parser))
+    parser.set_defaults(of_recordings=[each for each in parser._actions if each not in known])
 
 
 def run(arguments: argparse.Namespace) -> int:

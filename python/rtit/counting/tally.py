@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ _MAPPING = 1 << 13
 _PATH_AT = 32
 _BLOCKS = 1 << 20
 _CELL = 16
+_HEAD = 32
 _MOST_MAPPINGS = 1 << 12
 
 _BLOCK = np.dtype(
@@ -70,14 +73,30 @@ class Tally:
 
 
 def read(file: int) -> Tally:
-    """Read the counts in an open file. Raises InputError for what is none."""
+    """Read the counts in an open file, which nobody can make smaller: the plugin has sealed it.
+    Raises InputError for what is none.
+    """
+    if not _is_sealed(file):
+        raise InputError("the counts of a process are in a file that may shrink")
+    size = os.fstat(file).st_size
+    if size < _HEAD:
+        raise InputError("the counts of a process are cut off", offset=size)
     with mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ) as data:
         words = np.frombuffer(data, "<u8", 4)
         magic, blocks, mappings, tables = words.tolist()
         del words
         if magic != MAGIC or blocks > _BLOCKS or tables > MOST_TABLES:
             raise InputError("these are no counts of a process", offset=0, value=hex(magic))
+        if size < _CELLS_AT + tables * _BLOCKS * _CELL:
+            raise InputError("the counts of a process are cut off", offset=size)
         return _read(data, blocks, min(mappings, _MOST_MAPPINGS), tables)
+
+
+def _is_sealed(file: int) -> bool:
+    try:
+        return bool(fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
+    except OSError:  # it is not in memory
+        return False
 
 
 def _read(data: mmap.mmap, blocks: int, mappings: int, tables: int) -> Tally:

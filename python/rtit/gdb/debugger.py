@@ -40,9 +40,12 @@ def find_gdb(command: str = "gdb") -> Debugger:
     if `command` is no command.
     """
     try:
-        name, *more = shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"--gdb {command!r}: {error}") from None
+    if not words or not words[0]:
+        raise UsageError(f"--gdb {command!r} names no program")
+    name, *more = words
     path = shutil.which(name)
     if path is None:
         raise UnsupportedError(

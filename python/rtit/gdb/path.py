@@ -26,11 +26,10 @@ _FURTHER = 8
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A PSB: its offset in the stream, how many instructions come before it, when it was (TSC)."""
+    """A PSB: its offset in the stream, and how many instructions come before it."""
 
     offset: int
     before: int
-    time: int
 
 
 class Path:
@@ -39,7 +38,8 @@ class Path:
     `instructions`: how many it executed, as far as they could be decoded; `start`, `last`, `time`,
     `end`: columns with a row a run, as in `Rows`, of the last of them; `broken`: whether something
     is missing behind a row; `kept`: how many instructions those rows have; `next`: the IP behind
-    the last row, None if no packet told it; `sync`: the PSB from which on a decoder can be given
+    the last row, None if no packet told it; `left`: whether one told that the thread went on where
+    nothing is traced; `sync`: the PSB from which on a decoder can be given
     the packets themselves, None if there is none near enough.
     """
 
@@ -59,7 +59,8 @@ class Path:
         self.start, self.last, self.time = start[kept], last[kept], time[kept]
         self.end, self.broken, counts = end[kept], broken[kept], counts[kept]
         self.kept = int(counts.sum())
-        self.next = max(reversed(parts), key=lambda part: part.time).next
+        final = max(reversed(parts), key=lambda part: part.time)
+        self.next, self.left = final.next, final.left
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
 
@@ -97,6 +98,7 @@ class _Part:
         self.instructions = 0
         self.time = -1  # of the last row
         self.next: int | None = None
+        self.left = False
 
     def add(self, rows: Rows, since: int) -> None:
         self._note(rows, since)
@@ -133,19 +135,19 @@ class _Part:
         ):
             if time >= since:
                 at = self.instructions + int(before[min(row, len(before) - 1)])
-                self._syncs.append(Sync(offset, at, time))
+                self._syncs.append(Sync(offset, at))
         while len(self._syncs) > 1 and self.instructions - self._syncs[1].before >= self._most:
             self._syncs.popleft()
 
     def _end(self, rows: Rows) -> None:
         """Remember what was told behind the last row."""
         if len(rows):
-            self.time, self.next = int(rows.time[-1]), None
+            self.time, self.next, self.left = int(rows.time[-1]), None, False
         behind = rows.events.row == rows.first + len(rows)
         borders = np.flatnonzero(behind & np.isin(rows.events.kind, _BORDERS))
         if len(borders):
-            left = rows.events.kind[borders[-1]] == EventKind.DISABLED
-            self.next = None if left else int(rows.events.ip[borders[-1]])
+            self.left = bool(rows.events.kind[borders[-1]] == EventKind.DISABLED)
+            self.next = None if self.left else int(rows.events.ip[borders[-1]])
 
     def sync(self, size: int, most: int) -> Sync | None:
         found = None

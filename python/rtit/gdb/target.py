@@ -65,7 +65,10 @@ class Target:
         self._paths: OrderedDict[int, Path] = OrderedDict()
         self._next: dict[int, int | None] = {}
         self._told: dict[int, int | None] = {}
+        self._left: set[int] = set()
         self._described: set[int] = set()
+        self.gaps: set[int] = set()
+        """The threads of which something is missing, of those that were decoded."""
         names = {process.pid: process.name for process in trace.processes}
         self.program = Program(trace.images, self.pid, names.get(self.pid, ""))
         self._since = trace.images.mappings(self.pid).life
@@ -80,9 +83,13 @@ class Target:
             self._paths.move_to_end(tid)
             return self._paths[tid]
         path = self._paths[tid] = Path(self.threads[tid], self._last, self._since)
+        if path.gaps:
+            self.gaps.add(tid)
         if len(self._paths) > _KEPT:
             self._paths.popitem(last=False)
         self._told[tid] = path.next
+        if path.left:
+            self._left.add(tid)
         self._next[tid] = (
             next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
         )
@@ -93,16 +100,26 @@ class Target:
         packets say that it was, or else behind the last that it executed, as in a system call; None
         if that is not known.
         """
-        if tid in self._crashes:
-            return self._crashes[tid].ip
-        if tid not in self._next:
-            self.path(tid)
+        if (crash := self.crash(tid)) is not None:
+            return crash.ip
         told = self._told[tid]
         return told if told is not None else self._next[tid]
 
+    def crash(self, tid: int) -> Crash | None:
+        """How it ended the process, if its trace goes as far as that."""
+        if tid not in self._next:
+            self.path(tid)
+        found = self._crashes.get(tid)
+        return found if found is not None and self._ends_at(tid, found.ip) else None
+
+    def _ends_at(self, tid: int, ip: int) -> bool:
+        told = self._told[tid]
+        return told == ip if told is not None else tid not in self._left
+
     def signal(self, tid: int) -> int:
         """Why it stopped, as gdb numbers signals."""
-        number = self._crashes[tid].signal[0] if tid in self._crashes else TRAP
+        crash = self.crash(tid)
+        number = crash.signal[0] if crash is not None else TRAP
         return _SIGNALS.get(number, number)
 
     def registers(self, tid: int) -> list[str]:
@@ -163,8 +180,10 @@ class Target:
         how = (
             "" if packets or self._form == "bts" else ", as blocks: its packets are not of it alone"
         )
-        end = self._crashes.get(tid)
-        ending = f", to {readable(end.ending)}" if end is not None else ""
+        end, reached = self._crashes.get(tid), self.crash(tid)
+        ending = f", to {readable(end.ending)}" if reached is not None and end is not None else ""
+        if end is not None and reached is None:
+            ending = f"; {readable(end.ending)} came later, and what led there was not traced"
         named = f" ({readable(self.name(tid))})" if self.name(tid) else ""
         self._tell(f"thread {tid}{named}: {much} instructions{ending}{how}")
         if path.gaps:

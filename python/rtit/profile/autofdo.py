@@ -4,7 +4,8 @@
 Both count ranges of instructions, first and last address, and taken branches, each part behind its
 number of lines; AutoFDO has a part of single addresses between, which is empty here. Addresses are
 hexadecimal and those of the ELF file. Ranges do not overlap: the count of each instruction is the
-count of its range. (autofdo, sample_reader.cc; llvm-project, llvm/tools/llvm-profgen.)
+count of its range. To LLVM 1 is an address elsewhere, from where functions are called as well.
+(autofdo, sample_reader.cc; llvm-project, llvm/tools/llvm-profgen.)
 """
 
 from __future__ import annotations
@@ -18,18 +19,26 @@ from rtit.profile.stretches import Stretches
 if TYPE_CHECKING:
     from rtit.profile.table import Binary
 
+_ELSEWHERE = 1
+
 
 def autofdo(binary: Binary) -> Iterator[str]:
     """The lines of one binary."""
     yield from _ranges(binary)
     yield "0"
-    yield from _branches(binary)
+    yield from _lines(_branches(binary))
 
 
 def llvm(binary: Binary) -> Iterator[str]:
     """The lines of one binary."""
     yield from _ranges(binary)
-    yield from _branches(binary)
+    branches = _branches(binary)
+    entering = taken(binary.entering)
+    for target, count in zip(
+        binary.symbols.addresses(entering.target).tolist(), entering.count.tolist(), strict=True
+    ):
+        branches[_ELSEWHERE, target] = branches.get((_ELSEWHERE, target), 0) + count
+    yield from _lines(branches)
 
 
 def _ranges(binary: Binary) -> Iterator[str]:
@@ -41,7 +50,8 @@ def _ranges(binary: Binary) -> Iterator[str]:
         yield f"{first:x}-{last:x}:{count}"
 
 
-def _branches(binary: Binary) -> Iterator[str]:
+def _branches(binary: Binary) -> dict[tuple[int, int], int]:
+    """How often each was taken, by where from and where to."""
     edges = taken(binary.within)
     sources = binary.symbols.addresses(edges.source).tolist()
     targets = binary.symbols.addresses(edges.target).tolist()
@@ -49,6 +59,10 @@ def _branches(binary: Binary) -> Iterator[str]:
     sums: dict[tuple[int, int], int] = {}
     for source, target, count in zip(sources, targets, edges.count.tolist(), strict=True):
         sums[source, target] = sums.get((source, target), 0) + count
-    yield str(len(sums))
-    for (source, target), count in sums.items():
+    return sums
+
+
+def _lines(branches: dict[tuple[int, int], int]) -> Iterator[str]:
+    yield str(len(branches))
+    for (source, target), count in branches.items():
         yield f"{source:x}->{target:x}:{count}"

@@ -1,8 +1,10 @@
 """Branch stacks as text, as `perf script -F ip,brstack --show-mmap-events` prints them.
 
-A sample for every so many taken branches, latest first, without gaps: the last branch of a sample
-is the first of the next, so that each stretch between two branches is in one of them; that branch
-counts twice.
+A sample for every so many taken branches, latest first, without gaps. Readers count each branch of
+a sample, and each stretch between two of them. So that the stretch between two samples is in one,
+too, the later one begins with a branch from nowhere, as behind an interrupt, to where the last
+branch of the sample before it went: all counts are exact. It leads to no beginning of a function,
+where it would count as a call.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 DEPTH = 512
-"""Branches of a sample. A processor has 32; the more there are, the fewer count twice."""
+"""Branches of a sample. A processor has 32; the more there are, the shorter the text."""
+_CALLS = (End.CALL, End.INDIRECT_CALL)
 _PAGE = 4096
 
 
@@ -54,23 +57,42 @@ def _samples(stream: Stream) -> Iterator[str]:
     import numpy as np
 
     entries: list[str] = []
+    calls: list[bool] = []
     for branches in stream.branches():
         taken = branches.kind != End.CUT
         pairs = np.stack([branches.source[taken], branches.target[taken]], axis=1)
         different, which = np.unique(pairs, axis=0, return_inverse=True)
-        texts = [f"{source:#x}/{target:#x}/P/-/-/0" for source, target in different.tolist()]
+        texts = [_entry(source, target) for source, target in different.tolist()]
         entries.extend(texts[number] for number in which.ravel().tolist())
+        calls.extend(np.isin(branches.kind[taken], _CALLS).tolist())
         begin = 0
-        while begin + DEPTH <= len(entries):
-            yield _sample(entries[begin : begin + DEPTH])
-            begin += DEPTH - 1
-        del entries[:begin]
-    if len(entries) > 1:
+        while begin + DEPTH < len(entries):
+            end = _end(calls, begin)
+            yield _sample(entries[begin:end])
+            begin = end - 1
+            entries[begin] = _entry(0, _target(entries[begin]))
+        del entries[:begin], calls[:begin]
+    if entries:
         yield _sample(entries)
+
+
+def _end(calls: list[bool], begin: int) -> int:
+    """Where a sample ends that begins there: behind a branch that is no call, if there is one."""
+    for end in range(begin + DEPTH, begin + 1, -1):
+        if not calls[end - 1]:
+            return end
+    return begin + DEPTH
+
+
+def _entry(source: int, target: int) -> str:
+    return f"{source:#x}/{target:#x}/P/-/-/0"
+
+
+def _target(entry: str) -> int:
+    return int(entry.split("/")[1], 16)
 
 
 def _sample(entries: list[str]) -> str:
     """A line; the sample is where the latest branch went."""
     entries.reverse()
-    target = int(entries[0].split("/")[1], 16)
-    return f"{target:16x} {' '.join(entries)}"
+    return f"{_target(entries[0]):16x} {' '.join(entries)}"

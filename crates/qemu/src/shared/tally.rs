@@ -282,7 +282,8 @@ fn map(link: &Link, pid: u32, old: *mut u8, tables: usize) -> (*mut u8, usize) {
 fn map_file(link: &Link, pid: u32, old: *mut u8, size: usize) -> io::Result<*mut u8> {
     // SAFETY: calls on a file of our own, and a mapping that is ours.
     unsafe {
-        let file = libc::memfd_create(c"rtit-counts".as_ptr(), libc::MFD_CLOEXEC);
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let file = libc::memfd_create(c"rtit-counts".as_ptr(), flags);
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -312,11 +313,15 @@ unsafe fn resize(file: c_int, size: usize) -> io::Result<()> {
     let result = libc::ftruncate(file, size as libc::off_t);
     let error = io::Error::last_os_error();
     libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(error)
+    if result != 0 {
+        return Err(error);
     }
+    // Who reads has it mapped: it must not become smaller.
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    if libc::fcntl(file, libc::F_ADD_SEALS, seals) < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 unsafe fn map_at(old: *mut u8, size: usize, file: c_int) -> io::Result<*mut u8> {
