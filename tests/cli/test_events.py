@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,3 +36,24 @@ def test_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["why"] for each in disabled} <= {"context", "event or TraceEn"}
     times = [each["nanoseconds"] for each in found]
     assert times == sorted(times)
+
+
+def test_a_part(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The options of the other verbs: when, where, how many."""
+
+    def printed(*words: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(["events", "--json", str(data), *words]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    whole = printed()
+    assert printed("--head", "3") == whole[:3]
+    assert printed("--tail", "2") == whole[-2:]
+    first, last = whole[4]["nanoseconds"], whole[-5]["nanoseconds"]
+    between = [each for each in whole if first <= each["nanoseconds"] <= last]
+    assert printed("--time", f"{first},{last}") == between
+    at = next(each["at"] for each in whole if each["event"] == "disabled")
+    here = [each for each in whole if at in (each.get("at"), each.get("ip"))]
+    assert printed("--range", f"{at:x}-{at + 1:x}") == here
+    assert main(["events", str(data), "--function", "nobody"]) == 2
+    assert "nothing that was mapped has it" in capsys.readouterr().err

@@ -73,15 +73,15 @@ class Filter:
 
     def apply(self, batches: Iterator[B]) -> Iterator[B]:
         """What it takes of the batches of a stream, without batches that are empty then."""
-        found = (each for each in map(self.of, self._until_last(batches)) if len(each))
+        found = (each for each in map(self.of, self.until_last(batches)) if len(each))
         if self.head is not None:
             return _first(found, self.head)
         if self.tail is not None:
             return _last(found, self.tail)
         return found
 
-    def _until_last(self, batches: Iterator[B]) -> Iterator[B]:
-        """Nothing that is wanted comes when a whole batch is too late."""
+    def until_last(self, batches: Iterator[B]) -> Iterator[B]:
+        """Without those behind a whole batch that is too late: nothing that is wanted is there."""
         last = self.times[1]
         for batch in batches:
             yield batch

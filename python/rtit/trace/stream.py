@@ -186,13 +186,17 @@ class Stream:
             if len(rows) or len(rows.events):
                 yield rows
 
-    def events(self) -> Iterator[Happening]:
+    def events(self, where: Selection | None = None) -> Iterator[Happening]:
         """What happened beside the instructions, with its meaning: interrupts with their vectors,
-        transactions, C-states, PEBS records and so on, in order (`rtit.trace.meaning`).
+        transactions, C-states, PEBS records and so on, in order (`rtit.trace.meaning`). They are
+        chosen by their `time` and `address`.
         """
-        from rtit.trace.meaning import happenings
+        from rtit.trace.meaning import chosen, happenings
 
-        return happenings(self.rows())
+        wanted = self._wanted(where)
+        if wanted is None:
+            return iter(())
+        return chosen(happenings(wanted.until_last(self.rows())), wanted)
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""

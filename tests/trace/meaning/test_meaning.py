@@ -6,7 +6,7 @@ import json
 
 from plain import stream
 from rtit.packets import Value, encode
-from rtit.trace import Stream
+from rtit.trace import Selection, Stream, Times
 from rtit.trace.meaning import (
     Disabled,
     Frequency,
@@ -213,3 +213,41 @@ def test_json() -> None:
         "registers": {"Instruction Pointer": 7},
         "whole": True,
     }
+
+
+def test_a_part_of_what_happened() -> None:
+    """By address, by time and by number, as other rows are chosen."""
+    later = encode("TSC", tsc=(1 << 20) + 500)
+    packets = cfe(1, 32) + ip("FUP", 0x1004) + ip("TIP", 0x2000) + later
+    packets += cfe(1, 33) + ip("FUP", 0x2008) + ip("TIP", 0x1000)
+    whole = decoded(packets)
+
+    def vectors(where: Selection) -> list[int | None]:
+        found = whole.events(where)
+        return [each.vector for each in found if isinstance(each, Interrupt)]
+
+    early, late = Times(last=(1 << 20) + 499), Times(first=(1 << 20) + 500)
+    assert vectors(Selection()) == [32, 33]
+    assert vectors(Selection(ranges=((0x1004, 0x1005),))) == [32]
+    assert vectors(Selection(ranges=((0x2000, 0x2008), (0x2009, 0x3000)))) == []
+    assert vectors(Selection(time=early)) == [32]
+    assert vectors(Selection(time=late)) == [33]
+    assert vectors(Selection(time=late, ranges=((0x1004, 0x1005),))) == []
+    assert vectors(Selection(tail=1)) == [33]
+    assert vectors(Selection(tids=(whole.tid,))) == [32, 33]
+    assert vectors(Selection(tids=(whole.tid + 1,))) == []
+    everything = list(whole.events())
+    for number in range(len(everything) + 2):
+        assert list(whole.events(Selection(head=number))) == everything[:number]
+        last = everything[-number:] if number else []
+        assert list(whole.events(Selection(tail=number))) == last
+
+
+def test_what_has_no_address_is_at_no_place() -> None:
+    """A CBR is nowhere; an overflow where tracing goes on."""
+    packets = packet("CBR", ratio=20) + packet("OVF") + ip("FUP", 0x2004)
+    whole = Selection(ranges=((0, 1 << 64),))
+    found = list(decoded(packets).events(whole))
+    assert [type(each) for each in found if not isinstance(each, Overflow)] == []
+    assert [each.address for each in found] == [0x2004]
+    assert Frequency in [type(each) for each in decoded(packets).events()]

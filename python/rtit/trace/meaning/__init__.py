@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rtit.trace.meaning.chosen import chosen
 from rtit.trace.meaning.join import Join
 from rtit.trace.meaning.text import as_json, describe
 from rtit.trace.meaning.values import (
@@ -59,6 +60,7 @@ __all__ = [
     "Vmcs",
     "Wake",
     "as_json",
+    "chosen",
     "describe",
     "happenings",
 ]

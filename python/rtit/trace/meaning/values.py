@@ -23,6 +23,13 @@ class Happening:
     offset: int
     row: int
 
+    @property
+    def address(self) -> int | None:
+        """Where it happened: `at`, or `ip`, or `after`, the first that it has; None if none."""
+        names = ("at", "ip", "after")
+        known = (getattr(self, name, None) for name in names)
+        return next((each for each in known if each is not None), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled(Happening):
