@@ -27,6 +27,13 @@ def scan_packets(
 def unrolled(
     space: Space, starts: bytes, instructions: bytes, counts: bytes, bits: int = 64
 ) -> tuple[Column, Column, Column, Column, Column, int]: ...
+def table_lines(
+    columns: Sequence[
+        tuple[str, object, int]
+        | tuple[str, object, Sequence[str]]
+        | tuple[str, object, object, Sequence[tuple[str, bool]]]
+    ],
+) -> bytes: ...
 def calls(flow: Flow, names: Names) -> dict[str, Column]: ...
 
 @final

@@ -6,18 +6,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rtit
 from live import Recorder
 from plain import HEAD
+from rtit import _core as core
 from rtit.cli.main import main
+from rtit.image import Location
 from rtit.packets import encode
-from rtit.trace import Selection
+from rtit.trace import End, Selection
 
 CODE = bytes.fromhex("7502 90 90 75fa c3")
 """1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
 WALKED = HEAD + encode("TNT", bits="TTN") + encode("TIP.PGD", ip_bytes=0, payload=None)
+BOUNDS = ("earliest", "latest")
 TAKEN, NOT = "conditional", "not taken"
 BRANCHES = [(0x1000, 0x1004, TAKEN), (0x1004, 0x1000, TAKEN), (0x1000, 0x1002, NOT)]
 
@@ -103,3 +109,81 @@ def test_what_is_not_there(
     assert printed(capsys, verb, str(tmp_path / "nothing"), code=1) == []
     assert main([verb, *bare, "--function", "nobody"]) == 2
     assert "--function nobody: nothing that was mapped has it" in capsys.readouterr().err
+
+
+def test_every_line(record: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The text is that of the values, one by one."""
+    data = str(record([Path("/bin/echo"), "hello"]).data)
+    with rtit.Trace(data) as trace:
+        (stream,) = trace.threads
+        clock = trace.clock
+        assert clock is not None
+
+        def name(time: int, ip: int) -> str:
+            return f"{ip:16x} {trace.symbols.lookup(stream.tid, time, ip)!s:32}"
+
+        def kind(end: End, otherwise: str) -> str:
+            return otherwise if end is End.CUT else end.label
+
+        branches = [
+            f"{stream.tid:7} {name(each.time, each.source)} {name(each.time, each.target)} "
+            f"{kind(each.kind, NOT)}"
+            for each in stream.branches(Selection(tail=9000)).rows()
+        ]
+        blocks = [
+            f"{stream.tid:7} {name(each.time, each.start)} {each.instructions:5} "
+            f"{kind(each.end, 'cut')}"
+            for each in stream.blocks(Selection(head=9000)).rows()
+        ]
+        timed = stream.blocks(Selection(head=50), timing=True).columns()
+        bounds = [
+            " ".join(f"{clock.to_nanoseconds(int(timed[end][row])):15}" for end in BOUNDS)
+            for row in range(50)
+        ]
+        counts = stream.edges().count
+    assert printed(capsys, "branches", data, "--tail", "9000") == branches
+    assert printed(capsys, "blocks", data, "--head", "9000") == blocks
+    shown = printed(capsys, "blocks", data, "--head", "50", "--timing")
+    assert shown == [
+        f"{line[:7]} {times} {line[8:]}" for line, times in zip(blocks, bounds, strict=False)
+    ]
+    found = [line[8:20] for line in printed(capsys, "edges", data)]
+    assert found == [f"{each:12,}" for each in sorted(counts.tolist(), reverse=True)]
+
+
+EDGES = st.integers(0, (1 << 64) - 1) | st.sampled_from((0, 999, 1000, (1 << 63) - 1))
+WORDS = ["", "ü", "call", "x" * 40]
+
+
+@given(st.lists(st.tuples(EDGES, EDGES, st.integers(0, 5)), max_size=20))
+def test_numbers_words_and_places(rows: list[tuple[int, int, int]]) -> None:
+    numbers, offsets, which = (np.array([row[at] for row in rows], np.uint64) for at in range(3))
+    names = [(word, at % 2 == 1) for at, word in enumerate(WORDS)]
+    found = core.table_lines(
+        [
+            ("hexadecimal", numbers, 16),
+            ("decimal", offsets, 5),
+            ("commas", numbers, 12),
+            ("signed", offsets, 7),
+            ("places", which, offsets, names),
+            ("words", which, WORDS),
+        ]
+    ).decode()
+    wanted = ""
+    for number, offset, at in rows:
+        word = WORDS[at] if at < len(WORDS) else ""
+        place = Location(word if at % 2 == 0 else "", offset, word if at % 2 == 1 else "")
+        unknown = offset == (1 << 64) - 1
+        signed = offset - (1 << 64 if offset >> 63 else 0)
+        line = f"{number:16x} {'-' if unknown else offset:>5} {number:12,} {signed:7} {place!s:32}"
+        wanted += f"{line} {word}".rstrip() + "\n"
+    assert found == wanted
+
+
+def test_columns_that_cannot_be() -> None:
+    one = np.zeros(1, np.uint64)
+    wrong: list[Any] = [("octal", one, 3), ("words", one, 3), ("hexadecimal", one, 1 << 40)]
+    wrong += [("words", one, one, []), ("commas", one, ["x"]), ("decimal", b"x", 1), (1, one, 2)]
+    for column in wrong:
+        with pytest.raises((ValueError, TypeError, BufferError)):
+            core.table_lines([column])

@@ -20,6 +20,7 @@ mod settings;
 mod spaces;
 mod start;
 mod stream;
+mod table;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracer;
 mod truth;
@@ -43,6 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     names::register(module)?;
     packet::register(module)?;
     packet_columns::register(module)?;
+    table::register(module)?;
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tracer::register(module)?;
     truth::register(module)?;

@@ -32,8 +32,8 @@ def add_table(parser: argparse.ArgumentParser, *, ordered: bool) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
-def show(verb: str, lines: Callable[..., Iterator[str]], arguments: argparse.Namespace) -> int:
-    """Print `lines` of each stream; 3 if something could not be decoded."""
+def show(verb: str, lines: Callable[..., Iterator[bytes]], arguments: argparse.Namespace) -> int:
+    """Print `lines` of each stream, in parts; 3 if something could not be decoded."""
     from rtit.trace.places import Places
 
     options = {"timing": True} if getattr(arguments, "timing", False) else {}
@@ -44,8 +44,8 @@ def show(verb: str, lines: Callable[..., Iterator[str]], arguments: argparse.Nam
         Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
         with watched(verb, streams, prints=True):
             for stream in streams:
-                for text in lines(trace, stream, wanted, as_json=arguments.json, **options):
-                    out.line(text)
+                for part in lines(trace, stream, wanted, as_json=arguments.json, **options):
+                    out.listed(part)
         out.flush()
         gaps.ledgers(streams)
         gaps.images()

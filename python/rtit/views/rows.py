@@ -1,10 +1,13 @@
-"""Blocks, branches and edges as lines of text, or a JSON object each."""
+"""Blocks, branches and edges as lines of text, or a JSON object each: whole lines of UTF-8, a batch
+at a time.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from rtit.readable import readable
@@ -17,26 +20,32 @@ if TYPE_CHECKING:
 
     from rtit.trace import Batch, Stream, Trace
 
+    _Column = (
+        tuple[str, NDArray[Any], int]
+        | tuple[str, NDArray[Any], list[str]]
+        | tuple[str, NDArray[Any], NDArray[Any], list[tuple[str, bool]]]
+    )
+
 _NOT_TAKEN = "not taken"
 _NAME = 32
 
 
 def blocks(
     trace: Trace, stream: Stream, where: Selection, *, timing: bool = False, as_json: bool = False
-) -> Iterator[str]:
+) -> Iterator[bytes]:
     """Runs of instructions that follow each other in memory, and why each ended."""
     show = _Shown(trace, stream, End.CUT.label, timing=timing)
     columns = ("start", "name of start", "instructions", "end")
-    return show.lines(stream.blocks(where, timing=timing), columns, as_json=as_json)
+    return show.parts(stream.blocks(where, timing=timing), columns, as_json=as_json)
 
 
 def branches(
     trace: Trace, stream: Stream, where: Selection, *, timing: bool = False, as_json: bool = False
-) -> Iterator[str]:
+) -> Iterator[bytes]:
     """Branches and other transfers, from where to where."""
     show = _Shown(trace, stream, _NOT_TAKEN, timing=timing)
     columns = ("source", "name of source", "target", "name of target", "kind")
-    return show.lines(stream.branches(where, timing=timing), columns, as_json=as_json)
+    return show.parts(stream.branches(where, timing=timing), columns, as_json=as_json)
 
 
 def edges(
@@ -46,7 +55,7 @@ def edges(
     *,
     top: int | None = None,
     as_json: bool = False,
-) -> Iterator[str]:
+) -> Iterator[bytes]:
     """How often each transfer was taken, the most frequent first; of these `top`."""
     import numpy as np
 
@@ -55,7 +64,7 @@ def edges(
     found = found.take(np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top])
     show = _Shown(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
-    return show.lines([found], columns, as_json=as_json)
+    return show.parts([found], columns, as_json=as_json)
 
 
 class _Shown:
@@ -69,63 +78,82 @@ class _Shown:
         self._ends[End.CUT] = cut
         # the code of several spaces has the same addresses with other names
         self._named = not stream.spaces and stream.guest is None
-        clock = trace.clock
-        self._nanoseconds: Callable[[int], int] = (
-            clock.to_nanoseconds if clock is not None else lambda ticks: ticks
-        )
 
-    def lines(
+    def parts(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
-    ) -> Iterator[str]:
+    ) -> Iterator[bytes]:
+        from rtit._core import table_lines
+
         for batch in batches:
             if as_json:
-                yield from self._objects(batch)
+                yield self._objects(batch)
                 continue
-            texts = self._whose(batch)
+            found = self._whose(batch)
             if self._timing:
-                texts += [self._times(batch, name) for name in ("earliest", "latest")]
-            texts += [self._column(batch, name) for name in columns]
-            yield from (" ".join(each).rstrip() for each in zip(*texts, strict=True))
+                found += [self._times(batch, name) for name in ("earliest", "latest")]
+            yield table_lines(found + [self._column(batch, name) for name in columns])
 
-    def _whose(self, batch: Batch) -> list[list[str]]:
+    def _whose(self, batch: Batch) -> list[_Column]:
+        import numpy as np
+
         tids = batch.columns().get("tid")
-        if tids is not None:
-            return [[f"{each:7}" for each in tids.tolist()]]
-        one = self._stream.tid >= 0 and not self._stream.has_several
-        return [[f"{self._stream.tid:7}"] * len(batch)] if one else []
+        if tids is None and self._stream.tid >= 0 and not self._stream.has_several:
+            tids = np.full(len(batch), self._stream.tid, np.int32)
+        return [("signed", tids.astype(np.int64).view(np.uint64), 7)] if tids is not None else []
 
-    def _column(self, batch: Batch, name: str) -> list[str]:
+    def _column(self, batch: Batch, name: str) -> _Column:
+        import numpy as np
+
         if name.startswith("name of "):
             return self._names(batch, getattr(batch, name.removeprefix("name of ")))
-        values = getattr(batch, name).tolist()
+        values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
-            return [self._ends[each] for each in values]
-        width = {"count": "12,", "instructions": "5"}.get(name, "16x")
-        return [f"{each:{width}}" for each in values]
+            return "words", values, self._ends
+        form, width = {"count": ("commas", 12), "instructions": ("decimal", 5)}.get(
+            name, ("hexadecimal", 16)
+        )
+        return form, values, width
 
-    def _names(self, batch: Batch, addresses: NDArray[Any]) -> list[str]:
+    def _names(self, batch: Batch, addresses: NDArray[Any]) -> _Column:
         import numpy as np
 
         columns = batch.columns()
         if not self._named or (self._stream.has_several and "tid" not in columns):
-            return [f"{'-':{_NAME}}"] * len(batch)
+            return "words", np.zeros(len(batch), np.uint64), [f"{'-':{_NAME}}"]
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
-        symbols = self._trace.symbols
         numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses)
-        found = zip(numbers.tolist(), offsets.tolist(), strict=True)
-        return [f"{readable(symbols.text(*each)) or '-':{_NAME}}" for each in found]
+        used = np.flatnonzero(np.bincount(numbers))
+        names = [_name(*self._trace.symbols.table[each]) for each in used.tolist()]
+        return "places", np.searchsorted(used, numbers).astype(np.uint64), offsets, names
 
-    def _times(self, batch: Batch, name: str) -> list[str]:
-        ticks = getattr(batch, name).tolist()
-        return [f"{'-' if each in (0, LATEST) else self._nanoseconds(each):>15}" for each in ticks]
+    def _times(self, batch: Batch, name: str) -> _Column:
+        import numpy as np
 
-    def _objects(self, batch: Batch) -> Iterator[str]:
-        columns = {name: column.tolist() for name, column in batch.columns().items()}
-        for name in ("end", "kind"):
-            if name in columns:
-                columns[name] = [self._ends[each] for each in columns[name]]
-        if "frequency" in columns:
-            told = columns["frequency"]
-            columns["frequency"] = [None if math.isnan(each) else each for each in told]
-        for row in zip(*columns.values(), strict=True):
-            yield json.dumps({"stream": self._stream.title, **dict(zip(columns, row, strict=True))})
+        ticks, clock = getattr(batch, name), self._trace.clock
+        times = ticks if clock is None else clock.nanoseconds(ticks)
+        known = (ticks != 0) & (ticks != np.uint64(LATEST))
+        return "decimal", np.where(known, times, np.uint64(LATEST)), 15
+
+    def _objects(self, batch: Batch) -> bytes:
+        columns = batch.columns()
+        texts = {name: column.tolist() for name, column in columns.items()}
+        forms = dict.fromkeys(texts, "%d")
+        for name in texts.keys() & {"end", "kind"}:
+            words = [json.dumps(each) for each in self._ends]
+            texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
+        if "frequency" in texts:
+            texts["frequency"] = [_real(each) for each in texts["frequency"]]
+            forms["frequency"] = "%s"
+        title = json.dumps(self._stream.title).replace("%", "%%")
+        fields = "".join(f', "{name}": {form}' for name, form in forms.items())
+        line = f'{{"stream": {title}{fields}}}\n'
+        return "".join(line % row for row in zip(*texts.values(), strict=True)).encode()
+
+
+def _name(function: str, module: str) -> tuple[str, bool]:
+    """As `Location` has it: what is printed, and whether it is a file."""
+    return readable(function or basename(module)), not function  # noqa: PTH119 - a name
+
+
+def _real(number: float) -> str:
+    return "null" if math.isnan(number) else json.dumps(number)

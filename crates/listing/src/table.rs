@@ -1,0 +1,185 @@
+//! Columns as lines of text.
+
+use std::io::Write;
+
+/// Names are followed by blanks up to so many characters.
+const NAME: usize = 32;
+/// Is not known, and `-` stands there.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What an address is called; if it has no text, the offset is all that is known.
+#[derive(Clone, Debug, Default)]
+pub struct Name {
+    pub text: String,
+    /// Offset 0 is shown as well: it is that of a file, not of a function.
+    pub is_file: bool,
+}
+
+/// A column of a table, and how it looks.
+#[derive(Clone, Debug)]
+pub enum Column {
+    /// Hexadecimal, on the right of a width.
+    Hexadecimal(Vec<u64>, usize),
+    /// Decimal, on the right of a width; 2^64-1 is not known.
+    Decimal(Vec<u64>, usize),
+    /// Decimal numbers in two's complement, on the right of a width.
+    Signed(Vec<u64>, usize),
+    /// Decimal with commas between thousands, on the right of a width.
+    Commas(Vec<u64>, usize),
+    /// Words by their numbers; one that there is not is empty.
+    Words(Vec<u64>, Vec<String>),
+    /// Names by their numbers and offsets from them, on the left of 32 characters.
+    Places(Vec<u64>, Vec<u64>, Vec<Name>),
+}
+
+impl Column {
+    /// How many rows it has.
+    pub fn rows(&self) -> usize {
+        match self {
+            Column::Hexadecimal(numbers, _)
+            | Column::Decimal(numbers, _)
+            | Column::Signed(numbers, _)
+            | Column::Commas(numbers, _)
+            | Column::Words(numbers, _) => numbers.len(),
+            Column::Places(numbers, offsets, _) => numbers.len().min(offsets.len()),
+        }
+    }
+
+    fn write(&self, row: usize, out: &mut Vec<u8>) {
+        // writing to a vector does not fail
+        let _ = match self {
+            Column::Hexadecimal(numbers, width) => {
+                write!(out, "{:width$x}", numbers[row], width = *width)
+            }
+            Column::Decimal(numbers, width) if numbers[row] == UNKNOWN => {
+                write!(out, "{:>width$}", '-', width = *width)
+            }
+            Column::Decimal(numbers, width) => {
+                write!(out, "{:width$}", numbers[row], width = *width)
+            }
+            Column::Signed(numbers, width) => {
+                write!(out, "{:width$}", numbers[row] as i64, width = *width)
+            }
+            Column::Commas(numbers, width) => {
+                write!(out, "{:>width$}", commas(numbers[row]), width = *width)
+            }
+            Column::Words(numbers, words) => {
+                let word = at(words, numbers[row]).map_or("", String::as_str);
+                out.write_all(word.as_bytes())
+            }
+            Column::Places(numbers, offsets, names) => {
+                place(at(names, numbers[row]), offsets[row], out)
+            }
+        };
+    }
+}
+
+/// The lines of columns of one length, a blank between two columns and none at the end of a line.
+pub fn lines(columns: &[Column]) -> Vec<u8> {
+    let rows = columns.iter().map(Column::rows).min().unwrap_or(0);
+    let mut out = Vec::new();
+    for row in 0..rows {
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                out.push(b' ');
+            }
+            column.write(row, &mut out);
+        }
+        while out.last() == Some(&b' ') {
+            out.pop();
+        }
+        out.push(b'\n');
+    }
+    out
+}
+
+fn at<T>(all: &[T], number: u64) -> Option<&T> {
+    usize::try_from(number)
+        .ok()
+        .and_then(|number| all.get(number))
+}
+
+fn place(name: Option<&Name>, offset: u64, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let start = out.len();
+    match name.filter(|name| !name.text.is_empty()) {
+        None => write!(out, "{offset:#x}")?,
+        Some(name) if offset == 0 && !name.is_file => out.write_all(name.text.as_bytes())?,
+        Some(name) => write!(out, "{}+{offset:#x}", name.text)?,
+    }
+    let characters = out[start..].iter().filter(|&&byte| byte & 0xc0 != 0x80);
+    let missing = NAME.saturating_sub(characters.count());
+    out.resize(out.len() + missing, b' ');
+    Ok(())
+}
+
+fn commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(column: Column) -> String {
+        String::from_utf8(lines(&[
+            column,
+            Column::Words(vec![0; 9], vec!["|".into()]),
+        ]))
+        .unwrap()
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(
+            text(Column::Hexadecimal(vec![0x1000, 0], 6)),
+            "  1000 |\n     0 |\n"
+        );
+        assert_eq!(
+            text(Column::Decimal(vec![7, u64::MAX], 3)),
+            "  7 |\n  - |\n"
+        );
+        assert_eq!(
+            text(Column::Signed(vec![u64::MAX, 12345], 3)),
+            " -1 |\n12345 |\n"
+        );
+        let grouped = "  0 |\n999 |\n1,000 |\n18,446,744,073,709,551,615 |\n";
+        assert_eq!(
+            text(Column::Commas(vec![0, 999, 1000, u64::MAX], 3)),
+            grouped
+        );
+    }
+
+    #[test]
+    fn names_fill_32_characters() {
+        let name = |text: &str, is_file| Name {
+            text: text.into(),
+            is_file,
+        };
+        let names = vec![name("", false), name("mäin", false), name("libc", true)];
+        let column = Column::Places(vec![0, 1, 1, 2, 3], vec![0, 0, 16, 0, 5], names);
+        let shown = text(column);
+        let wanted = ["0x0", "mäin", "mäin+0x10", "libc+0x0", "0x5"];
+        for (line, wanted) in shown.lines().zip(wanted) {
+            assert_eq!(line, format!("{wanted:32} |"));
+        }
+        assert_eq!(shown.lines().count(), 5);
+    }
+
+    #[test]
+    fn nothing_ends_with_blanks_and_the_shortest_column_counts() {
+        let columns = [
+            Column::Decimal(vec![1, 2, 3], 0),
+            Column::Words(vec![0, 7], vec!["a".into()]),
+        ];
+        assert_eq!(lines(&columns), b"1 a\n2\n");
+        assert_eq!(lines(&[]), b"");
+    }
+}
