@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 import subprocess
 import sys
@@ -10,11 +12,20 @@ from pathlib import Path
 
 import pytest
 
+import rtit
 from live import Recorder
-from rtit.cli.main import main
+from rtit.cli.bare import opened_bare
+from rtit.cli.main import VERBS, main, parser
 from rtit.packets import encode
-from rtit.trace import Trace
+from rtit.trace import Settings, Start, Trace
 
+NEEDED = {"profile": ["--for", "bolt"], "verify": ["--truth", "t"]}
+NO_CODE = {
+    # packets alone, or none at all
+    *("packets", "lint", "info", "convert", "record", "doctor", "msr", "cpuid", "scenario"),
+    # of a recording: its files; memory and registers of processes
+    *("pack", "gdb"),
+}
 RETURNS = "call_indirect-ret_compressed"
 
 
@@ -111,6 +122,19 @@ def test_from_a_pipe(cases: Path) -> None:
         (["--raw", "PT", "--nom-freq", "x"], "--nom-freq takes a number, not 'x'"),
         (["--raw", "PT", "--cpuid-15", "2"], "--cpuid-15 takes EAX,EBX, not '2'"),
         (["--raw", "PT", "--cpu", "6/x"], "cpu '6/x': it is FAMILY/MODEL/STEPPING"),
+        (["--raw", "PT", "--start-time", "soon"], "--start-time takes a number, not 'soon'"),
+        (["--raw", "PT", "--guest-tsc", "x"], "--guest-tsc takes OFFSET[,MULTIPLIER], not 'x'"),
+        (["--raw", "PT", "--filter", "1/2"], "--filter takes 'filter START/SIZE,...' of addresses"),
+        (["--raw", "PT", "--filter", "filter 0/1@a"], "--filter takes 'filter START/SIZE,...'"),
+        (["--raw", "PT", "--filter", "filter 0/1," * 5], "5 filter ranges: there are 4 at most"),
+        (["--filter", "filter 0/1"], "--filter tells of bare PT: it goes with --raw FILE"),
+        (["--notnt"], "--notnt tells of bare PT"),
+        (["--noretcomp"], "--noretcomp tells of bare PT"),
+        (["--start-time", "1"], "--start-time tells of bare PT"),
+        (["--raw", "PT", "--symfs", "."], "--symfs tells of a recording: it does not go with"),
+        (["--raw", "PT", "--map", "a=b"], "--map tells of a recording"),
+        (["--raw", "PT", "--debuginfod"], "--debuginfod tells of a recording"),
+        (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules tells of a recording"),
         (["--cpu", "6/1", "--cpu", "6/2"], "--cpu names two processors: 6/1 and 6/2"),
     ],
 )
@@ -119,6 +143,89 @@ def test_words_that_do_not_fit(
 ) -> None:
     assert main(["report", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+DECODE = {
+    "cpu": ["--cpu", "6/94/3"],
+    "mtc_freq": ["--mtc-freq", "3"],
+    "nom_freq": ["--nom-freq", "0x18"],
+    "cpuid_15": ["--cpuid-15", "2,168"],
+    "start_time": ["--start-time", "0x123456789abcdef0"],
+    "guest_tsc": ["--guest-tsc=-16,0x2000000000000"],
+    "start": ["--start", "1000,32,2000"],
+    "ranges": ["--filter", "filter 0x1000/0x200,stop 0x3000/8,filter 0x5000/1"],
+    "no_tnt": ["--notnt"],
+    "no_retcomp": ["--noretcomp"],
+    "spaces": ["--cr3", "5000,1", "--image", f"{__file__}@1000"],
+}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_all_that_decode_takes(verb: str) -> None:
+    """Every verb that reads bare PT with its code has an option for each setting."""
+    top = parser([verb])
+    (verbs,) = (each for each in top._actions if isinstance(each.choices, dict))
+    assert isinstance(verbs.choices, dict)
+    have = set(verbs.choices[verb]._option_string_actions)
+    if "--elf" not in have:
+        assert verb in NO_CODE
+        return
+    words = [word.partition("=")[0] for words in DECODE.values() for word in words]
+    named = {word for word in words if word.startswith("--")}
+    assert named - have == set()
+    assert "--raw" in have
+    assert verb not in NO_CODE
+    given = [word for words in DECODE.values() for word in words]
+    files = ["--raw", *(["a", "b"] if verb == "diff" else [__file__])]
+    arguments = top.parse_args([verb, *given, *files, *NEEDED.get(verb, [])])
+    arguments.raw, arguments.file, arguments.input = __file__, None, None
+    trace = opened_bare(arguments, "6/94/3")
+    (stream,) = trace.streams
+    assert list(stream.spaces or ()) == [(0x5000, 1)]
+    assert stream.settings == Settings(
+        mtc_freq=3,
+        tsc_ctc=(168, 2),
+        max_nonturbo_ratio=0x18,
+        start_time=0x1234_5678_9ABC_DEF0,
+        no_tnt=True,
+        no_retcomp=True,
+        cpu=(6, 94, 3),
+        guest_tsc=((1 << 64) - 16, 1 << 49),
+        ranges=((0x1000, 0x11FF), (0x5000, 0x5000)),
+        start=Start(0x1000, 32, 0x2000),
+    )
+
+
+def test_no_setting_is_forgotten() -> None:
+    others = {"data", "image", "threads", "title"}
+    assert set(inspect.signature(rtit.decode).parameters) - others == set(DECODE)
+
+
+def test_the_filter_of_a_published_case(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Erratum SKL014: without the ranges the branch out of them is not known for what it is."""
+    index = json.loads((cases / "index.json").read_text())
+    found = [
+        (case, run)
+        for case in index
+        for run in case["runs"]
+        if run["level"] == "instructions" and "--filter:addr0_a" in run["options"]
+    ]
+    assert found
+    for case, run in found:
+        path = cases / case["name"]
+        options = dict(zip(run["options"], run["options"][1:], strict=False))
+        first, last = (int(options[f"--filter:addr0_{end}"], 16) for end in "ab")
+        expected = (cases / run["expected"]).read_text()
+        ips = re.findall("^[0-9a-f]{16}$", expected, re.M)
+        text = f"filter {first:#x}/{last - first + 1:#x}"
+        words = ["--raw", f"{path}.pt", "--image", f"{path}.bin@{case['image_base']}"]
+        words += ["--cpu", run["cpus"][0], "--fields", "ip"]
+        assert main(["instructions", *words, "--filter", text]) == 0
+        assert [int(ip, 16) for ip in capsys.readouterr().out.split()] == [
+            int(ip, 16) for ip in ips
+        ]
+        assert main(["instructions", *words]) == 3
+        capsys.readouterr()
 
 
 def test_files_that_are_not_there(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:

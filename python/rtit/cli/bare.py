@@ -6,16 +6,25 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from rtit.cli.bare_values import filter_ranges, guest_tsc, named_number, numbers, start
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rtit.image import Image
-    from rtit.trace import SpaceKey, Start, Trace
+    from rtit.trace import SpaceKey, Trace
 
 _PART = 1 << 20
-_OPTIONS = ("start", "mtc_freq", "nom_freq", "cpuid_15")
+_OPTIONS = (
+    *("start", "mtc_freq", "nom_freq", "cpuid_15", "start_time"),
+    *("filter", "notnt", "noretcomp"),
+)
+_OF_RECORDINGS = (
+    *("symfs", "map", "buildid_dir", "debuginfod", "jit"),
+    *("kcore", "kallsyms", "vmlinux", "kernel_modules"),
+    *("guest_kcore", "guest_kallsyms", "guest_vmlinux"),
+)
 
 
 def add_raw(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -62,6 +71,18 @@ def add_bare_code(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--cpuid-15", metavar="EAX,EBX", help="CPUID.15H: TSC ticks in a tick of the crystal"
     )
+    group.add_argument(
+        "--start-time",
+        metavar="TSC",
+        help="any time near the beginning: TSC packets have 56 bits of it",
+    )
+    group.add_argument(
+        "--filter",
+        metavar="'filter START/SIZE,...'",
+        help="the address filter that it was made with, as the kernel spells it",
+    )
+    group.add_argument("--notnt", action="store_true", help="made with DisTNT")
+    group.add_argument("--noretcomp", action="store_true", help="made with DisRETC")
 
 
 class _Code(argparse.Action):
@@ -87,12 +108,15 @@ def is_bare(arguments: argparse.Namespace) -> bool:
         return True
     for option, _ in getattr(arguments, "code", None) or []:
         raise UsageError(f"{option} tells of bare PT: it goes with --raw FILE")
-    for name in _OPTIONS:
-        if getattr(arguments, name, None) is not None:
-            raise UsageError(
-                f"--{name.replace('_', '-')} tells of bare PT: it goes with --raw FILE"
-            )
+    for name in _given(arguments, _OPTIONS):
+        raise UsageError(f"{name} tells of bare PT: it goes with --raw FILE")
     return False
+
+
+def _given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if getattr(arguments, name, None) not in (None, False, []):
+            yield f"--{name.replace('_', '-')}"
 
 
 def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
@@ -103,6 +127,8 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
         raise UsageError(f"two files given: {named} and --raw {arguments.raw}")
+    for name in _given(arguments, _OF_RECORDINGS):
+        raise UsageError(f"{name} tells of a recording: it does not go with --raw")
     image, spaces = _images(getattr(arguments, "code", None) or [])
     if arguments.raw == "-":
         if sys.stdin is None:
@@ -118,22 +144,15 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         mtc_freq=mtc_freq,
         nom_freq=nom_freq,
         cpuid_15=cpuid_15,
+        start_time=named_number(arguments, "start_time"),
+        guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
+        ranges=filter_ranges(getattr(arguments, "filter", None)),
+        no_tnt=getattr(arguments, "notnt", False),
+        no_retcomp=getattr(arguments, "noretcomp", False),
         spaces=spaces,
-        start=_start(getattr(arguments, "start", None)),
+        start=start(getattr(arguments, "start", None)),
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )
-
-
-def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
-    """--mtc-freq, --nom-freq and --cpuid-15 (EAX, EBX); 0 for what is not given. Raises
-    UsageError.
-    """
-
-    def number(name: str) -> int:
-        text = getattr(arguments, name, None)
-        return 0 if text is None else _number(f"--{name.replace('_', '-')}", text)
-
-    return number("mtc_freq"), number("nom_freq"), _pair(getattr(arguments, "cpuid_15", None))
 
 
 def _images(code: list[tuple[str, str]]) -> tuple[Image, dict[SpaceKey, Image]]:
@@ -189,37 +208,3 @@ def _address(option: str, text: str) -> int:
         return int(text, 16)
     except ValueError:
         raise UsageError(f"{option} ...@{text}: {text!r} is no hexadecimal address") from None
-
-
-def _number(option: str, text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise UsageError(f"{option} takes a number, not {text!r}") from None
-
-
-def _start(text: str | None) -> Start | None:
-    from rtit.trace import Start
-
-    if text is None:
-        return None
-    words = text.split(",")
-    try:
-        ip = None if words[0] == "off" else int(words[0], 16)
-        bits = int(words[1]) if len(words) > 1 else 64
-        last_ip = int(words[2], 16) if len(words) > 2 else 0
-    except ValueError:
-        ip, bits, last_ip = None, 0, 0
-    if bits not in (16, 32, 64) or len(words) > 3:
-        raise UsageError(f"--start takes IP[,BITS[,LASTIP]], not {text!r}")
-    return Start(ip, bits, last_ip)
-
-
-def _pair(text: str | None) -> tuple[int, int]:
-    if text is None:
-        return 0, 0
-    words = text.split(",")
-    if len(words) != 2:
-        raise UsageError(f"--cpuid-15 takes EAX,EBX, not {text!r}")
-    eax, ebx = (_number("--cpuid-15", word) for word in words)
-    return eax, ebx

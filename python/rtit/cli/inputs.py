@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, BinaryIO
 
 from rtit.cli.bare import is_bare, opened_bare
+from rtit.cli.bare_values import guest_tsc
 from rtit.cli.selecting import processor
 from rtit.errors import UsageError
 
@@ -127,7 +128,7 @@ def opened(arguments: argparse.Namespace) -> Trace:
         cpu=cpu_named(model) if model is not None else None,
         build_id_cache=getattr(arguments, "buildid_dir", None),
         debuginfod=getattr(arguments, "debuginfod", False),
-        guest_tsc=_guest_tsc(getattr(arguments, "guest_tsc", None)),
+        guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
         guest=_guest(arguments),
         jit=getattr(arguments, "jit", None),
         kernel=KernelFiles(
@@ -137,20 +138,6 @@ def opened(arguments: argparse.Namespace) -> Trace:
             modules=getattr(arguments, "kernel_modules", None),
         ),
     )
-
-
-def _guest_tsc(text: str | None) -> tuple[int, int]:
-    """The offset may be negative: it is added in arithmetic of 64 bits."""
-    from rtit.trace.settings import NO_SCALING
-
-    if text is None:
-        return NO_SCALING
-    try:
-        numbers = [int(word, 0) for word in text.split(",")]
-        offset, multiplier = numbers if len(numbers) == 2 else (*numbers, NO_SCALING[1])
-    except ValueError:
-        raise UsageError(f"--guest-tsc takes OFFSET[,MULTIPLIER], not {text!r}") from None
-    return offset % (1 << 64), multiplier
 
 
 def _place(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rtit.cli import out
-from rtit.cli.bare import numbers
+from rtit.cli.bare_values import numbers
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.selecting import processor
 from rtit.errors import InputError
