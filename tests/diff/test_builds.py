@@ -19,7 +19,7 @@ from rtit.capture import Request, start
 from rtit.cli.main import main
 from rtit.diff import Difference, diff
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
-from rtit.diff.compare import _Rows, _shortened, _together
+from rtit.diff.path import _Rows, _shortened, _together
 from rtit.trace import End
 
 SOURCE = SOURCES / "builds.c"
@@ -121,6 +121,13 @@ def test_an_extra_call(built: Built, static: bool) -> None:
     extra = calls["total", "noted"]
     assert (extra.left, extra.right) == (0, 1)
     assert ("total", "twice") not in calls
+    # All else is the same: what only the second has is the call, and the rest of its step.
+    assert thread.later is not None
+    assert thread.later.whole
+    assert thread.later.times == 1
+    [alone] = [each for each in found.contexts if each.alone]
+    assert [name for name, _ in alone.what[-3:]] == ["main", "total", "noted"]
+    assert alone.right == thread.after[1][0].symbol.count("noted")
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -143,6 +150,28 @@ def test_a_function_that_is_part_of_another(built: Built) -> None:
     left, right = thread.after
     assert named(thread.before[-1].symbol) == "total"
     assert (named(left[0].symbol), named(right[0].symbol)) == ("twice", "mixed")
+    # They go on together, but for what that function itself does, each of ten times.
+    assert thread.later is not None
+    assert thread.later.whole
+    own = {each.what[0][0]: (each.left, each.right) for each in found.functions}
+    assert own["twice"][0] == thread.later.alone[0] > 0 == thread.later.alone[1]
+    assert own["twice"][1] == 0
+    assert thread.later.times == 20
+    assert [each.times for each in thread.later.places] == [10, 10]
+    assert named(thread.later.places[0].left) == "twice"
+    assert named(thread.later.places[0].right) == "mixed"
+    # By who called whom, only the way to `mixed` is another.
+    contexts = {tuple(name for name, _ in each.what[-2:]): each for each in found.contexts}
+    assert contexts.keys() == {("total", "twice"), ("total", "mixed")}
+    inlined, direct = contexts["total", "twice"], contexts["total", "mixed"]
+    assert (inlined.right, direct.left) == (0, 0)
+    assert inlined.left == own["twice"][0] + direct.right
+    calls = {tuple(name for name, _ in each.what): (each.left, each.right) for each in found.calls}
+    assert calls == {
+        ("total", "twice"): (10, 0),
+        ("twice", "mixed"): (10, 0),
+        ("total", "mixed"): (0, 10),
+    }
 
 
 def test_a_function_that_calls_itself_once_more(built: Built) -> None:

@@ -15,6 +15,7 @@ from live import RTIT
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.cli.main import main
 from rtit.diff import Difference, diff
+from rtit.diff.difference import Thread
 
 SOURCE = SOURCES / "parting.c"
 Ways = Callable[..., Path]
@@ -98,11 +99,37 @@ def test_one_comparison_deep_in_a_loop(ways: Ways) -> None:
     changed = {each.what[0][0]: each.right - each.left for each in found.functions}
     assert changed.keys() == {"loop"}
     assert 0 < abs(changed["loop"]) <= 3
+    [context] = found.contexts
+    assert [name for name, _ in context.what[-2:]] == ["main", "loop"]
+    assert context.right - context.left == changed["loop"]
+    # The rest of the loop and of the program is the same.
+    assert_whole(ways, thread, found)
+    assert thread.later is not None
+    assert max(thread.later.alone) < 50
+    assert thread.later.instructions > 222 * 3
+
+
+def assert_whole(ways: Ways, thread: Thread, found: Difference) -> None:
+    """All instructions of both threads are accounted for, as the counts have it."""
+    later = thread.later
+    assert later is not None
+    assert later.whole
+    with rtit.Trace(ways("plain")) as trace:
+        stream = trace.threads[found.threads.index(thread)]
+        assert thread.left == stream.title
+        whole = stream.counts().instructions
+    assert thread.instructions + later.instructions + later.alone[0] == whole
+    more = sum(each.right - each.left for each in found.functions)
+    assert later.alone[1] - later.alone[0] == more
 
 
 def test_an_extra_call(ways: Ways) -> None:
     found = differ(ways("plain"), ways("call"))
     [thread] = [each for each in found.threads if not each.identical]
+    assert_whole(ways, thread, found)
+    [alone] = [each for each in found.contexts if each.alone]
+    assert [name for name, _ in alone.what[-2:]] == ["main", "extra"]
+    assert alone.right == found.functions[0].right
     assert thread.before[-1].source == line_of("if (call)")
     assert any(each.symbol == "extra" for each in thread.after[1])
     calls = {tuple(name for name, _ in each.what): (each.left, each.right) for each in found.calls}
@@ -126,6 +153,10 @@ def test_another_path_through_the_library(ways: Ways) -> None:
     found = differ(ways("plain"), ways("longer"))
     [thread] = [each for each in found.threads if not each.identical]
     assert not thread.before[-1].source.startswith(SOURCE.name)
+    # It comes back into the program.
+    assert_whole(ways, thread, found)
+    assert thread.later is not None
+    assert max(thread.later.alone) < thread.later.instructions
 
 
 def test_one_that_ends_early(ways: Ways) -> None:
@@ -134,6 +165,8 @@ def test_one_that_ends_early(ways: Ways) -> None:
     assert not thread.identical
     assert len(found.threads) == 3
     assert [each.right for each in found.threads[1:]] == [None, None]
+    assert thread.later is not None
+    assert thread.later.whole
 
 
 def test_the_command(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:

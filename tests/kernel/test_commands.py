@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from kernel import recording
 from kernel.machine import Machine
+from profiled import Tool
 from rtit.cli.main import main
 from rtit.trace import Trace
+from rtit.views.statistics import statistics
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +65,77 @@ def test_info_names_what_is_missing(recorded: Path, capsys: pytest.CaptureFixtur
     assert found["hints"] == []
 
 
+def reported(recorded: Path) -> dict[str, int]:
+    """Instructions by function and file, as another count has it."""
+    with Trace(recorded) as trace:
+        found = statistics(trace, trace.streams).functions
+    return {f"{name} ({path.rpartition('/')[2]})": count for (name, path), count in found.items()}
+
+
+def test_counts_by_function(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also of the kernel's, and of its modules'."""
+    wanted = reported(recorded)
+    assert wanted["helper ([kernel.kallsyms]_text)"] == 4
+    found = json.loads(told(capsys, 0, "stat", "--json", str(recorded)))
+    assert found["functions"] == wanted
+    kernel = sum(count for name, count in wanted.items() if "one)" not in name)
+    assert found["missing"] == [f"{kernel} instructions ran in the kernel"]
+
+
 def test_counts_for_other_tools(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are of binaries; what ran in the kernel is elsewhere."""
-    for kind in ("bolt", "perf", "callgrind"):
+    """What is of one binary leaves out the kernel, and says so; what has names has the kernel's."""
+    wanted = reported(recorded)
+    kernel = sum(count for name, count in wanted.items() if "one)" not in name)
+    for kind in ("bolt", "autofdo", "llvm", "perf"):
         assert main(["profile", "--for", kind, "-o", f"{recorded}.{kind}", str(recorded)]) == 0
-    capsys.readouterr()
+        assert f"missing: {kernel} instructions ran in the kernel" in capsys.readouterr().err
+    for kind in ("callgrind", "pprof"):
+        assert main(["profile", "--for", kind, "-o", f"{recorded}.{kind}", str(recorded)]) == 0
+        said = capsys.readouterr().err
+        assert "(100.0%)" in said
+        assert "missing" not in said
+    own = functions_of(Path(f"{recorded}.callgrind").read_text())
+    assert {name: count for name, count in own.items() if "???" not in name} == {
+        f"{name} ({file.removesuffix(')')})": count
+        for each, count in wanted.items()
+        for name, _, file in [each.partition(" (")]
+    }
+    assert sum(own.values()) == sum(wanted.values())
+
+
+def functions_of(text: str) -> dict[str, int]:
+    """Of a callgrind profile the instructions of each function itself, by the format's definition:
+    what follows a line calls= is not the function's own.
+    """
+    named: dict[tuple[str, str], str] = {}
+    found: Counter[str] = Counter()
+    file = function = ""
+    called = False
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key in ("ob", "fn", "cob", "cfn"):
+            number, _, name = value.partition(" ")
+            name = named.setdefault((key[-2:], number), name)
+            file, function = (name, function) if key == "ob" else (file, function)
+            function = name if key == "fn" else function
+        elif key == "calls":
+            called = True
+        elif line.startswith("0x"):
+            if not called:
+                found[f"{function} ({Path(file).name})"] += int(line.split()[2])
+            called = False
+    return dict(found)
+
+
+def test_stacks_with_the_kernel(recorded: Path, reader: Tool) -> None:
+    wanted, data = reported(recorded), f"{recorded}.pprof"
+    assert main(["profile", "--for", "pprof", "-o", data, str(recorded)]) == 0
+    top = reader("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
+    assert f"of {sum(wanted.values())} total" in top
+    # Twice it is called, and once jumped to: that counts for what did so.
+    assert re.search(r"^ +2 .* helper$", top, re.MULTILINE)
+    stacks = reader("go", "tool", "pprof", "-traces", "-focus=^helper$", data)
+    assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)
 
 
 def test_a_real_kernel_is_named(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:

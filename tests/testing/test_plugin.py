@@ -113,6 +113,33 @@ def test_baselines(run: Run, pytester: pytest.Pytester, pointers: tuple[Path, in
     bad.stdout.fnmatch_lines(["*no counts as --rtit-update stores them*"])
 
 
+def test_several_workers_at_once(run: Run, pytester: pytest.Pytester) -> None:
+    """Each stores its own; nothing of the others' is lost."""
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    count = 40
+    tests = f"""
+        import pytest
+
+        @pytest.mark.parametrize("number", range({count}))
+        def test_it(rtit, number):
+            rtit.assert_instructions(1000 + number, name="first")
+            rtit.assert_instructions(2000 + number, name="second")
+        """
+    run(tests, "-p", "xdist", "-n", "4", "--rtit-update").assert_outcomes(passed=count)
+    stored = json.loads((pytester.path / "rtit_baselines" / "test_them.json").read_text())
+    assert {key: row["instructions"] for key, row in stored.items()} == {
+        f"test_it[{number}]: {name}": start + number
+        for number in range(count)
+        for name, start in (("first", 1000), ("second", 2000))
+    }
+    assert [each.name for each in (pytester.path / "rtit_baselines").iterdir()] == [
+        "test_them.json"
+    ]
+    run(tests, "-p", "xdist", "-n", "4").assert_outcomes(passed=count)
+    less = tests.replace("1000 + number", "1000 + number - 2 * (number == 7)")
+    run(less, "-p", "xdist", "-n", "4").assert_outcomes(passed=count - 1, failed=1)
+
+
 def test_what_a_failing_test_recorded_is_kept(
     run: Run, pytester: pytest.Pytester, pointers: tuple[Path, int]
 ) -> None:

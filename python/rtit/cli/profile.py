@@ -30,6 +30,8 @@ _ONE: dict[str, Callable[[Binary], Iterator[str]]] = {
     "llvm": llvm,
 }
 """Formats of one binary each."""
+_NAMED = ("pprof", "callgrind")
+"""Formats that have what ran in no file."""
 
 _NEXT = """what reads it:
   bolt       perf2bolt -p OUT --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
@@ -82,8 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
                 _write_each(binaries, _ONE[tool], arguments.output)
             else:
                 binaries = found.chosen(arguments.dso or ["all"])
-                write(arguments.output, _whole(tool, trace, streams, found, binaries))
-    _say(found, binaries)
+                text = _whole(tool, trace, streams, found, binaries, whole=not arguments.dso)
+                write(arguments.output, text)
+    _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
     return EXIT_CODE if found.losses.has_gaps else 0
 
 
@@ -93,6 +96,8 @@ def _whole(
     streams: Sequence[Stream],
     found: Profile,
     binaries: Sequence[Binary],
+    *,
+    whole: bool,
 ) -> Iterable[bytes]:
     from rtit.profile.callgrind import callgrind
     from rtit.profile.calls import calls
@@ -104,9 +109,11 @@ def _whole(
         return _encoded(perf(trace, streams))
     followed = calls(trace, streams, found, contexts=tool == "pprof")
     if tool == "pprof":
-        comments = [creator, " ".join(trace.command_line), *found.losses.lines()]
-        return [pprof(binaries, followed, comments)]
-    return _encoded(callgrind(binaries, followed, trace.command_line, creator))
+        missing = found.losses.lines(outside=not whole)
+        comments = [creator, " ".join(trace.command_line), *missing]
+        return [pprof(binaries, followed, comments, outside=whole)]
+    named = found.outside if whole else {}
+    return _encoded(callgrind(binaries, followed, trace.command_line, creator, named))
 
 
 def _write_each(
@@ -128,8 +135,10 @@ def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
 
 
-def _say(found: Profile, binaries: Sequence[Binary]) -> None:
-    """On standard error, how much of what ran it is, and what is missing."""
+def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
+    """On standard error, how much of what ran it is, and what is missing. `outside`: what ran in no
+    file is there, too.
+    """
     written = sum(each.instructions for each in binaries)
     share = written / found.instructions if found.instructions else 0.0
     names = ", ".join(each.name for each in binaries[:3])
@@ -143,10 +152,14 @@ def _say(found: Profile, binaries: Sequence[Binary]) -> None:
             f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
         )
         more = f"; elsewhere: {shares}"
+    if outside and found.losses.outside:
+        written += found.losses.outside
+        share = written / found.instructions
+        names += " and in no file" if names else ""
     out.line(
         f"[ rtit profile: {written:,} of {found.instructions:,} instructions ({share:.1%}) ran in "
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
-    for line in found.losses.lines():
+    for line in found.losses.lines(outside=not outside):
         out.complain("profile", f"missing: {line}")

@@ -60,7 +60,7 @@ class Counts:
             [each for each in binaries if each.instructions],
             None,
             sum(each.instructions for each in binaries)
-            + self._losses.elsewhere
+            + self._losses.outside
             + self._losses.rewritten,
             self._losses,
             threads,

@@ -1,46 +1,26 @@
-"""Two threads, along their paths: the first place where they part.
+"""Two threads, along their paths: where they part, for the first time and again.
 
-A path is what it is whatever the addresses that things were loaded at: of each run of instructions
-the file and the offset in it, and how many. Where two builds of a file differ, what stays in one
-function, or in the dynamic loader, is one step. Memory is bounded: both are decoded in step, in
-chunks.
+Both are decoded in step, so that memory is bounded.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.diff.builds import BY_FILE, BY_FUNCTION, EXACT
-from rtit.image import Regions
-from rtit.trace import End
+from rtit.diff.alignment import WIDTHS, meeting
+from rtit.diff.path import KEPT
 
 if TYPE_CHECKING:
-    from rtit.diff.builds import Builds
-    from rtit.trace import Rows, Stream, Trace
+    from rtit.diff.path import Path, Run
 
-_LONGEST = np.uint64(15)
-"""Bytes of an instruction."""
-_KEPT = 64
-"""Runs that are remembered of what is equal."""
-_LEAVES = (End.CALL, End.INDIRECT_CALL, End.RETURN, End.SYSCALL)
-"""A run that ends so does not stay in its function."""
-
-
-class Run(NamedTuple):
-    """Instructions that followed each other in memory: the first one's and the last one's IP, how
-    many, when (TSC), and how they ended.
-    """
-
-    start: int
-    last: int
-    instructions: int
-    time: int
-    end: End
+_MOST_PLACES = 10_000
+_MOST_STEPS = 1 << 23
+"""So many steps are looked at in all to find where paths meet again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,191 +35,48 @@ class Parting:
     shared: int
 
 
-class Path:
-    """The path of a stream in chunks of steps, wherever decoding cut it."""
-
-    def __init__(self, trace: Trace, stream: Stream, builds: Builds, side: int) -> None:
-        self.stream = stream
-        self._regions = Regions(trace.images.mappings(stream.tid))
-        self._names, self._sides = builds.tables(side, self._regions.mappings)
-        self._chunks = self._joined()
-        self._chunk = _Steps.none()
-        self._at = 0
-
-    def ready(self) -> int:
-        """How many steps there are before the next chunk; 0 at the end."""
-        while self._at == len(self._chunk.named):
-            following = next(self._chunks, None)
-            if following is None:
-                return 0
-            self._chunk, self._at = following, 0
-        return len(self._chunk.named) - self._at
-
-    def key(self, count: int) -> tuple[Any, ...]:
-        """Of the next steps what must be equal: what is mapped, the place in it, instructions."""
-        chunk, rows = self._chunk, slice(self._at, self._at + count)
-        return chunk.named[rows], chunk.place[rows], chunk.length[rows]
-
-    def take(self, count: int) -> tuple[int, list[Run]]:
-        """Goes on by so many steps: how many instructions they have, and the last runs of them."""
-        until = self._at + count
-        instructions = int(self._chunk.instructions[self._at : until].sum())
-        runs = _runs(self._chunk.last, max(self._at, until - _KEPT), until)
-        self._at = until
-        return instructions, runs
-
-    def following(self, most: int) -> list[Run]:
-        """The first runs of the next steps, up to so many, taken."""
-        found: list[Run] = []
-        while len(found) < most and (ready := self.ready()):
-            count = min(ready, most - len(found))
-            found.extend(_runs(self._chunk.first, self._at, self._at + count))
-            self._at += count
-        return found
-
-    def _joined(self) -> Iterator[_Steps]:
-        """Rows that were cut for no reason in the program are joined with the next: by the decoder,
-        or because the thread had to wait for its processor there; and so are those that are one
-        step.
-        """
-        kept: _Rows | None = None
-        for rows in self.stream.rows():
-            columns = self._columns(rows)
-            if kept is not None:
-                pairs = zip(kept, columns, strict=True)
-                columns = _Rows(*(np.concatenate(pair) for pair in pairs))
-            # What follows the last row may belong to it.
-            ends = np.flatnonzero(~_goes_on(columns))
-            kept = columns
-            if len(ends):
-                begin = int(ends[-1]) + 1
-                kept = columns.part(slice(begin, None))
-                yield _together(columns.part(slice(begin)), ends)
-            kept = _shortened(kept)
-        if kept is not None and len(kept.named):
-            ends = np.append(np.flatnonzero(~_goes_on(kept)), len(kept.named) - 1)
-            yield _together(kept, ends)
-
-    def _columns(self, rows: Rows) -> _Rows:
-        at, place = self._regions.at(rows.start, rows.time)
-        instructions = rows.instructions.astype(np.uint64)
-        loose = np.zeros(len(at), np.uint8)
-        if self._sides:
-            place = place.copy()
-        for row, side in self._sides.items():
-            own = at == row
-            if not own.any():
-                continue
-            if side is None:
-                place[own], loose[own] = 0, BY_FILE
-            else:
-                place[own], exact = side.places(place[own])
-                loose[own] = np.where(exact, EXACT, BY_FUNCTION)
-        return _Rows(
-            self._names[at], place, loose, instructions,
-            rows.start, rows.last, rows.time, rows.end,
-        )  # fmt: skip
-
-
-class _Rows(NamedTuple):
-    """Runs as they were decoded: columns."""
-
-    named: Any
-    place: Any
-    loose: Any
-    instructions: Any
-    start: Any
-    last: Any
-    time: Any
-    end: Any
-
-    def part(self, rows: slice) -> _Rows:
-        return _Rows(*(column[rows] for column in self))
-
-
-_Ends = tuple[Any, Any, Any, Any, Any]
-"""Columns of `Run`s."""
-
-
-class _Steps(NamedTuple):
-    """What is compared: `named`, `place` and `length`. `instructions`: how many there are; `first`
-    and `last`: the runs at the two ends of each, which are one where steps are exact.
+class Place(NamedTuple):
+    """Where paths part, each in its own addresses: the last IP that is equal, in the left one's,
+    and the first of each that is not, None at an end. Of the side `behind` it is what follows this
+    IP in memory.
     """
 
-    named: Any
-    place: Any
-    length: Any
-    instructions: Any
-    first: _Ends
-    last: _Ends
-
-    @staticmethod
-    def none() -> _Steps:
-        no = np.zeros(0, np.uint64)
-        return _Steps(no, no, no, no, (no,) * 5, (no,) * 5)
+    last: int | None
+    left: int | None
+    right: int | None
+    behind: int | None = None
 
 
-def _runs(columns: _Ends, start: int, end: int) -> list[Run]:
-    rows = zip(*(column[start:end].tolist() for column in columns), strict=True)
-    return [Run(first, last, count, time, End(end)) for first, last, count, time, end in rows]
-
-
-def _goes_on(rows: _Rows) -> Any:
-    """For each row but the last, whether the next one is its continuation."""
-    behind = rows.start[1:] - rows.last[:-1]
-    end, loose = rows.end[:-1], rows.loose
-    interrupted = (end == End.EVENT) & (behind > 0) & (behind <= _LONGEST)
-    goes_on = (end == End.CUT) | interrupted
-    if loose.any():
-        same = (rows.named[1:] == rows.named[:-1]) & (rows.place[1:] == rows.place[:-1])
-        stays = (loose[:-1] == BY_FILE) | ~np.isin(end, _LEAVES)
-        apart = (loose[1:] != EXACT) | (loose[:-1] != EXACT)
-        goes_on = np.where(apart, same & stays & (loose[1:] == loose[:-1]), goes_on)
-    return goes_on
-
-
-def _shortened(rows: _Rows) -> _Rows:
-    """The rows of a step that goes on; if it is not exact, with one for all between its first and
-    its last, for a loop that calls nothing may be most of a program.
+@dataclass(slots=True)
+class Later:
+    """What follows where paths parted: how many instructions are equal again, how many are in one
+    `alone`, and how often they parted at each place, with the times (TSC) of the first. `whole`:
+    this goes up to the end; else they do not meet within some ten thousands of steps, or part too
+    often.
     """
-    if len(rows.named) <= 3 or rows.loose[0] == EXACT:
-        return rows
-    short = _Rows(*(column[[0, 1, -1]] for column in rows))
-    short.instructions[1] = rows.instructions[1:-1].sum()
-    return short
+
+    instructions: int = 0
+    alone: tuple[int, int] = (0, 0)
+    places: dict[Place, int] = field(default_factory=dict)
+    times: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    whole: bool = True
+
+    def add(self, place: Place, times: tuple[int, int]) -> None:
+        """They part once more."""
+        self.times.setdefault(place, times)
+        self.places[place] = self.places.get(place, 0) + 1
 
 
-def _together(rows: _Rows, ends: Any) -> _Steps:
-    """Each row with those before it up to the last of `ends`."""
-    begins = np.append(0, ends[:-1] + 1)
-    instructions = np.add.reduceat(rows.instructions, begins)
-    named, place = rows.named[begins], rows.place[begins]
-    if not rows.loose.any():
-        runs = rows.start[begins], rows.last[ends], instructions, rows.time[begins], rows.end[ends]
-        return _Steps(named, place, instructions, instructions, runs, runs)
-    exact = rows.loose[begins] == EXACT
-    first = (
-        rows.start[begins],
-        np.where(exact, rows.last[ends], rows.last[begins]),
-        np.where(exact, instructions, rows.instructions[begins]),
-        rows.time[begins],
-        np.where(exact, rows.end[ends], rows.end[begins]),
-    )
-    last = (
-        np.where(exact, rows.start[begins], rows.start[ends]),
-        rows.last[ends],
-        np.where(exact, instructions, rows.instructions[ends]),
-        np.where(exact, rows.time[begins], rows.time[ends]),
-        rows.end[ends],
-    )
-    length = np.where(exact, instructions, 0)
-    return _Steps(named, place, length, instructions, first, last)
-
-
-def compare(left: Path, right: Path, steps: int) -> tuple[int, Parting | None]:
-    """How many instructions are equal, and where the paths part, if they do."""
+def compare(
+    left: Path, right: Path, steps: int, alike: int
+) -> tuple[int, Parting | None, Later | None]:
+    """How many instructions are equal, where the paths part, if they do, and what follows: they
+    meet again where the next `alike` steps are the same.
+    """
     equal = 0
-    before: tuple[deque[Run], deque[Run]] = deque(maxlen=_KEPT), deque(maxlen=_KEPT)
+    before: tuple[deque[Run], deque[Run]] = deque(maxlen=KEPT), deque(maxlen=KEPT)
+    parting = later = None
+    looked = 0
     while True:
         count = min(left.ready(), right.ready())
         same = _same(left.key(count), right.key(count))
@@ -247,14 +84,70 @@ def compare(left: Path, right: Path, steps: int) -> tuple[int, Parting | None]:
             instructions, runs = left.take(same)
             before[0].extend(runs)
             before[1].extend(right.take(same)[1])
-            equal += instructions
+            if later is None:
+                equal += instructions
+            else:
+                later.instructions += instructions
         if same == count and count:
             continue
-        shared = _shared(left, right)
         after = left.following(steps), right.following(steps)
         if not any(after):
-            return equal, None
-        return equal + shared, Parting((list(before[0]), list(before[1])), after, shared)
+            return equal, parting, later
+        shared = _shared(left, right)
+        if later is None:
+            parting = Parting((list(before[0]), list(before[1])), after, shared)
+            equal += shared
+            later = Later()
+        else:
+            later.instructions += shared
+        later.add(*_place(before[0], (left.following(2), right.following(2)), shared))
+        gap, more = _gap(left, right, alike)
+        looked += more
+        later.whole = gap is not None
+        if gap is not None:
+            passed = [path.take(rows)[0] for path, rows in zip((left, right), gap, strict=True)]
+            less = shared if all(gap) else 0
+            later.instructions -= shared - less
+            alone = zip(later.alone, passed, strict=True)
+            later.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
+            later.whole = looked < _MOST_STEPS and sum(later.places.values()) < _MOST_PLACES
+        if not later.whole:
+            return equal, parting, later
+
+
+def _place(
+    before: Sequence[Run], after: tuple[list[Run], list[Run]], shared: int
+) -> tuple[Place, tuple[int, int]]:
+    """The place where they part, and the times of the two there."""
+    one, other = (runs[0].time if runs else 0 for runs in after)
+    if not shared:
+        left, right = (runs[0].start if runs else None for runs in after)
+        return Place(before[-1].last if before else None, left, right), (one, other)
+    # They begin at one place, and one goes on behind where the other leaves.
+    longer = int(after[0][0].instructions < after[1][0].instructions)
+    short = after[1 - longer]
+    lasts = [runs[0].start + short[0].last - short[0].start for runs in after]
+    went: list[int | None] = [short[1].start if len(short) > 1 else None] * 2
+    went[longer] = lasts[longer]
+    return Place(lasts[0], went[0], went[1], longer), (one, other)
+
+
+def _gap(left: Path, right: Path, alike: int) -> tuple[tuple[int, int] | None, int]:
+    """How many steps of each are left out until they go on alike, None if they do not soon; and how
+    many steps were looked at.
+    """
+    looked = 0
+    for width in WIDTHS:
+        counts = [path.ahead(width) for path in (left, right)]
+        looked += sum(counts)
+        rows = [path.rows(count) for path, count in zip((left, right), counts, strict=True)]
+        ended = counts[0] < width, counts[1] < width
+        gap = meeting(rows[0], rows[1], alike, ended)
+        if gap is not None:
+            return gap, looked
+        if all(ended):
+            break
+    return None, looked
 
 
 def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:

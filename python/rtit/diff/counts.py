@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtit.profile import profile
 from rtit.profile.addresses import taken
 from rtit.profile.functions import functions
 from rtit.trace import End
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit.profile import Binary
-    from rtit.trace import Stream, Trace
+    from rtit.profile import Binary, Profile
 
 Function = tuple[str, str]
 """The name, "" for none, and the file's name without its folder."""
@@ -25,11 +23,18 @@ Function = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A count in the one and in the other. `what` is a function, or the two of a call."""
+    """A count in the one and in the other. `what` is a function, the two of a call, or those that
+    were called within one another.
+    """
 
     what: tuple[Function, ...]
     left: int
     right: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether only one has it."""
+        return not (self.left and self.right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,13 @@ class Counts:
         return Counts(*tables)
 
 
-def counts(trace: Trace, streams: Sequence[Stream]) -> Counts:
-    """Decode the streams and add up."""
-    found = profile(trace, streams)
+def counts(found: Profile) -> Counts:
+    """Those of a profile."""
     binaries = {each.number: each for each in found.binaries}
     instructions: Counter[tuple[Function, ...]] = Counter()
     calls: Counter[tuple[Function, ...]] = Counter()
+    for outer, count in found.outside.items():
+        instructions[outer,] += count
     for binary in found.binaries:
         owners = functions(binary, binary.offset)
         for function, count in zip(owners, binary.count.tolist(), strict=True):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rtit.diff.compare import Parting, Run
+    from rtit.diff.compare import Parting
+    from rtit.diff.path import Run
     from rtit.trace import Stream, Trace
 
 _LONGEST = 15
@@ -26,7 +27,7 @@ class Step:
 
 
 class Side:
-    """One of the two recordings, at the place where they part."""
+    """One of the two recordings, at places where they part."""
 
     def __init__(self, trace: Trace, stream: Stream) -> None:
         self._trace = trace
@@ -41,8 +42,8 @@ class Side:
         before.extend(after[: parting.shared])
         after = after[parting.shared :]
         return (
-            tuple(self._step(*place) for place in before[-steps:]),
-            tuple(self._step(*place) for place in after[:steps]),
+            tuple(self.step(*place) for place in before[-steps:]),
+            tuple(self.step(*place) for place in after[:steps]),
         )
 
     def _places(self, run: Run) -> Iterator[tuple[int, int]]:
@@ -60,7 +61,18 @@ class Side:
                 return
             ip += length
 
-    def _step(self, ip: int, time: int) -> Step:
+    def behind(self, ip: int, time: int) -> int:
+        """The IP of the next instruction in memory; the same if its bytes are not known."""
+        from rtit._core import decode_instruction
+
+        try:
+            length, *_ = decode_instruction(self._code(ip, time), ip)
+        except ValueError:
+            return ip
+        return ip + length
+
+    def step(self, ip: int, time: int) -> Step:
+        """The instruction at an IP, as of a time (TSC)."""
         from rtit._core import disassemble
 
         tid, symbols = self._stream.tid, self._trace.symbols

@@ -10,9 +10,12 @@ from rtit.diff.steps import assembly_of
 
 if TYPE_CHECKING:
     from rtit.diff.counts import Change, Function
-    from rtit.diff.difference import Difference, Thread
+    from rtit.diff.difference import Difference, Later, Thread
 
 TOP = 10
+_PLACES = 5
+_SHOWN = 4
+"""Functions of a path, the innermost."""
 
 
 def text(found: Difference, top: int = TOP) -> Iterator[str]:
@@ -20,8 +23,15 @@ def text(found: Difference, top: int = TOP) -> Iterator[str]:
     yield from found.builds
     for thread in found.threads:
         yield from _thread(thread)
-    for what, changes in (("instructions", found.functions), ("calls", found.calls)):
-        yield from _changes(what, changes, top)
+    for what, changes in (
+        ("instructions", found.functions),
+        ("calls", found.calls),
+        ("instructions, by who called whom", found.contexts),
+    ):
+        yield from _changes(f"{what}: in one alone", [each for each in changes if each.alone], top)
+        yield from _changes(what, [each for each in changes if not each.alone], top)
+    if found.functions or found.calls:
+        yield ""
     for gap in found.gaps:
         yield f"not compared: {gap}"
     count = len(found.threads)
@@ -62,6 +72,25 @@ def _thread(thread: Thread) -> Iterator[str]:
     for mark, steps in zip("-+", thread.after, strict=True):
         for line in assembly_of(steps) or ["the thread has ended"]:
             yield f"  {mark} {line}"
+    if thread.later is not None:
+        yield from _later(thread.later)
+
+
+def _later(later: Later) -> Iterator[str]:
+    one, other = later.alone
+    if later.whole or later.times > 1:
+        yield (
+            f"  then {later.instructions:,} more instructions are equal, {one:,} of the first and "
+            f"{other:,} of the second are not, in {later.times:,} place{'s' * (later.times > 1)}"
+        )
+    if not later.whole:
+        yield "  compared no further: they do not meet again soon, or part too often"
+    if later.times == 1:
+        return
+    for place in later.places[:_PLACES]:
+        source = f" ({place.source})" if place.source else ""
+        ways = " | ".join(each or "the end" for each in (place.left, place.right))
+        yield f"  {place.times:8,} at {place.symbol or 'the beginning'}{source}: {ways}"
 
 
 def _changes(what: str, changes: Sequence[Change], top: int) -> Iterator[str]:
@@ -70,11 +99,17 @@ def _changes(what: str, changes: Sequence[Change], top: int) -> Iterator[str]:
     yield ""
     yield f"{'first':>14} {'second':>14} {'change':>14}  {what}"
     for each in changes[:top]:
-        names = " -> ".join(map(_name, each.what))
-        yield f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {names}"
+        shown = each.what[-_SHOWN:]
+        names = ["..."] if len(each.what) > _SHOWN else []
+        for function, following in zip(shown, [*shown[1:], None], strict=True):
+            # of functions of one file the last has its name
+            same = following is not None and following[1] == function[1]
+            names.append(function[0] if same and function[0] else _name(function))
+        yield (
+            f"{each.left:14,} {each.right:14,} {each.right - each.left:+14,}  {' -> '.join(names)}"
+        )
     if len(changes) > top:
         yield f"{'':46}... and {len(changes) - top:,} more"
-    yield ""
 
 
 def _name(function: Function) -> str:

@@ -9,11 +9,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rtit.diff.builds import Builds
-from rtit.diff.compare import Path, compare
+from rtit.diff.compare import Later as Parted
+from rtit.diff.compare import compare
 from rtit.diff.counts import changes, counts
-from rtit.diff.difference import Difference, Thread
+from rtit.diff.difference import Difference, Later, Place, Thread
+from rtit.diff.path import Path
 from rtit.diff.steps import Side
 from rtit.diff.text import text
+from rtit.diff.tree import Tree
+from rtit.profile import profile
 from rtit.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
 STEPS = 8
 """Instructions shown on each side of the place."""
+_ALIKE = 4
+"""Runs that are the same where paths meet again."""
+_NAMED = 10
 
 
 def diff(
@@ -42,9 +49,7 @@ def diff(
     for side, trace, used in (("first", left, ours), ("second", right, theirs)):
         found.gaps.extend(_gaps(side, trace, used))
     if not found.identical or builds.pairs:
-        before, after = counts(left, ours), counts(right, theirs).renamed(builds.names)
-        found.functions = changes(before.instructions, after.instructions)
-        found.calls = changes(before.calls, after.calls)
+        _count(found, builds, (ours, theirs))
     for stream in (*ours, *theirs):
         stream.forget()
     return found
@@ -71,12 +76,51 @@ def _compared(builds: Builds, one: Stream | None, other: Stream | None, steps: i
         titles = (one.title if one else None), (other.title if other else None)
         return Thread(*titles, 0, identical=False)
     left, right = builds.left, builds.right
-    equal, parting = compare(Path(left, one, builds, 0), Path(right, other, builds, 1), steps)
-    if parting is None:
+    paths = Path(left, one, builds, 0), Path(right, other, builds, 1)
+    # Where functions are compared, each is told from others; runs of instructions occur again.
+    equal, parting, later = compare(*paths, steps, 1 if builds.pairs else _ALIKE)
+    if parting is None or later is None:
         return Thread(one.title, other.title, equal, identical=True)
     before, after = Side(left, one).around(parting, 0, steps)
     _, instead = Side(right, other).around(parting, 1, steps)
-    return Thread(one.title, other.title, equal, False, before, (after, instead))
+    named = _later(later, builds, (one, other))
+    return Thread(one.title, other.title, equal, False, before, (after, instead), named)
+
+
+def _later(later: Parted, builds: Builds, streams: tuple[Stream, Stream]) -> Later:
+    sides = [Side(*each) for each in zip((builds.left, builds.right), streams, strict=True)]
+    most = sorted(later.places, key=lambda each: -later.places[each])[:_NAMED]
+    places = []
+    for place in most:
+        times, ips = later.times[place], (place.left, place.right)
+        where = sides[0].step(place.last, times[0]) if place.last is not None else None
+        went = []
+        for number, (side, ip, time) in enumerate(zip(sides, ips, times, strict=True)):
+            if ip is None:
+                went.append("")
+                continue
+            at = side.behind(ip, time) if number == place.behind else ip
+            went.append(side.step(at, time).symbol)
+        symbol, source = (where.symbol, where.source) if where is not None else ("", "")
+        places.append(Place(later.places[place], symbol, source, *went))
+    whole = sum(later.places.values())
+    return Later(later.instructions, later.alone, whole, tuple(places), later.whole)
+
+
+def _count(
+    found: Difference, builds: Builds, streams: tuple[Sequence[Stream], Sequence[Stream]]
+) -> None:
+    profiles = [
+        profile(trace, used)
+        for trace, used in zip((builds.left, builds.right), streams, strict=True)
+    ]
+    before, after = counts(profiles[0]), counts(profiles[1]).renamed(builds.names)
+    found.functions = changes(before.instructions, after.instructions)
+    found.calls = changes(before.calls, after.calls)
+    tree = Tree()
+    one = tree.counts(builds.left, streams[0], profiles[0], {})
+    other = tree.counts(builds.right, streams[1], profiles[1], builds.names)
+    found.contexts = tree.changes(one, other)
 
 
 def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:

@@ -2,22 +2,26 @@
 
 Costs are instructions, by instruction address and line of source, exact. Calls have the
 instructions that ran until they returned; where a function called itself meanwhile they count once.
-A jump to another function stands as a call. Names are given once and then by number.
+A jump to another function stands as a call. Names are given once and then by number. Code that is
+in no file has one position, address 0, for each of its functions.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.profile.addresses import taken
+from rtit.profile.calls import Place
 from rtit.profile.lines import Owners, SourceLines
+from rtit.profile.table import NOWHERE
 from rtit.readable import readable
 from rtit.trace import End
 
 if TYPE_CHECKING:
-    from rtit.profile.calls import Call, Calls, Place
+    from rtit.profile.calls import Call, Calls
+    from rtit.profile.outside import Function
     from rtit.profile.table import Binary
 
 _UNKNOWN = "???"
@@ -72,9 +76,16 @@ class _Code:
 
 
 def callgrind(
-    binaries: Sequence[Binary], calls: Calls, command: Sequence[str], creator: str
+    binaries: Sequence[Binary],
+    calls: Calls,
+    command: Sequence[str],
+    creator: str,
+    outside: Mapping[Function, int],
 ) -> Iterator[str]:
-    """The lines of the whole profile; `command` is what was recorded."""
+    """The lines of the whole profile; `command` is what was recorded, `outside` has what ran in no
+    file, by function.
+    """
+    whole = sum(each.instructions for each in binaries) + sum(outside.values())
     yield "# callgrind format"
     yield "version: 1"
     yield f"creator: {creator}"
@@ -83,15 +94,21 @@ def callgrind(
     yield "part: 1"
     yield "positions: instr line"
     yield "events: Ir"
-    yield f"summary: {sum(each.instructions for each in binaries)}"
+    yield f"summary: {whole}"
     codes = {each.number: _Code(each) for each in binaries}
     made: dict[int, dict[int, list[tuple[Place, Call]]]] = defaultdict(lambda: defaultdict(list))
     for (source, target), call in calls.by_ends.items():
         made[source.binary][source.offset].append((target, call))
     names = _Names(), _Names(), _Names()
     for code in codes.values():
-        yield from _object(code, codes, made[code.binary.number], names)
-    yield f"totals: {sum(each.instructions for each in binaries)}"
+        own = made[code.binary.number]
+        yield from _object(code, codes, own, names, calls.outside if outside else {})
+    if outside:
+        elsewhere: dict[Function, list[tuple[Place, Call]]] = defaultdict(list)
+        for offset, called in made[NOWHERE].items():
+            elsewhere[calls.outside.get(Place(NOWHERE, offset), ("", ""))].extend(called)
+        yield from _others(outside, codes, elsewhere, names, calls.outside)
+    yield f"totals: {whole}"
 
 
 def _object(
@@ -99,6 +116,7 @@ def _object(
     codes: dict[int, _Code],
     made: dict[int, list[tuple[Place, Call]]],
     names: tuple[_Names, _Names, _Names],
+    outside: Mapping[Place, Function],
 ) -> Iterator[str]:
     objects, files, functions = names
     counts = code.binary.count.tolist()
@@ -127,18 +145,62 @@ def _object(
                 yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
                 yield f"{address:#x} {line}"
             for place, call in made.get(code.offsets[row], ()):
-                called = codes.get(place.binary)
-                entry = called.row.get(place.offset) if called is not None else None
-                if called is None or entry is None:
-                    continue
-                if called is not code:
-                    yield f"cob={objects.of(called.binary.path)}"
-                if called is not code or called.source(entry) != here:
-                    yield f"cfi={files.of(called.source(entry))}"
-                yield f"cfn={functions.of(called.function(entry))}"
-                to, to_line = called.position(entry)
-                yield f"calls={call.count} {to:#x} {to_line}"
-                yield f"{address:#x} {line} {call.inclusive}"
+                if text := _called(place, call, codes, names, outside, (code, here)):
+                    yield from text
+                    yield f"{address:#x} {line} {call.inclusive}"
+
+
+def _called(
+    place: Place,
+    call: Call,
+    codes: Mapping[int, _Code],
+    names: tuple[_Names, _Names, _Names],
+    outside: Mapping[Place, Function],
+    now: tuple[_Code | None, str],
+) -> list[str]:
+    """What is called, from a binary and a file of source; nothing for what is not shown."""
+    objects, files, functions = names
+    if place in outside:
+        name, module = outside[place]
+        text = [f"cob={objects.of(module or _UNKNOWN)}", f"cfi={files.of(_UNKNOWN)}"]
+        return [*text, f"cfn={functions.of(name or _UNKNOWN)}", f"calls={call.count} 0x0 0"]
+    called = codes.get(place.binary)
+    entry = called.row.get(place.offset) if called is not None else None
+    if called is None or entry is None:
+        return []
+    code, here = now
+    found = []
+    if called is not code:
+        found.append(f"cob={objects.of(called.binary.path)}")
+    if called is not code or called.source(entry) != here:
+        found.append(f"cfi={files.of(called.source(entry))}")
+    to, line = called.position(entry)
+    return [
+        *found,
+        f"cfn={functions.of(called.function(entry))}",
+        f"calls={call.count} {to:#x} {line}",
+    ]
+
+
+def _others(
+    outside: Mapping[Function, int],
+    codes: Mapping[int, _Code],
+    made: Mapping[Function, list[tuple[Place, Call]]],
+    names: tuple[_Names, _Names, _Names],
+    named: Mapping[Place, Function],
+) -> Iterator[str]:
+    objects, files, functions = names
+    for function, count in sorted(outside.items()):
+        name, module = function
+        yield ""
+        yield f"ob={objects.of(module or _UNKNOWN)}"
+        yield f"fl={files.of(_UNKNOWN)}"
+        yield f"fn={functions.of(name or _UNKNOWN)}"
+        yield f"0x0 0 {count}"
+        for place, call in made.get(function, ()):
+            if text := _called(place, call, codes, names, named, (None, "")):
+                yield from text
+                yield f"0x0 0 {call.inclusive}"
 
 
 def _jumps(code: _Code) -> dict[int, list[tuple[int, int, bool]]]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.image import UPPER, has_file
+from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
 
 if TYPE_CHECKING:
     from rtit.profile.table import Profile
     from rtit.trace import Stream, Trace
 
-_NONE = (1 << 64) - 1
+_NONE = FOREVER = (1 << 64) - 1
 
 
 class Place(NamedTuple):
@@ -39,45 +40,25 @@ class Call:
 class Calls:
     """`by_ends`: all calls by where from and where to. `contexts`: instructions of a function
     itself by where it and each that called it was called: (called, called from), outermost first.
+    `outside`: the functions of places that are in no binary.
     """
 
     by_ends: dict[tuple[Place, Place], Call] = field(default_factory=dict)
     contexts: dict[tuple[tuple[Place, Place], ...], int] = field(default_factory=dict)
+    outside: dict[Place, Function] = field(default_factory=dict)
 
 
 def calls(
     trace: Trace, streams: Sequence[Stream], profile: Profile, *, contexts: bool = False
 ) -> Calls:
     """Decode the streams once more, in order, and follow calls and returns."""
-    from rtit import _core
-
-    numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
     result = Calls()
     for stream in streams:
-        regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
-        found = _core.calls(stream.native(), trace.symbols.names(stream.tid))
-        columns = {name: memoryview(column).tolist() for name, column in found.items()}
-
-        def place(region: int, offset: int) -> Place:
-            if region == _NONE:
-                return Place(NOWHERE, offset)
-            mapping = regions[region]  # noqa: B023 - used within the loop alone
-            if not has_file(mapping.path) or mapping.start >= UPPER:
-                return Place(NOWHERE, offset - mapping.offset + mapping.start)
-            symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
-            build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)
-            return Place(numbers.get((mapping.path, build_id), NOWHERE), offset)
-
-        ends = [
-            (place(*row[:2]), place(*row[2:]))
-            for row in zip(
-                columns["from_region"],
-                columns["from_offset"],
-                columns["to_region"],
-                columns["to_offset"],
-                strict=True,
-            )
-        ]
+        ends, columns = followed(trace, stream, profile)
+        life = trace.images.mappings(stream.tid).life
+        for end in {end for pair in ends for end in pair if end.binary == NOWHERE}:
+            if end not in result.outside and end.offset:
+                result.outside[end] = _named(trace, stream.tid, end.offset, life)
         for key, count, inclusive in zip(ends, columns["calls"], columns["inclusive"], strict=True):
             call = result.by_ends.setdefault(key, Call())
             call.count += count
@@ -86,6 +67,42 @@ def calls(
             _add_contexts(result, ends, columns)
         stream.forget()
     return result
+
+
+def followed(
+    trace: Trace, stream: Stream, profile: Profile
+) -> tuple[list[tuple[Place, Place]], dict[str, list[int]]]:
+    """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives."""
+    from rtit import _core
+
+    numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
+    regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
+    found = _core.calls(stream.native(), trace.symbols.names(stream.tid))
+    columns = {name: memoryview(column).tolist() for name, column in found.items()}
+
+    def place(region: int, offset: int) -> Place:
+        if region == _NONE:
+            return Place(NOWHERE, offset)
+        mapping = regions[region]
+        if not has_file(mapping.path) or mapping.start >= UPPER:
+            return Place(NOWHERE, offset - mapping.offset + mapping.start)
+        symbols = trace.images.files.symbols(mapping.path, mapping.build_id)
+        build_id = mapping.build_id or (symbols.elf.build_id if symbols else None)
+        return Place(numbers.get((mapping.path, build_id), NOWHERE), offset)
+
+    names = ("from_region", "from_offset", "to_region", "to_offset")
+    rows = zip(*(columns[name] for name in names), strict=True)
+    return [(place(*row[:2]), place(*row[2:])) for row in rows], columns
+
+
+def _named(trace: Trace, tid: int, address: int, since: int) -> Function:
+    """The last that was there, if something was."""
+    there = [
+        each.until
+        for each in trace.images.mappings(tid)
+        if each.start <= address < each.end and each.until > since
+    ]
+    return name_at(trace, tid, address, min(max(there, default=FOREVER), FOREVER) - 1)
 
 
 def _add_contexts(

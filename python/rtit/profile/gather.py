@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rtit.image import UPPER, Regions, has_file
+from rtit.profile.outside import Function, outside
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
 from rtit.trace import End
@@ -45,8 +47,8 @@ class Gathering:
         self._new = 0
         self.edges: list[tuple[Any, ...]] = []
 
-    def add(self, part: Slice) -> None:
-        """Runs and edges of some time, in the mappings of that time."""
+    def add(self, part: Slice) -> bool:
+        """Runs and edges of some time, in the mappings of that time; whether any are in no file."""
         regions = Regions(part.mappings)
         numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int64)
 
@@ -56,8 +58,10 @@ class Gathering:
             return binary, np.where(binary == NOWHERE, ips, offsets)
 
         runs, edges = part.totals.runs, part.totals.edges
-        self.add_runs(*placed(runs.start), runs.instructions.astype(np.uint64), runs.count)
+        binary, offsets = placed(runs.start)
+        self.add_runs(binary, offsets, runs.instructions.astype(np.uint64), runs.count)
         self.edges.append((*placed(edges.source), *placed(edges.target), edges.kind, edges.count))
+        return bool((binary == NOWHERE).any())
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         """Runs, in binaries by number or NOWHERE. Memory is that of those that differ."""
@@ -90,7 +94,9 @@ class Gathering:
         runs = _added(self.runs, 4)
         source_in, source, target_in, target, kind, count = _added(self.edges, 6)
         edges = Edges(source_in, source, target_in, target, kind.astype(np.uint8), count)
-        losses.elsewhere = _weight(runs, NOWHERE)
+        outside = runs[0] == NOWHERE
+        kernel = outside & (runs[1] >= np.uint64(UPPER))
+        losses.kernel, losses.elsewhere = _weight(runs, kernel), _weight(runs, outside & ~kernel)
         binaries = []
         for number in range(len(self.found)):
             binary, unknown = _binary(self, number, runs, edges)
@@ -114,21 +120,26 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     gathering = Gathering(trace.images.files)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
+    named: Counter[Function] = Counter()
     for stream in streams:
+        is_outside = False
         for part in slices(stream, list(trace.images.mappings(stream.tid))):
-            gathering.add(part)
+            is_outside |= gathering.add(part)
         ran = stream.counts().instructions
         threads.append((stream.title, ran))
         losses.bytes += stream.size
         losses.bytes_lost += sum(span.end - span.start for span in stream.ledger() if span.is_gap)
         stream.forget()
+        if is_outside:
+            named += outside(trace, stream)
     losses.problems = [str(problem) for problem in trace.image_problems]
     binaries, edges = gathering.binaries(losses)
     first = _first(trace)
     main = next((each for each in binaries if first in (each.path, None)), None)
     transfers = {kind: int(edges.count[edges.kind == kind].sum()) for kind in End}
     ran_in = [each for each in binaries if each.instructions]
-    return Profile(ran_in, main, sum(count for _, count in threads), losses, threads, transfers)
+    whole = sum(count for _, count in threads)
+    return Profile(ran_in, main, whole, losses, threads, transfers, named)
 
 
 def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) -> tuple[Binary, int]:
@@ -161,8 +172,7 @@ def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) ->
     return binary, unknown
 
 
-def _weight(runs: list[Any], number: int) -> int:
-    own = runs[0] == number
+def _weight(runs: list[Any], own: Any) -> int:
     return int((runs[2][own] * runs[3][own]).sum())
 
 

@@ -2,13 +2,14 @@
 
 A sample a context: a function and the calls that led to it, with the instructions of that function
 itself in it, exact. The place of the function is its first instruction, that of a caller the call.
-Addresses are those of the ELF files.
+Addresses are those of the ELF files. Code in no file (the kernel's, JIT) belongs to the function
+that was called last: it is not known there whether a jump or a system call leads to another.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,14 +24,18 @@ if TYPE_CHECKING:
 _LEVEL = 6
 
 
-def pprof(binaries: Sequence[Binary], calls: Calls, comments: Sequence[str]) -> bytes:
-    """The whole file. Contexts whose function is in none of `binaries` are left out."""
+def pprof(
+    binaries: Sequence[Binary], calls: Calls, comments: Sequence[str], *, outside: bool = False
+) -> bytes:
+    """The whole file. Contexts whose function is in none of `binaries` are left out, but for those
+    in no file at all if `outside`.
+    """
     text = _Strings()
-    places = _Places(binaries, text)
+    places = _Places(binaries, text, calls.outside)
     samples = []
     for context, own in calls.contexts.items():
         entry, source = context[-1]
-        if entry.binary not in places.binaries:
+        if entry.binary not in places.binaries and not (outside and entry.binary == NOWHERE):
             continue
         stack = [entry, source, *(source for _entry, source in reversed(context[:-1]))]
         locations = b"".join([places.number(place) for place in stack if place != (NOWHERE, 0)])
@@ -75,11 +80,15 @@ class _Code:
 class _Places:
     """Locations, functions and mappings, made as they are asked for; they count from 1."""
 
-    def __init__(self, binaries: Sequence[Binary], text: _Strings) -> None:
+    def __init__(
+        self, binaries: Sequence[Binary], text: _Strings, outside: Mapping[Place, tuple[str, str]]
+    ) -> None:
         self.binaries = {each.number: each for each in binaries}
         self.locations: list[bytes] = []
         self.functions: list[bytes] = []
         self._text = text
+        self._outside = outside
+        self._named: dict[tuple[str, str], int] = {}
         self._codes: dict[int, _Code] = {}
         self._numbers: dict[Place, bytes] = {}
         self._functions: dict[tuple[int, int], int] = {}
@@ -117,7 +126,9 @@ class _Places:
         found = _number(1, number)
         binary = self.binaries.get(place.binary)
         if binary is None:
-            return found + _number(3, place.offset)
+            found += _number(3, place.offset)
+            named = self._outside.get(place, ("", ""))
+            return found + _message(4, _number(1, self._other(named))) if named[0] else found
         if place.binary not in self._codes:
             self._codes[place.binary] = _Code(binary)
         code = self._codes[place.binary]
@@ -132,12 +143,22 @@ class _Places:
         function = self._function(place.binary, owner, code, source)
         return found + _message(4, _number(1, function) + _number(2, int(line)))
 
+    def _other(self, named: tuple[str, str]) -> int:
+        """Of a function in no file, or in a file that is left out: its module stands for that."""
+        if named not in self._named:
+            number = self._named[named] = len(self.functions) + 1
+            name, module = map(self._text.number, named)
+            self.functions.append(
+                _number(1, number) + _number(2, name) + _number(3, name) + _number(4, module)
+            )
+        return self._named[named]
+
     def _function(self, binary: int, owner: int, code: _Code, source: str) -> int:
         from rtit._core import demangle
 
         key = binary, owner
         if key not in self._functions:
-            self._functions[key] = len(self._functions) + 1
+            self._functions[key] = len(self.functions) + 1
             function = code.owners.functions[owner]
             files, (file,), (line,) = code.lines.of(np.array([function.offset], np.uint64))
             self.functions.append(

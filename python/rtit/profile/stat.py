@@ -47,7 +47,10 @@ def summed(found: Profile, tids: int, pids: int) -> Stat:
         for function, count in rows:
             by_function[function] += count
         files[binary.name] += binary.instructions
-    rest = found.losses.elsewhere + found.losses.rewritten
+    for function, count in found.outside.items():
+        by_function[function] += count
+        files[function[1]] += count
+    rest = found.losses.outside + found.losses.rewritten - found.outside.total()
     if rest:
         by_function["", ""] += rest
         files[""] += rest

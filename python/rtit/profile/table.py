@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
@@ -97,11 +98,13 @@ class Binary:
 
 @dataclass(slots=True)
 class Losses:
-    """What a profile does not tell: instructions that ran in no file (JIT code, the vdso), or at
-    places of a file that hold other code now; bytes of PT that were not decoded exactly, of how
-    many; files whose code is not known; `incomplete`: why the recording ends early, if it does.
+    """What a profile of binaries does not tell: instructions that ran in the kernel, in no file
+    (JIT code, the vdso), or at places of a file that hold other code now; bytes of PT that were not
+    decoded exactly, of how many; files whose code is not known; `incomplete`: why the recording
+    ends early, if it does.
     """
 
+    kernel: int = 0
     elsewhere: int = 0
     rewritten: int = 0
     bytes_lost: int = 0
@@ -114,10 +117,19 @@ class Losses:
         """Whether anything that was recorded is missing from the counts."""
         return bool(self.bytes_lost or self.problems or self.rewritten or self.incomplete)
 
-    def lines(self) -> list[str]:
-        """One sentence for each; none if nothing is missing."""
+    @property
+    def outside(self) -> int:
+        """Instructions that ran in no file of their process."""
+        return self.kernel + self.elsewhere
+
+    def lines(self, *, outside: bool = True) -> list[str]:
+        """One sentence for each; none if nothing is missing. Without `outside` what ran in no file
+        is told otherwise.
+        """
         found = []
-        if self.elsewhere:
+        if self.kernel and outside:
+            found.append(f"{self.kernel:,} instructions ran in the kernel")
+        if self.elsewhere and outside:
             found.append(f"{self.elsewhere:,} instructions ran in no file (JIT code, the vdso)")
         if self.rewritten:
             found.append(f"{self.rewritten:,} instructions ran where a file has no such code")
@@ -139,7 +151,7 @@ class Profile:
 
     `instructions` counts those of all binaries and those that `losses` has; `threads` how many ran
     in each stream, by its title; `transfers` how often each kind of edge was taken, in no file as
-    well.
+    well; `outside` how many ran in no file, by function and module, as far as these are known.
     """
 
     binaries: list[Binary]
@@ -148,6 +160,7 @@ class Profile:
     losses: Losses
     threads: list[tuple[str, int]]
     transfers: dict[End, int]
+    outside: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def chosen(self, names: list[str]) -> list[Binary]:
         """The binaries of these names or paths; "all" is every one; of no names the main one.
