@@ -8,7 +8,9 @@ import pytest
 
 from kernel import made, recording
 from kernel.machine import BPF, Machine
-from rtit.image import KERNEL, KernelFiles
+from rtit.cli.main import main
+from rtit.image import KERNEL, Files, KernelFiles
+from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
 
@@ -107,6 +109,57 @@ def test_linked_files(alone: Path, copies: Path, machine: Machine) -> None:
         assert trace.image_problems == []
         symbols = trace.symbols
         assert str(symbols.lookup(100, 0, machine.at["schedule"] + 1)) == "schedule+0x1"
+
+
+COUNTED = """
+    .text
+    .globl _text
+_text: _stext:
+    ret
+    .type plain, @function
+plain:
+    push %rbp
+1:  call tracer
+    ret
+    .type patched, @function
+patched:
+2:  .byte 0x0f, 0x1f, 0x44, 0, 0
+    ret
+tracer:
+    ret
+    .data
+    .globl __start_mcount_loc, __stop_mcount_loc, __start___jump_table, __stop___jump_table
+__start_mcount_loc:
+    .quad 1b, 2b, 0, -1, _text
+__stop_mcount_loc:
+__start___jump_table:
+    .zero 48
+__stop___jump_table:
+"""
+
+
+def test_calls_that_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Linux, scripts/recordmcount.c and kernel/trace/ftrace.c: __mcount_loc has the addresses of
+    all calls that ftrace makes no-ops at boot, wherever in a function they are.
+    """
+    data_at = made.LINKED + 0x10_0000
+    built = made._linked("counted", COUNTED, {".text": made.LINKED, ".data": data_at}, {})
+    code = built.code[made.LINKED]
+    found = Vmlinux(str(built.path), Files())
+    (piece,) = [bytes(code) for address, code, _ in found.pieces if address == made.LINKED]
+    assert piece[: len(code)] == code[:2] + made.NOP + code[7:]
+    assert code[2] == 0xE8
+    assert found.keys == 3
+
+
+def test_info_says_that_a_kernel_is_as_linked(
+    alone: Path, copies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    linked = ["--vmlinux", str(made.kernel().path), "--kallsyms", str(copies / "kallsyms")]
+    for words, is_linked in ((linked, True), (["--kcore", str(copies / "kcore")], False)):
+        main(["info", str(alone), *words])
+        said = capsys.readouterr().out
+        assert ("a copy of /proc/kcore would help" in said) is is_linked
 
 
 def test_the_linked_kernel_names_itself(alone: Path, machine: Machine) -> None:

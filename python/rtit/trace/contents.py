@@ -186,6 +186,13 @@ def _hints(trace: Trace, found: Contents) -> Iterator[str]:
             "kernel code is missing: record with perf record --kcore, or bring a copy of "
             "/proc/kcore: --kcore FILE --kallsyms FILE; or --vmlinux FILE --kernel-modules DIR"
         )
+    used = trace.images.kernel.used if trace.images.kernel is not None else None
+    if used is not None and used.as_linked:
+        keys = f" and {used.keys:,} static keys" if used.keys else ""
+        yield (
+            f"kernel code is as it was linked: what boot patches by the processor{keys} is not in "
+            "it; where the path breaks off in the kernel, a copy of /proc/kcore would help"
+        )
     if len(found.missing) > len(kernel):
         yield (
             "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "

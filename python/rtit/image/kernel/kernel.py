@@ -52,11 +52,17 @@ class _Named(NamedTuple):
 @dataclass(slots=True)
 class Used:
     """Files of a kernel by what they are: kallsyms, vmlinux, modules/NAME; `kcore` apart, which may
-    stand for all of memory.
+    stand for all of memory. `keys`: how many places of vmlinux a static key changes.
     """
 
     kcore: Kcore | None = None
     files: dict[str, str] = field(default_factory=dict)
+    keys: int = 0
+
+    @property
+    def as_linked(self) -> bool:
+        """Whether code is that of files, without what is patched when they are loaded."""
+        return self.kcore is None and any(name != "kallsyms" for name in self.files)
 
 
 class Kernel:
@@ -224,7 +230,7 @@ class Kernel:
             message = f"{path} {text}, recorded was {wanted.hex()}"
             self.problems.append(Problem("changed", "vmlinux", message))
             return None
-        self.used.files["vmlinux"] = path
+        self.used.files["vmlinux"], self.used.keys = path, found.keys
         return found
 
     def _build_id(self, core: Mapping | None) -> bytes | None:

@@ -1,7 +1,8 @@
 """The kernel as it was linked, moved to where it ran.
 
-What boot patches in (alternatives, static keys, paravirtual calls) is not in the file; calls of
-the function tracer are no-ops in a kernel that runs, and are made so here.
+What boot patches in by the processor and by its settings (alternatives, thunks, paravirtual calls,
+static keys) is not in the file; calls of the function tracer are no-ops in every kernel that runs,
+and are made so here. See docs/decisions/0027-the-kernel-is-a-space-of-its-own.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rtit.errors import ImageError
 from rtit.image.files import Files, Unusable
+from rtit.image.kernel.labels import labels
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
@@ -23,10 +25,16 @@ _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 NOP = b"\x0f\x1f\x44\x00\x00"
 TRACER = "__fentry__"
 """What compilers call at the start of each function for the kernel's function tracer."""
+_TRACED = "__start_mcount_loc", "__stop_mcount_loc"
+"""Around the addresses of all these calls."""
+_KEYS = "__start___jump_table", "__stop___jump_table"
+_KEY_SIZE = 16
+_MOST_TABLE = 1 << 24
 
 
 class Vmlinux:
-    """`pieces` are (address as linked, code, file offset), `symbols` address by name, as linked.
+    """`pieces` are (address as linked, code, file offset), `symbols` address by name, as linked;
+    `keys`: the number of places that static keys change.
 
     Raises ImageError for what is no ELF file, has no code, or is too large.
     """
@@ -39,6 +47,11 @@ class Vmlinux:
         addresses = array("Q", values)
         self.symbols = dict(zip(reversed(names), reversed(addresses), strict=True))
         tracer = self.symbols.get(TRACER)
+        self._reader = reader
+        self._labels = labels(path, (*_TRACED, *_KEYS))
+        traced = array("Q", self._table(*_TRACED))
+        first, last = (self._labels.get(name, 0) for name in _KEYS)
+        self.keys = max(0, last - first) // _KEY_SIZE
         self.pieces: list[tuple[int, Code, int]] = []
         for offset, address, size, _, flags in self.elf.segments:
             if not size or not flags & _EXECUTABLE:
@@ -49,9 +62,24 @@ class Vmlinux:
                 raise ImageError(error.problem.message, source=path) from error
             if tracer is not None:
                 _without_tracer(code, address, addresses, tracer)
+            _without_calls(code, address, traced)
             self.pieces.append((address, Code(bytes(code)), offset))
         if not self.pieces:
             raise ImageError("no code is in it", source=path)
+
+    def _table(self, start: str, end: str) -> bytes:
+        """Whole numbers of 64 bits between two symbols; nothing if they are not there."""
+        first, last = self._labels.get(start), self._labels.get(end)
+        if first is None or last is None or not 0 < last - first <= _MOST_TABLE:
+            return b""
+        for offset, address, size, _, _ in self.elf.segments:
+            if address <= first and last <= address + size:
+                place, wanted = offset + first - address, (last - first) // 8 * 8
+                try:
+                    return bytes(self._reader.code(str(self.elf.path), place, wanted))[:wanted]
+                except Unusable:
+                    return b""
+        return b""
 
     def move(self, name: str, address: int) -> int:
         """By how much everything is moved if the symbol `name` is at `address`; 0 without it."""
@@ -71,4 +99,11 @@ def _without_tracer(code: bytearray, start: int, functions: array[int], tracer: 
             continue
         (distance,) = struct.unpack_from("<i", code, at + 1)
         if start + at + _CALL_SIZE + distance == tracer:
+            code[at : at + _CALL_SIZE] = NOP
+
+
+def _without_calls(code: bytearray, start: int, calls: array[int]) -> None:
+    for call in calls:
+        at = call - start
+        if 0 <= at <= len(code) - _CALL_SIZE and code[at] == _CALL:
             code[at : at + _CALL_SIZE] = NOP
