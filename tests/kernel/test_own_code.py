@@ -96,6 +96,40 @@ def test_code_of_one_name_at_two_places() -> None:
     assert found.at(BPF + 0x1000) is None
 
 
+PLACE = BPF + 0x100
+FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_code_that_goes_and_other_code_at_its_place(
+    early: bool, from_the_start: bool, tmp_path: Path
+) -> None:
+    """What a copy has is the first code if it was made before the recording, and the last if it was
+    made behind it. What is neither is not known, nor is code that was gone.
+    """
+
+    class Memory:
+        at = {recording.REF: BPF & -0x1000}  # noqa: RUF012
+        booted = {PLACE: FIRST if early and from_the_start else SECOND}  # noqa: RUF012
+
+    kcore = tmp_path / "kcore"
+    kcore.write_bytes(recording.kcore(Memory()))  # type: ignore[arg-type]
+    kernel = Kernel(KernelFiles(kcore=str(kcore), early=early), Files())
+    first = 0 if from_the_start else 10
+    kernel.ksymbol(first, PLACE, len(FIRST), "first", 0)
+    kernel.ksymbol(20, PLACE, len(FIRST), "first", 1)
+    kernel.ksymbol(30, PLACE, len(SECOND), "second", 0)
+    image = kernel.build()
+    has_first = early and from_the_start
+    assert image.read(PLACE, len(FIRST), time=15) == (FIRST if has_first else b"")
+    assert image.read(PLACE, len(FIRST), time=25) == b""
+    assert image.read(PLACE, len(SECOND), time=35) == (b"" if early else SECOND)
+    names = [(each.path, each.since, each.until) for each in image.mappings]
+    assert ("[first]", first if from_the_start else 0, 20) in names
+    assert any(path == "[second]" and since == 30 for path, since, _ in names)
+
+
 def program(address: int, code: bytes) -> bytes:
     """A `struct perf_bpil` of a program of one function, as perf writes it (tools/perf/util/
     bpf-utils.h, and struct bpf_prog_info of include/uapi/linux/bpf.h).

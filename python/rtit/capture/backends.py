@@ -134,6 +134,7 @@ def record(
     cwd: Path | str | None = None,
     all_cpus: bool = False,
     mmap_pages: str | None = None,
+    perf_options: Sequence[str] = (),
     cpus: int = 0,
 ) -> Recording:
     """Record a program from its start to its end.
@@ -152,7 +153,7 @@ def record(
     * `truth`: a file for what was executed, for `rtit verify`; `truth_form`: `hashes` or `runs`.
     * `aslr`: False loads the program at fixed addresses, which QEMU does in any case.
     * `env`, `cwd`: the program's environment and directory; None: ours.
-    * `all_cpus`, `mmap_pages`: of PT hardware alone, see `rtit.capture.Request`.
+    * `all_cpus`, `mmap_pages`, `perf_options`: of PT hardware alone, see `rtit.capture.Request`.
     * `cpus`: the threads share so many CPUs, with a buffer each.
 
     An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
@@ -178,6 +179,7 @@ def record(
         cwd=cwd,
         all_cpus=all_cpus,
         mmap_pages=mmap_pages,
+        perf_options=perf_options,
         cpus=cpus,
     )
     with start(request) as session:

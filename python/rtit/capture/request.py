@@ -36,7 +36,7 @@ class Request:
     * `backend`: `qemu`, `ptrace` (single steps), or `auto`, which is QEMU where it can do this;
       `perf`: PT hardware, by `perf record`. For this one alone: kernel code in `event`; `all_cpus`,
       everything that runs as long as the program does; `mmap_pages`, the sizes of the kernel's
-      buffers as perf spells them (`,64M`).
+      buffers as perf spells them (`,64M`); `perf_options`, more for perf record, a word each.
     * `cpus`: the threads share so many CPUs, each with a buffer, as perf records a machine (single
       steps alone); 0: a buffer a thread.
     * `output`: the perf.data to write. An existing file becomes `output.old`.
@@ -72,6 +72,7 @@ class Request:
     blocked: Collection[int] = ()
     all_cpus: bool = False
     mmap_pages: str | None = None
+    perf_options: Sequence[str] = ()
     cpus: int = 0
 
     def __post_init__(self) -> None:
@@ -87,8 +88,14 @@ class Request:
             )
         check_distinct({"the recording": self.output, "--truth": self.truth})
         options = self._options()
-        if self.backend != "perf" and (self.all_cpus or self.mmap_pages is not None):
-            raise UsageError("--all-cpus and --mmap-pages go with --backend perf")
+        of_perf = self.all_cpus or self.mmap_pages is not None or self.perf_options
+        if self.backend != "perf" and of_perf:
+            raise UsageError("--all-cpus, --mmap-pages and --perf-option go with --backend perf")
+        for word in self.perf_options:
+            if not word.startswith("-") or word in ("-", "--"):
+                raise UsageError(f"--perf-option takes an option with its value, not {word!r}")
+            if word.startswith(("-o", "--out")):
+                raise UsageError(f"--perf-option {word}: where to write is what -o says")
         if self.cpus:
             self._check_cpus()
         if self.extent is not None:

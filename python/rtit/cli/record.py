@@ -27,8 +27,10 @@ thread, raised to the latest of the others at each system call.
 
 --backend perf has the processor trace: the event may include the kernel (intel_pt// or /k), time
 is real, a Ctrl-C ends perf and with it the program. It needs an Intel processor with PT, Linux and
-perf; `rtit doctor` says what is missing. It was tried with a stand-in for perf alone, not yet on
-hardware.
+perf; `rtit doctor` says what is missing. What has no option here has --perf-option: CPUs (-C0-3),
+compression (-z), several files (--switch-output=1G), samples of an event with the trace before
+each (--perf-option=--aux-sample=8192 --perf-option=-ebranch-misses:u). It was tried with a stand-in
+for perf alone, not yet on hardware.
 
 --json gives one line with one object: file, command, backend, why (it was chosen), exit_code,
 ended (in words), signal (number or null), fault (ip, address, si_code, or null),
@@ -104,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --backend perf: the kernel's buffers, as perf spells them: ,64M",
     )
     parser.add_argument(
+        "--perf-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="with --backend perf: one more option for perf record, in one word with its value, "
+        "such as --perf-option=-C0-3; may be repeated",
+    )
+    parser.add_argument(
         "-o", "--output", default="perf.data", metavar="FILE", help="default: perf.data"
     )
     parser.add_argument(
@@ -174,6 +184,8 @@ def run(arguments: argparse.Namespace) -> int:
         blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
         all_cpus=arguments.all_cpus,
         mmap_pages=arguments.mmap_pages,
+        # argparse makes a list of two dashes
+        perf_options=[word or "--" for word in arguments.perf_option],
         cpus=arguments.cpus,
     )
     written = {

@@ -45,6 +45,23 @@ class Mapping:
         return not has_file(self.path) or self.start - self.offset == other.start - other.offset
 
 
+class Touched:
+    """Addresses that were named: ranges in order that have nothing in common."""
+
+    def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
+        self._ranges = ranges or []
+
+    def touch(self, start: int, end: int) -> bool:
+        """Name a range; True if part of it had been named before."""
+        first = bisect_right(self._ranges, start, key=lambda each: each[1])
+        last = bisect_right(self._ranges, end - 1, key=lambda each: each[0])
+        old = self._ranges[first:last]
+        low = min(start, old[0][0]) if old else start
+        high = max(end, old[-1][1]) if old else end
+        self._ranges[first:last] = [(low, high)]
+        return bool(old)
+
+
 class Mappings:
     """The mappings of one process. Times do not go back.
 
@@ -56,9 +73,7 @@ class Mappings:
         self.past: list[Mapping] = []
         self._now: list[Mapping] = []  # sorted, disjoint
         self._life = start
-        self._touched: list[
-            tuple[int, int]
-        ] = []  # sorted, disjoint: mapped at some time in this life
+        self._touched = Touched()  # mapped at some time in this life
 
     def __iter__(self) -> Iterator[Mapping]:
         yield from self.past
@@ -86,7 +101,7 @@ class Mappings:
     def add(self, new: Mapping) -> None:
         """A mapping appears and replaces what it overlaps."""
         self.remove(new.start, new.end, new.since)
-        if not self._touch(new.start, new.end):
+        if not self._touched.touch(new.start, new.end):
             new = replace(new, since=self._life)
         index = bisect_right(self._now, new.start, key=lambda each: each.start)
         self._now.insert(index, new)
@@ -121,7 +136,7 @@ class Mappings:
     def clear(self, time: int) -> None:
         """All mappings end (exec)."""
         self.remove(0, FOREVER + 1, time)
-        self._touched.clear()
+        self._touched = Touched()
         self._life = time
 
     def fork(self, time: int) -> Mappings:
@@ -139,17 +154,7 @@ class Mappings:
             Mapping(m.start, m.end, m.offset, m.path, m.build_id, time, FOREVER, m.problem)
             for m in now
         ]
-        self._touched = [(each.start, each.end) for each in now]
-
-    def _touch(self, start: int, end: int) -> bool:
-        """Note that a range has been mapped; True if part of it had been before."""
-        first = bisect_right(self._touched, start, key=lambda each: each[1])
-        last = bisect_right(self._touched, end - 1, key=lambda each: each[0])
-        old = self._touched[first:last]
-        low = min(start, old[0][0]) if old else start
-        high = max(end, old[-1][1]) if old else end
-        self._touched[first:last] = [(low, high)]
-        return bool(old)
+        self._touched = Touched([(each.start, each.end) for each in now])
 
 
 def _cut(mapping: Mapping, start: int, end: int) -> Mapping:

@@ -19,6 +19,7 @@ import rtit
 from hardware import Machine, machine
 from live import Recorder
 from rtit.capture import Extent, Request, start
+from rtit.capture.perf import Found
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 
@@ -98,6 +99,10 @@ def told(perf: Path) -> list[str]:
         (["-e", "intel_pt//k", "-a", "-m", ",64M"], ["-e", "intel_pt//k", "-m", ",64M", "-a"]),
         (["--snapshot=64K"], ["-e", "intel_pt//u", "--snapshot=e65536"]),
         (["--max-size", "1M"], ["-e", "intel_pt//u", "--max-size=1048576B"]),
+        (
+            ["--perf-option=--aux-sample=8192", "--perf-option=-ebranch-misses:u"],
+            ["-e", "intel_pt//u", "--aux-sample=8192", "-ebranch-misses:u"],
+        ),
     ],
 )
 def test_what_perf_is_told(options: list[str], expected: list[str], perf: Path) -> None:
@@ -132,7 +137,7 @@ def test_real_perf_takes_the_words(perf: Path) -> None:
     )
     if real is None:
         pytest.skip("perf (package linux-perf) is not installed")
-    options = ["-e", "cpu-clock:u", "-m", "8,64K", "-a"]
+    options = ["-e", "cpu-clock:u", "-m", "8,64K", "-a", "-C0", "-z", "-kmono"]
     words = ["--snapshot=e65536", "--max-size=1048576B", "-N", "-o", "/dev/null", *options]
     ended = subprocess.run(
         [real, "record", "--dry-run", *words, "--", "/bin/true"],
@@ -159,6 +164,14 @@ def test_the_summary_counts_nothing(perf: Path, capfd: pytest.CaptureFixture[str
     assert found["pt_bytes"] == size + -size % 8
     uncounted = ("executed_instructions", "executed_branches", "threads", "traced_instructions")
     assert [found[name] for name in uncounted] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("version", "has"), [("5.4.282", False), ("5.5", True), ("6.1.192", True), ("next", True)]
+)
+def test_a_copy_of_the_kernel_where_perf_makes_one(version: str, has: bool) -> None:
+    """perf record --kcore: Linux 5.5 (release notes of perf tools)."""
+    assert Found(Path("perf"), version, None).copies_kernel is has
 
 
 @pytest.mark.parametrize(
@@ -256,6 +269,10 @@ def test_the_program_starts_as_it_would_without(perf: Path, tmp_path: Path) -> N
         ["--cpi", "2"],
         ["--events", "events"],
         ["-e", "intel_pt/ptw/u"],
+        ["--perf-option=-oother"],
+        ["--perf-option=--output=other"],
+        ["--perf-option=0-3"],
+        ["--perf-option=--"],
     ],
 )
 def test_what_hardware_does_not_do(
@@ -266,7 +283,7 @@ def test_what_hardware_does_not_do(
 
 
 def test_options_of_hardware_alone() -> None:
-    for options in ({"all_cpus": True}, {"mmap_pages": "8"}):
+    for options in ({"all_cpus": True}, {"mmap_pages": "8"}, {"perf_options": ["-z"]}):
         with pytest.raises(UsageError, match="go with --backend perf"):
             Request(["/bin/true"], **options)
     with pytest.raises(UsageError, match="includes the kernel"):

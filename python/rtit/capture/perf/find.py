@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,12 @@ class Found:
     perf: Path
     version: str
     profile: Profile | None
+
+    @property
+    def copies_kernel(self) -> bool:
+        """Whether it has --kcore: since 5.5."""
+        numbers = re.match(r"(\d+)\.(\d+)", self.version)
+        return numbers is None or (int(numbers[1]), int(numbers[2])) >= (5, 5)
 
 
 def find_perf(*, kernel: bool = False, everybody: bool = False) -> Found | str:

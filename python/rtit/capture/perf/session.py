@@ -120,7 +120,7 @@ def start_perf(request: Request, *, found: Found | None = None) -> PerfSession:
     if not request.pids:
         check_program(request.argv, env=request.env, cwd=request.cwd)
     with output_file(plan.path):
-        process = _launch(plan, [str(found.perf), *words(plan)])
+        process = _launch(plan, [str(found.perf), *words(plan, found)])
     return PerfSession(plan, process)
 
 
@@ -146,9 +146,9 @@ def check(request: Request) -> None:
             )
 
 
-def words(plan: Plan) -> list[str]:
+def words(plan: Plan, found: Found) -> list[str]:
     """What perf is told. Its names are ours; of a snapshot it must be told to write one
-    at the end.
+    at the end. What the user adds comes last, so that perf goes by it.
     """
     request, extent = plan.request, plan.extent
     told = ["record", "-N", "-o", str(plan.path.absolute()), "-e", request.event]
@@ -162,8 +162,9 @@ def words(plan: Plan) -> list[str]:
         told += ["-m", request.mmap_pages]
     if request.all_cpus:
         told += ["-a"]
-    if plan.options.kernel and os.access("/proc/kcore", os.R_OK):
+    if plan.options.kernel and os.access("/proc/kcore", os.R_OK) and found.copies_kernel:
         told += ["--kcore"]
+    told += request.perf_options
     if request.pids:
         return [*told, "-p", ",".join(map(str, request.pids))]
     return [*told, "--", *arguments(request.argv)]

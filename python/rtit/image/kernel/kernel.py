@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import ImageError
@@ -16,7 +18,7 @@ from rtit.image.kernel.kcore import Kcore
 from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
-from rtit.image.mappings import FOREVER, UPPER, Mapping
+from rtit.image.mappings import FOREVER, UPPER, Mapping, Touched
 
 if TYPE_CHECKING:
     from rtit._core import Code
@@ -69,8 +71,8 @@ class Kernel:
     """Feed it with the records of a recording, in order of time; `build` then gives the code.
 
     Of what is poked the bytes before the first time are known from the record, whatever the files
-    have, so that it does not matter when these were copied. Code that KSYMBOL tells of later, and
-    no file or record has, is not known from then on.
+    have, so that it does not matter when these were copied. Code that KSYMBOL tells of, and no
+    file or record has as of that time, is not known from then on.
     """
 
     def __init__(self, sources: KernelFiles, files: Files) -> None:
@@ -83,6 +85,7 @@ class Kernel:
         self.problems: list[Problem] = list(sources.problems)
         self.addresses: dict[str, int] = {}
         """Of the kernel's own functions, by name; after `build`."""
+        self._apart_pages: list[tuple[int, bytes]] = []
         self.used = Used()
         """The files of which something is in it; after `build`."""
 
@@ -122,6 +125,7 @@ class Kernel:
         core = next((each for each in self._maps if each.path.startswith(_CORES)), None)
         kcore = self._kcore(core)
         apart = self._apart(kcore)
+        self._apart_pages = sorted(apart.items())
         late = frozenset(apart)
 
         def page(address: int) -> bytes | None:
@@ -168,7 +172,8 @@ class Kernel:
         if kcore is None:
             return pages
         at = 0
-        for each in sorted(filter(self._forgets, self._named), key=lambda each: each.address):
+        unknown = [each for each in self._named if each.gone or id(each) not in self._held]
+        for each in sorted(unknown, key=lambda each: each.address):
             # from where the one before has ended
             at = max(at, each.address & -PAGE)
             while at < each.address + each.size and len(pages) < _MOST_PAGES:
@@ -315,6 +320,11 @@ class Kernel:
         events: list[_Poke | _Named] = [*self._named, *self._pokes]
         events.sort(key=lambda each: each.time)
         self._list_named()
+        if not self._sources.early:
+            # what was there when the recording began is not in a copy that was made later
+            for named in self._named:
+                if named.gone:
+                    image.native.unmap(0, named.address, named.size)
         for each in events:
             if isinstance(each, _Named):
                 self._symbol(image, each)
@@ -345,12 +355,35 @@ class Kernel:
             image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
         if not each.gone and code is not None and len(code) == each.size:
             image.native.map(each.time, each.address, code)
-        elif self._forgets(each):
+        elif id(each) not in self._held:
             image.native.unmap(each.time, each.address, each.size)
+        else:
+            self._restore(image, each)
 
-    def _forgets(self, each: _Named) -> bool:
-        """Whether what a copy of memory has there holds no more, or did not hold before."""
-        return each.time > 0 and (each.gone or self._sources.early)
+    def _restore(self, image: Image, each: _Named) -> None:
+        """What was not known of the pages of a copy before is, from now on."""
+        place = bisect_left(self._apart_pages, (each.address & -PAGE, b""))
+        for page, content in islice(self._apart_pages, place, None):
+            if page >= each.address + each.size:
+                break
+            start = max(page, each.address)
+            code = content[start - page : each.address + each.size - page]
+            image.native.map(each.time, start, code)
+
+    @cached_property
+    def _held(self) -> set[int]:
+        """The ids of those of `_named` whose code a copy of memory has: what was there when the
+        recording began, or, in a copy that was made later, when it had ended.
+        """
+        if self._sources.early:
+            return {id(each) for each in self._named if not each.time and not each.gone}
+        later = Touched()
+        backwards = sorted(self._named, key=lambda each: each.time)[::-1]
+        return {
+            id(each)
+            for each in backwards
+            if not later.touch(each.address, each.address + each.size) and not each.gone
+        }
 
 
 def _path(name: str) -> str:
