@@ -43,6 +43,16 @@ def markdown(result: dict[str, Any]) -> str:
         head = ["program", "instructions", "native s", "plain QEMU s", "empty callback"]
         head += ["`rtit stat` s", "of plain QEMU", "cachegrind s", "callgrind s"]
         lines += table(head, [counted(row) for row in result["counting"]])
+    if found := result.get("profiles"):
+        lines += ["", "## From a recording to counts (CPU time, all processes)", ""]
+        lines += [
+            f"{found['bytes'] / 1e6:.1f} MB of PT, {found['instructions']:,} instructions.",
+            "",
+        ]
+        lines += table(
+            ["way", "what it counts", "s", "of `rtit edges`"],
+            [counts(row) for row in found["rows"]],
+        )
     if found := result["decoding"]:
         lines += ["", "## Decoding (CPU time)", ""]
         lines += [
@@ -69,6 +79,12 @@ def markdown(result: dict[str, Any]) -> str:
 def timed(row: dict[str, Any]) -> list[str]:
     seconds = (row["first"], row["again"])
     return [row["what"], *("" if each is None else f"{each * 1e6:,.0f}" for each in seconds)]
+
+
+def counts(row: dict[str, Any]) -> list[str]:
+    seconds, ratio = row["seconds"], row["ratio"]
+    measured = ["", ""] if seconds is None else [f"{seconds:.3f}", f"{ratio:.1f}x"]
+    return [row["what"], row["counts"], *measured]
 
 
 def counted(row: dict[str, Any]) -> list[str]:

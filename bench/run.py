@@ -18,7 +18,7 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-WHAT = ("packetizing", "recording", "counting", "decoding", "short")
+WHAT = ("packetizing", "recording", "counting", "profiles", "decoding", "short")
 STEPPED = 3
 """Repetitions of what is recorded by single steps, which takes seconds."""
 
@@ -41,6 +41,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import counting
     import decoding
     import packetizing
+    import profiles
     import recording
     import short
 
@@ -53,6 +54,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "packetizing": [],
         "recording": [],
         "counting": [],
+        "profiles": None,
         "decoding": None,
         "short": None,
     }
@@ -68,6 +70,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             result["recording"].append(row)
         if "counting" in wanted:
             result["counting"] = counting.counting(folder, arguments.repetitions)
+        if "profiles" in wanted:
+            result["profiles"] = profiles.profiles(program, folder, arguments.repetitions)
         if "decoding" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["decoding"] = decoding.decoding(

@@ -51,13 +51,14 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
                 out.line(line, to=stream)
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         out.complain("stat", warning)
-    for line in spread.least.losses.lines():
+    found = spread.least
+    for line in [*counts.unnamed(found, arguments.per), *found.losses.lines()]:
         out.complain("stat", f"missing: {line}")
     failed = next((each.exit_code for each in runs if each.exit_code), 0)
     limit = arguments.fail_above
     if failed or limit is None or baseline is None:
         return failed
-    return int(counts.share(spread.least, baseline) > limit)
+    return int(counts.share(found, baseline) > limit)
 
 
 def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:

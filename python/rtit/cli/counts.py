@@ -32,6 +32,14 @@ def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
         yield f"{'':26}  ... and {len(rows) - top:,} more"
 
 
+def unnamed(found: Stat, per: str | None) -> Iterator[str]:
+    """A sentence for each file of which no function is known, if functions are wanted."""
+    named_files = {file for name, file in found.functions if name}
+    for file in found.files if per == "function" else ():
+        if file and file not in named_files:
+            yield f"{file} has no symbols: its functions are not known"
+
+
 def share(found: Stat, baseline: Baseline) -> float:
     """How many more instructions than before, as a share of those."""
     before, now = baseline.counts["instructions"], found.counts["instructions"]

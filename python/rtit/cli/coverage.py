@@ -108,6 +108,8 @@ def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     if kind == "afl":
         return [afl(found.codes)]
     files = sources(found)
+    if not files and kind != "text":
+        out.complain("coverage", "no file has lines of source in its DWARF")
     if kind == "cobertura":
         return [cobertura(files, f"rtit {__version__}").encode(errors="replace")]
     writers = {"lcov": lcov, "html": html}

@@ -79,6 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         streams = selection(arguments).streams(trace.threads)
         with watched("profile", streams, prints=False):
             found = profile(trace, streams)
+            if tool in _ONE and not arguments.dso and found.main is None and found.losses.has_gaps:
+                out.complain("profile", "nothing is known to have run in any file; none is written")
+                _missing(found, outside=True)
+                return EXIT_CODE
             if tool in _ONE:
                 binaries = found.chosen(arguments.dso)
                 _write_each(binaries, _ONE[tool], arguments.output)
@@ -161,5 +165,12 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
-    for line in found.losses.lines(outside=not outside):
+    for each in binaries:
+        if not each.symbols.functions:
+            out.complain("profile", f"{each.name} has no symbols: its functions are not known")
+    _missing(found, outside=not outside)
+
+
+def _missing(found: Profile, *, outside: bool) -> None:
+    for line in found.losses.lines(outside=outside):
         out.complain("profile", f"missing: {line}")

@@ -46,7 +46,8 @@ class Target:
     ) -> None:
         streams = [each for each in trace.threads if each.tid > 0]
         if not streams:
-            raise UnsupportedError(f"{trace.path}: it is not known which threads were traced")
+            why = f" (incomplete: {trace.incomplete})" if trace.incomplete else ""
+            raise UnsupportedError(f"{trace.path}: it is not known which threads were traced{why}")
         found = crashes(trace, streams)
         if tid is None:
             tid = found[0].tid if found else streams[0].tid
@@ -163,7 +164,7 @@ class Target:
                 return documents.libraries(self.program).encode()
             case "exec-file":
                 main = self.program.main
-                return main.path.encode("utf-8", "surrogateescape") if main is not None else b""
+                return main.path.encode("utf-8", "surrogateescape") if main is not None else None
             case "threads":
                 return documents.threads((tid, self.name(tid)) for tid in self.threads).encode()
         return None

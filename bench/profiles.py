@@ -1,0 +1,90 @@
+"""Edges and profiles: rtit beside perf2bolt over `perf script`, what BOLT has without LBR."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import clock
+import recording
+from profiled import LLVM
+
+TIMES = 400
+"""Rounds of the workload: what perf needs some seconds for."""
+
+
+def profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
+    """CPU seconds, user and system, of each way from one recording to counts, which take turns.
+
+    Gives {"bytes", "instructions", "rows"}; a row has {"what", "counts", "seconds", "ratio"}: what
+    comes out, and how much longer it takes than `rtit edges`; seconds are None for a way that is
+    not there. Starting Python is in those of rtit.
+    """
+    from rtit.trace import Trace
+
+    data, aggregated = folder / "profiles.data", folder / "aggregated"
+    recording.record([program, str(TIMES)], data)
+    with Trace(data) as trace:
+        size = sum(stream.size for stream in trace.streams)
+        instructions = sum(stream.counts().instructions for stream in trace.streams)
+    rtit: list[str | Path] = [sys.executable, "-m", "rtit"]
+    bolt = [*rtit, "profile", "--for", "bolt", "-o", aggregated, data]
+    clock.process_cpu(bolt)  # read by the last way
+    stacks = "--itrace=i1000il16"
+    exact, sampled = "every instruction and edge", "16 branches of each 1,000 instructions"
+    ways: list[tuple[str, str, Sequence[str | Path] | None]] = [
+        ("rtit edges", "every edge", [*rtit, "edges", data]),
+        ("rtit profile --for bolt", exact, bolt),
+        (
+            "rtit profile --for llvm",
+            exact,
+            [*rtit, "profile", "--for", "llvm", "-o", folder / "llvm", data],
+        ),
+        (
+            "perf2bolt --pa of rtit's profile",
+            exact,
+            _bolt("--pa", "-p", aggregated, "-o", folder / "a.fdata", program),
+        ),
+        (
+            f"perf script {stacks} -F ip,brstack",
+            sampled,
+            _perf("script", "-i", data, stacks, "-F", "ip,brstack"),
+        ),
+        (
+            f"perf2bolt {stacks}, which runs perf script",
+            sampled,
+            _bolt(stacks, "-p", data, "-o", folder / "b.fdata", program),
+        ),
+        (
+            "perf script --itrace=b -F ip,addr",
+            "every branch, in its order",
+            _perf("script", "-i", data, "--itrace=b", "-F", "ip,addr"),
+        ),
+    ]
+    measured: dict[str, list[float]] = {what: [] for what, _, _ in ways}
+    for _ in range(repetitions):
+        for what, _, command in ways:
+            if command is not None:
+                measured[what].append(clock.process_cpu(command))
+    medians = {what: statistics.median(all_) if all_ else None for what, all_ in measured.items()}
+    first = medians[ways[0][0]]
+    assert first is not None
+    rows = []
+    for what, counts, _ in ways:
+        seconds = medians[what]
+        ratio = seconds / first if seconds is not None else None
+        rows.append({"what": what, "counts": counts, "seconds": seconds, "ratio": ratio})
+    return {"bytes": size, "instructions": instructions, "rows": rows}
+
+
+def _bolt(*words: str | Path) -> list[str | Path] | None:
+    found = [place / "perf2bolt" for place in LLVM if (place / "perf2bolt").exists()]
+    return [found[0], *words] if found and shutil.which("perf") else None
+
+
+def _perf(*words: str | Path) -> list[str | Path] | None:
+    return ["perf", *words] if shutil.which("perf") else None
