@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from kernel import recording
+from kernel import made, recording
 from kernel.recording import KERNEL_SIZE, KernelWriter
 from rtit.cli.main import main
-from rtit.image import KernelFiles
+from rtit.image import Images, KernelFiles
 from rtit.packets import encode
 from rtit.perfdata import Switches, records
 from rtit.trace import Trace
@@ -29,8 +30,8 @@ def pip(cr3: int, nr: int) -> bytes:
     return encode("PIP", cr3=cr3, nr=nr)
 
 
-def trace() -> bytes:
-    """The host's kernel enters the guest, which leaves it at its second instruction."""
+def trace(start: int = AT, end: int = AT + 2) -> bytes:
+    """The host's kernel enters the guest at `start`, which leaves it at `end`."""
     return (
         encode("PSB")
         + encode("TSC", tsc=20)
@@ -39,9 +40,9 @@ def trace() -> bytes:
         + encode("PSBEND")
         + tip("TIP.PGE", AT)
         + pip(GUEST_CR3, 1)
-        + tip("TIP", AT)
+        + tip("TIP", start)
         + pip(HOST_CR3, 0)
-        + tip("FUP", AT + 2)
+        + tip("FUP", end)
         + tip("TIP", AT + 4)
         + tip("FUP", AT + 5)
         + encode("TIP.PGD", ip_bytes=0)
@@ -63,20 +64,25 @@ def core(code: bytes) -> bytes:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    data = tmp_path / "perf.data"
+    data = write(tmp_path / "perf.data", trace())
+    (tmp_path / "host").write_bytes(core(HOST))
+    (tmp_path / "guest").write_bytes(core(GUEST))
+    (tmp_path / "names").write_text(f"{AT:x} T guest_text\n")
+    return data
+
+
+def write(data: Path, packets: bytes, guest: str = "[guest.kernel.kallsyms.500]_text") -> Path:
+    """A recording of process 500, which is a virtual machine."""
     with KernelWriter(
         data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE, kernel=True
     ) as out:
         out.kernel_map(AT, KERNEL_SIZE, AT, "[kernel.kallsyms]_text")
         place = (-1, 0, AT, KERNEL_SIZE, AT)
-        name, misc = b"[guest.kernel.kallsyms.500]_text", records.Misc.GUEST_KERNEL
-        sample = out._sample_id(-1, 0, 0, 2)
-        out._append(records.Mmap, *place, tail=name, misc=misc, sample_id=sample)
+        misc, sample = records.Misc.GUEST_KERNEL, out._sample_id(-1, 0, 0, 2)
+        if guest:
+            out._append(records.Mmap, *place, tail=guest.encode(), misc=misc, sample_id=sample)
         out.itrace_start(500, 500, 2)
-        out.auxtrace(-1, -1, trace(), None, 3_000, cpu=0)
-    (tmp_path / "host").write_bytes(core(HOST))
-    (tmp_path / "guest").write_bytes(core(GUEST))
-    (tmp_path / "names").write_text(f"{AT:x} T guest_text\n")
+        out.auxtrace(-1, -1, packets, None, 3_000, cpu=0)
     return data
 
 
@@ -107,3 +113,90 @@ def test_a_guest_of_which_nothing_is_known(recorded: Path, tmp_path: Path) -> No
         ips = [int(ip) for part in stream.instructions() for ip in part.ip]
         assert ips == [ip for ip, whose in RAN if whose == "host"]
         assert any(span.is_gap for span in stream.ledger())
+
+
+@pytest.mark.parametrize("record", ["[guest.kernel.kallsyms.500]_text", ""])
+def test_root_file_systems(record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """perf-kvm(1), --guestmount: a folder a virtual machine, called as its process."""
+    data = write(tmp_path / "perf.data", trace(), record)
+    (tmp_path / "host").write_bytes(core(HOST))
+    for machine, code in (("500", GUEST), ("501", HOST), ("other", HOST)):
+        proc = tmp_path / "mount" / machine / "proc"
+        proc.mkdir(parents=True)
+        (proc / "kcore").write_bytes(core(code))
+        (proc / "kallsyms").write_text(f"{AT:x} T _text\n{AT + 0x1000:x} D _etext\n")
+    brought = ["--kcore", str(tmp_path / "host"), "--guestmount", str(tmp_path / "mount")]
+    shown = ["--fields", "ip,sym"]
+    assert main(["instructions", str(data), *brought, *shown]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    # of the host no names are known
+    found = [(int(ip, 16), "guest" if name == "_text" else "host") for ip, name in lines]
+    assert found == RAN
+    pack = str(tmp_path / "pack")
+    assert main(["pack", str(data), *brought, "-o", pack]) == 0
+    shutil.rmtree(tmp_path / "mount")
+    (tmp_path / "host").unlink()
+    capsys.readouterr()
+    assert main(["instructions", pack, *shown]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == lines
+
+
+def test_a_guest_as_it_was_linked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By perf's names: its kernel without a record of it, where kallsyms says; a module, where the
+    copy of /proc/modules says. The files at the same paths here are others.
+    """
+    moved = made.MOVED + made.kernel().symbols["_text"]
+    at = {name: address + made.MOVED for name, address in made.kernel().symbols.items()}
+    (tmp_path / "host").write_bytes(core(HOST))
+    (tmp_path / "modules").write_text(f"made 12288 0 - Live {made.MODULE:#x}\n")
+    (tmp_path / "names").write_text(f"{moved:x} T _text\n{at['_etext']:x} T _etext\n")
+    words = ["--kcore", str(tmp_path / "host"), "--guestvmlinux", str(made.kernel().path)]
+    words += ["--guestkallsyms", str(tmp_path / "names")]
+    words += ["--guestmodules", str(tmp_path / "modules"), "--fields", "ip"]
+    for number, (start, ran, folder) in enumerate(
+        [
+            (at["helper"], [0, 2], True),
+            (made.MODULE, [0, 5], True),
+            (made.MODULE, [], False),
+        ]
+    ):
+        end = start + (6 if start == made.MODULE else 2)
+        data = write(tmp_path / f"{number}.data", trace(start, end), "")
+        more = ["--guest-kernel-modules", str(made.module().parent)] if folder else []
+        code = main(["instructions", str(data), *words, *more])
+        found = [int(line, 16) for line in capsys.readouterr().out.split()]
+        guests = [ip for ip in found if ip not in (AT, AT + 1, AT + 4)]
+        assert guests == [start + place for place in ran if start + place < end], number
+        assert bool(code) is (not folder)
+
+
+def test_fields_that_would_be_of_the_host(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tables do not say of which address space a row is: names are refused, not guessed."""
+    words = ["instructions", str(recorded), "--kcore", str(tmp_path / "host")]
+    guest = ["--guest-kcore", str(tmp_path / "guest")]
+    assert main([*words, *guest, "--fields", "ip,dso"]) == 2
+    assert "several address spaces" in capsys.readouterr().err
+    assert main([*words, *guest, "--fields", "ip,insnlen"]) == 0
+
+
+def test_of_two_machines_neither_is_taken() -> None:
+    images = Images(kernel=KernelFiles(), guests={number: KernelFiles() for number in (0, 5, 6)})
+    assert [images.guest_of(pids) for pids in ([5, 7, 5], [6], [7], [-1])] == [5, 6, 0, 0]
+    assert images.problems == []
+    assert images.guest_of([5, 7, 6]) is None
+    (problem,) = images.problems
+    assert "5, 6 share a CPU" in problem.message
+    assert Images(kernel=KernelFiles()).guest_of([5]) is None
+
+
+def test_what_is_no_mount_and_no_list(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(recorded), "--guestmount", str(tmp_path / "none")]) == 2
+    assert "--guestmount" in capsys.readouterr().err
+    (tmp_path / "modules").write_text("made 12288\n")
+    words = ["--kcore", str(tmp_path / "host"), "--guestmodules", str(tmp_path / "modules")]
+    assert main(["report", str(recorded), *words]) == 3
+    assert "line 1 is no module with size and address" in "".join(capsys.readouterr())

@@ -80,11 +80,31 @@ def add_kernel(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--kernel-modules", metavar="DIR", help="its modules, such as /lib/modules/RELEASE"
     )
+    group = parser.add_argument_group("kernels of virtual machines, by perf's names")
     group.add_argument(
-        "--guest-kcore", metavar="FILE", help="the same of the kernel of virtual machines"
+        "--guestmount",
+        metavar="DIR",
+        help="root file systems of virtual machines, each in a folder called as its process",
     )
-    group.add_argument("--guest-kallsyms", metavar="FILE", help="its names")
-    group.add_argument("--guest-vmlinux", metavar="FILE", help="itself, as it was linked")
+    group.add_argument(
+        "--guestkallsyms",
+        "--guest-kallsyms",
+        dest="guest_kallsyms",
+        metavar="FILE",
+        help="of those that are not there: a copy of /proc/kallsyms",
+    )
+    group.add_argument(
+        "--guestvmlinux",
+        "--guest-vmlinux",
+        dest="guest_vmlinux",
+        metavar="FILE",
+        help="the kernel as it was linked",
+    )
+    group.add_argument(
+        "--guestmodules", metavar="FILE", help="a copy of /proc/modules: where modules were"
+    )
+    group.add_argument("--guest-kcore", metavar="FILE", help="a copy of /proc/kcore")
+    group.add_argument("--guest-kernel-modules", metavar="DIR", help="the modules themselves")
 
 
 def _guest(arguments: argparse.Namespace) -> KernelFiles | None:
@@ -94,6 +114,8 @@ def _guest(arguments: argparse.Namespace) -> KernelFiles | None:
         kcore=getattr(arguments, "guest_kcore", None),
         kallsyms=getattr(arguments, "guest_kallsyms", None),
         vmlinux=getattr(arguments, "guest_vmlinux", None),
+        modules=getattr(arguments, "guest_kernel_modules", None),
+        listed=getattr(arguments, "guestmodules", None),
     )
     return found if found.any else None
 
@@ -130,6 +152,7 @@ def opened(arguments: argparse.Namespace) -> Trace:
         debuginfod=getattr(arguments, "debuginfod", False),
         guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
         guest=_guest(arguments),
+        guest_mount=getattr(arguments, "guestmount", None),
         jit=getattr(arguments, "jit", None),
         kernel=KernelFiles(
             kcore=getattr(arguments, "kcore", None),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.kept import Kept, Problem
-    from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles
+    from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles, guest_pid, machine_of
     from rtit.image.mappings import UPPER, Mapping, has_file
     from rtit.image.regions import Regions
     from rtit.image.symbols import Location, Symbols
@@ -44,7 +44,9 @@ __all__ = [
     "Segment",
     "Symbols",
     "Unusable",
+    "guest_pid",
     "has_file",
+    "machine_of",
     "read_headers",
 ]
 
@@ -57,7 +59,7 @@ __getattr__ = exports(
         "image": "Image",
         "images": "Images",
         "kept": "Kept Problem",
-        "kernel": "GUEST KERNEL Kernel KernelFiles",
+        "kernel": "GUEST KERNEL Kernel KernelFiles guest_pid machine_of",
         "mappings": "UPPER Mapping has_file",
         "regions": "Regions",
         "symbols": "Location Symbols",

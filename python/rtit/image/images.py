@@ -6,6 +6,7 @@ Events are plain values in order of time; times are TSC values, addresses and si
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from collections.abc import Mapping as Table
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
 from rtit.image.kept import KeptFiles, Problem
-from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles
+from rtit.image.kernel import KERNEL, Kernel, KernelFiles, guest_pid
 from rtit.image.mappings import FOREVER, UPPER, Mapping, Mappings, has_file
 from rtit.image.vdso import VDSO
 
@@ -34,10 +35,11 @@ class Images:
     """The images of all processes of a recording.
 
     Options are those of `Files`; `kernel` are the kernel's files if kernel code was traced, None if
-    it was not: then what records tell of it is passed over; `guest` those of guests. Feed `mmap`,
-    `exec`, `fork` and `text_poke` in order of time, then ask for `image(tid)`; after `finish` the
-    kernel has its image, too, as process `KERNEL`. `problems` lists every file that could not be
-    used, each once.
+    it was not: then what records tell of it is passed over; `guests` those of virtual machines, by
+    their processes, 0: of all others. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time,
+    then ask for `image(tid)`; after `finish` the kernel has its image, too, as process `KERNEL`,
+    and those of guests as `guest_pid` says. `problems` lists every file that could not be used,
+    each once.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Images:
         kept: KeptFiles | None = None,
         debuginfod: Debuginfod | None = None,
         kernel: KernelFiles | None = None,
-        guest: KernelFiles | None = None,
+        guests: Table[int, KernelFiles] | None = None,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -71,8 +73,11 @@ class Images:
         self._inherited = 0
         self.kernel = None if kernel is None else Kernel(kernel, self.files)
         """Takes what records tell of the kernel."""
-        self.guest = None if guest is None else Kernel(guest, self.files)
-        """The same of the kernel that guests run."""
+        self.guests = {
+            machine: Kernel(files, self.files, machine=machine)
+            for machine, files in (guests or {}).items()
+        }
+        """The same of the kernels of virtual machines, by their processes, 0: of all others."""
         self.jit_files: dict[str, str] = {}
         """Files that tell of code that programs made, with what they are to be called."""
         self.jit_problems: list[Problem] = []
@@ -83,18 +88,25 @@ class Images:
         if self.kernel is not None:
             self.put(KERNEL, self.kernel.build())
             self._problems.update(dict.fromkeys(self.kernel.problems))
-        if self.guest is not None:
-            self.put(GUEST, self.guest.build())
-            self._problems.update(dict.fromkeys(self.guest.problems))
+        for machine, guest in self.guests.items():
+            self.put(guest_pid(machine), guest.build())
+            self._problems.update(dict.fromkeys(guest.problems))
 
     def kernel_address(self, name: str) -> int | None:
         """Where a function of the kernel is, if that is known."""
         return self.kernel.addresses.get(name) if self.kernel is not None else None
 
-    @property
-    def guest_image(self) -> Image | None:
-        """The code of the kernel that guests run, if its files are known; after `finish`."""
-        return self._processes.get(GUEST) if self.guest is not None else None
+    def guest_of(self, pids: Iterable[int]) -> int | None:
+        """The virtual machine whose kernel runs where these processes take turns; None if none is
+        known. Of two nothing tells which it is: it is neither, and a problem.
+        """
+        own = sorted({pid for pid in pids if pid > 0 and pid in self.guests})
+        if len(own) > 1:
+            numbers = ", ".join(map(str, own))
+            message = f"{numbers} share a CPU: whose code runs in a guest there is not known"
+            self.lacks(Problem("missing", "virtual machines", message))
+            return None
+        return own[0] if own else 0 if 0 in self.guests else None
 
     @property
     def kernel_image(self) -> Image | None:

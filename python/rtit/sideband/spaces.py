@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtit.image import UPPER, Images
+from rtit.image import UPPER, Images, machine_of
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
 
@@ -43,7 +43,8 @@ def _mmap(images: Images, time: int, record: perf.Mmap | perf.Mmap2) -> None:
     if record.address >= UPPER:
         whose = images.kernel
         if record.misc & Misc.CPUMODE == Misc.GUEST_KERNEL:
-            whose = images.guest
+            guests = images.guests
+            whose = guests.get(machine_of(record.path, record.pid), guests.get(0))
         elif record.misc & Misc.CPUMODE != Misc.KERNEL:
             whose = None
         if whose is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images, KernelFiles
+from rtit.image import Image, Images, KernelFiles, guest_pid
 from rtit.image.jit import files_in
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
@@ -109,17 +109,17 @@ class Recording:
         lookup: Lookup | None = None,
         guest_tsc: tuple[int, int] = NO_SCALING,
         kernel: KernelFiles | None = None,
-        guest: KernelFiles | None = None,
+        guests: Mapping[int, KernelFiles] | None = None,
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         self._threads = threads
         self._pack = pack
         self._lookup = lookup or Lookup()
         self._guest_tsc = guest_tsc
-        self._kernel, self._guest = kernel or KernelFiles(), guest
+        self._kernel, self._guests = kernel or KernelFiles(), dict(guests or {})
         if pack is not None:
             self._kernel = self._kernel.or_of(pack.kernel or KernelFiles())
-            self._guest = guest or pack.guest
+            self._guests = self._guests or pack.guests
         self._jit = jit
         self._data = data
         self.path = data.path
@@ -203,7 +203,7 @@ class Recording:
             build_id_cache=self._lookup.build_id_cache,
             debuginfod=self._lookup.debuginfod,
             kernel=kernel,
-            guest=self._guest if kernel is not None else None,
+            guests=self._guests if kernel is not None else None,
         )
         if self._pack is not None and self._jit is None:
             for problem in self._pack.jit_problems:
@@ -267,6 +267,8 @@ class Recording:
             for loss in threads.losses.of(queue)
             if loss.offset >= begin
         ]
+        runs = (turn.pid for turn in shares.turns) if shares is not None else (pid,)
+        machine = images.guest_of(runs)
         return Stream(
             self._bytes(pieces),
             images.image(tid),
@@ -281,7 +283,8 @@ class Recording:
             clock=self.clock,
             images=images,
             kernel=images.kernel_image,
-            guest=images.guest_image,
+            guest=images.known(guest_pid(machine)) if machine is not None else None,
+            machine=machine or 0,
         )
 
 

@@ -12,10 +12,12 @@ from rtit.image.kept import Kept, Key, Kind, Problem
 LIST = "rtit-pack.json"
 FORMAT = 1
 RECORDING, FILES = "recording/", "files/"
-KERNEL, GUEST, JIT = "kernel/", "guest/", "jit/"
+KERNEL, JIT = "kernel/", "jit/"
+GUEST = re.compile(r"guest(?:-([0-9]{1,10}))?/", re.ASCII)
 OF_RECORDING = re.compile(r"recording/(?:\w[\w.-]{0,99}/)?\w[\w.-]{0,99}", re.ASCII)
 OF_MORE = re.compile(
-    r"(?:kernel|guest)/(?:kcore|kallsyms|vmlinux|modules/[\w-]{1,100}\.ko(?:\.(?:gz|xz|zst))?)"
+    r"(?:kernel|guest(?:-[0-9]{1,10})?)/"
+    r"(?:kcore|kallsyms|vmlinux|listed|modules/[\w-]{1,100}\.ko(?:\.(?:gz|xz|zst))?)"
     r"|jit/[0-9]{1,4}/(?:jit-[0-9]{1,10}\.dump|perf-[0-9]{1,10}\.map)",
     re.ASCII,
 )
@@ -28,7 +30,7 @@ class Contents:
     """What a pack says is in it. `recording` are the members that the recording is, `folder` if
     that is a directory; `modified`: when it was (seconds since 1970); the `files` name members.
     `more` are members of kernels and of code that programs made, with what they were called;
-    `problems` what was wrong with others of these, by KERNEL, GUEST and JIT.
+    `problems` what was wrong with others of these, by KERNEL, what GUEST matches, and JIT.
     """
 
     recording: tuple[str, ...]

@@ -5,7 +5,8 @@ A pack is a zip archive:
     rtit-pack.json          what is in it, see `Contents`
     recording/perf.data     the recording; or recording/data and so on, if it is a directory
     files/0, files/1, ...   files that ran, and their debug files
-    kernel/..., guest/...   kcore, kallsyms, vmlinux, modules/NAME.ko of a kernel; of kcore what ran
+    kernel/...              kcore (what ran), kallsyms, vmlinux, modules/NAME.ko of the kernel
+    guest/..., guest-PID/.. those of virtual machines; listed: of /proc/modules
     jit/0/jit-PID.dump      code that programs made; names of it: perf-PID.map
 
 Nothing in it is believed: no name in it becomes a path, and what it says it grows to is bounded by
@@ -47,8 +48,9 @@ class Pack:
     """A pack that is open: its files are in a folder of their own as long as somebody has one of
     `files`, or until `close`.
 
-    `recording` is the path of the recording there, `files` are those that it ran; `kernel` and
-    `guest` those of kernels, None if nothing was known of them; `jit` are files that tell of code
+    `recording` is the path of the recording there, `files` are those that it ran; `kernel` those
+    of the kernel, None if nothing was known of it, `guests` those of virtual machines, by their
+    processes, 0: of all others; `jit` are files that tell of code
     that programs made, by their paths there, with their names, `jit_problems` what was wrong with
     others. Raises InputError for what is no pack, contradicts itself, or grows beyond all measure.
     """
@@ -76,7 +78,13 @@ class Pack:
         place = Path(self._folder, "recording" if found.folder else found.recording[0])
         self.recording = str(place)
         self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
-        self.kernel, self.guest = self._kernel(found, KERNEL), self._kernel(found, GUEST)
+        self.kernel = self._kernel(found, KERNEL)
+        self.guests: dict[int, KernelFiles] = {}
+        for member in (*found.more, *found.problems):
+            guest = GUEST.match(member)
+            files = self._kernel(found, guest[0]) if guest is not None else None
+            if guest is not None and files is not None:
+                self.guests[int(guest[1] or 0)] = files
         self.jit = {
             str(Path(self._folder, member)): name
             for member, name in found.more.items()
@@ -90,13 +98,13 @@ class Pack:
         if not own and not problems:
             return None
         folder = Path(self._folder, whose)
-        kcore, kallsyms, vmlinux = (
+        kcore, kallsyms, vmlinux, listed = (
             str(folder / name) if whose + name in own else None
-            for name in ("kcore", "kallsyms", "vmlinux")
+            for name in ("kcore", "kallsyms", "vmlinux", "listed")
         )
         has_modules = any(member.startswith(f"{whose}{_MODULES}/") for member in own)
         modules = str(folder / _MODULES) if has_modules else None
-        return KernelFiles(kcore, kallsyms, vmlinux, modules, problems=problems, owner=self)
+        return KernelFiles(kcore, kallsyms, vmlinux, modules, listed, problems=problems, owner=self)
 
 
 def opened(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:

@@ -17,7 +17,6 @@ from rtit.image.kept import Kept, Key, Problem
 from rtit.image.kernel.sources import FOLDER
 from rtit.trace.pack_list import (
     FILES,
-    GUEST,
     JIT,
     KERNEL,
     LIST,
@@ -100,9 +99,10 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
 
 
 def _kernels(trace: Trace) -> Iterator[tuple[str, Kernel]]:
-    for whose, kernel in ((KERNEL, trace.images.kernel), (GUEST, trace.images.guest)):
-        if kernel is not None:
-            yield whose, kernel
+    if trace.images.kernel is not None:
+        yield KERNEL, trace.images.kernel
+    for machine, guest in trace.images.guests.items():
+        yield f"guest-{machine}/" if machine else "guest/", guest
 
 
 def _more(trace: Trace) -> dict[str, tuple[str, Parts]]:
@@ -116,7 +116,8 @@ def _more(trace: Trace) -> dict[str, tuple[str, Parts]]:
         kcore = kernel.used.kcore
         if kcore is not None and Path(kcore.path).parent != beside:
             _run(trace)
-            found[f"{whose}kcore"] = "kcore", kcore.part
+            if kcore.was_asked:
+                found[f"{whose}kcore"] = "kcore", kcore.part
     for number, (path, name) in enumerate(trace.images.jit_files.items()):
         found[f"{JIT}{number}/{Path(path).name}"] = name, _of_file(Path(path))
     return found

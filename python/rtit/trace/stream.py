@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.image import GUEST, KERNEL, UPPER, Image, Images
+from rtit.image import KERNEL, UPPER, Image, Images, guest_pid
 from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
@@ -47,7 +47,8 @@ class Stream:
     address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
     stream is of several threads; `of_thread` follows one of them. `missing` says at which offsets
     something was lost before it came into the file, and why. `kernel` has the code of the kernel,
-    which is in every process, `guest` that of virtual machines, of which nothing else is known.
+    which is in every process, `guest` that of the kernel of the virtual machine that is process
+    `machine`, 0 if that is not known.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -72,6 +73,7 @@ class Stream:
     missing: Sequence[tuple[int, str]] = ()
     kernel: Image | None = None
     guest: Image | None = None
+    machine: int = 0
     _flow: _core.Flow | None = None
 
     def __repr__(self) -> str:
@@ -95,7 +97,8 @@ class Stream:
         found = [(pid_of_space(number), image) for number, image in enumerate(images)]
         found += self.shares.others(self.image) if self.shares is not None else []
         found += [(KERNEL, self.kernel)] if self.kernel is not None else []
-        return found + ([(GUEST, self.guest)] if self.guest is not None else [])
+        pid = guest_pid(self.machine)
+        return found + ([(pid, self.guest)] if self.guest is not None else [])
 
     @property
     def has_several(self) -> bool:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
+from rtit.image.kernel.sources import guests_below
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
 from rtit.trace import packed, tables
@@ -42,10 +43,12 @@ class Trace:
     where it was traced together with its host: time is the host's. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
     `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
-    are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines. `jit`:
-    files called jit-PID.dump and perf-PID.map, or folders with them, that tell of code that
-    programs made; None: those beside the recording. Raises PerfDataError, UnsupportedError,
-    UsageError; and ClosedError for what is in the file, here and in its streams, once it is closed.
+    are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
+    `guest_mount` a folder in which the root file systems of some are, by the numbers of their
+    processes. `jit`: files called jit-PID.dump and perf-PID.map, or folders with them, that tell of
+    code that programs made; None: those beside the recording. Raises PerfDataError,
+    UnsupportedError, UsageError; and ClosedError for what is in the file, here and in its streams,
+    once it is closed.
     """
 
     def __init__(
@@ -61,14 +64,18 @@ class Trace:
         guest_tsc: tuple[int, int] = NO_SCALING,
         kernel: KernelFiles | None = None,
         guest: KernelFiles | None = None,
+        guest_mount: str | os.PathLike[str] | None = None,
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
+        guests = guests_below(guest_mount)
+        if guest is not None:
+            guests[0] = guest
         workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
         lookup = Lookup(build_id_cache, asked=debuginfod)
         pack = packed.opened(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         self._origin: Origin = Recording(
-            data, symfs, path_map, cpu, workers, pack, lookup, guest_tsc, kernel, guest, jit
+            data, symfs, path_map, cpu, workers, pack, lookup, guest_tsc, kernel, guests, jit
         )
 
     @classmethod

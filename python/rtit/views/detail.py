@@ -39,7 +39,7 @@ def detailed(
     if "ipc" in fields and (where.ranges or where.functions):
         raise UsageError("ipc counts all instructions: it goes without --function and --range")
     code = [name for name in fields if name in ("sym", "asm", "dso", "insn")]
-    if code and any(stream.spaces for stream in streams):
+    if code and any(stream.spaces or stream.guest is not None for stream in streams):
         raise UsageError(
             f"{code[0]} beside the fields {', '.join(FIELDS)}: not yet for code of several address "
             "spaces in one stream"

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from rtit.image.kernel.kernel import GUEST, KERNEL, Kernel
+    from rtit.image.kernel.kernel import GUEST, KERNEL, Kernel, guest_pid, machine_of
     from rtit.image.kernel.sources import KernelFiles
 
-__all__ = ["GUEST", "KERNEL", "Kernel", "KernelFiles"]
+__all__ = ["GUEST", "KERNEL", "Kernel", "KernelFiles", "guest_pid", "machine_of"]
 
-__getattr__ = exports(__name__, {"kernel": "GUEST KERNEL Kernel", "sources": "KernelFiles"})
+__getattr__ = exports(
+    __name__, {"kernel": "GUEST KERNEL Kernel guest_pid machine_of", "sources": "KernelFiles"}
+)

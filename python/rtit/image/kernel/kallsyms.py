@@ -54,6 +54,24 @@ def read_kallsyms(path: str | os.PathLike[str]) -> list[Kallsym]:
     return found
 
 
+def read_modules(path: str | os.PathLike[str]) -> list[tuple[str, int, int]]:
+    """Name, address and size of each line of a copy of /proc/modules. Raises ImageError as
+    `read_kallsyms` does.
+    """
+    name = os.fspath(path)
+    found = []
+    for number, line in enumerate(_read(name).splitlines(), 1):
+        words = line.split()
+        try:
+            size, address = int(words[1]), int(words[5], 16)
+        except (ValueError, IndexError):
+            message = f"line {number} is no module with size and address"
+            raise ImageError(message, source=name, value=line[:40]) from None
+        if size > 0 and address:
+            found.append((words[0].decode(errors="replace"), address, size))
+    return found
+
+
 def _read(name: str) -> bytes:
     try:
         status = Path(name).stat()

@@ -73,8 +73,13 @@ class Kcore:
             self._asked.add(address)
         return found or None
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether anything of it was needed so far."""
+        return bool(self._asked)
+
     def part(self) -> Iterator[bytes]:
-        """A core file of the pages that were asked for so far, in parts, none if there were none.
+        """A core file of the pages that were asked for so far, in parts.
         Raises ImageError for more pieces than a core file has.
         """
         runs: list[list[int]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files
 from rtit.image.image import PAGE, Image
 from rtit.image.kept import Problem
-from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms
+from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
 from rtit.image.kernel.kcore import Kcore
 from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
@@ -25,15 +26,29 @@ if TYPE_CHECKING:
 
 KERNEL = -1
 """What stands for the kernel where processes are meant, as in the records of perf."""
-GUEST = -2
+GUEST = -(1 << 32)
 """The same for that of guests."""
 CORE = "[kernel.kallsyms]"
+_GUEST_CORE = "[guest.kernel.kallsyms]"
 _CORES = (CORE, "[guest.kernel.kallsyms")
 """What the record of a kernel's own mapping begins with; perf adds a guest's process."""
 _GONE = 1
 """Flag of KSYMBOL: the code went away."""
 _MOST_PAGES = 1 << 14
 """So many pages that code comes into or goes from are read at once."""
+
+
+def guest_pid(machine: int) -> int:
+    """What stands for the kernel of a virtual machine where processes are meant: `machine` is the
+    process that it is for its host, 0 for all that are not told apart.
+    """
+    return GUEST - machine
+
+
+def machine_of(path: str, pid: int) -> int:
+    """Of which virtual machine a mapping of a guest's kernel is, by its name or its process."""
+    number = re.match(r"\[guest\.kernel\.kallsyms\.([0-9]{1,10})\]", path)
+    return int(number[1]) if number is not None else max(pid, 0)
 
 
 class _Poke(NamedTuple):
@@ -72,10 +87,12 @@ class Kernel:
 
     Of what is poked the bytes before the first time are known from the record, whatever the files
     have, so that it does not matter when these were copied. Code that KSYMBOL tells of, and no
-    file or record has as of that time, is not known from then on.
+    file or record has as of that time, is not known from then on. `machine`: it is the kernel of
+    this virtual machine, and its files are not those of the recording.
     """
 
-    def __init__(self, sources: KernelFiles, files: Files) -> None:
+    def __init__(self, sources: KernelFiles, files: Files, *, machine: int | None = None) -> None:
+        self._machine = machine
         self._sources = sources
         self._files = files
         self._maps: list[Mapping] = []
@@ -122,7 +139,8 @@ class Kernel:
         """The code; `problems` says what is not known. Names go to `files` of the images."""
         symbols = self._kallsyms()
         self.addresses = {row.name: row.address for row in reversed(symbols) if not row.module}
-        core = next((each for each in self._maps if each.path.startswith(_CORES)), None)
+        self._list_modules()
+        core = self._core()
         kcore = self._kcore(core)
         apart = self._apart(kcore)
         self._apart_pages = sorted(apart.items())
@@ -137,6 +155,38 @@ class Kernel:
         self._files_of(image, core, kcore, symbols)
         self._over_time(image)
         return image
+
+    def _core(self) -> Mapping | None:
+        """The record of the kernel's own mapping; of a guest without one what its names say."""
+        found = next((each for each in self._maps if each.path.startswith(_CORES)), None)
+        start = self.addresses.get("_text", 0)
+        if found is None and self._machine is not None and UPPER <= start < FOREVER:
+            end = max(self.addresses.get("_etext", 0), start + 1)
+            found = Mapping(start, end, start, f"{_GUEST_CORE}_text", None, 0)
+            self._maps.insert(0, found)
+        return found
+
+    def _list_modules(self) -> None:
+        """Modules that a copy of /proc/modules names, and no record."""
+        path = self._sources.listed
+        if path is None:
+            return
+        try:
+            rows = read_modules(path)
+        except ImageError as error:
+            self.problems.append(Problem("unreadable", "modules", str(error)))
+            return
+        self.used.files["listed"] = path
+        known = {module_name(each.path) for each in self._maps}
+        for name, address, size in rows:
+            if name not in known and UPPER <= address < FOREVER - size:
+                self._maps.append(Mapping(address, address + size, 0, f"[{name}]", None, 0))
+
+    def _shown(self, path: str) -> str:
+        """A path of a guest is not one of the host, nor of another."""
+        if self._machine is None:
+            return path
+        return f"[guest {self._machine}]{path}" if self._machine else f"[guest]{path}"
 
     # What files say
 
@@ -185,7 +235,8 @@ class Kernel:
         self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
     ) -> None:
         vmlinux = self._vmlinux(core) if kcore is None else None
-        modules = Modules(self._sources, self._files, symbols)
+        files = self._files if self._machine is None else None
+        modules = Modules(self._sources, files, symbols)
         owned: dict[str, list[Kallsym]] = {}
         for row in symbols:
             owned.setdefault(row.module, []).append(row)
@@ -240,7 +291,8 @@ class Kernel:
 
     def _build_id(self, core: Mapping | None) -> bytes | None:
         found = core.build_id if core is not None else None
-        found = found or self._files.build_id(CORE)
+        if self._machine is None:
+            found = found or self._files.build_id(CORE)
         return found if found and any(found) else None
 
     def _linked(self, image: Image, core: Mapping, vmlinux: Vmlinux, *, named: bool) -> None:
@@ -257,7 +309,7 @@ class Kernel:
         if not named:
             symbols = FileSymbols(vmlinux.elf)
             symbols.needs = self._sources.owner
-            self._files.list(core.path, symbols)
+            self._files.list(self._shown(core.path), symbols)
 
     def _without_code(self, core: Mapping) -> Problem:
         build_id = self._build_id(core)
@@ -265,6 +317,9 @@ class Kernel:
         message = (
             f"the kernel's code is not known{known}: --kcore FILE, or --vmlinux FILE and "
             "--kallsyms FILE, have it; perf record --kcore keeps it"
+            if self._machine is None
+            else f"the guest's kernel is not known{known}: --guestmount DIR, --guest-kcore FILE, "
+            "or --guestvmlinux FILE and --guestkallsyms FILE have it"
         )
         return Problem("missing", core.path, message)
 
@@ -274,7 +329,7 @@ class Kernel:
                 each.start,
                 each.end,
                 offset,
-                each.path,
+                self._shown(each.path),
                 each.build_id,
                 each.since,
                 problem=problem,
@@ -308,7 +363,8 @@ class Kernel:
             end = starts[place] if place < len(starts) else mapping.end
             listed.append((row.address, min(end, mapping.end) - row.address, row.name))
         if listed:
-            self._files.list(mapping.path, FileSymbols.listed(mapping.start, mapping.end, listed))
+            symbols = FileSymbols.listed(mapping.start, mapping.end, listed)
+            self._files.list(self._shown(mapping.path), symbols)
 
     # What records say
 

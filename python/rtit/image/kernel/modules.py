@@ -42,10 +42,12 @@ def module_name(path: str) -> str:
 
 class Modules:
     """Modules in the folder of `sources`; without one where they were recorded, by the rules of
-    `files`. `symbols` are those of the kernel and all modules.
+    `files`, which has none of guests. `symbols` are those of the kernel and all modules.
     """
 
-    def __init__(self, sources: KernelFiles, files: Files, symbols: Sequence[Kallsym]) -> None:
+    def __init__(
+        self, sources: KernelFiles, files: Files | None, symbols: Sequence[Kallsym]
+    ) -> None:
         self._folder = sources.modules
         self._known = {each.path: each for each in sources.problems}
         self._files = files
@@ -63,7 +65,9 @@ class Modules:
             return self._known.get(path) or Problem("missing", path, UNKNOWN)
         try:
             module = Module(_read(real), real)
-            wanted = mapping.build_id or self._files.build_id(path)
+            wanted = mapping.build_id
+            if wanted is None and self._files is not None:
+                wanted = self._files.build_id(path)
             has = module.build_id
             if wanted and any(wanted) and wanted.ljust(20, b"\0") != (has or b"").ljust(20, b"\0"):
                 text = f"has build id {has.hex()}" if has else "has no build id"
@@ -81,7 +85,9 @@ class Modules:
     def _find(self, path: str) -> str | None:
         if self._folder is not None:
             return self._there.get(module_name(path))
-        real = self._files.place(path) if path.startswith("/") else None
+        if self._files is None or not path.startswith("/"):
+            return None
+        real = self._files.place(path)
         return real if real is not None and Path(real).is_file() else None
 
     @cached_property

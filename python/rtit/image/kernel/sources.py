@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rtit.errors import UsageError
 from rtit.image.kept import Problem
 
+_PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 FOLDER = "kcore_dir"
 """What `perf record --kcore` makes in the directory of a recording."""
 
@@ -18,7 +21,8 @@ class KernelFiles:
 
     `kcore`: a copy of /proc/kcore, or that file itself; `kallsyms`: one of /proc/kallsyms;
     `vmlinux`: the kernel as it was linked; `modules`: the folder with its modules, such as
-    /lib/modules/RELEASE. `early`: the copy was made before the recording began. Of files that were
+    /lib/modules/RELEASE; `listed`: a copy of /proc/modules, for modules that the recording does not
+    name. `early`: the copy was made before the recording began. Of files that were
     packed `problems` says what was wrong where that was done; they are there as long as `owner` is.
     """
 
@@ -26,6 +30,7 @@ class KernelFiles:
     kallsyms: str | None = None
     vmlinux: str | None = None
     modules: str | None = None
+    listed: str | None = None
     early: bool = False
     problems: tuple[Problem, ...] = ()
     owner: object = field(default=None, compare=False, repr=False)
@@ -33,7 +38,7 @@ class KernelFiles:
     @property
     def any(self) -> bool:
         """Whether there is one."""
-        return any((self.kcore, self.kallsyms, self.vmlinux, self.modules))
+        return any((self.kcore, self.kallsyms, self.vmlinux, self.modules, self.listed))
 
     def or_of(self, other: KernelFiles) -> KernelFiles:
         """With what `other` has where these have nothing; its code only if these have none."""
@@ -44,6 +49,7 @@ class KernelFiles:
             early=code.early,
             kallsyms=self.kallsyms or other.kallsyms,
             modules=self.modules or other.modules,
+            listed=self.listed or other.listed,
             problems=self.problems if self.any else other.problems,
             owner=(self.owner, other.owner),
         )
@@ -60,3 +66,29 @@ class KernelFiles:
             early=True,
         )
         return self.or_of(there)
+
+
+def guests_below(mount: str | os.PathLike[str] | None) -> dict[int, KernelFiles]:
+    """The kernels of virtual machines whose root file systems are mounted below a folder, each in
+    one that is called as its process, as `perf kvm --guestmount` has it. Raises UsageError for what
+    is no folder.
+    """
+    found: dict[int, KernelFiles] = {}
+    if mount is None:
+        return found
+    try:
+        names = sorted(each.name for each in Path(mount).iterdir() if each.is_dir())
+    except OSError as error:
+        raise UsageError(f"--guestmount {os.fspath(mount)}: {error.strerror}") from error
+    for name in names:
+        if not _PROCESS.fullmatch(name):
+            continue
+        root = Path(mount, name)
+        kcore, kallsyms, listed = (
+            os.fspath(root / "proc" / name) if (root / "proc" / name).is_file() else None
+            for name in ("kcore", "kallsyms", "modules")
+        )
+        modules = root / "lib" / "modules"
+        folder = os.fspath(modules) if modules.is_dir() else None
+        found[int(name)] = KernelFiles(kcore, kallsyms, modules=folder, listed=listed)
+    return found
