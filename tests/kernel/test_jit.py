@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -84,6 +86,26 @@ def test_each_code_at_its_time(tmp_path: Path) -> None:
             "second",
         ]
         assert trace.image_problems == []
+
+
+def test_counts_by_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two functions were at one address; a profile of a file has neither, and says so."""
+    data = recorded(tmp_path)
+    (tmp_path / f"jit-{PID}.dump").write_bytes(DUMP)
+    assert main(["stat", "--json", str(data)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["missing"] == []
+    names = {name.partition(" (")[0]: count for name, count in found["functions"].items()}
+    assert names == {"first": 2, "second": 1}
+    assert main(["profile", "--for", "callgrind", str(data)]) == 0
+    said = capsys.readouterr()
+    assert re.findall(r"^fn=.* (\w+)\n0x0 0 (\d+)$", said.out, re.MULTILINE) == [
+        ("first", "2"),
+        ("second", "1"),
+    ]
+    assert "missing" not in said.err
+    assert main(["profile", "--for", "bolt", str(data)]) == 1
+    assert "3 instructions ran in no file" in capsys.readouterr().err
 
 
 def test_by_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         out.complain("stat", warning)
     found = spread.least
-    for line in [*counts.unnamed(found, arguments.per), *found.losses.lines()]:
+    for line in [*counts.unnamed(found, arguments.per), *found.missing]:
         out.complain("stat", f"missing: {line}")
     failed = next((each.exit_code for each in runs if each.exit_code), 0)
     limit = arguments.fail_above

@@ -79,10 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
         streams = selection(arguments).streams(trace.threads)
         with watched("profile", streams, prints=False):
             found = profile(trace, streams)
-            if tool in _ONE and not arguments.dso and found.main is None and found.losses.has_gaps:
+            if tool in _ONE and not arguments.dso and found.main is None and found.losses.lines():
                 out.complain("profile", "nothing is known to have run in any file; none is written")
                 _missing(found, outside=True)
-                return EXIT_CODE
+                return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.chosen(arguments.dso)
                 _write_each(binaries, _ONE[tool], arguments.output)

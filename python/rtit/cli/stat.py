@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = [json.dumps(found.as_json(), indent=2)] if arguments.json else None
         told = text or _lines(found, arguments, baseline)
         write(arguments.output, (f"{line}\n".encode(errors="surrogateescape") for line in told))
-    for line in [*counts.unnamed(found, arguments.per), *found.losses.lines()]:
+    for line in [*counts.unnamed(found, arguments.per), *found.missing]:
         out.complain("stat", f"missing: {line}")
     limit = arguments.fail_above
     if limit is not None and baseline is not None and counts.share(found, baseline) > limit:

@@ -35,8 +35,13 @@ class Stat:
             "functions": {named(each): count for each, count in self.functions.most_common()},
             "files": dict(self.files.most_common()),
             "threads": dict(self.threads),
-            "missing": self.losses.lines(),
+            "missing": self.missing,
         }
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not counted, a sentence each."""
+        return self.losses.lines(outside=False)
 
 
 @dataclass(frozen=True, slots=True)

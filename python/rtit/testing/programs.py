@@ -70,7 +70,7 @@ class Programs:
         counted = self._counted(words, env if env is not None else environment(), cwd)
         if check and counted.exit_code:
             raise AssertionError(f"{words[0]} ended with exit code {counted.exit_code}")
-        if missing := [*counted.warnings, *counted.stat.losses.lines()]:
+        if missing := [*counted.warnings, *counted.stat.missing]:
             raise AssertionError(f"{words[0]}: not all is counted: {'; '.join(missing)}")
         return counted
 
