@@ -87,6 +87,14 @@ def add_kernel(parser: argparse.ArgumentParser) -> None:
         help="root file systems of virtual machines, each in a folder called as its process",
     )
     group.add_argument(
+        "--guest-process",
+        action="append",
+        default=[],
+        metavar="CR3[,VMCS]=MACHINE/PID",
+        help="process PID of the virtual machine MACHINE, below --guestmount, runs with this CR3 "
+        "(and VMCS pointer); may be repeated",
+    )
+    group.add_argument(
         "--guestkallsyms",
         "--guest-kallsyms",
         dest="guest_kallsyms",
@@ -153,6 +161,7 @@ def opened(arguments: argparse.Namespace) -> Trace:
         guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
         guest=_guest(arguments),
         guest_mount=getattr(arguments, "guestmount", None),
+        guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
         kernel=KernelFiles(
             kcore=getattr(arguments, "kcore", None),

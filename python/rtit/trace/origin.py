@@ -21,11 +21,12 @@ from rtit.trace.settings import NO_SCALING, Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected, placed
 from rtit.trace.source import AuxBytes, Source, open_data
-from rtit.trace.spaces import Spaces, pid_of_space
+from rtit.trace.spaces import SpaceKey, Spaces, pid_of_space
 from rtit.trace.stream import Stream
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
+    from rtit.image.guest_processes import GuestProcess
 
 
 class Origin(Protocol):
@@ -47,6 +48,8 @@ class Origin(Protocol):
 
     @property
     def is_bare(self) -> bool: ...
+    @property
+    def guest_processes(self) -> Sequence[GuestProcess]: ...
     @property
     def data(self) -> PerfData: ...
     @property
@@ -111,6 +114,7 @@ class Recording:
         kernel: KernelFiles | None = None,
         guests: Mapping[int, KernelFiles] | None = None,
         jit: Sequence[str | os.PathLike[str]] | None = None,
+        guest_processes: Sequence[GuestProcess] = (),
     ) -> None:
         self._threads = threads
         self._pack = pack
@@ -120,7 +124,9 @@ class Recording:
         if pack is not None:
             self._kernel = self._kernel.or_of(pack.kernel or KernelFiles())
             self._guests = self._guests or pack.guests
+        self.guest_processes = guest_processes or (pack.guest_processes if pack is not None else ())
         self._jit = jit
+        self._spaces: dict[SpaceKey, Image] = {}
         self._data = data
         self.path = data.path
         self._symfs = symfs
@@ -208,7 +214,18 @@ class Recording:
         if self._pack is not None and self._jit is None:
             for problem in self._pack.jit_problems:
                 images.lacks_jit(problem)
-        return images, follow(self.data, images, self._jit_files())
+        threads = follow(self.data, images, self._jit_files())
+        self._guest_spaces(images)
+        return images, threads
+
+    def _guest_spaces(self, images: Images) -> None:
+        """Processes of guests, by their keys."""
+        for number, each in enumerate(self.guest_processes):
+            kernel = images.known(guest_pid(each.machine)) or images.known(guest_pid(0))
+            self._spaces[each.key], problems = each.image(kernel, images.files)
+            images.put(pid_of_space(number), self._spaces[each.key])
+            for problem in problems:
+                images.lacks(problem)
 
     def _jit_files(self) -> dict[str, str]:
         if self._jit is None and self._pack is not None:
@@ -285,6 +302,7 @@ class Recording:
             kernel=images.kernel_image,
             guest=images.known(guest_pid(machine)) if machine is not None else None,
             machine=machine or 0,
+            spaces=self._spaces or None,
         )
 
 
@@ -294,6 +312,7 @@ class Bare:
     is_bare = True
     command_line: list[str] = []  # noqa: RUF012 - nobody changes them
     facts: dict[str, str] = {}  # noqa: RUF012
+    guest_processes: Sequence[GuestProcess] = ()
     incomplete: str | None = None
     is_snapshot = False
     filter: str | None = None

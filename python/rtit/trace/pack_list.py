@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
+from rtit.image.mappings import UPPER
 
 LIST = "rtit-pack.json"
 FORMAT = 1
@@ -30,7 +32,8 @@ class Contents:
     """What a pack says is in it. `recording` are the members that the recording is, `folder` if
     that is a directory; `modified`: when it was (seconds since 1970); the `files` name members.
     `more` are members of kernels and of code that programs made, with what they were called;
-    `problems` what was wrong with others of these, by KERNEL, what GUEST matches, and JIT.
+    `problems` what was wrong with others of these, by KERNEL, what GUEST matches, and JIT;
+    `guest_processes` are those that were named.
     """
 
     recording: tuple[str, ...]
@@ -39,6 +42,7 @@ class Contents:
     files: dict[Key, Kept] = field(default_factory=dict)
     more: dict[str, str] = field(default_factory=dict)
     problems: dict[str, tuple[Problem, ...]] = field(default_factory=dict)
+    guest_processes: tuple[GuestProcess, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -66,6 +70,9 @@ class Contents:
                 whose: [[each.kind, each.path, each.message, each.value] for each in told]
                 for whose, told in self.problems.items()
             },
+            "guest_processes": [
+                [each.cr3, each.vmcs, each.machine, each.rows] for each in self.guest_processes
+            ],
         }
         return json.dumps(said, indent=1).encode()
 
@@ -89,7 +96,9 @@ class Contents:
             _of(str, whose): tuple(_problem(*_of(list, each)) for each in _of(list, told))
             for whose, told in _of(dict, said.get("problems", {})).items()
         }
-        return cls(recording, _of(bool, said["folder"]), modified, files, more, problems)
+        processes = tuple(map(_process, _of(list, said.get("guest_processes", []))))
+        folder = _of(bool, said["folder"])
+        return cls(recording, folder, modified, files, more, problems, processes)
 
 
 def _row(said: Any) -> tuple[Key, Kept]:
@@ -101,6 +110,20 @@ def _row(said: Any) -> tuple[Key, Kept]:
         kind, message, value = _of(list, row["problem"])
         problem = _problem(kind, path, message, value)
     return (path, build_id), Kept(_of(str, row["name"]), file, debug, problem)
+
+
+def _process(said: Any) -> GuestProcess:
+    cr3, vmcs, machine, rows = _of(list, said)
+    places = []
+    for each in _of(list, rows):
+        start, end, offset, path = _of(list, each)
+        if not 0 <= _of(int, start) < _of(int, end) <= UPPER or not 0 <= _of(int, offset) < UPPER:
+            raise ValueError(f"no mapping: {str(each)[:80]}")
+        places.append((start, end, offset, _of(str, path)))
+    for number in (cr3, machine, 0 if vmcs is None else vmcs):
+        if not 0 <= _of(int, number) < 1 << 64:
+            raise ValueError(f"no CR3, VMCS pointer or process: {number}")
+    return GuestProcess(cr3, vmcs, machine, tuple(places))
 
 
 def _problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:

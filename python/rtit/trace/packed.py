@@ -50,9 +50,10 @@ class Pack:
 
     `recording` is the path of the recording there, `files` are those that it ran; `kernel` those
     of the kernel, None if nothing was known of it, `guests` those of virtual machines, by their
-    processes, 0: of all others; `jit` are files that tell of code
-    that programs made, by their paths there, with their names, `jit_problems` what was wrong with
-    others. Raises InputError for what is no pack, contradicts itself, or grows beyond all measure.
+    processes, 0: of all others, `guest_processes` what runs in them; `jit` are files that tell of
+    code that programs made, by their paths there, with their names, `jit_problems` what was wrong
+    with others. Raises InputError for what is no pack, contradicts itself, or grows beyond all
+    measure.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -79,6 +80,7 @@ class Pack:
         self.recording = str(place)
         self.files = {key: replace(each, owner=self) for key, each in found.files.items()}
         self.kernel = self._kernel(found, KERNEL)
+        self.guest_processes = found.guest_processes
         self.guests: dict[int, KernelFiles] = {}
         for member in (*found.more, *found.problems):
             guest = GUEST.match(member)

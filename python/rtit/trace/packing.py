@@ -86,7 +86,13 @@ def _write(trace: Trace, writer: _Writer) -> Packed:
         more[member] = name
         writer.add(member, parts)
     contents = Contents(
-        tuple(recording), data.folder is not None, data.modified, files, more, _problems(trace)
+        tuple(recording),
+        data.folder is not None,
+        data.modified,
+        files,
+        more,
+        _problems(trace),
+        tuple(trace.guest_processes),
     )
     listed = contents.encode()
     writer.add(LIST, lambda: iter((listed,)))

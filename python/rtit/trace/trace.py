@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
+from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import guests_below
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
@@ -45,8 +46,9 @@ class Trace:
     `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
     are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
     `guest_mount` a folder in which the root file systems of some are, by the numbers of their
-    processes. `jit`: files called jit-PID.dump and perf-PID.map, or folders with them, that tell of
-    code that programs made; None: those beside the recording. Raises PerfDataError,
+    processes, `guest_processes` processes in them, CR3[,VMCS]=MACHINE/PID each, whose maps and
+    files are there. `jit`: files called jit-PID.dump and perf-PID.map, or folders with them, that
+    tell of code that programs made; None: those beside the recording. Raises PerfDataError,
     UnsupportedError, UsageError; and ClosedError for what is in the file, here and in its streams,
     once it is closed.
     """
@@ -65,9 +67,15 @@ class Trace:
         kernel: KernelFiles | None = None,
         guest: KernelFiles | None = None,
         guest_mount: str | os.PathLike[str] | None = None,
+        guest_processes: Sequence[str] = (),
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         guests = guests_below(guest_mount)
+        processes = [GuestProcess.named(each, guest_mount) for each in guest_processes]
+        if guest_mount is not None:
+            # what is mapped there is there, whatever becomes of other paths
+            there = os.path.realpath(guest_mount)
+            path_map = {there: there, **(path_map or {})}
         if guest is not None:
             guests[0] = guest
         workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
@@ -75,7 +83,18 @@ class Trace:
         pack = packed.opened(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         self._origin: Origin = Recording(
-            data, symfs, path_map, cpu, workers, pack, lookup, guest_tsc, kernel, guests, jit
+            data,
+            symfs,
+            path_map,
+            cpu,
+            workers,
+            pack,
+            lookup,
+            guest_tsc,
+            kernel,
+            guests,
+            jit,
+            processes,
         )
 
     @classmethod
@@ -116,6 +135,11 @@ class Trace:
     def path(self) -> str:
         """The file, or how bare PT is called."""
         return self._origin.path
+
+    @property
+    def guest_processes(self) -> Sequence[GuestProcess]:
+        """Processes of virtual machines whose code is known."""
+        return self._origin.guest_processes
 
     @property
     def is_bare(self) -> bool:

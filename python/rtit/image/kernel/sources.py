@@ -85,10 +85,15 @@ def guests_below(mount: str | os.PathLike[str] | None) -> dict[int, KernelFiles]
             continue
         root = Path(mount, name)
         kcore, kallsyms, listed = (
-            os.fspath(root / "proc" / name) if (root / "proc" / name).is_file() else None
+            os.fspath(root / "proc" / name) if _is_file(root / "proc" / name) else None
             for name in ("kcore", "kallsyms", "modules")
         )
         modules = root / "lib" / "modules"
         folder = os.fspath(modules) if modules.is_dir() else None
         found[int(name)] = KernelFiles(kcore, kallsyms, modules=folder, listed=listed)
     return found
+
+
+def _is_file(path: Path) -> bool:
+    """A regular file of the guest: a link may lead out of it."""
+    return path.is_file() and not path.is_symlink()

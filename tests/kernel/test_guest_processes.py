@@ -1,0 +1,159 @@
+"""Processes of virtual machines, traced by our own unit: what ran is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kernel import made
+from kernel.recording import PAGE, _offset
+from kernel.test_guests import AT, GUEST, HOST, core, write
+from rtit.cli.main import main
+from rtit.emulate import Driver
+from rtit.image.guest_processes import GuestProcess
+from rtit.processor import Processor
+from rtit.registers import CTL, Msr
+from rtit.trace import Trace, pack_list
+from rtit.unit import Arch, TimeModel
+
+_BUFFER, _SIZE = 0x1000_0000, 1 << 16
+HOST_CR3, CR3 = 0x10_0000, {"one": 0x20_0000, "two": 0x30_0000}
+VMCS = 0x7000
+USER = made.USER_AT
+Ran = list[tuple[str, int]]
+
+
+def traced(programs: list[str]) -> tuple[bytes, Ran]:
+    """The host enters a guest whose process makes a system call; its kernel leaves the guest. For
+    each of the programs: they are at the same addresses.
+    """
+    cpu = Processor(arch=Arch(cpl=0, cr3=HOST_CR3), time=TimeModel())
+    cpu.set_msr(Msr.OUTPUT_BASE, _BUFFER)
+    cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
+    cpu.vmxon(AT - 0x10, AT - 8)
+    cpu.vmptrld(AT - 8, AT, VMCS)
+    cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1), next_ip=AT)
+    driver, ran = Driver(cpu), []
+
+    def run(whose: str, start: int, code: bytes, places: list[int]) -> None:
+        for place in places:
+            driver.execute(start + place, code[place : place + 15])
+            ran.append((whose, start + place))
+
+    for program in programs:
+        code = made.user(program).code[USER]
+        last = made.user(program).symbols["after_syscall"] - USER - 2
+        places = {"one": [0, 1, 3, 4], "two": [0, 2, 4, 7, 8]}[program]
+        assert places[-1] == last
+        run("host", AT, HOST, [0, 1])
+        cpu.vm_entry(AT + 1, USER, cpl=3, cr3=CR3[program])
+        run(program, USER, code, places)
+        cpu.syscall(USER + last, AT)
+        run("guest", AT, GUEST, [0, 2])
+        driver.reach(AT + 3)
+        cpu.vm_exit(AT + 3, AT)
+    driver.reach(AT)
+    cpu.set_msr(Msr.CTL, 0, ip=AT)
+    size = cpu.get_msr(Msr.OUTPUT_MASK_PTRS) >> 32
+    return cpu.unit.output.memory.read(_BUFFER, size), ran
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The host's kernel, and the root file system of virtual machine 500."""
+    (tmp_path / "host").write_bytes(core(HOST))
+    root = tmp_path / "mount" / "500"
+    (root / "proc").mkdir(parents=True)
+    (root / "proc" / "kcore").write_bytes(core(GUEST))
+    for pid, name in enumerate(("one", "two"), 7):
+        built = made.user(name).path
+        shutil.copy(built, root / name)
+        (root / "proc" / str(pid)).mkdir()
+        at, size = _offset(built), PAGE
+        (root / "proc" / str(pid) / "maps").write_text(
+            f"{USER:08x}-{USER + size:08x} r-xp {at:08x} fe:01 1234                 /{name}\n"
+            "7ffd0000-7ffd2000 r-xp 00000000 00:00 0                          [vdso]\n"
+            "7ffe0000-7ffe2000 rw-p 00000000 fe:01 1234                       /data\n"
+        )
+    return tmp_path
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    words = ["--kcore", str(folder / "host"), "--guestmount", str(folder / "mount")]
+    return [*words, *(f"--guest-process={each}" for each in more)]
+
+
+ONE, TWO = f"{CR3['one']:#x}=500/7", f"{CR3['two']:#x},{VMCS:#x}=500/8"
+
+
+def instructions(
+    data: Path, words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0
+) -> list[int]:
+    capsys.readouterr()
+    assert main(["instructions", str(data), *words, "--fields", "ip"]) == code
+    return [int(line, 16) for line in capsys.readouterr().out.split()]
+
+
+@pytest.mark.parametrize("programs", [["one"], ["one", "two", "two", "one"]])
+def test_each_has_its_code(
+    programs: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packets, ran = traced(programs)
+    data = write(folder / "perf.data", packets)
+    words = options(folder, ONE, TWO)
+    assert instructions(data, words, capsys) == [ip for _, ip in ran]
+    # without: each stretch of user code of the guest is missing, and nothing else is taken for it
+    found = instructions(data, options(folder), capsys, 3)
+    assert [ip for ip in found if ip < 1 << 63] == []
+
+
+def test_a_pack_has_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packets, ran = traced(["two", "one"])
+    data, pack = write(folder / "perf.data", packets), folder / "pack"
+    assert main(["pack", str(data), *options(folder, ONE, TWO), "-o", str(pack)]) == 0
+    shutil.rmtree(folder / "mount")
+    assert instructions(pack, [], capsys) == [ip for _, ip in ran]
+    with zipfile.ZipFile(pack) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    said = json.loads(content[pack_list.LIST])
+    wrong: list[object] = [[1], [[1, 2]], [[-1, None, 5, []]], [[1, None, 5, [[5, 4, 0, "x"]]]]]
+    for bad in wrong:
+        content[pack_list.LIST] = json.dumps({**said, "guest_processes": bad}).encode()
+        with zipfile.ZipFile(pack, "w") as archive:
+            for name, data_of in content.items():
+                archive.writestr(name, data_of)
+        assert main(["report", str(pack)]) == 1
+        assert "no pack" in capsys.readouterr().err
+
+
+def test_a_link_out_of_the_guest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its owner may put anything there."""
+    packets, _ = traced(["one"])
+    data = write(folder / "perf.data", packets)
+    (folder / "mount" / "500" / "one").unlink()
+    (folder / "mount" / "500" / "one").symlink_to(made.user("one").path)
+    found = instructions(data, options(folder, ONE), capsys, 3)
+    assert [ip for ip in found if ip < 1 << 63] == []
+    with Trace(data, guest_mount=folder / "mount", guest_processes=[ONE]) as trace:
+        assert any("lead out of the guest" in str(each) for each in trace.image_problems)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "x=5/7", "1=5", "1,y=5/7", "1=500/9", "1=../7", "1=500/../7"]
+)
+def test_what_names_no_process(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write(folder / "perf.data", traced(["one"])[0])
+    assert main(["report", str(data), *options(folder, text)]) == 2
+    assert "--guest-process" in capsys.readouterr().err
+
+
+def test_maps_are_of_a_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "perf.data", f"--guest-process={ONE}"]) == 2
+    assert "goes with --guestmount" in capsys.readouterr().err
+    found = GuestProcess.named(TWO, folder / "mount")
+    assert (found.key, found.machine) == ((CR3["two"], 1, VMCS), 500)
+    assert [path for *_, path in found.rows] == [str(folder / "mount" / "500" / "two")]
