@@ -216,7 +216,7 @@ def test_code_that_comes_everywhere(recorded: Path) -> None:
     kcore = recorded / "kcore_dir" / "kcore"
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=True), files)
     for time in range(1, 1 << 12):
-        kernel.ksymbol(time, made.MODULE, 0x3000_0000 - time, "all", 0)
+        kernel.changes.ksymbol(time, made.MODULE, 0x3000_0000 - time, "all", 0)
     image = kernel.build()
     assert image.read(made.MODULE, 1) == b""
     assert kernel.problems == []

@@ -85,7 +85,7 @@ def test_code_of_one_name_at_two_places() -> None:
     files = Files()
     kernel = Kernel(KernelFiles(), files)
     for time, at in ((5, BPF), (6, BPF + 0x4000)):
-        kernel.ksymbol(time, at, len(BPF_CODE), recording.BPF_NAME, 0)
+        kernel.changes.ksymbol(time, at, len(BPF_CODE), recording.BPF_NAME, 0)
     kernel.build()
     found = files.symbols(f"[{recording.BPF_NAME}]")
     assert found is not None
@@ -117,9 +117,9 @@ def test_code_that_goes_and_other_code_at_its_place(
     kcore.write_bytes(recording.kcore(Memory()))  # type: ignore[arg-type]
     kernel = Kernel(KernelFiles(kcore=str(kcore), early=early), Files())
     first = 0 if from_the_start else 10
-    kernel.ksymbol(first, PLACE, len(FIRST), "first", 0)
-    kernel.ksymbol(20, PLACE, len(FIRST), "first", 1)
-    kernel.ksymbol(30, PLACE, len(SECOND), "second", 0)
+    kernel.changes.ksymbol(first, PLACE, len(FIRST), "first", 0)
+    kernel.changes.ksymbol(20, PLACE, len(FIRST), "first", 1)
+    kernel.changes.ksymbol(30, PLACE, len(SECOND), "second", 0)
     image = kernel.build()
     has_first = early and from_the_start
     assert image.read(PLACE, len(FIRST), time=15) == (FIRST if has_first else b"")
@@ -128,6 +128,17 @@ def test_code_that_goes_and_other_code_at_its_place(
     names = [(each.path, each.since, each.until) for each in image.mappings]
     assert ("[first]", first if from_the_start else 0, 20) in names
     assert any(path == "[second]" and since == 30 for path, since, _ in names)
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "two"]])
+def test_whose_code_it_is(names: list[str]) -> None:
+    """A recording has code by address: of two programs there it may be either's."""
+    kernel = Kernel(KernelFiles(), Files())
+    kernel.changes.code(PLACE, SECOND)
+    for time, name in enumerate(names, 5):
+        kernel.changes.ksymbol(time, PLACE, len(SECOND), name, 0)
+    read = kernel.build().read(PLACE, len(SECOND), time=20)
+    assert read == (b"" if len(set(names)) > 1 else SECOND)
 
 
 def program(address: int, code: bytes) -> bytes:

@@ -29,7 +29,7 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     if images.kernel is not None:
         try:
             for address, code in data.bpf_code():
-                images.kernel.code(address, code)
+                images.kernel.changes.code(address, code)
         except PerfDataError as error:
             images.kernel.lacks("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()

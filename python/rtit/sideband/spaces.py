@@ -25,12 +25,14 @@ def apply(images: Images, time: int, record: perf.Record) -> None:
         owner = record.sample_id
         if record.address >= UPPER:
             if images.kernel is not None:
-                images.kernel.text_poke(time, record.address, record.old, record.new)
+                images.kernel.changes.text_poke(time, record.address, record.old, record.new)
         elif owner is not None and owner.pid is not None:
             images.text_poke(time, owner.pid, record.address, record.new)
     elif isinstance(record, perf.Ksymbol):
         if images.kernel is not None:
-            images.kernel.ksymbol(time, record.address, record.length, record.symbol, record.flags)
+            images.kernel.changes.ksymbol(
+                time, record.address, record.length, record.symbol, record.flags
+            )
     elif isinstance(record, perf.ItraceStart):
         images.thread(record.pid, record.tid)
 

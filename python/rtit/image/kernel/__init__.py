@@ -1,7 +1,8 @@
 """The code of the kernel: one for all processes, from copies of memory or from files.
 
 `sources.py` says which files there are, `kernel.py` puts together what the records of a recording
-and these files tell; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` read one kind each.
+and these files tell, `changes.py` has what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py`
+and `modules.py` read one kind each.
 """
 
 from __future__ import annotations

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files
 from rtit.image.image import PAGE, Image
 from rtit.image.kept import Problem
+from rtit.image.kernel.changes import Changes
 from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
 from rtit.image.kernel.kcore import Kcore
 from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
-from rtit.image.mappings import FOREVER, UPPER, Mapping, Touched
-
-if TYPE_CHECKING:
-    from rtit._core import Code
+from rtit.image.mappings import FOREVER, UPPER, Mapping
 
 KERNEL = -1
 """What stands for the kernel where processes are meant, as in the records of perf."""
@@ -32,10 +27,6 @@ CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"
 _CORES = (CORE, "[guest.kernel.kallsyms")
 """What the record of a kernel's own mapping begins with; perf adds a guest's process."""
-_GONE = 1
-"""Flag of KSYMBOL: the code went away."""
-_MOST_PAGES = 1 << 14
-"""So many pages that code comes into or goes from are read at once."""
 
 
 def guest_pid(machine: int) -> int:
@@ -51,21 +42,6 @@ def machine_of(path: str, pid: int) -> int:
     return int(number[1]) if number is not None else max(pid, 0)
 
 
-class _Poke(NamedTuple):
-    time: int
-    address: int
-    old: bytes
-    new: bytes
-
-
-class _Named(NamedTuple):
-    time: int
-    address: int
-    size: int
-    name: str
-    gone: bool
-
-
 @dataclass(slots=True)
 class Used:
     """Files of a kernel by what they are: kallsyms, vmlinux, modules/NAME; `kcore` apart, which may
@@ -79,16 +55,16 @@ class Used:
     @property
     def as_linked(self) -> bool:
         """Whether code is that of files, without what is patched when they are loaded."""
-        return self.kcore is None and any(name != "kallsyms" for name in self.files)
+        return self.kcore is None and any(
+            name == "vmlinux" or name.startswith("modules/") for name in self.files
+        )
 
 
 class Kernel:
     """Feed it with the records of a recording, in order of time; `build` then gives the code.
 
-    Of what is poked the bytes before the first time are known from the record, whatever the files
-    have, so that it does not matter when these were copied. Code that KSYMBOL tells of, and no
-    file or record has as of that time, is not known from then on. `machine`: it is the kernel of
-    this virtual machine, and its files are not those of the recording.
+    `machine`: it is the kernel of this virtual machine, and its files are not those of the
+    recording.
     """
 
     def __init__(self, sources: KernelFiles, files: Files, *, machine: int | None = None) -> None:
@@ -96,13 +72,11 @@ class Kernel:
         self._sources = sources
         self._files = files
         self._maps: list[Mapping] = []
-        self._pokes: list[_Poke] = []
-        self._named: list[_Named] = []
-        self._code: dict[int, Code] = {}
+        self.changes = Changes(files, early=sources.early)
+        """Takes what records tell of code that came, changed and went."""
         self.problems: list[Problem] = list(sources.problems)
         self.addresses: dict[str, int] = {}
         """Of the kernel's own functions, by name; after `build`."""
-        self._apart_pages: list[tuple[int, bytes]] = []
         self.used = Used()
         """The files of which something is in it; after `build`."""
 
@@ -116,21 +90,6 @@ class Kernel:
         if UPPER <= address < end:
             self._maps.append(Mapping(address, end, pgoff, path, build_id, time))
 
-    def text_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
-        """Code changed, began to be (no `old`), or ceased to (no `new`)."""
-        self._pokes.append(_Poke(time, address, old, new))
-
-    def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
-        """Code of this name came, or, by `flags`, went."""
-        if size > 0 and UPPER <= address <= FOREVER - size:
-            self._named.append(_Named(time, address, size, name, bool(flags & _GONE)))
-
-    def code(self, address: int, code: bytes) -> None:
-        """The code that KSYMBOL has told, or will tell, to be at an address."""
-        from rtit._core import Code
-
-        self._code[address] = Code(code)
-
     def lacks(self, what: str, why: str) -> None:
         """Something of the kernel cannot be read."""
         self.problems.append(Problem("unreadable", what, why))
@@ -142,8 +101,7 @@ class Kernel:
         self._list_modules()
         core = self._core()
         kcore = self._kcore(core)
-        apart = self._apart(kcore)
-        self._apart_pages = sorted(apart.items())
+        apart = self.changes.pages_apart(kcore)
         late = frozenset(apart)
 
         def page(address: int) -> bytes | None:
@@ -153,7 +111,7 @@ class Kernel:
         for address, content in apart.items():
             image.add(address, content)
         self._files_of(image, core, kcore, symbols)
-        self._over_time(image)
+        self.changes.apply(image)
         return image
 
     def _core(self) -> Mapping | None:
@@ -215,21 +173,6 @@ class Kernel:
             return None
         self.used.kcore = found
         return found
-
-    def _apart(self, kcore: Kcore | None) -> dict[int, bytes]:
-        """Pages of kcore that are not read by need, for something of them may be unknown later."""
-        pages: dict[int, bytes] = {}
-        if kcore is None:
-            return pages
-        at = 0
-        unknown = [each for each in self._named if each.gone or id(each) not in self._held]
-        for each in sorted(unknown, key=lambda each: each.address):
-            # from where the one before has ended
-            at = max(at, each.address & -PAGE)
-            while at < each.address + each.size and len(pages) < _MOST_PAGES:
-                pages[at] = kcore.page(at) or b""
-                at += PAGE
-        return pages
 
     def _files_of(
         self, image: Image, core: Mapping | None, kcore: Kcore | None, symbols: list[Kallsym]
@@ -365,83 +308,3 @@ class Kernel:
         if listed:
             symbols = FileSymbols.listed(mapping.start, mapping.end, listed)
             self._files.list(self._shown(mapping.path), symbols)
-
-    # What records say
-
-    def _over_time(self, image: Image) -> None:
-        # of several pokes of one place the first says what was there before all
-        for poke in reversed(self._pokes):
-            if poke.old and poke.address <= FOREVER - len(poke.old):
-                image.native.map(0, poke.address, poke.old)
-        events: list[_Poke | _Named] = [*self._named, *self._pokes]
-        events.sort(key=lambda each: each.time)
-        self._list_named()
-        if not self._sources.early:
-            # what was there when the recording began is not in a copy that was made later
-            for named in self._named:
-                if named.gone:
-                    image.native.unmap(0, named.address, named.size)
-        for each in events:
-            if isinstance(each, _Named):
-                self._symbol(image, each)
-            elif each.address + max(len(each.old), len(each.new)) > FOREVER:
-                continue
-            elif each.new:
-                image.native.poke(each.time, each.address, each.new)
-            else:
-                image.native.unmap(each.time, each.address, len(each.old))
-
-    def _list_named(self) -> None:
-        """Names by KSYMBOL: several pieces of code may have the same, such as trampolines."""
-        places: dict[str, dict[int, int]] = {}
-        for each in self._named:
-            if not each.gone:
-                places.setdefault(each.name, {})[each.address] = each.size
-        for name, sizes in places.items():
-            rows = [(address, size, name) for address, size in sizes.items()]
-            end = max(address + size for address, size, _ in rows)
-            self._files.list(_path(name), FileSymbols.listed(min(sizes), end, rows))
-
-    def _symbol(self, image: Image, each: _Named) -> None:
-        path, end = _path(each.name), each.address + each.size
-        code = self._code.get(each.address)
-        if each.gone:
-            image.mappings.remove(each.address, end, each.time)
-        else:
-            image.mappings.add(Mapping(each.address, end, each.address, path, None, each.time))
-        if not each.gone and code is not None and len(code) == each.size:
-            image.native.map(each.time, each.address, code)
-        elif id(each) not in self._held:
-            image.native.unmap(each.time, each.address, each.size)
-        else:
-            self._restore(image, each)
-
-    def _restore(self, image: Image, each: _Named) -> None:
-        """What was not known of the pages of a copy before is, from now on."""
-        place = bisect_left(self._apart_pages, (each.address & -PAGE, b""))
-        for page, content in islice(self._apart_pages, place, None):
-            if page >= each.address + each.size:
-                break
-            start = max(page, each.address)
-            code = content[start - page : each.address + each.size - page]
-            image.native.map(each.time, start, code)
-
-    @cached_property
-    def _held(self) -> set[int]:
-        """The ids of those of `_named` whose code a copy of memory has: what was there when the
-        recording began, or, in a copy that was made later, when it had ended.
-        """
-        if self._sources.early:
-            return {id(each) for each in self._named if not each.time and not each.gone}
-        later = Touched()
-        backwards = sorted(self._named, key=lambda each: each.time)[::-1]
-        return {
-            id(each)
-            for each in backwards
-            if not later.touch(each.address, each.address + each.size) and not each.gone
-        }
-
-
-def _path(name: str) -> str:
-    """What code that KSYMBOL tells of is mapped as."""
-    return f"[{name}]"
