@@ -47,7 +47,9 @@ class PacketScan:
         self,
         stream: Buffer | Iterable[Buffer],
         clocks: tuple[int, tuple[int, int], int, int, tuple[int, int]] | None = None,
+        points: bool = False,
     ) -> None: ...
+    def points(self) -> list[Column]: ...
     def next(
         self, limit: int
     ) -> (

@@ -205,3 +205,28 @@ def test_a_cyc_before_a_tnt_is_the_time_of_its_first_branch() -> None:
     flow = core.Flow(stream, space, max_nonturbo_ratio=10)
     rows = flow.next(1000)
     assert list(array("Q", rows["time"])) == [1000, 1007, 1007]
+
+
+@pytest.mark.spec("TIME-016")
+def test_a_psb_while_tracing_is_off_is_no_measure() -> None:
+    """The counter stood still in between: its cycles are not those of all the time that passed."""
+
+    def counted(*between: bytes) -> tuple[tuple[int, int], int]:
+        space = core.Space()
+        space.map(0, 0x1000, CODE)
+        group = encode("PSB") + tsc(1000) + encode("CBR", ratio=10) + full("FUP", 0x1000)
+        later = encode("PSB") + tsc(9000) + encode("CBR", ratio=10)
+        off = encode("TIP.PGD", ip_bytes=0)
+        stream = group + encode("PSBEND") + encode("CYC", cycles=100)
+        if between == (off,):
+            stream += off + later + encode("PSBEND") + full("TIP.PGE", 0x1000)
+        else:
+            stream += step() + later + full("FUP", 0x1000) + encode("PSBEND")
+        flow = core.Flow(stream + step(), space, max_nonturbo_ratio=20)
+        flow.count()
+        counts = flow.counts()
+        return counts["measured"], counts["inactive"]
+
+    # with a ratio of a half 100 cycles are 200 ticks
+    assert counted(encode("TIP.PGD", ip_bytes=0)) == ((0, 0), 7800)
+    assert counted() == ((100, 8000), 0)

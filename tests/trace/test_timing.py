@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import rtit
 from plain import HEAD
 from rtit.packets import encode
-from rtit.trace import Settings, Stream, points, tables, timing
+from rtit.trace import Instructions, Settings, Stream, ipc, points, tables, timing
 
 UNKNOWN = (1 << 64) - 1
 START = 1 << 20
@@ -64,7 +65,7 @@ def test_rows_lie_between_the_times_that_are_told() -> None:
         (0x1000, START + 16, START + 10, UNKNOWN, 3),
         (0x1004, START + 30, START + 30, UNKNOWN, 3),
     ]
-    assert repr(rows).endswith("offset, earliest, latest, cycles, frequency>")
+    assert repr(rows).endswith("offset, earliest, latest, cycles, frequency, ipc>")
 
 
 def test_an_estimate_that_is_too_late_is_kept_within() -> None:
@@ -169,7 +170,7 @@ def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], s
             for kind in KINDS:
                 found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
                 for name, column in expected[kind].items():
-                    assert np.array_equal(column, found[name], equal_nan=name == "frequency")
+                    assert np.array_equal(column, found[name], equal_nan=column.dtype.kind == "f")
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
@@ -201,3 +202,120 @@ def test_packets() -> None:
     assert listed(table, "time")[-1] == (START + 50,)
     where = rtit.trace.Selection(time=rtit.trace.Times(START + 9, START + 20))
     assert [row.name for row in one.packets(where).rows()] == ["MTC", "TNT"]
+
+
+def test_packets_lie_between_the_times_that_are_told() -> None:
+    # an MTC is 10 ticks, a cycle 2; a packet that tells the time was made then
+    table = stream(cyc(4) + TAKEN + mtc(1) + PASSED + tsc(START + 50)).packets(timing=True)
+    assert repr(table).endswith("payload, time, earliest, latest, cycles, frequency>")
+    names = [row.name for row in table.rows()]
+    first = names.index("PSBEND") + 1
+    found = listed(table, "earliest", "latest", "cycles")
+    assert dict(zip(names[first:], found[first:], strict=True)) == {
+        "CYC": (START, START + 10, 4),
+        "TNT": (START + 10, START + 50, 4),
+        "MTC": (START + 10, START + 10, 4),
+        "TSC": (START + 50, START + 50, 4),
+    }
+    assert found[names.index("TSC")] == (START, START, 0)
+    assert found[0] == (0, START, 0)
+
+
+@given(items=st.lists(packet, max_size=60), mtcs=st.booleans())
+def test_bounds_of_packets(items: list[Any], mtcs: bool) -> None:
+    one = stream(told(items), **({} if mtcs else {"cpuid_15": (0, 0)}))
+    timed = one.packets(timing=True).columns()
+    where = rtit.trace.Selection(time=rtit.trace.Times(0, UNKNOWN))
+    plain = one.packets(where).columns()
+    whole = one.packets().columns()
+    for name in ("kind", "offset", "payload", "detail"):
+        assert np.array_equal(timed[name], whole[name])
+    earliest, time, latest = timed["earliest"], timed["time"], timed["latest"]
+    assert (earliest <= time).all()
+    assert (time <= latest).all()
+    if len(plain["time"]) == len(time):
+        assert np.array_equal(time, np.clip(plain["time"], earliest, latest))
+        assert np.array_equal(timed["cycles"], plain["cycles"])
+        assert np.array_equal(timed["frequency"], plain["frequency"], equal_nan=True)
+
+
+@given(items=st.lists(packet, max_size=60))
+def test_a_row_is_over_when_its_packet_is_made(items: list[Any]) -> None:
+    one = stream(told(items))
+    packets = one.packets(timing=True).columns()
+    assume((np.diff(packets["earliest"].astype(np.int64)) >= 0).all())
+    names = [row.name for row in one.packets().rows()]
+    until = dict(zip(packets["offset"].tolist(), packets["latest"].tolist(), strict=True))
+    results = {at for at, name in zip(until, names, strict=True) if name == "TNT"}
+    found = listed(one.blocks(timing=True), "offset", "latest")
+    assert [latest for at, latest in found if at in results] == [
+        until[at] for at, _ in found if at in results
+    ]
+
+
+def test_instructions_a_cycle() -> None:
+    """Five instructions in the ten cycles between two CYCs, then two in four; not before the first,
+    behind the last, or where cycles were lost.
+    """
+    # 1000 jnz 1004, 1004 jnz 1000: of TNTs TT two blocks of an instruction each begin
+    packets = cyc(8) + TAKEN + TAKEN + encode("TNT", bits="N") + cyc(10)
+    packets += encode("TNT", bits="T") + TAKEN + cyc(4) + TAKEN
+    one = stream(packets)
+    rows = listed(one.blocks(timing=True), "instructions", "cycles")
+    ratios = one.blocks(timing=True).columns()["ipc"].tolist()
+    sums = {cycles: sum(n for n, of in rows if of == cycles) for _, cycles in rows}
+    assert list(sums) == [0, 8, 18, 22]
+    for value, (_, cycles) in zip(ratios, rows, strict=True):
+        wanted = {8: sums[8] / 10, 18: sums[18] / 4}.get(cycles)
+        assert value == wanted if wanted is not None else np.isnan(value)
+    lost = stream(
+        packets.replace(
+            cyc(10), encode("OVF") + encode("FUP", ip_bytes=1, payload=0x1000) + cyc(10)
+        )
+    )
+    known = lost.instructions(timing=True).columns()
+    assert np.isnan(known["ipc"][known["cycles"] == 8]).all()
+    assert not np.isnan(known["ipc"][known["cycles"] == 18]).any()
+
+
+def reference(cycles: list[int], spans: list[int]) -> list[float]:
+    """By the definition, row by row."""
+    found = []
+    for row, (now, span) in enumerate(zip(cycles, spans, strict=True)):
+        first = next(at for at in range(len(cycles)) if (cycles[at], spans[at]) == (now, span))
+        until = next(
+            (at for at in range(row, len(cycles)) if (cycles[at], spans[at]) != (now, span)), None
+        )
+        if not now or until is None or spans[until] != span:
+            found.append(float("nan"))
+        else:
+            found.append((until - first) / (cycles[until] - now))
+    return found
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 0, 0, 1)))),
+    size=st.integers(0, 5),
+)
+def test_batches_make_no_difference_to_ipc(rows: list[tuple[int, int]], size: int) -> None:
+    cycles = np.cumsum([passed * 3 for passed, _ in rows]).astype(np.uint64)
+    spans = np.cumsum([new for _, new in rows]).astype(np.uint64)
+    ips = np.zeros(len(rows), np.uint64)
+    small = np.zeros(len(rows), np.uint8)
+    one = Instructions(ips, small, ips, small, small, {"cycles": cycles})
+
+    def batches() -> Iterator[timing.Clocked[Instructions]]:
+        step = size or len(rows) or 1
+        for at in range(0, len(rows), step):
+            part = slice(at, at + step)
+            yield timing.Clocked(one.take(part), spans[part])
+            yield timing.Clocked(one.take(slice(0, 0)), spans[:0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ipc, "_MOST_WAITING", 1 << 20)
+        found = [value for batch in ipc.with_ipc(batches()) for value in batch.ipc.tolist()]
+    wanted = reference(cycles.tolist(), spans.tolist())
+    assert np.array_equal(found, wanted, equal_nan=True)
+    # where less waits some are not known
+    part = [value for batch in ipc.with_ipc(batches()) for value in batch.ipc.tolist()]
+    assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

@@ -182,7 +182,8 @@ impl Clock {
         self.total_cycles
     }
 
-    /// `alone`: not within PSB+. Such a TSC comes when nothing was counted for a while (section 33.3.6).
+    /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted for a
+    /// while (section 33.3.6).
     pub fn tsc(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {

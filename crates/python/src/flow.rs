@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Point, Sink, TimedInstructions,
+    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
@@ -20,6 +20,7 @@ use crate::image::Space;
 use crate::listing::Listing;
 use crate::missing::Missing;
 use crate::names::Names;
+use crate::points::columns;
 use crate::results::{rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turn};
@@ -258,18 +259,7 @@ impl Flow {
     /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered from
     /// 1 on; rows and events have the number of the last one before them as their time.
     fn points(&self) -> PyResult<[Column; 6]> {
-        let points = self.lock()?.take_points();
-        let words = |number: fn(&Point) -> u64| points.iter().map(number).collect::<Vec<_>>();
-        let frequency: Vec<f64> = points.iter().map(|point| point.frequency).collect();
-        let known: Vec<u8> = points.iter().map(|point| point.known.into()).collect();
-        Ok([
-            words(|point| point.offset).into(),
-            words(|point| point.time).into(),
-            words(|point| point.cycles).into(),
-            frequency.into(),
-            known.into(),
-            words(|point| point.span).into(),
-        ])
+        Ok(columns(&self.lock()?.take_points()))
     }
 
     /// The lines of the stream are to be taken, looking so.

@@ -15,6 +15,7 @@ mod missing;
 mod names;
 mod packet;
 mod packet_columns;
+mod points;
 mod results;
 mod settings;
 mod spaces;

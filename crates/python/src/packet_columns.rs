@@ -1,6 +1,6 @@
 //! `PacketScan`: the packets of a stream as columns.
 
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -9,6 +9,7 @@ use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
 use crate::column::Column;
+use crate::points::columns;
 use crate::stream::Stream;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -56,14 +57,18 @@ struct State {
 #[pymethods]
 impl PacketScan {
     #[new]
-    #[pyo3(signature = (stream, clocks = None))]
-    fn new(stream: &Bound<'_, PyAny>, clocks: Option<Clocks>) -> PyResult<PacketScan> {
+    #[pyo3(signature = (stream, clocks = None, points = false))]
+    fn new(
+        stream: &Bound<'_, PyAny>,
+        clocks: Option<Clocks>,
+        points: bool,
+    ) -> PyResult<PacketScan> {
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream: Stream::new(stream)?,
                 position: 0,
                 block: None,
-                clock: clocks.map(|clocks| PacketClock::new(settings(clocks))),
+                clock: clocks.map(|clocks| PacketClock::new(settings(clocks), points)),
             }),
         })
     }
@@ -75,16 +80,7 @@ impl PacketScan {
     /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at the
     /// end.
     fn next(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err(PyRuntimeError::new_err(
-                    "another thread is reading with this PacketScan",
-                ))
-            }
-        };
-        let state = &mut *state;
+        let state = &mut *self.lock()?;
         let mut columns = Columns::default();
         let mut bad = None;
         let mut end = state.position;
@@ -111,6 +107,9 @@ impl PacketScan {
             return Ok(None);
         }
         let times = state.times(&columns);
+        if let (Some(clock), Some(_)) = (&mut state.clock, &bad) {
+            clock.lose();
+        }
         Ok(Some((
             columns.kind.into(),
             columns.detail.into(),
@@ -120,6 +119,28 @@ impl PacketScan {
             bad,
             times,
         )))
+    }
+
+    /// With `clocks` and `points`: what timing packets told since this was asked last, as `Flow.points`; the times of
+    /// packets are then numbers of points.
+    fn points(&self) -> PyResult<[Column; 6]> {
+        let mut state = self.lock()?;
+        let clock = state.clock.as_mut();
+        Ok(columns(
+            &clock.map_or_else(Vec::new, PacketClock::take_points),
+        ))
+    }
+}
+
+impl PacketScan {
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread is reading with this PacketScan",
+            )),
+        }
     }
 }
 
@@ -145,9 +166,10 @@ impl State {
         let mut cycles = Vec::with_capacity(count);
         let mut frequency = Vec::with_capacity(count);
         let packets = columns.kind.iter().zip(&columns.detail);
-        for ((&kind, &detail), &payload) in packets.zip(&columns.payload) {
+        let places = columns.payload.iter().zip(&columns.offset);
+        for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
-                clock.take(row.kind, detail, payload);
+                clock.take(row.kind, detail, payload, offset);
             }
             time.push(clock.time());
             cycles.push(clock.cycles());

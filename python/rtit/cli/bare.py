@@ -66,6 +66,18 @@ def add_bare_code(group: argparse._ArgumentGroup) -> None:
         "address, or off: tracing is; the code has 64 BITS, or 32 or 16, and IPs are compressed "
         "against LASTIP (default: 0). Without it the first PSB says how things are",
     )
+    add_numbers(group)
+    group.add_argument(
+        "--filter",
+        metavar="'filter START/SIZE,...'",
+        help="the address filter that it was made with, as the kernel spells it",
+    )
+    group.add_argument("--notnt", action="store_true", help="made with DisTNT")
+    group.add_argument("--noretcomp", action="store_true", help="made with DisRETC")
+
+
+def add_numbers(group: argparse._ArgumentGroup) -> None:
+    """What time depends on."""
     group.add_argument("--mtc-freq", metavar="N", help="IA32_RTIT_CTL.MTCFreq, 0 to 15")
     group.add_argument("--nom-freq", metavar="N", help="MSR_PLATFORM_INFO[15:8], 0 to 255")
     group.add_argument(
@@ -76,13 +88,6 @@ def add_bare_code(group: argparse._ArgumentGroup) -> None:
         metavar="TSC",
         help="any time near the beginning: TSC packets have 56 bits of it",
     )
-    group.add_argument(
-        "--filter",
-        metavar="'filter START/SIZE,...'",
-        help="the address filter that it was made with, as the kernel spells it",
-    )
-    group.add_argument("--notnt", action="store_true", help="made with DisTNT")
-    group.add_argument("--noretcomp", action="store_true", help="made with DisRETC")
 
 
 class _Code(argparse.Action):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
-from rtit.cli.bare import add_raw
+from rtit.cli.bare import add_numbers, add_raw
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
+from rtit.cli.tabular import add_timing
 from rtit.cli.watching import watched
-from rtit.packets import BadBytes, describe, to_json
+from rtit.packets import BadBytes, Packet, describe, to_json
+from rtit.trace.selection import LATEST
 
 if TYPE_CHECKING:
+    from rtit.perfdata import TimeConversion
     from rtit.trace import Stream
 
 
@@ -21,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_file(parser)
     add_streams(parser)
-    add_raw(parser)
+    raw = add_raw(parser)
+    add_numbers(raw)
+    add_timing(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
@@ -34,25 +42,64 @@ def run(arguments: argparse.Namespace) -> int:
             for stream in streams:
                 # bare PT is one stream, which has no name and perhaps no size
                 title = stream.title if arguments.raw is None else None
-                if _show(title, stream, as_json=arguments.json):
+                show = _Shown(title, trace.clock, as_json=arguments.json)
+                if show.all(stream, timing=arguments.timing):
                     gaps.noted()
         return gaps.exit_code()
 
 
-def _show(title: str | None, stream: Stream, *, as_json: bool) -> bool:
-    if title and not as_json:
-        out.line(f"# {title}, {stream.size:,} bytes")
-    gaps = False
-    for item in stream.scan():
-        if isinstance(item, BadBytes):
-            gaps = True
-            if as_json:
-                bad = {"offset": item.offset, "size": item.length, "error": item.reason}
-                out.document({"stream": title, **bad})
+class _Shown:
+    """The packets of a stream as lines."""
+
+    def __init__(self, title: str | None, clock: TimeConversion | None, *, as_json: bool) -> None:
+        self._title = title
+        self._clock = clock
+        self._as_json = as_json
+
+    def all(self, stream: Stream, *, timing: bool) -> bool:
+        """Print them; True if some bytes are none."""
+        if self._title and not self._as_json:
+            out.line(f"# {self._title}, {stream.size:,} bytes")
+        gaps = False
+        times = _times(stream) if timing else repeat(None)
+        for item in stream.scan():
+            if isinstance(item, BadBytes):
+                gaps = True
+                self._bad(item)
             else:
-                out.line(f"{item.offset:08x}  ({item.length} bytes) {item.reason}")
-        elif as_json:
-            out.document({"stream": title, **to_json(item)})
+                self._packet(item, next(times))
+        return gaps
+
+    def _bad(self, item: BadBytes) -> None:
+        if self._as_json:
+            bad = {"offset": item.offset, "size": item.length, "error": item.reason}
+            out.document({"stream": self._title, **bad})
         else:
-            out.line(f"{item.offset:08x}  {describe(item)}")
-    return gaps
+            out.line(f"{item.offset:08x}  ({item.length} bytes) {item.reason}")
+
+    def _packet(self, packet: Packet, times: dict[str, Any] | None) -> None:
+        if self._as_json:
+            told = times or {}
+            if math.isnan(told.get("frequency", 0)):
+                told = told | {"frequency": None}
+            out.document({"stream": self._title, **to_json(packet), **told})
+        elif times is None:
+            out.line(f"{packet.offset:08x}  {describe(packet)}")
+        else:
+            bounds = times["earliest"], times["latest"]
+            when = " ".join(f"{self._time(each):>15}" for each in bounds)
+            out.line(f"{when} {packet.offset:08x}  {describe(packet)}")
+
+    def _time(self, ticks: int) -> str:
+        if ticks in (0, LATEST):
+            return "-"
+        return str(ticks if self._clock is None else self._clock.to_nanoseconds(ticks))
+
+
+def _times(stream: Stream) -> Iterator[dict[str, Any]]:
+    from rtit.trace.packets import TIMED
+
+    for batch in stream.packets(timing=True):
+        columns = batch.columns()
+        for times in zip(*(columns[name].tolist() for name in TIMED), strict=True):
+            yield dict(zip(TIMED, times, strict=True))

@@ -23,13 +23,18 @@ def add_table(parser: argparse.ArgumentParser, *, ordered: bool) -> None:
     add_images(parser)
     add_bare_code(add_raw(parser))
     if ordered:
-        parser.add_argument(
-            "--timing",
-            action="store_true",
-            help="also the bounds of each one's time, in nanoseconds (TSC ticks in JSON, which has "
-            "cycles and frequency as well)",
-        )
+        add_timing(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    """More of time."""
+    parser.add_argument(
+        "--timing",
+        action="store_true",
+        help="also the bounds of each one's time, in nanoseconds (TSC ticks in JSON, which has "
+        "cycles and frequency as well, of blocks the instructions a cycle)",
+    )
 
 
 def show(verb: str, lines: Callable[..., Iterator[bytes]], arguments: argparse.Namespace) -> int:

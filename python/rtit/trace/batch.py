@@ -23,6 +23,7 @@ MORE: dict[str, Field] = {
     "latest": ("latest", "u8", None),
     "cycles": ("cycles", "u8", None),
     "frequency": ("frequency", "f8", None),
+    "ipc": ("ipc", "f8", None),
     "tid": ("tid", "i4", None),
     "cpu": ("cpu", "i4", None),
     "pid": ("pid", "i4", None),
@@ -33,7 +34,12 @@ With `timing`: `earliest` and `latest`, TSC values between which all of a row ra
 bound it and CYCs between them (sections 33.3.6.2, 33.8.3), 0 and 2**64-1 where nothing does
 (`time` is then kept within them); `cycles`: core cycles that
 CYCs had counted when it began; `frequency`: core cycles in a tick of the TSC then, as measured last
-or as CBR says, NaN where neither does. Packets have `time`, `cycles` and `frequency` behind each.
+or as CBR says, NaN where neither does. Instructions and blocks have `ipc` as well: instructions
+a core cycle, of all rows that have the same `cycles`, up to the cycle of the next row that has
+more: the stretch between two CYCs; cycles in which nothing was traced, or another thread ran,
+count. NaN before the first CYC and behind the last, and where cycles were not all counted (sleep,
+loss, another CBR). Packets have `time` (as it is behind them), and the bounds are those of when
+each was made.
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
 share `tid` and `pid` of who ran.
 """

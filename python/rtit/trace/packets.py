@@ -10,11 +10,14 @@ from rtit.packets import BadBytes
 from rtit.packets.encode import Value
 from rtit.packets.table import DECLARATIONS
 from rtit.trace.batch import Batch, Field
+from rtit.trace.timing import COLUMNS, clocked
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    from rtit import _core
 
 KINDS = tuple(row.name for row in DECLARATIONS)
 """Names of the numbers in the column `kind`."""
@@ -82,17 +85,32 @@ Clocks = tuple[int, tuple[int, int], int, int, tuple[int, int]]
 """As `Settings` has them: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc."""
 TIMES = ("time", "cycles", "frequency")
 """Columns that packets have with clocks; see `batch.MORE`."""
+TIMED = ("time", *COLUMNS)
+"""Those that they have with bounds."""
 
 
 def packets(stream: Buffer | Iterable[Buffer], clocks: Clocks | None = None) -> Iterator[Packets]:
     """The packets of raw PT, bytes or an iterable of parts of a stream, from its first byte on;
     after bytes that are no packet from the next PSB on. With `clocks` they have `TIMES`.
     """
-    import numpy as np
-
     from rtit._core import PacketScan
 
-    scan = PacketScan(stream, clocks)
+    return _batches(PacketScan(stream, clocks))
+
+
+def timed_packets(stream: Buffer | Iterable[Buffer], clocks: Clocks) -> Iterator[Packets]:
+    """As `packets`, with `TIMED`."""
+    from rtit._core import PacketScan
+
+    scan = PacketScan(stream, clocks, points=True)
+    start_time = clocks[3]
+    batches = ((batch, batch.offset) for batch in _batches(scan))
+    return (batch for batch, _ in clocked(scan, start_time, batches, own=True))
+
+
+def _batches(scan: _core.PacketScan) -> Iterator[Packets]:
+    import numpy as np
+
     while (batch := scan.next(_PACKETS)) is not None:
         kind, detail, offset, payload, end, bad, times = batch
         yield Packets(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from rtit import _core
 
+    Told = _core.Flow | _core.PacketScan
+
 _MOST_POINTS = 1 << 20
 """When there are more, every other one of the older half is forgotten: bounds become wider."""
 
@@ -48,7 +50,7 @@ class Points:
     of the stream, where `start_time` is all that is known.
     """
 
-    def __init__(self, flow: _core.Flow, start_time: int = 0) -> None:
+    def __init__(self, flow: Told, start_time: int = 0) -> None:
         import numpy as np
 
         self._flow = flow
@@ -115,17 +117,20 @@ class Points:
         return int(rows["offset"][known[last]]) if last >= 0 else -1
 
     def bounds(
-        self, number: NDArray[np.uint64], offset: NDArray[np.uint64]
+        self, number: NDArray[np.uint64], offset: NDArray[np.uint64], *, own: bool = False
     ) -> tuple[NDArray[np.intp], NDArray[np.uint64], NDArray[np.uint64]]:
         """Of what begins with packets behind points of these numbers, and has run by packets at
-        these offsets: the place of the point in `rows`, earliest and latest time.
+        these offsets: the place of the point in `rows`, earliest and latest time. With `own` a
+        point at such an offset says itself when.
         """
         import numpy as np
 
         at = np.searchsorted(self.rows["number"], number, "right") - 1
         lower, upper = self._bounds()
         earliest = lower[at]
-        latest = upper[np.searchsorted(self.rows["offset"], offset, "right")]
+        # the first row is no packet, but the start
+        behind = np.searchsorted(self.rows["offset"][1:], offset, "left" if own else "right") + 1
+        latest = upper[behind]
         # the TSC may have gone back
         return at, earliest, np.maximum(latest, earliest)
 

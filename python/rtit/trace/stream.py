@@ -14,8 +14,9 @@ from rtit.trace import tables
 from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
+from rtit.trace.ipc import COLUMN, with_ipc
 from rtit.trace.ledger import Ledger, with_losses
-from rtit.trace.packets import TIMES, Clocks, Packets, packets
+from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
@@ -54,8 +55,8 @@ class Stream:
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
     `time`, and by address: instructions and branches by where they are, blocks if any instruction
     of theirs is there. With `timing` a table has the columns `earliest`, `latest`, `cycles` and
-    `frequency` (see `batch.MORE`), which takes longer. Raises UsageError for what rows cannot be
-    chosen by.
+    `frequency`, of instructions and blocks `ipc` as well (see `batch.MORE`), which takes longer.
+    Raises UsageError for what rows cannot be chosen by.
     """
 
     source: Source
@@ -144,13 +145,14 @@ class Stream:
         error of `settings` then, if it is one.
         """
         wanted = self._wanted(where)
-        clocks: Clocks | None = None
-        if timing or (wanted is not None and wanted.is_timed):
-            known = self._known()
-            ratio, guest = known.max_nonturbo_ratio, known.guest_tsc
-            clocks = (known.mtc_freq, known.tsc_ctc, ratio, known.start_time, guest)
-        more = TIMES if clocks is not None else ()
-        return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, more)
+        if not timing and (wanted is None or not wanted.is_timed):
+            return tables.table(Packets, lambda: packets(self.parts()), wanted)
+        known = self._known()
+        ratio, guest = known.max_nonturbo_ratio, known.guest_tsc
+        clocks: Clocks = (known.mtc_freq, known.tsc_ctc, ratio, known.start_time, guest)
+        if timing:
+            return tables.table(Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED)
+        return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
 
     def native(self, *, points: bool = False) -> _core.Flow:
         """A decoder at the start of the stream, for native code and nobody else. Raises the error
@@ -350,12 +352,15 @@ class Stream:
         def batches() -> Iterator[B]:
             # nothing is read before the first is taken
             flow = self.native(points=timing)
-            if timing:
-                yield from clocked(flow, self._known().start_time, of(flow))
-            else:
+            if not timing:
                 yield from (batch for batch, _ in of(flow))
+                return
+            found = clocked(flow, self._known().start_time, of(flow))
+            yield from with_ipc(found) if counted else (batch for batch, _ in found)
 
-        return tables.table(kind, batches, wanted, (*more, *(COLUMNS if timing else ())))
+        counted = kind in (Rows, Instructions)
+        times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
+        return tables.table(kind, batches, wanted, (*more, *times))
 
     def _rows(self, flow: _core.Flow, *, timed: bool = True) -> Iterator[Rows]:
         first = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rtit.trace.batch import Batch
 from rtit.trace.points import Points
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit import _core
+    from rtit.trace.points import Told
 
 B = TypeVar("B", bound=Batch)
 COLUMNS = ("earliest", "latest", "cycles", "frequency")
@@ -25,6 +25,13 @@ COLUMNS = ("earliest", "latest", "cycles", "frequency")
 
 _MOST_WAITING = 16
 """Batches that wait for the next known time. If it is farther away, it is not known."""
+
+
+class Clocked(NamedTuple, Generic[B]):
+    """A batch with times, and the number of each row's span, in which every cycle was counted."""
+
+    batch: B
+    span: NDArray[np.uint64]
 
 
 class _Waiting(NamedTuple):
@@ -47,23 +54,26 @@ class _Waiting(NamedTuple):
         """
         return int(self.batch.time[-1]) if len(self.batch) else otherwise
 
-    def clocked(self, points: Points) -> Any:
-        done = _timed(self.batch, points, self.offset)
+    def clocked(self, points: Points, *, own: bool) -> Clocked[Any]:
+        done, span = _timed(self.batch, points, self.offset, own=own)
         if isinstance(done, Rows):
-            return replace(done, events=_timed(done.events, points, done.events.offset))
-        return done
+            events, _ = _timed(done.events, points, done.events.offset)
+            done = replace(done, events=events)
+        return Clocked(done, span)
 
     def _offsets(self) -> list[NDArray[np.uint64]]:
         return [self.offset, *(each.offset for each in _events(self.batch))]
 
 
-def _timed(batch: B, points: Points, offset: NDArray[np.uint64]) -> B:
+def _timed(
+    batch: B, points: Points, offset: NDArray[np.uint64], *, own: bool = False
+) -> Clocked[B]:
     """The batch with times instead of numbers, and more of them. `offset`: the last packet of each
     row.
     """
     import numpy as np
 
-    at, earliest, latest = points.bounds(batch.time, offset)
+    at, earliest, latest = points.bounds(batch.time, offset, own=own)
     more = {
         "earliest": earliest,
         "latest": latest,
@@ -71,7 +81,11 @@ def _timed(batch: B, points: Points, offset: NDArray[np.uint64]) -> B:
         "frequency": points.rows["frequency"][at],
     }
     time = np.clip(points.rows["time"][at], earliest, latest)
-    return replace(batch, time=time, more={**batch.more, **more})  # type: ignore[type-var]
+    span = points.rows["span"][at]
+    if "time" in batch.more:
+        return Clocked(replace(batch, more={"time": time, **more}), span)  # type: ignore[type-var]
+    more = {**batch.more, **more}
+    return Clocked(replace(batch, time=time, more=more), span)  # type: ignore[type-var]
 
 
 def _events(batch: Batch) -> list[Events]:
@@ -79,10 +93,15 @@ def _events(batch: Batch) -> list[Events]:
 
 
 def clocked(
-    flow: _core.Flow, start_time: int, batches: Iterator[tuple[B, NDArray[np.uint64]]]
-) -> Iterator[B]:
+    flow: Told,
+    start_time: int,
+    batches: Iterator[tuple[B, NDArray[np.uint64]]],
+    *,
+    own: bool = False,
+) -> Iterator[Clocked[B]]:
     """Batches of a decoder made with `points`, with the offsets of each row's last packet; each
-    waits for a known time behind it.
+    waits for a known time behind it. `own`: rows are packets, which may say themselves what time
+    it is.
     """
     points = Points(flow, start_time)
     waiting: deque[_Waiting] = deque()
@@ -95,8 +114,8 @@ def clocked(
         while waiting and (len(waiting) > _MOST_WAITING or waiting[0].is_before(until)):
             done = waiting.popleft()
             floor = done.last(floor)
-            yield done.clocked(points)
+            yield done.clocked(points, own=own)
         points.forget(min(floor, waiting[0].first()) if waiting else floor)
     points.take()
     for each in waiting:
-        yield each.clocked(points)
+        yield each.clocked(points, own=own)

@@ -141,9 +141,8 @@ class _Shown:
         for name in texts.keys() & {"end", "kind"}:
             words = [json.dumps(each) for each in self._ends]
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
-        if "frequency" in texts:
-            texts["frequency"] = [_real(each) for each in texts["frequency"]]
-            forms["frequency"] = "%s"
+        for name in texts.keys() & {"frequency", "ipc"}:
+            texts[name], forms[name] = [_real(each) for each in texts[name]], "%s"
         title = json.dumps(self._stream.title).replace("%", "%%")
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'

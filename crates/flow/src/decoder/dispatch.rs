@@ -122,11 +122,12 @@ impl Decoder {
             }
             PacketKind::Tma { ctc, fast_counter } => self.clock.tma(ctc, fast_counter),
             PacketKind::Tsc { tsc } => {
-                let alone = self.group.is_none();
-                if alone || self.state == State::Off {
+                // cycles were not counted all the time if tracing was off
+                let counted = self.group.is_some() && self.state != State::Off;
+                if !counted {
                     self.clock.begin_span();
                 }
-                self.clock.tsc(tsc, alone);
+                self.clock.tsc(tsc, !counted);
                 self.clock.mark(stamp.offset);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {
