@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
+import rtit
 from readme import README, ROOT, commands, programs, run_all
-from rtit.cli.main import main
+from rtit import Decoder, Image, Trace
+from rtit.cli.main import VERBS, main
+from rtit.perfdata import TimeConversion
+from rtit.trace import Batch, Counts, Ledger, Stream, Table
+
+PAGES = ("README.md", "docs/decoding.md")
+WITHOUT: set[str] = set()
 
 
 def test_the_readme_has_commands() -> None:
@@ -29,23 +38,66 @@ def test_commands(tmp_path: Path) -> None:
     run_all(tmp_path, rtit.parent)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/decoding.md"])
-def test_programs(page: str, tmp_path: Path) -> None:
+CALLS = """
+import sys as _sys
+def _seen(frame, event, _argument, known=set()):
+    code = frame.f_code
+    if event == "call" and code not in known and "/rtit/" in code.co_filename:
+        known.add(code)
+        open("calls", "a").write(code.co_qualname + "\\n")
+_sys.setprofile(_seen)
+"""
+"""What comes before a program, so that it is known afterwards which functions of ours it called."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """All programs have run, and called these functions, by their qualified names."""
     if sys.platform != "linux":
         pytest.skip("recording needs Linux")
-    main(["scenario", "--raw", str(tmp_path / "pt.bin"), "table_33_10_begin"])
-    (tmp_path / "code.bin").write_bytes(b"\x90")
-    shutil.copy("/bin/true", tmp_path / "program")
-    for program in programs(ROOT / page):
+    folder = tmp_path_factory.mktemp("programs")
+    main(["scenario", "--raw", str(folder / "pt.bin"), "table_33_10_begin"])
+    (folder / "code.bin").write_bytes(b"\x90")
+    shutil.copy("/bin/true", folder / "program")
+    for program in (each for page in PAGES for each in programs(ROOT / page)):
         ended = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
+            [sys.executable, "-c", CALLS + program],
+            cwd=folder,
             capture_output=True,
             text=True,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout
+    return set((folder / "calls").read_text().split())
+
+
+def public(of: type) -> set[str]:
+    """Qualified names of the methods and properties that a class has of its own."""
+    functions = {
+        name: getattr(member, "func", getattr(member, "fget", getattr(member, "__func__", member)))
+        for name, member in vars(of).items()
+        if not name.startswith("_")
+    }
+    return {each.__qualname__ for each in functions.values() if isfunction(each)}
+
+
+@pytest.mark.parametrize(
+    "of", [Trace, Stream, Table, Batch, Decoder, Image, Ledger, Counts, TimeConversion]
+)
+def test_each_method_has_an_example(of: type, ran: set[str]) -> None:
+    names = public(of)
+    assert names
+    assert names - ran - WITHOUT == set()
+
+
+def test_each_name_has_an_example(ran: set[str]) -> None:
+    shown = "".join(program for page in PAGES for program in programs(ROOT / page))
+    words = "\n".join(commands())
+    for name in set(rtit.__all__) - {"__version__"}:
+        assert re.search(rf"\brtit\.{name}\b|-> {name}\b", shown), name
+    for verb in set(VERBS) - {"record"}:
+        assert re.search(rf"\brtit {verb}\b", words), verb
 
 
 def test_make_targets_exist() -> None:
