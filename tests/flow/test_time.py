@@ -132,7 +132,8 @@ def counts(*packets: bytes, **settings: Any) -> Any:
 
 
 def psb_at(value: int) -> bytes:
-    return encode("PSB") + tsc(value) + encode("PSBEND")
+    """Tracing is on."""
+    return encode("PSB") + tsc(value) + full("FUP", 0x1000) + encode("PSBEND")
 
 
 @pytest.mark.spec("TIME-012")
@@ -191,7 +192,8 @@ def test_the_time_in_which_nothing_was_traced() -> None:
     assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 5000 - 1060
     assert counts(tsc(1000), encode("CBR", ratio=10), max_nonturbo_ratio=20)["inactive"] == 0
     # one in PSB+ tells of no gap
-    assert counts(*packets[:3], psb_at(5000), max_nonturbo_ratio=20)["inactive"] == 0
+    packets = [psb_at(1000), encode("CBR", ratio=10), encode("CYC", cycles=30), psb_at(5000)]
+    assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 0
 
 
 @pytest.mark.spec("CYC-009", "CYC-017")
@@ -211,22 +213,13 @@ def test_a_cyc_before_a_tnt_is_the_time_of_its_first_branch() -> None:
 def test_a_psb_while_tracing_is_off_is_no_measure() -> None:
     """The counter stood still in between: its cycles are not those of all the time that passed."""
 
-    def counted(*between: bytes) -> tuple[tuple[int, int], int]:
-        space = core.Space()
-        space.map(0, 0x1000, CODE)
-        group = encode("PSB") + tsc(1000) + encode("CBR", ratio=10) + full("FUP", 0x1000)
-        later = encode("PSB") + tsc(9000) + encode("CBR", ratio=10)
-        off = encode("TIP.PGD", ip_bytes=0)
-        stream = group + encode("PSBEND") + encode("CYC", cycles=100)
-        if between == (off,):
-            stream += off + later + encode("PSBEND") + full("TIP.PGE", 0x1000)
-        else:
-            stream += step() + later + full("FUP", 0x1000) + encode("PSBEND")
-        flow = core.Flow(stream + step(), space, max_nonturbo_ratio=20)
-        flow.count()
-        counts = flow.counts()
-        return counts["measured"], counts["inactive"]
-
-    # with a ratio of a half 100 cycles are 200 ticks
-    assert counted(encode("TIP.PGD", ip_bytes=0)) == ((0, 0), 7800)
-    assert counted() == ((100, 8000), 0)
+    group = encode("PSB") + tsc(9000) + encode("CBR", ratio=10)
+    off = encode("TIP.PGD", ip_bytes=0) + group + encode("PSBEND")
+    packets = [psb_at(1000), encode("CBR", ratio=10), encode("CYC", cycles=100)]
+    space = core.Space()
+    space.map(0, 0x1000, CODE)
+    for later, measured, inactive in ((off, (0, 0), 7800), (psb_at(9000), (100, 8000), 0)):
+        stream = b"".join(packets) + later
+        found = core.Flow(stream, space, max_nonturbo_ratio=20).count()
+        # at half the TSC's frequency 100 cycles are 200 ticks
+        assert (found["measured"], found["inactive"]) == (measured, inactive)

@@ -9,9 +9,7 @@ use crate::time::{Clock, TimeSettings};
 pub struct PacketClock {
     clock: Clock,
     in_group: bool,
-    /// Within PSB+: its FUP has come.
-    has_ip: bool,
-    /// Tracing is known to be off.
+    /// Tracing was turned off, and nothing has told since that it is on.
     off: bool,
 }
 
@@ -23,7 +21,6 @@ impl PacketClock {
         PacketClock {
             clock,
             in_group: false,
-            has_ip: false,
             off: false,
         }
     }
@@ -31,10 +28,9 @@ impl PacketClock {
     /// `offset`: of the packet in the stream.
     pub fn take(&mut self, kind: Kind, detail: u8, payload: u64, offset: u64) {
         match kind {
-            Kind::Psb => (self.in_group, self.has_ip) = (true, false),
-            Kind::PsbEnd => (self.in_group, self.off) = (false, !self.has_ip),
-            Kind::Fup => self.has_ip = true,
-            Kind::TipPge => self.off = false,
+            Kind::Psb => self.in_group = true,
+            Kind::PsbEnd => self.in_group = false,
+            Kind::Fup | Kind::TipPge => self.off = false,
             Kind::TipPgd | Kind::TraceStop => self.off = true,
             Kind::Ovf => self.lose(),
             Kind::Pip => self.clock.in_guest = detail & 1 != 0,

@@ -80,11 +80,11 @@ def _timed(
         "cycles": points.rows["cycles"][at],
         "frequency": points.rows["frequency"][at],
     }
-    time = np.clip(points.rows["time"][at], earliest, latest)
+    time = points.rows["time"][at]
     span = points.rows["span"][at]
-    if "time" in batch.more:
+    if own:
         return Clocked(replace(batch, more={"time": time, **more}), span)  # type: ignore[type-var]
-    more = {**batch.more, **more}
+    time, more = np.clip(time, earliest, latest), {**batch.more, **more}
     return Clocked(replace(batch, time=time, more=more), span)  # type: ignore[type-var]
 
 

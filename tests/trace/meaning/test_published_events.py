@@ -1,0 +1,170 @@
+"""Every event that libipt's published cases print, against ours, in its words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rtit
+from rtit.trace import Event, EventKind, Stream
+from rtit.trace import meaning as of
+
+FOLDER = Path(__file__).resolve().parents[3].parent / "shared" / "traces" / "libipt-cases"
+
+NOT_EVENTS = re.compile(r".*\berror\b.*|block|end of trace|tick")
+"""Lines in brackets that tell of libipt's own course. It prints a tick for each timing packet; our
+rows have their times in a column.
+"""
+
+# What only one of the two tells, theirs first.
+TOLD_ONCE = {
+    # an address with the TIP.PGD: something struck, and tracing is off where it led
+    "fup-pip-vmcs-tip_pgd": ({}, {"interrupt": 1}),
+    "psb-fup-tip_pgd": ({}, {"interrupt": 1}),
+    # only the number of instructions is listed
+    "linear-fup-tip_pgd": ({}, {"disabled": 1}),
+    # PWRE.HW: the chapter has it in another bit
+    "mwait-pwre-exstop_ip-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
+    "mwait-pwre-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
+    "pwre-exstop_ip-pwrx": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
+    # libipt stops at an error before the PIP
+    "pip-pip_mov_cr3-fail": ({}, {"paging, cr3: b000": 1}),
+    # what a PSB+ tells is no event there
+    "psb-vmcs": ({}, {"vmcs, base: cdcdf000": 1}),
+    "ptxed-tick": ({}, {"cbr: 2": 1}),
+    # where an abort led is an event of its own there
+    "tsx-abort": ({"interrupt": 1}, {}),
+    "ptxed-resync-nomap-mode_tsx-fup-tip": ({"interrupt": 1}, {}),
+    # tracing is on and the code is not known: that it was turned off in between no packet tells
+    "ptxed-resync-nomap-tip_pge": ({"disabled": 1}, {}),
+}
+
+
+def runs() -> list[Any]:
+    if not FOLDER.is_dir():
+        return []
+    index = json.loads((FOLDER / "index.json").read_text())
+    found = [(case, run) for case in index for run in case["runs"]]
+    return [
+        pytest.param(case, run, id=case["name"])
+        for case, run in found
+        if run["level"] == "instructions"
+    ]
+
+
+def printed(text: str, *, modes: bool) -> Counter[str]:
+    """Their events, without times and places, which other tests compare."""
+    found = Counter[str]()
+    for line in re.findall(r"^\[(.*)\]$", text, re.MULTILINE):
+        event = re.sub(r"^[0-9a-f]{16}  ", "", line)
+        event = re.sub(r", (ip|at|from|to): [0-9a-f]+", "", event)
+        if not NOT_EVENTS.fullmatch(event) and (modes or not event.startswith("exec mode")):
+            # resumed: enabled where it was disabled
+            event = "enabled" if event == "resumed" else event
+            found[re.sub(r": 0+(?=[0-9a-f])", ": ", event)] += 1
+    return found
+
+
+def words(happening: of.Happening, *, flags: bool) -> Iterator[str]:
+    """An event in their words. What a CFE has named is told a second time if it led somewhere."""
+    match happening:
+        case of.Enabled() | of.Disabled() | of.Overflow() | of.Stopped():
+            yield happening.what
+        case of.Interrupt(vector=None):
+            yield "interrupt"
+        case of.Interrupt(user=True):
+            yield f"uintr {happening.vector}"
+        case of.Interrupt():
+            cr2 = f", cr2: {happening.cr2:x}" if happening.cr2 is not None else ""
+            yield f"interrupt {happening.vector}{cr2}"
+        case of.Paging():
+            yield f"paging, cr3: {happening.cr3:x}" + ", nr" * happening.nonroot
+        case of.Transaction(step="begin"):
+            yield "begin transaction"
+        case of.Transaction(step="commit"):
+            yield "committed"
+        case of.Transaction(step="abort"):
+            yield "aborted"
+        case of.VmExit():
+            told = {
+                "intr": happening.vector and f"{happening.vector}",
+                "vmxr": happening.reason is not None and f"{happening.reason:x}",
+                "vmxq": happening.qualification is not None and f"{happening.qualification:x}",
+            }
+            yield "".join(["vmexit", *(f", {key}: {text}" for key, text in told.items() if text)])
+        case of.ControlEvent(name="SIPI"):
+            yield f"sipi: {happening.vector:x}"
+        case of.ControlEvent(name="SWINTR"):
+            yield f"swintr {happening.vector}"
+        case of.ControlEvent():
+            yield happening.name.lower()
+        case of.PtWrite():
+            yield f"ptwrite: {happening.value:x}"
+        case of.Vmcs():
+            yield f"vmcs, base: {happening.pointer:x}"
+        case of.Maintenance():
+            yield f"mnt: {happening.payload:x}"
+        case of.Trigger():
+            yield f"trig {happening.triggers:02x}" + ", mult" * happening.multiple
+        case of.Frequency():
+            yield f"cbr: {happening.ratio:x}"
+        case of.Mode() if flags:
+            yield "interrupts enabled" if happening.interrupts else "interrupts disabled"
+        case of.Mode():
+            yield f"exec mode: {happening.bits}-bit"
+    named = isinstance(happening, of.ControlEvent | of.VmExit)
+    named |= isinstance(happening, of.Interrupt) and happening.vector is not None
+    if named and getattr(happening, "to", None) is not None:
+        yield "interrupt"
+
+
+def power(event: Event) -> Iterator[str]:
+    """A packet of power event trace in their words: ours are put together."""
+
+    def state(number: int) -> str:
+        return f"c{(number & 15) + 1 & 15}"
+
+    value = event.value
+    match event.kind:
+        case EventKind.MWAIT:
+            yield f"mwait {value & 0xFFFFFFFF:x} {value >> 32:x}"
+        case EventKind.PWRE:
+            yield f"pwre {state(value >> 4)}.{(value & 15) + 1 & 15:x}" + " hw" * (value >> 8 & 1)
+        case EventKind.PWRX:
+            wake = {1: "int", 4: "st", 8: "hw"}[value >> 8]
+            yield f"pwrx {wake}: {state(value >> 4)} ({state(value)})"
+        case EventKind.EXSTOP:
+            yield "exstop"
+
+
+def stream(case: dict[str, Any], run: dict[str, Any]) -> Stream:
+    options = dict(zip(run["options"], run["options"][1:], strict=False))
+    first, last = (options.get(f"--filter:addr0_{end}") for end in "ab")
+    ranges = [(int(first, 16), int(last, 16))] if first and last else []
+    path = FOLDER / case["name"]
+    image = rtit.Image().add_file(f"{path}.bin", int(case["image_base"], 16))
+    data = Path(f"{path}.pt").read_bytes()
+    return rtit.decode(data, image, cpu=run["cpus"][0], ranges=ranges).streams[0]
+
+
+@pytest.mark.parametrize(("case", "run"), runs())
+def test_events(case: dict[str, Any], run: dict[str, Any]) -> None:
+    flags = "--event:iflags" in run["options"]
+    one = stream(case, run)
+    ours = Counter(word for each in one.events() for word in words(each, flags=flags))
+    ours += Counter(word for each in one.raw_events().rows() for word in power(each))
+    theirs = printed((FOLDER / run["expected"]).read_text(), modes=not flags)
+    assert (dict(theirs - ours), dict(ours - theirs)) == TOLD_ONCE.get(case["name"], ({}, {}))
+
+
+def test_there_are_events() -> None:
+    if not FOLDER.is_dir():
+        pytest.skip("the folder of real traces is not beside the repository")
+    texts = (FOLDER / param.values[1]["expected"] for param in runs())
+    assert sum(printed(text.read_text(), modes=True).total() for text in texts) > 250
