@@ -26,6 +26,7 @@ NO_CODE = {
     # of a recording: its files; memory and registers of processes
     *("pack", "gdb"),
 }
+BOUNDS = ("earliest", "latest")
 RETURNS = "call_indirect-ret_compressed"
 
 
@@ -65,6 +66,31 @@ def test_packets(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [names.get(words[1], words[1].lower()) for words in shown] == [
         line.split()[1] for line in expected
     ]
+
+
+def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the columns have them; a packet that tells the time was made then."""
+    words = ["packets", "--timing", "--raw", str(traces / "dynamorio" / "pt.bin")]
+    words += ["--mtc-freq", "3", "--nom-freq", "0x25", "--cpuid-15", "2,308"]
+    assert main([*words, "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    data = (traces / "dynamorio" / "pt.bin").read_bytes()
+    (stream,) = rtit.decode(data, mtc_freq=3, nom_freq=0x25, cpuid_15=(2, 308)).streams
+    columns = stream.packets(timing=True).columns()
+    for name in ("offset", "time", "earliest", "latest", "cycles"):
+        assert [each[name] for each in found] == columns[name].tolist()
+    told = [each for each in found if each["name"] == "TSC"]
+    assert told
+    assert all(each["earliest"] == each["latest"] == each["fields"]["tsc"] for each in told)
+    assert {each["frequency"] for each in found[:3]} == {None}
+    assert main(words) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [int(line[2], 16) for line in lines] == [each["offset"] for each in found]
+    unknown = (0, (1 << 64) - 1)
+    shown = [["-" if each[end] in unknown else str(each[end]) for end in BOUNDS] for each in found]
+    assert [line[:2] for line in lines] == shown
+    assert main(["packets", "--timing", "--raw", "-"]) == 2
+    assert "--raw takes a file then" in capsys.readouterr().err
 
 
 def test_an_elf_file_and_its_clocks(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.tabular import add_timing
 from rtit.cli.watching import watched
+from rtit.errors import UsageError
 from rtit.packets import BadBytes, Packet, describe, to_json
 from rtit.trace.selection import LATEST
 
@@ -35,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; 3 if some bytes are no packet, or the file was cut."""
+    if arguments.timing and arguments.raw == "-":
+        raise UsageError("--timing reads the packets twice: --raw takes a file then, no pipe")
     with opened(arguments) as trace:
         gaps = Gaps("packets", trace)
         streams = selection(arguments).streams(trace.streams)
