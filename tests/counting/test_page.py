@@ -1,0 +1,26 @@
+"""The Python that docs/counting.md shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from back_ends import need
+from readme import ROOT, programs
+
+
+def test_programs(tmp_path: Path) -> None:
+    need("qemu")
+    found = programs(ROOT / "docs" / "counting.md")
+    assert found
+    for program in found:
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout
