@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
+use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
 /// Branches for which there is room at first.
@@ -122,6 +123,45 @@ impl Branches {
         if self.places {
             rows.offset.resize(most, 0);
         }
+    }
+}
+
+impl InOrder for Branches {
+    type Batch = BranchColumns;
+    /// The time of the last instructions.
+    type Seam = u64;
+
+    fn fresh(&self) -> Branches {
+        Branches::new(self.places)
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn is_empty(&self) -> bool {
+        Branches::is_empty(self)
+    }
+
+    fn take_batch(&mut self) -> BranchColumns {
+        self.take()
+    }
+
+    fn seam(&self) -> u64 {
+        self.now
+    }
+
+    fn go_on_from(&mut self, seam: &u64) {
+        self.len = 0;
+        self.now = *seam;
+    }
+
+    fn sometime_later(seam: &u64) -> u64 {
+        *seam
+    }
+
+    fn rows(batch: &BranchColumns) -> usize {
+        batch.from.len()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::event::Event;
 use crate::kept::{column, Copies, Kept, Parts};
-use crate::rows::{PlacedEvent, Rows, Runs};
+use crate::rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
+use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Rows for which there is room at first.
@@ -163,6 +164,100 @@ impl Columns {
     #[inline(always)]
     fn open(&self) -> u32 {
         self.rows.instructions.get(self.len).map_or(0, |&open| open)
+    }
+}
+
+/// What a border of a segment has to tell of rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RowSeam {
+    /// The run that goes on, if it has instructions.
+    open: Run,
+    in_tx: bool,
+}
+
+impl InOrder for Columns {
+    type Batch = RowColumns;
+    type Seam = RowSeam;
+
+    fn fresh(&self) -> Columns {
+        Columns::default()
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn is_empty(&self) -> bool {
+        Columns::is_empty(self)
+    }
+
+    fn take_batch(&mut self) -> RowColumns {
+        self.in_tx.resize(self.len, self.now_in_tx.into());
+        let (rows, len) = (&self.rows, self.len);
+        RowColumns {
+            start: rows.start[..len].to_vec(),
+            last: rows.last[..len].to_vec(),
+            time: rows.time[..len].to_vec(),
+            offset: rows.offset[..len].to_vec(),
+            instructions: rows.instructions[..len].to_vec(),
+            end: rows.end[..len].to_vec(),
+            bits: rows.bits[..len].to_vec(),
+            in_tx: std::mem::take(&mut self.in_tx),
+            events: self.clear(),
+        }
+    }
+
+    fn seam(&self) -> RowSeam {
+        let (rows, at) = (&self.rows, self.len);
+        let open = match self.open() {
+            0 => Run::default(),
+            instructions => Run {
+                start: rows.start[at],
+                last: rows.last[at],
+                time: rows.time[at],
+                instructions,
+                bits: rows.bits[at],
+                ..Run::default()
+            },
+        };
+        RowSeam {
+            open,
+            in_tx: self.now_in_tx,
+        }
+    }
+
+    fn go_on_from(&mut self, seam: &RowSeam) {
+        self.len = 0;
+        self.taken = 0;
+        self.events.clear();
+        self.in_tx.clear();
+        self.now_in_tx = seam.in_tx;
+        if self.rows.start.is_empty() {
+            self.rows.grow(1);
+        }
+        let (rows, open) = (&mut self.rows, &seam.open);
+        rows.start[0] = open.start;
+        rows.last[0] = open.last;
+        rows.time[0] = open.time;
+        rows.instructions[0] = open.instructions;
+        rows.bits[0] = open.bits;
+    }
+
+    fn sometime_later(seam: &RowSeam) -> RowSeam {
+        RowSeam {
+            in_tx: seam.in_tx,
+            ..RowSeam::default()
+        }
+    }
+
+    fn rows(batch: &RowColumns) -> usize {
+        batch.start.len()
+    }
+
+    fn shift(batch: &mut RowColumns, rows: u64) {
+        for event in &mut batch.events {
+            event.row += rows;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kept::{column, Copies, Kept, Parts};
+use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Runs for which there is room at first.
@@ -32,6 +33,14 @@ pub struct Hashes<'a> {
     pub start: &'a [u64],
     pub instructions: &'a [u32],
     pub hash: &'a [u64],
+}
+
+/// Runs as columns of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HashColumns {
+    pub start: Vec<u64>,
+    pub instructions: Vec<u32>,
+    pub hash: Vec<u64>,
 }
 
 /// Columns with room for a block behind the run that goes on.
@@ -163,6 +172,60 @@ impl HashedRuns {
     /// Instructions of the run that goes on.
     fn open(&self) -> u32 {
         self.runs.instructions.get(self.len).map_or(0, |&open| open)
+    }
+}
+
+impl InOrder for HashedRuns {
+    type Batch = HashColumns;
+    /// The run that goes on, if it has instructions.
+    type Seam = HashedRun;
+
+    fn fresh(&self) -> HashedRuns {
+        HashedRuns::default()
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn is_empty(&self) -> bool {
+        HashedRuns::is_empty(self)
+    }
+
+    fn take_batch(&mut self) -> HashColumns {
+        let runs = self.runs();
+        let columns = HashColumns {
+            start: runs.start.to_vec(),
+            instructions: runs.instructions.to_vec(),
+            hash: runs.hash.to_vec(),
+        };
+        self.clear();
+        columns
+    }
+
+    fn seam(&self) -> HashedRun {
+        match self.open() {
+            0 => HashedRun::default(),
+            _ => self.runs.run(self.len),
+        }
+    }
+
+    fn go_on_from(&mut self, seam: &HashedRun) {
+        self.len = 0;
+        if self.runs.start.is_empty() {
+            self.runs.grow(1);
+        }
+        self.runs.start[0] = seam.start;
+        self.runs.instructions[0] = seam.instructions;
+        self.runs.hash[0] = seam.hash;
+    }
+
+    fn sometime_later(_seam: &HashedRun) -> HashedRun {
+        HashedRun::default()
+    }
+
+    fn rows(batch: &HashColumns) -> usize {
+        batch.start.len()
     }
 }
 

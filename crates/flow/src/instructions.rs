@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
+use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
 /// Blocks of steps that are kept, at most: 72 bytes each.
@@ -95,6 +96,51 @@ impl Instructions {
         let most = most.next_power_of_two().max(FIRST);
         self.ips.resize(most, 0);
         self.lengths.resize(most, 0);
+    }
+}
+
+/// Instructions as columns of one length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstructionColumns {
+    pub ips: Vec<u64>,
+    pub lengths: Vec<u8>,
+}
+
+impl InOrder for Instructions {
+    type Batch = InstructionColumns;
+    type Seam = ();
+
+    fn fresh(&self) -> Instructions {
+        Instructions::default()
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn take_batch(&mut self) -> InstructionColumns {
+        let columns = InstructionColumns {
+            ips: self.ips().to_vec(),
+            lengths: self.lengths().to_vec(),
+        };
+        self.clear();
+        columns
+    }
+
+    fn seam(&self) {}
+
+    fn go_on_from(&mut self, _seam: &()) {
+        self.clear();
+    }
+
+    fn sometime_later(_seam: &()) {}
+
+    fn rows(batch: &InstructionColumns) -> usize {
+        batch.ips.len()
     }
 }
 

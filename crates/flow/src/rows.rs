@@ -55,6 +55,20 @@ pub struct Runs<'a> {
     pub in_tx: &'a [u8],
 }
 
+/// Runs as columns of their own, each as `Run` has it, and the events between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowColumns {
+    pub start: Vec<u64>,
+    pub last: Vec<u64>,
+    pub time: Vec<u64>,
+    pub offset: Vec<u64>,
+    pub instructions: Vec<u32>,
+    pub end: Vec<u8>,
+    pub bits: Vec<u8>,
+    pub in_tx: Vec<u8>,
+    pub events: Vec<PlacedEvent>,
+}
+
 impl Runs<'_> {
     pub fn len(&self) -> usize {
         self.start.len()

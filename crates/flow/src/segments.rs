@@ -6,15 +6,23 @@
 //! (`Carry`): where they are equal all that follows is what one thread would find. Where they are not, the segment is decoded
 //! once more, from the other's state. Thus results and ledger are always those of one thread, and damage costs time alone.
 //!
+//! Results whose order matters (`ordered`) are gathered by each segment in batches, of which there are so many that they
+//! do not take more memory than a caller would hold; sums (`run`) are added up.
+//!
 //! What steps have counted (module `steps`) stays with the decoder of a thread, whatever the segment. If a segment was
 //! decoded in vain, the walker counts once more what it counted, and that is taken off.
 
 mod division;
+mod in_order;
+mod ordered;
 mod part;
+mod patience;
 mod plan;
 mod run;
 mod sum;
 
 pub use division::Division;
+pub use in_order::InOrder;
+pub use ordered::Ordered;
 pub use run::Segments;
 pub use sum::Sum;

@@ -88,6 +88,12 @@ impl Spaces {
         self.keys == other.keys && self.shared == other.shared
     }
 
+    /// Whether one thread alone may follow a stream: who is asked for pages is asked in order and for none that is not
+    /// needed, and turns that anything ran in are told in order.
+    pub(crate) fn need_one_thread(&self) -> bool {
+        self.views.iter().any(View::asks) || self.has_turns()
+    }
+
     /// Whether there are turns.
     pub(crate) fn has_turns(&self) -> bool {
         !self.turns.is_empty()

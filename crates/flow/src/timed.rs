@@ -3,6 +3,7 @@
 use crate::event::Event;
 use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
 use crate::kept::{Copies, Kept, Part, Parts};
+use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Instructions for which there is room at first.
@@ -98,6 +99,47 @@ impl TimedInstructions {
         if self.places {
             rows.offsets.resize(most, 0);
         }
+    }
+}
+
+impl InOrder for TimedInstructions {
+    type Batch = TimedColumns;
+    /// The time of the open run and how many instructions it has; whether it is in a transaction.
+    type Seam = ((u64, u32), bool);
+
+    fn fresh(&self) -> TimedInstructions {
+        TimedInstructions::new(self.places)
+    }
+
+    fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    fn is_empty(&self) -> bool {
+        TimedInstructions::is_empty(self)
+    }
+
+    fn take_batch(&mut self) -> TimedColumns {
+        self.take()
+    }
+
+    fn seam(&self) -> Self::Seam {
+        let open = if self.open.1 == 0 { (0, 0) } else { self.open };
+        (open, self.now_in_tx)
+    }
+
+    fn go_on_from(&mut self, seam: &Self::Seam) {
+        self.len = 0;
+        self.rows.in_tx.clear();
+        (self.open, self.now_in_tx) = *seam;
+    }
+
+    fn sometime_later(seam: &Self::Seam) -> Self::Seam {
+        ((0, 0), seam.1)
+    }
+
+    fn rows(batch: &TimedColumns) -> usize {
+        batch.ips.len()
     }
 }
 

@@ -14,15 +14,16 @@ pub(super) struct Piece {
     pub until: usize,
 }
 
-/// The segments of a round, from `position` to the end of the window if that is nearer. All but the first are cut at a PSB
+/// `count` segments, a round, from `position` to the end of the window if that is nearer. All but the first are cut at a PSB
 /// and decoded from `lead` PSBs before that on, or fewer where they are rare.
 pub(super) fn plan(
     window: Window<'_>,
     position: usize,
     division: &Division,
+    count: usize,
     lead: usize,
 ) -> Vec<Piece> {
-    let (count, size) = (division.pieces(), division.segment);
+    let size = division.segment;
     let mut pieces = vec![Piece {
         lead: None,
         cut: position,
@@ -89,14 +90,14 @@ mod tests {
             segment: 400,
             lead: 150,
         };
-        let pieces = plan(window, 7, &division, 2);
+        let pieces = plan(window, 7, &division, 8, 2);
         assert_eq!(pieces.len(), 8);
         for pair in pieces.windows(2) {
             assert_eq!(pair[0].until, pair[1].cut);
             assert_eq!(pair[1].cut % 50, 0);
             assert_eq!(pair[1].lead, Some(pair[1].cut - 100));
         }
-        let pieces = plan(window, 3000, &division, 1);
+        let pieces = plan(window, 3000, &division, 8, 1);
         assert!(pieces.last().is_some_and(|last| last.until >= stream.len()));
     }
 
@@ -110,7 +111,7 @@ mod tests {
             segment: 400,
             lead: 100,
         };
-        let pieces = plan(Window::whole(&stream), 0, &division, 1);
+        let pieces = plan(Window::whole(&stream), 0, &division, 8, 1);
         let whole = Piece {
             lead: None,
             cut: 0,

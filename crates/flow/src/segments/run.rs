@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rtit_image::View;
-
 use super::division::Division;
 use super::part::{Job, Part};
+use super::patience::Patience;
 use super::plan::{plan, Piece};
 use super::sum::Sum;
 use crate::counts::Counts;
@@ -16,11 +15,6 @@ use crate::settings::{Settings, StepLimits};
 use crate::sink::Wants;
 use crate::spaces::Spaces;
 use crate::window::{Source, Window};
-
-/// PSBs before its cut at which a segment's decoder begins, at most.
-const MOST_LEAD: usize = 8;
-/// After so many rounds of segments in vain another is tried.
-const MOST_PATIENCE: usize = 64;
 
 /// A stream followed by several threads into a sink that adds up.
 pub struct Segments<B, S> {
@@ -37,10 +31,7 @@ pub struct Segments<B, S> {
     sink: S,
     /// What steps counted in segments that were decoded in vain.
     vain: (Counts, S),
-    lead: usize,
-    /// Rounds without segments that are left, and how many there are after the next failure.
-    waits: usize,
-    patience: usize,
+    patience: Patience,
 }
 
 impl<B: Source, S: Sum> Segments<B, S> {
@@ -56,12 +47,11 @@ impl<B: Source, S: Sum> Segments<B, S> {
             points: false,
             ..*settings
         };
-        // who is asked for pages is asked by one thread, and for none that it does not need
-        let asks = spaces.views.iter().any(View::asks);
-        // turns that anything ran in are told in order
-        let alone = asks || spaces.has_turns();
         let division = Division {
-            threads: if alone { 1 } else { division.threads.max(1) },
+            threads: match spaces.need_one_thread() {
+                true => 1,
+                false => division.threads.max(1),
+            },
             ..division
         };
         let first = Decoder::new(spaces.clone(), stream.window(), settings);
@@ -72,9 +62,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
             decoders: vec![first],
             sink: S::default(),
             vain: Default::default(),
-            lead: 1,
-            waits: 0,
-            patience: 1,
+            patience: Patience::new(),
             stream,
             spaces,
             settings: *settings,
@@ -88,13 +76,13 @@ impl<B: Source, S: Sum> Segments<B, S> {
             return false;
         }
         let window = self.stream.window();
-        let count = match self.waits {
-            0 => self.division.pieces(),
-            _ => 1,
+        let count = match self.patience.divides() {
+            true => self.division.pieces(),
+            false => 1,
         };
         let position = self.carry.position;
         let pieces = match (count, self.carry.searching) {
-            (2.., false) => plan(window, position, &self.division, self.lead),
+            (2.., false) => plan(window, position, &self.division, count, self.patience.lead),
             _ => vec![Piece {
                 lead: None,
                 cut: position,
@@ -127,24 +115,11 @@ impl<B: Source, S: Sum> Segments<B, S> {
         );
         self.carry = end;
         if pieces.len() > 1 {
-            self.learn(failures, pieces.len() - 1);
+            self.patience.learn(failures, pieces.len() - 1);
         } else {
-            self.waits = self.waits.saturating_sub(1);
+            self.patience.waited();
         }
         !self.carry.finished
-    }
-
-    /// From how many of the segments were decoded in vain.
-    fn learn(&mut self, failures: usize, of: usize) {
-        if failures > 0 {
-            self.lead = (self.lead * 2).min(MOST_LEAD);
-        }
-        if failures * 2 > of {
-            self.waits = self.patience;
-            self.patience = (self.patience * 2).min(MOST_PATIENCE);
-        } else {
-            self.patience = 1;
-        }
     }
 
     /// Spans without gaps up to where decoding has come; complete once the stream has ended.
