@@ -39,6 +39,7 @@ def calls(flow: Flow, names: Names) -> dict[str, Column]: ...
 @final
 class Column:
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
@@ -146,14 +147,14 @@ class Listing:
     ) -> None: ...
 
 class RowColumns(TypedDict):
-    start: bytes
-    instructions: bytes
-    last: bytes
-    end: bytes
-    bits: bytes
-    in_tx: bytes
-    time: bytes
-    offset: bytes
+    start: Column
+    instructions: Column
+    last: Column
+    end: Column
+    bits: Column
+    in_tx: Column
+    time: Column
+    offset: Column
     event_row: bytes
     event_kind: bytes
     event_ip: bytes
@@ -218,6 +219,8 @@ class Flow:
     def ips(self, max_instructions: int) -> tuple[bytes, bytes] | None: ...
     def instructions(self, max_instructions: int) -> builtins.list[Column] | None: ...
     def branches(self, max_branches: int) -> builtins.list[Column] | None: ...
+    def numbers(self, max_blocks: int) -> Column | None: ...
+    def blocks(self, first: int = 0) -> builtins.list[Column]: ...
     def points(self) -> builtins.list[Column]: ...
     def list(self, listing: Listing) -> None: ...
     def lines(

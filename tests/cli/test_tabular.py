@@ -187,3 +187,17 @@ def test_columns_that_cannot_be() -> None:
     for column in wrong:
         with pytest.raises((ValueError, TypeError, BufferError)):
             core.table_lines([column])
+
+
+@pytest.mark.parametrize("verb", ["blocks", "branches", "edges"])
+def test_threads_change_nothing(
+    capsys: pytest.CaptureFixture[str], bare: list[str], verb: str
+) -> None:
+    pt = Path(bare[1])
+    pt.write_bytes(WALKED * 20_000)  # several segments
+    one = printed(capsys, verb, *bare, "--threads", "1")
+    assert len(one) > 2
+    for threads in ("2", "3"):
+        assert printed(capsys, verb, *bare, "--threads", threads) == one
+    assert main([verb, *bare, "--threads", "256"]) == 2
+    assert "threads is 256" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_cyc_mtc_trace_of_hello(traces: Path) -> None:
     flow = core.Flow(stream, space, **settings)
     times = array("Q")
     while (rows := flow.next(1)) is not None:
-        times.frombytes(rows["time"])
+        times.extend(rows["time"])
     # the first TSC packet is the lower bound of all; a microsecond holds some thousand ticks
     first = int.from_bytes(stream[stream.index(b"\x19") + 1 :][:7], "little")
     assert list(times) == sorted(times)

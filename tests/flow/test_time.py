@@ -33,7 +33,7 @@ def times(*packets: bytes, lost: bool = False, **settings: Any) -> list[int]:
     flow = core.Flow(stream, space, **settings)
     found = array("Q")
     while (rows := flow.next(2)) is not None:
-        found.frombytes(rows["time"])
+        found.extend(rows["time"])
     assert lost or [row[2] for row in flow.ledger()] == ["exact"]
     return list(found)
 

@@ -155,6 +155,30 @@ def test_threads_change_nothing() -> None:
         assert found(damaged, threads) == expected
 
 
+def test_threads_change_no_order() -> None:
+    # more than one round of segments, and damage in some
+    segment = HEAD + LOOP * 400
+    data = bytearray(segment * ((3 << 20) // len(segment)))
+    for at in (300_000, 900_001, 1_900_123):
+        data[at : at + 3] = b"\xff\x02\x00"
+
+    def found(threads: int) -> list[object]:
+        (stream,) = rtit.decode(data, image(), threads=threads).streams
+        tables: list[object] = []
+        for table in (stream.blocks(), stream.instructions(), stream.branches()):
+            columns = table.columns()
+            tables += [(name, column.tolist()) for name, column in columns.items()]
+            tables += [stream.counts(), list(stream.ledger())]
+        tables.append([event for events in stream.raw_events() for event in events])
+        tables += [b"".join(part) for part in zip(*stream.runs(), strict=True)]
+        return tables
+
+    expected = found(1)
+    for threads in (2, 3):
+        for one, other in zip(found(threads), expected, strict=True):
+            assert one == other
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

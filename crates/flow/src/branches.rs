@@ -130,6 +130,7 @@ impl InOrder for Branches {
     type Batch = BranchColumns;
     /// The time of the last instructions.
     type Seam = u64;
+    const ROW: usize = 25;
 
     fn fresh(&self) -> Branches {
         Branches::new(self.places)
@@ -220,6 +221,10 @@ impl Copies for Branches {
         if let Some(blocks) = self.kept.blocks_of(step) {
             self.grow(self.len + blocks * BLOCK);
             return false;
+        }
+        if self.kept.is_new(step) {
+            step.replay(self);
+            return true;
         }
         let mut found = Found::default();
         step.replay_at((0, 1), &mut found);

@@ -178,6 +178,7 @@ pub struct RowSeam {
 impl InOrder for Columns {
     type Batch = RowColumns;
     type Seam = RowSeam;
+    const ROW: usize = 40;
 
     fn fresh(&self) -> Columns {
         Columns::default()
@@ -332,6 +333,10 @@ impl Copies for Columns {
             Some(blocks) => {
                 let most = (blocks + 1) * BLOCK;
                 self.rows.grow(self.len + most + 1);
+            }
+            None if self.kept.is_new(step) => {
+                step.replay(self);
+                return true;
             }
             None => self.learn(step),
         }

@@ -179,6 +179,7 @@ impl InOrder for HashedRuns {
     type Batch = HashColumns;
     /// The run that goes on, if it has instructions.
     type Seam = HashedRun;
+    const ROW: usize = 20;
 
     fn fresh(&self) -> HashedRuns {
         HashedRuns::default()
@@ -286,6 +287,10 @@ impl Copies for HashedRuns {
             Some(blocks) => {
                 let most = (blocks + 1) * BLOCK;
                 self.runs.grow(self.len + most + 1);
+            }
+            None if self.kept.is_new(step) => {
+                step.replay(self);
+                return true;
             }
             None => self.learn(step),
         }

@@ -109,6 +109,7 @@ pub struct InstructionColumns {
 impl InOrder for Instructions {
     type Batch = InstructionColumns;
     type Seam = ();
+    const ROW: usize = 9;
 
     fn fresh(&self) -> Instructions {
         Instructions::default()
@@ -177,13 +178,16 @@ impl Copies for Instructions {
     #[cold]
     #[inline(never)]
     fn other(&mut self, step: &impl Step) -> bool {
-        let known = self.kept.is_of(step.epoch());
         if let Some(blocks) = self.kept.blocks_of(step) {
             self.grow(self.len + blocks * BLOCK);
             return false;
         }
+        if self.kept.is_new(step) {
+            step.replay(self);
+            return true;
+        }
         let listed = Listed::of(step);
-        if known && self.kept.len() + listed.blocks().len() > MAX_KEPT {
+        if self.kept.len() + listed.blocks().len() > MAX_KEPT {
             step.replay(self);
             return true;
         }

@@ -31,8 +31,10 @@ pub(crate) trait Copies {
     }
 }
 
-/// No step is kept under this.
+/// No step is kept under this, and it has not come.
 const NONE: u32 = u32::MAX;
+/// Not kept either, but it has come once.
+const SEEN: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<H> {
@@ -80,13 +82,37 @@ impl<H: Copy + Default, B> Kept<H, B> {
         found.map(|(_, blocks)| blocks.len())
     }
 
+    /// Whether a step that is not kept comes for the first time: many come once, and to keep what they add takes longer than
+    /// to tell of it.
+    pub fn is_new(&mut self, step: &impl Step) -> bool {
+        let entry = self.entry(step);
+        let is_new = entry.first == NONE;
+        if is_new {
+            entry.first = SEEN;
+        }
+        is_new
+    }
+
     /// How many blocks are kept.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Keeps a step; those of another epoch are forgotten.
+    /// Keeps a step.
     pub fn put(&mut self, step: &impl Step, head: H, blocks: impl IntoIterator<Item = B>) {
+        let _ = self.entry(step);
+        let first = self.blocks.len();
+        self.blocks.extend(blocks);
+        let entry = Entry {
+            head,
+            first: first as u32,
+            blocks: (self.blocks.len() - first) as u32,
+        };
+        *self.entry(step) = entry;
+    }
+
+    /// The place of a step; those of another epoch are forgotten.
+    fn entry(&mut self, step: &impl Step) -> &mut Entry<H> {
         if self.epoch != step.epoch() {
             self.entries.clear();
             self.blocks.clear();
@@ -101,13 +127,7 @@ impl<H: Copy + Default, B> Kept<H, B> {
         if number >= self.entries.len() {
             self.entries.resize(number + 1, none);
         }
-        let first = self.blocks.len();
-        self.blocks.extend(blocks);
-        self.entries[number] = Entry {
-            head,
-            first: first as u32,
-            blocks: (self.blocks.len() - first) as u32,
-        };
+        &mut self.entries[number]
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | what is wanted | type |
 //! |---|---|
-//! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`Columns`], [`Instructions`], [`Branches`], [`Totals`], [`HashedRuns`], [`Counting`], or one's own |
+//! | one stream, its results in columns or one by one | [`Flow`] with a [`Sink`]: [`Columns`], [`Instructions`], [`Branches`], [`Totals`], [`HashedRuns`], [`Numbers`], [`Counting`], or one's own |
+//! | the same by several threads | [`Ordered`] for an [`InOrder`] sink, [`Segments`] for a [`Sum`] |
 //! | one short stream after the other over the same code | [`Persistent`], with [`EdgeHits`] and [`Index`] for a fuzzer's map |
 //! | packet by packet, the windows of a stream given from outside | [`Decoder`] |
 //! | what is known of each byte, and why something is lost | [`Ledger`], [`FlowError`] |
@@ -49,6 +50,7 @@ mod hashed;
 mod instructions;
 mod kept;
 mod ledger;
+mod numbers;
 mod packet_clock;
 mod persistent;
 mod points;
@@ -80,6 +82,7 @@ pub use hash::{mix, of_sequence, AddressMap, K};
 pub use hashed::{HashColumns, HashedRun, HashedRuns, Hashes};
 pub use instructions::{InstructionColumns, Instructions};
 pub use ledger::{Ledger, Span, Trust};
+pub use numbers::{Block, BlockTable, Numbers};
 pub use packet_clock::PacketClock;
 pub use persistent::Persistent;
 pub use points::Point;

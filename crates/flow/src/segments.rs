@@ -19,6 +19,7 @@ mod part;
 mod patience;
 mod plan;
 mod run;
+mod spread;
 mod sum;
 
 pub use division::Division;

@@ -106,6 +106,7 @@ impl InOrder for TimedInstructions {
     type Batch = TimedColumns;
     /// The time of the open run and how many instructions it has; whether it is in a transaction.
     type Seam = ((u64, u32), bool);
+    const ROW: usize = 19;
 
     fn fresh(&self) -> TimedInstructions {
         TimedInstructions::new(self.places)
@@ -202,7 +203,6 @@ impl Copies for TimedInstructions {
     #[cold]
     #[inline(never)]
     fn other(&mut self, step: &impl Step) -> bool {
-        let known = self.kept.is_of(step.epoch());
         if self.open.1 >= MAX_RUN / 2 {
             // it may have to be cut within the step
             step.replay(self);
@@ -212,8 +212,12 @@ impl Copies for TimedInstructions {
             self.grow(self.len + blocks * BLOCK);
             return false;
         }
+        if self.kept.is_new(step) {
+            step.replay(self);
+            return true;
+        }
         let listed = Listed::of(step);
-        if known && self.kept.len() + listed.blocks().len() > MAX_KEPT {
+        if self.kept.len() + listed.blocks().len() > MAX_KEPT {
             step.replay(self);
             return true;
         }

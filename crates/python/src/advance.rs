@@ -66,7 +66,7 @@ pub fn segments<S: Sum>(
     (mut stream, spaces, settings): (Stream, Spaces, Settings),
 ) -> PyResult<Box<Segments<Stream, S>>> {
     if division.threads > 1 {
-        stream.hold(py, division.round())?;
+        stream.hold(py, division.round(), 0)?;
     }
     Ok(Box::new(Segments::new(stream, spaces, &settings, division)))
 }
@@ -87,7 +87,8 @@ pub fn sum<S: Sum>(
     go_on(py, missing)
 }
 
-fn go_on(py: Python<'_>, missing: &[Arc<Missing>]) -> PyResult<()> {
+/// Looks at who was asked for pages, and for Ctrl-C.
+pub fn go_on(py: Python<'_>, missing: &[Arc<Missing>]) -> PyResult<()> {
     check(missing)?;
     py.check_signals()
 }

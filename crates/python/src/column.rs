@@ -6,9 +6,10 @@ use std::ptr;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyMemoryView};
 
-/// A column of numbers (u8, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see them
-/// without a copy, read-only. `len(column)` is how many there are.
+/// A column of numbers (u8, u32, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see
+/// them without a copy, read-only. `len(column)` is how many there are, and it gives them one by one.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Column {
     numbers: Numbers,
@@ -18,6 +19,7 @@ pub struct Column {
 
 enum Numbers {
     Octets(Vec<u8>),
+    Halves(Vec<u32>),
     Words(Vec<u64>),
     Reals(Vec<f64>),
 }
@@ -25,6 +27,12 @@ enum Numbers {
 impl From<Vec<u8>> for Column {
     fn from(numbers: Vec<u8>) -> Column {
         Column::new(Numbers::Octets(numbers))
+    }
+}
+
+impl From<Vec<u32>> for Column {
+    fn from(numbers: Vec<u32>) -> Column {
+        Column::new(Numbers::Halves(numbers))
     }
 }
 
@@ -56,6 +64,7 @@ impl Numbers {
     fn layout(&self) -> (*const c_void, usize, usize, &'static CStr) {
         match self {
             Numbers::Octets(numbers) => (numbers.as_ptr().cast(), numbers.len(), 1, c"B"),
+            Numbers::Halves(numbers) => (numbers.as_ptr().cast(), numbers.len(), 4, c"I"),
             Numbers::Words(numbers) => (numbers.as_ptr().cast(), numbers.len(), 8, c"Q"),
             Numbers::Reals(numbers) => (numbers.as_ptr().cast(), numbers.len(), 8, c"d"),
         }
@@ -66,6 +75,10 @@ impl Numbers {
 impl Column {
     fn __len__(&self) -> usize {
         self.numbers.layout().1
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        PyMemoryView::from(slf.as_any())?.try_iter()
     }
 
     /// # Safety

@@ -7,21 +7,23 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    Branches, Counts, Division, End, ErrorClass, EventKind, Ledger, Sink, TimedInstructions,
+    BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind, HashedRuns,
+    Instructions, Ledger, Numbers, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
-use crate::advance::{advance, advance_in_turn, segments, sum};
+use crate::advance::{advance, segments, sum};
 use crate::arguments::Items;
 use crate::as_bytes::{halves, words};
 use crate::column::Column;
 use crate::image::Space;
+use crate::in_turn::InTurn;
 use crate::listing::Listing;
 use crate::missing::Missing;
 use crate::names::Names;
 use crate::points::columns;
-use crate::results::{rows_dict, totals_dict};
+use crate::results::{block_columns, rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turn};
 use crate::start::Beginning;
@@ -54,11 +56,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// * `points`: times are numbers of points, see `points`.
 /// * `walk`: take every packet by itself, which is the reference for the table of whole steps that is used otherwise and
 ///   gives the same.
-/// * `threads`: so many decode segments between PSBs at once, where that is possible (`count`, `totals`), and the results
-///   are those of one; 0: as many as the machine runs at once, 8 at most.
+/// * `threads`: so many decode segments between PSBs at once, where that is possible, and the results are those of one: not
+///   with `turns`, `points` or a space that asks for pages, and not for `lines` and `functions`. 0: as many as the machine
+///   runs at once, 8 at most.
 ///
-/// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `lines`, `functions`, `count` and
-/// `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of range,
+/// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `numbers`, `lines`, `functions`, `count`
+/// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of range,
 /// or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
@@ -124,73 +127,58 @@ impl Flow {
 
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
-    /// Columns are little-endian bytes. Runs: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS),
+    /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS),
     /// bits (u8: 16, 32, 64), in_tx (u8: 1 in a transaction).
-    /// Events: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
+    /// Events, as little-endian bytes: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
     /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            *way = Way::Rows(Box::new(rtit_flow::Flow::new(stream, spaces, &settings)));
+        if let Some(parts) = way.take() {
+            *way = Way::Rows(InTurn::new(self.division, parts, Columns::default()));
         }
         let Way::Rows(flow) = &mut *way else {
             return Err(taken());
         };
-        flow.sink_mut().set_limit(max_rows.max(1));
-        advance_in_turn(py, &self.missing, flow)?;
-        if flow.sink_mut().is_empty() && flow.is_finished() {
-            return Ok(None);
-        }
-        Ok(Some(rows_dict(py, flow.sink_mut())?))
+        let rows = flow.next(py, &self.missing, max_rows)?;
+        rows.map(|rows| rows_dict(py, rows)).transpose()
     }
 
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
     /// them; None at the end.
     fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            *way = Way::Runs(Box::new(rtit_flow::Flow::hashed(stream, spaces, &settings)));
+        if let Some(parts) = way.take() {
+            *way = Way::Runs(InTurn::new(self.division, parts, HashedRuns::default()));
         }
         let Way::Runs(flow) = &mut *way else {
             return Err(taken());
         };
-        flow.sink_mut().limit = max_runs.max(1);
-        advance_in_turn(py, &self.missing, flow)?;
-        if flow.sink_mut().is_empty() && flow.is_finished() {
+        let Some(runs) = flow.next(py, &self.missing, max_runs)? else {
             return Ok(None);
-        }
-        let runs = flow.sink_mut().runs();
-        let columns = (
-            words(py, runs.start, |&word| word)?,
-            halves(py, runs.instructions, |&half| half)?,
-            words(py, runs.hash, |&word| word)?,
-        );
-        flow.sink_mut().clear();
-        Ok(Some(columns))
+        };
+        Ok(Some((
+            words(py, &runs.start, |&word| word)?,
+            halves(py, &runs.instructions, |&half| half)?,
+            words(py, &runs.hash, |&word| word)?,
+        )))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            let flow = rtit_flow::Flow::instructions(stream, spaces, &settings);
-            *way = Way::Instructions(Box::new(flow));
+        if let Some(parts) = way.take() {
+            *way = Way::Instructions(InTurn::new(self.division, parts, Instructions::default()));
         }
         let Way::Instructions(flow) = &mut *way else {
             return Err(taken());
         };
-        flow.sink_mut().limit = max_instructions.max(1);
-        advance(py, &self.missing, flow)?;
-        if flow.sink_mut().ips().is_empty() && flow.is_finished() {
+        let Some(found) = flow.next_of_all(py, &self.missing, max_instructions)? else {
             return Ok(None);
-        }
-        let sink = flow.sink_mut();
-        let columns = (
-            words(py, sink.ips(), |&ip| ip)?,
-            PyBytes::new(py, sink.lengths()),
-        );
-        sink.clear();
-        Ok(Some(columns))
+        };
+        Ok(Some((
+            words(py, &found.ips, |&ip| ip)?,
+            PyBytes::new(py, &found.lengths),
+        )))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
@@ -202,28 +190,24 @@ impl Flow {
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 6]>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            let sink = TimedInstructions::new(settings.points);
-            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-            *way = Way::Timed(Box::new(flow));
+        if let Some(parts) = way.take() {
+            let sink = TimedInstructions::new(parts.2.points);
+            *way = Way::Timed(InTurn::new(self.division, parts, sink));
         }
         let Way::Timed(flow) = &mut *way else {
             return Err(taken());
         };
-        flow.sink_mut().limit = max_instructions.max(1);
-        advance_in_turn(py, &self.missing, flow)?;
-        if flow.sink_mut().is_empty() && flow.is_finished() {
-            return Ok(None);
-        }
-        let taken = flow.sink_mut().take();
-        Ok(Some([
-            taken.ips.into(),
-            taken.lengths.into(),
-            taken.times.into(),
-            taken.bits.into(),
-            taken.in_tx.into(),
-            taken.offsets.into(),
-        ]))
+        let taken = flow.next(py, &self.missing, max_instructions)?;
+        Ok(taken.map(|taken| {
+            [
+                taken.ips.into(),
+                taken.lengths.into(),
+                taken.times.into(),
+                taken.bits.into(),
+                taken.in_tx.into(),
+                taken.offsets.into(),
+            ]
+        }))
     }
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
@@ -231,27 +215,50 @@ impl Flow {
     /// end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 5]>> {
         let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            let sink = Branches::new(settings.points);
-            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-            *way = Way::Branches(Box::new(flow));
+        if let Some(parts) = way.take() {
+            let sink = Branches::new(parts.2.points);
+            *way = Way::Branches(InTurn::new(self.division, parts, sink));
         }
         let Way::Branches(flow) = &mut *way else {
             return Err(taken());
         };
-        flow.sink_mut().limit = max_branches.max(1);
-        advance_in_turn(py, &self.missing, flow)?;
-        if flow.sink_mut().is_empty() && flow.is_finished() {
-            return Ok(None);
+        let taken = flow.next(py, &self.missing, max_branches)?;
+        Ok(taken.map(|taken| {
+            [
+                taken.from.into(),
+                taken.to.into(),
+                taken.kind.into(),
+                taken.time.into(),
+                taken.offset.into(),
+            ]
+        }))
+    }
+
+    /// About `max_blocks` more blocks, each as a number of `blocks` (u32), in whole runs; None at the end.
+    fn numbers(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
+        let mut way = self.lock()?;
+        if let Some(parts) = way.take() {
+            let table = BlockTable::default();
+            let flow = InTurn::new(self.division, parts, Numbers::new(&table));
+            *way = Way::Numbers(flow, table);
         }
-        let taken = flow.sink_mut().take();
-        Ok(Some([
-            taken.from.into(),
-            taken.to.into(),
-            taken.kind.into(),
-            taken.time.into(),
-            taken.offset.into(),
-        ]))
+        let Way::Numbers(flow, _) = &mut *way else {
+            return Err(taken());
+        };
+        let numbers = flow.next_of_all(py, &self.missing, max_blocks)?;
+        Ok(numbers.map(Column::from))
+    }
+
+    /// What the numbers of `numbers` mean, from number `first` on, as columns: IPs of the first and of the last
+    /// instruction (u64), how many (u32), `End` (u8), 1 if the next block goes on with the run in memory (u8), and bits
+    /// as `next` (u8). There are more while decoding goes on.
+    #[pyo3(signature = (first = 0))]
+    fn blocks(&self, first: usize) -> PyResult<[Column; 6]> {
+        let way = self.lock()?;
+        let Way::Numbers(_, table) = &*way else {
+            return Err(taken());
+        };
+        Ok(block_columns(&table.since(first)))
     }
 
     /// With `points`: what timing packets told since this was asked last, as columns: stream offset, TSC estimate, core

@@ -10,6 +10,7 @@ mod column;
 mod decoder;
 mod flow;
 mod image;
+mod in_turn;
 mod listing;
 mod missing;
 mod names;

@@ -1,24 +1,24 @@
-//! What `Flow` gives in several columns, as little-endian bytes by name.
+//! What `Flow` gives in several columns.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use rtit_flow::{Columns, EdgeTotal, RunTotal};
+use pyo3::types::PyDict;
+use rtit_flow::{Block, EdgeTotal, RowColumns, RunTotal};
 
 use crate::as_bytes::{halves, octets, words};
+use crate::column::Column;
 
-/// What a sink has gathered, as `Flow.next` says; it begins anew.
-pub fn rows_dict<'py>(py: Python<'py>, sink: &mut Columns) -> PyResult<Bound<'py, PyDict>> {
+/// A batch, as `Flow.next` says.
+pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>> {
     let columns = PyDict::new(py);
-    let runs = sink.runs();
-    columns.set_item("start", words(py, runs.start, |&word| word)?)?;
-    columns.set_item("instructions", halves(py, runs.instructions, |&half| half)?)?;
-    columns.set_item("last", words(py, runs.last, |&word| word)?)?;
-    columns.set_item("end", PyBytes::new(py, runs.end))?;
-    columns.set_item("bits", PyBytes::new(py, runs.bits))?;
-    columns.set_item("in_tx", PyBytes::new(py, runs.in_tx))?;
-    columns.set_item("time", words(py, runs.time, |&word| word)?)?;
-    columns.set_item("offset", words(py, runs.offset, |&word| word)?)?;
-    let events = &sink.clear();
+    columns.set_item("start", Column::from(rows.start))?;
+    columns.set_item("instructions", Column::from(rows.instructions))?;
+    columns.set_item("last", Column::from(rows.last))?;
+    columns.set_item("end", Column::from(rows.end))?;
+    columns.set_item("bits", Column::from(rows.bits))?;
+    columns.set_item("in_tx", Column::from(rows.in_tx))?;
+    columns.set_item("time", Column::from(rows.time))?;
+    columns.set_item("offset", Column::from(rows.offset))?;
+    let events = &rows.events;
     columns.set_item("event_row", words(py, events, |at| at.row)?)?;
     columns.set_item("event_kind", octets(py, events, |at| at.event.kind as u8)?)?;
     columns.set_item("event_ip", words(py, events, |at| at.event.ip)?)?;
@@ -26,6 +26,21 @@ pub fn rows_dict<'py>(py: Python<'py>, sink: &mut Columns) -> PyResult<Bound<'py
     columns.set_item("event_time", words(py, events, |at| at.event.time)?)?;
     columns.set_item("event_offset", words(py, events, |at| at.event.offset)?)?;
     Ok(columns)
+}
+
+/// What numbers mean, as `Flow.blocks` says.
+pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
+    let words = |number: fn(&Block) -> u64| blocks.iter().map(number).collect::<Vec<_>>();
+    let octets = |number: fn(&Block) -> u8| blocks.iter().map(number).collect::<Vec<_>>();
+    let instructions: Vec<u32> = blocks.iter().map(|block| block.instructions).collect();
+    [
+        words(|block| block.start).into(),
+        words(|block| block.last).into(),
+        instructions.into(),
+        octets(|block| block.end as u8).into(),
+        octets(|block| block.goes_on.into()).into(),
+        octets(|block| block.bits).into(),
+    ]
 }
 
 /// As `Flow.totals` says.

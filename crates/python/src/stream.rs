@@ -68,12 +68,11 @@ impl Stream {
         Ok(stream)
     }
 
-    /// From now on a window holds so many bytes at least, unless the stream ends.
-    pub fn hold(&mut self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+    /// From now on a window holds so many bytes from `position` on at least, unless the stream ends.
+    pub fn hold(&mut self, py: Python<'_>, bytes: usize, position: usize) -> PyResult<()> {
         if let Stream::Pieces(pieces) = self {
             pieces.enough = bytes.max(ENOUGH);
-            let base = pieces.base;
-            self.go_on(py, base)?;
+            self.go_on(py, position)?;
         }
         Ok(())
     }

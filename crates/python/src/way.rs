@@ -1,26 +1,29 @@
 //! The ways in which a `Flow` gives its results.
 
 use rtit_flow::{
-    Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Point, Segments,
-    Settings, Spaces, TimedInstructions, Totals,
+    BlockTable, Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Numbers,
+    Point, Segments, Settings, Spaces, TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
+use crate::in_turn::InTurn;
 use crate::stream::Stream;
 
 /// What the stream is decoded into: the first call that takes results decides.
 pub(crate) enum Way {
     Open(Option<Box<(Stream, Spaces, Settings)>>),
-    Rows(Box<rtit_flow::Flow<Stream, Columns>>),
-    Runs(Box<rtit_flow::Flow<Stream, HashedRuns>>),
-    Instructions(Box<rtit_flow::Flow<Stream, Instructions>>),
+    Rows(InTurn<Columns>),
+    Runs(InTurn<HashedRuns>),
+    Instructions(InTurn<Instructions>),
     Lines(Box<rtit_flow::Flow<Stream, Lines>>),
     Functions(Box<rtit_flow::Flow<Stream, ByFunction>>),
     Calls(Box<rtit_flow::Flow<Stream, Calls>>),
     Count(Box<Segments<Stream, Counting>>),
     Totals(Box<Segments<Stream, Totals>>),
-    Branches(Box<rtit_flow::Flow<Stream, Branches>>),
-    Timed(Box<rtit_flow::Flow<Stream, TimedInstructions>>),
+    Branches(InTurn<Branches>),
+    Timed(InTurn<TimedInstructions>),
+    /// With what the numbers mean.
+    Numbers(InTurn<Numbers>, BlockTable),
 }
 
 impl Way {
@@ -65,16 +68,17 @@ impl Way {
     pub fn account(&self) -> Option<(Counts, &Ledger)> {
         Some(match self {
             Way::Open(_) => return None,
-            Way::Rows(flow) => (flow.counts(), flow.ledger()),
-            Way::Runs(flow) => (flow.counts(), flow.ledger()),
-            Way::Instructions(flow) => (flow.counts(), flow.ledger()),
+            Way::Rows(flow) => flow.account(),
+            Way::Runs(flow) => flow.account(),
+            Way::Instructions(flow) => flow.account(),
             Way::Lines(flow) => (flow.counts(), flow.ledger()),
             Way::Functions(flow) => (flow.counts(), flow.ledger()),
             Way::Calls(flow) => (flow.counts(), flow.ledger()),
             Way::Count(all) => (all.counts(), all.ledger()),
             Way::Totals(all) => (all.counts(), all.ledger()),
-            Way::Branches(flow) => (flow.counts(), flow.ledger()),
-            Way::Timed(flow) => (flow.counts(), flow.ledger()),
+            Way::Branches(flow) => flow.account(),
+            Way::Timed(flow) => flow.account(),
+            Way::Numbers(flow, _) => flow.account(),
         })
     }
 }

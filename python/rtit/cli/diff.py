@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code
 from rtit.cli.gaps import EXIT_CODE
-from rtit.cli.inputs import add_images, opened
+from rtit.cli.inputs import add_images, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
 from rtit.diff import diff
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_streams(parser)
     add_images(parser)
+    add_threads(parser)
     group = parser.add_argument_group("bare PT, instead of recordings")
     group.add_argument(
         "--raw",

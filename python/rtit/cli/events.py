@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import Gaps
-from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_code(group)
     add_ends(group, "events")
     add_images(parser)
+    add_threads(parser)
     add_bare_code(add_raw(parser))
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 

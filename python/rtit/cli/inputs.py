@@ -69,6 +69,18 @@ def add_images(parser: argparse.ArgumentParser) -> None:
     add_kernel(parser)
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """How many decode."""
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        metavar="N",
+        help="so many threads decode each stream, 1 to 255; what comes out is the same; default: "
+        "as many as the machine runs at once, 8 at most",
+    )
+
+
 def add_kernel(parser: argparse.ArgumentParser) -> None:
     """Where the code of the kernel is, if that was traced."""
     group = parser.add_argument_group(
@@ -163,6 +175,7 @@ def opened(arguments: argparse.Namespace) -> Trace:
         guest_mount=getattr(arguments, "guestmount", None),
         guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
+        threads=getattr(arguments, "threads", 0),
         kernel=KernelFiles(
             kcore=getattr(arguments, "kcore", None),
             kallsyms=getattr(arguments, "kallsyms", None),

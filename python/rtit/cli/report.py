@@ -10,7 +10,7 @@ from pathlib import PurePath
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import EXIT_CODE
-from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
 from rtit.trace import Trace
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_streams(parser)
     add_images(parser)
+    add_threads(parser)
     add_bare_code(add_raw(parser))
     parser.add_argument(
         "--top", type=int, default=15, metavar="N", help="how many functions (default 15)"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import Gaps
-from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
 
@@ -21,6 +21,7 @@ def add_table(parser: argparse.ArgumentParser, *, ordered: bool) -> None:
     if ordered:
         add_ends(group, "rows")
     add_images(parser)
+    add_threads(parser)
     add_bare_code(add_raw(parser))
     if ordered:
         add_timing(parser)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import Gaps
-from rtit.cli.inputs import add_file, add_images, opened
+from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.watching import watched
 from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
 from rtit.trace import Trace
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--truth", required=True, metavar="TRUTH", help="what `rtit record --truth` wrote"
     )
     add_images(parser)
+    add_threads(parser)
     bare = add_raw(parser)
     add_bare_code(bare)
     bare.add_argument(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtit.trace.decode import decode
     from rtit.trace.decoder import Decoder, Run
     from rtit.trace.ledger import Ledger, Span
+    from rtit.trace.numbers import KnownBlocks, Numbered, Numbers, Runs
     from rtit.trace.packets import PacketRow, Packets
     from rtit.trace.places import Place, Places
     from rtit.trace.results import (
@@ -56,7 +57,10 @@ __all__ = [
     "Events",
     "Instruction",
     "Instructions",
+    "KnownBlocks",
     "Ledger",
+    "Numbered",
+    "Numbers",
     "PacketRow",
     "Packets",
     "Place",
@@ -66,6 +70,7 @@ __all__ = [
     "Run",
     "RunTotal",
     "RunTotals",
+    "Runs",
     "Selection",
     "Settings",
     "Source",
@@ -93,6 +98,7 @@ __getattr__ = exports(
         "decode": "decode",
         "decoder": "Decoder Run",
         "ledger": "Ledger Span",
+        "numbers": "KnownBlocks Numbered Numbers Runs",
         "packets": "PacketRow Packets",
         "places": "Place Places",
         "results": "Branch Branches Instruction Instructions SyncPoint SyncPoints",

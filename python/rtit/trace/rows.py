@@ -140,14 +140,14 @@ class Rows(Batch):
             return np.frombuffer(data, np.dtype("<u8"))
 
         return cls(
-            start=wide(columns["start"]),
-            instructions=np.frombuffer(columns["instructions"], np.dtype("<u4")),
-            last=wide(columns["last"]),
-            end=np.frombuffer(columns["end"], np.uint8),
-            bits=np.frombuffer(columns["bits"], np.uint8),
-            in_tx=np.frombuffer(columns["in_tx"], np.uint8),
-            time=wide(columns["time"]),
-            offset=wide(columns["offset"]),
+            start=np.asarray(columns["start"]),
+            instructions=np.asarray(columns["instructions"]),
+            last=np.asarray(columns["last"]),
+            end=np.asarray(columns["end"]),
+            bits=np.asarray(columns["bits"]),
+            in_tx=np.asarray(columns["in_tx"]),
+            time=np.asarray(columns["time"]),
+            offset=np.asarray(columns["offset"]),
             events=Events(
                 row=wide(columns["event_row"]),
                 kind=np.frombuffer(columns["event_kind"], np.uint8),

@@ -16,6 +16,7 @@ from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
 from rtit.trace.ipc import COLUMN, with_ipc
 from rtit.trace.ledger import Ledger, with_losses
+from rtit.trace.numbers import Numbered
 from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
@@ -253,6 +254,12 @@ class Stream:
             return ((each, each.offset) for each in self._rows(flow, timed=not timing))
 
         return self._table(Rows, rows, where, timing=timing, more=self._whose)
+
+    def numbered(self) -> Numbered:
+        """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
+        tenth of the memory.
+        """
+        return Numbered(self.native)
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False

@@ -14,6 +14,8 @@ pub struct Division {
     pub segment: usize,
     /// Bytes before a segment that are decoded in addition, at most: where PSBs are rarer there are no segments.
     pub lead: usize,
+    /// Bytes of results that a segment may give: where it gives more, those behind it are decoded again.
+    pub results: usize,
 }
 
 impl Division {
@@ -29,6 +31,7 @@ impl Division {
             threads,
             segment: 1 << 19,
             lead: 1 << 17,
+            results: 1 << 25,
         }
     }
 

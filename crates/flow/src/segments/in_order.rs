@@ -11,6 +11,9 @@ pub trait InOrder: Sink + Send {
     /// equal results follow.
     type Seam: Clone + PartialEq + Default + Debug + Send + Sync;
 
+    /// Bytes of a row in a batch, about.
+    const ROW: usize;
+
     /// Another for the same results, with nothing in it.
     fn fresh(&self) -> Self;
     /// Decoding pauses when so many rows wait.

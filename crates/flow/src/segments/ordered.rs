@@ -1,13 +1,12 @@
 //! Several threads for results whose order matters.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::division::Division;
 use super::in_order::InOrder;
 use super::patience::Patience;
 use super::plan::{plan, Piece};
+use super::spread::spread;
 use crate::counts::Counts;
 use crate::decoder::{Carry, Decoder};
 use crate::ledger::Ledger;
@@ -15,13 +14,12 @@ use crate::settings::Settings;
 use crate::spaces::Spaces;
 use crate::window::{Source, Window};
 
-/// Batches that a segment should give, and those after which it is left.
-const BATCHES: usize = 4;
-const MOST_BATCHES: usize = 16;
-/// Rows of so many batches are reckoned with if batches are smaller.
-const LEAST_ROWS: usize = 1 << 14;
+/// A segment should give one in so many of the bytes of results that it may.
+const RESERVE: usize = 4;
 /// Bytes of a segment, at least, as long as `Division::segment` is not less: its lead is to be short beside it.
-const LEAST_SEGMENT: usize = 1 << 16;
+const LEAST_SEGMENT: usize = 1 << 15;
+/// Bytes that should be there for a round without segments.
+const FIRST: usize = 1 << 18;
 /// Segments of a round for each thread: their results wait all at once.
 const PIECES: usize = 2;
 
@@ -76,7 +74,7 @@ struct Job<'a, S: InOrder> {
     /// As they are at the beginning of the stream.
     spaces: &'a Spaces,
     state: &'a State<S>,
-    /// Rows of a batch, and batches of a segment.
+    /// Rows of a batch, and of a segment.
     limit: usize,
     most: usize,
 }
@@ -132,7 +130,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
         let limit = limit.max(1);
         let window = self.stream.window();
         let position = self.state.carry.position;
-        let (pieces, most) = match self.segment(limit) {
+        let pieces = match self.segment() {
             Some(segment) => {
                 let count = self.division.threads * PIECES;
                 let lead = self.patience.lead;
@@ -140,7 +138,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
                     segment,
                     ..self.division
                 };
-                (plan(window, position, &division, count, lead), MOST_BATCHES)
+                plan(window, position, &division, count, lead)
             }
             None => {
                 let piece = Piece {
@@ -148,7 +146,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
                     cut: position,
                     until: position.saturating_add(self.division.segment),
                 };
-                (vec![piece], BATCHES)
+                vec![piece]
             }
         };
         let job = Job {
@@ -157,10 +155,9 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             state: &self.state,
             limit,
             // whoever wants few rows should not wait for many
-            most: if self.rows_per_byte.is_none() {
-                1
-            } else {
-                most
+            most: match self.rows_per_byte {
+                None => 1,
+                Some(_) => (self.division.results / S::ROW).max(1),
             },
         };
         let threads = pieces.len().min(self.division.threads);
@@ -169,11 +166,12 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             let sink = self.workers[0].sink.fresh();
             self.workers.push(Worker { decoder, sink });
         }
-        let mut parts = decode(&mut self.workers[..threads], &job, &pieces).into_iter();
+        let workers = &mut self.workers[..threads];
+        let parts = spread(workers, &pieces, |worker, piece| worker.part(&job, piece));
         let rows = self.rows;
         let (mut failures, mut used) = (0, 0);
         let mut end: Option<State<S>> = None;
-        for (piece, mut part) in pieces.iter().zip(&mut parts) {
+        for (piece, mut part) in pieces.iter().zip(parts) {
             let state = end.as_ref().unwrap_or(&self.state);
             if part.begin != *state {
                 failures += 1;
@@ -211,14 +209,22 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
         !self.is_finished()
     }
 
+    /// Bytes that the next round takes, about: a window should hold as many.
+    pub fn round(&self) -> usize {
+        match self.segment() {
+            Some(segment) => segment * self.division.threads * PIECES,
+            None => FIRST,
+        }
+    }
+
     /// How large segments are; None: there is but one piece.
-    fn segment(&self, limit: usize) -> Option<usize> {
+    fn segment(&self) -> Option<usize> {
         let alone = self.division.threads < 2 || self.state.carry.searching;
         if alone || !self.patience.divides() {
             return None;
         }
-        let rows = limit.saturating_mul(BATCHES).max(LEAST_ROWS) as f64;
         let most = self.division.segment;
+        let rows = (self.division.results / S::ROW / RESERVE) as f64;
         let bytes = (rows / self.rows_per_byte?.max(1e-9)) as usize;
         Some(bytes.clamp(LEAST_SEGMENT.min(most), most))
     }
@@ -303,7 +309,7 @@ impl<S: InOrder> Worker<S> {
         }
     }
 
-    /// Decodes to the first packet at or after `until`, the end of the window, or until `most` batches are full.
+    /// Decodes to the first packet at or after `until`, the end of the window, or until batches have `most` rows.
     fn gather(
         &mut self,
         job: &Job<'_, S>,
@@ -313,14 +319,15 @@ impl<S: InOrder> Worker<S> {
     ) {
         let (decoder, sink) = (&mut self.decoder, &mut self.sink);
         sink.set_limit(job.limit);
-        let mut full = 0;
-        while full < most {
+        let mut rows = 0;
+        while rows < most {
             let before = decoder.position();
             let goes_on = decoder.decode_until(job.window, until, sink);
             let is_full = sink.is_full();
             if is_full {
-                full += 1;
-                take(sink.take_batch());
+                let batch = sink.take_batch();
+                rows += S::rows(&batch);
+                take(batch);
             }
             let position = decoder.position();
             let moves = is_full || position > before || decoder.is_paused();
@@ -332,35 +339,4 @@ impl<S: InOrder> Worker<S> {
             take(sink.take_batch());
         }
     }
-}
-
-/// Decodes all pieces, each thread with one of the workers.
-fn decode<S: InOrder>(
-    workers: &mut [Worker<S>],
-    job: &Job<'_, S>,
-    pieces: &[Piece],
-) -> Vec<Part<S>> {
-    let next = AtomicUsize::new(0);
-    let parts: Mutex<Vec<(usize, Part<S>)>> = Mutex::default();
-    let work = |worker: &mut Worker<S>| {
-        while let Some((index, piece)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            pieces.get(index).map(|piece| (index, piece))
-        } {
-            let part = worker.part(job, piece);
-            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.push((index, part));
-        }
-    };
-    if let Some((own, others)) = workers.split_first_mut() {
-        std::thread::scope(|scope| {
-            for worker in others {
-                scope.spawn(|| work(worker));
-            }
-            work(own);
-        });
-    }
-    let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.sort_by_key(|&(index, _)| index);
-    parts.into_iter().map(|(_, part)| part).collect()
 }

@@ -89,6 +89,7 @@ mod tests {
             threads: 2,
             segment: 400,
             lead: 150,
+            results: 1,
         };
         let pieces = plan(window, 7, &division, 8, 2);
         assert_eq!(pieces.len(), 8);
@@ -110,6 +111,7 @@ mod tests {
             threads: 2,
             segment: 400,
             lead: 100,
+            results: 1,
         };
         let pieces = plan(Window::whole(&stream), 0, &division, 8, 1);
         let whole = Piece {

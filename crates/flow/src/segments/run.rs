@@ -1,12 +1,10 @@
 //! The threads, and what they found put together.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use super::division::Division;
 use super::part::{Job, Part};
 use super::patience::Patience;
 use super::plan::{plan, Piece};
+use super::spread::spread;
 use super::sum::Sum;
 use crate::counts::Counts;
 use crate::decoder::{Carry, Decoder};
@@ -99,7 +97,8 @@ impl<B: Source, S: Sum> Segments<B, S> {
             let decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
             self.decoders.push(decoder);
         }
-        let parts = decode(&mut self.decoders[..threads.max(1)], &job, &pieces);
+        let decoders = &mut self.decoders[..threads.max(1)];
+        let parts = spread(decoders, &pieces, |decoder, piece| job.part(decoder, piece));
         let (end, failures) = join_all(
             &mut Joined {
                 ledger: &mut self.ledger,
@@ -168,33 +167,6 @@ impl<B: Source, S: Sum> Segments<B, S> {
     pub fn stream_mut(&mut self) -> &mut B {
         &mut self.stream
     }
-}
-
-/// Decodes all pieces, each thread with one of the decoders.
-fn decode<S: Sum>(decoders: &mut [Decoder], job: &Job<'_>, pieces: &[Piece]) -> Vec<Part<S>> {
-    let next = AtomicUsize::new(0);
-    let parts: Mutex<Vec<(usize, Part<S>)>> = Mutex::default();
-    let work = |decoder: &mut Decoder| {
-        while let Some((index, piece)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            pieces.get(index).map(|piece| (index, piece))
-        } {
-            let part = job.part(decoder, piece);
-            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.push((index, part));
-        }
-    };
-    if let Some((own, others)) = decoders.split_first_mut() {
-        std::thread::scope(|scope| {
-            for decoder in others {
-                scope.spawn(|| work(decoder));
-            }
-            work(own);
-        });
-    }
-    let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-    parts.sort_by_key(|&(index, _)| index);
-    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// What the parts are added to.

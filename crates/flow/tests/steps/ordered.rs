@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Branches, Columns, Cpu, Division, ErrorClass, Flow, HashedRun, HashedRuns, InOrder,
-    Instructions, Run, Settings, StepLimits, TimedInstructions,
+    BlockTable, Branches, Columns, Cpu, Division, ErrorClass, Flow, HashedRun, HashedRuns, InOrder,
+    Instructions, Numbers, Run, Settings, StepLimits, TimedInstructions,
 };
 
 use super::config;
@@ -19,6 +19,8 @@ struct Way {
     size: usize,
     /// Rows of a batch.
     limit: usize,
+    /// Bytes of results of a segment, at most.
+    results: usize,
 }
 
 /// The batches of a stream; counts and ledger go into the results.
@@ -33,6 +35,7 @@ fn batches<S: InOrder>(
         threads: way.threads,
         segment: way.segment,
         lead: 1000,
+        results: way.results,
     };
     let pieces = Pieces::new(&traced.stream, way.size);
     let mut all = rtit_flow::Ordered::new(pieces, traced.view(), settings, division, sink);
@@ -134,6 +137,48 @@ fn results(traced: &Traced, settings: &Settings, way: Option<Way>) -> Results {
     results
 }
 
+/// What the numbers of blocks mean: runs as (start, last, instructions, end, bits).
+fn expanded(table: &BlockTable, batches: &[Vec<u32>]) -> Vec<(u64, u64, u32, u8, u8)> {
+    let blocks = table.since(0);
+    let mut runs = Vec::new();
+    for batch in batches {
+        let mut open = None;
+        for &number in batch {
+            let block = blocks[number as usize];
+            let (start, before, bits) = open.unwrap_or((block.start, 0, block.bits));
+            let count = before + block.instructions;
+            open = Some((start, count, bits));
+            if !block.goes_on {
+                runs.push((start, block.last, count, block.end as u8, bits));
+                open = None;
+            }
+        }
+        assert_eq!(open, None, "a batch has whole runs");
+    }
+    runs
+}
+
+/// Blocks by number, by several threads and by one, against rows.
+fn check_numbers(
+    traced: &Traced,
+    settings: &Settings,
+    way: Way,
+    rows: &[Run],
+) -> Result<(), TestCaseError> {
+    let expected: Vec<_> = rows
+        .iter()
+        .map(|run| (run.start, run.last, run.instructions, run.end, run.bits))
+        .collect();
+    let mut aside = Results::default();
+    let table = BlockTable::default();
+    let found = batches(traced, settings, way, Numbers::new(&table), &mut aside);
+    prop_assert_eq!(&expanded(&table, &found), &expected, "{:?}", way);
+    let table = BlockTable::default();
+    let found = reference(traced, settings, Numbers::new(&table), &mut aside);
+    prop_assert_eq!(&expanded(&table, &found), &expected);
+    Ok(())
+}
+
 fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseError> {
     let walked = Settings {
         steps: StepLimits::NONE,
@@ -141,24 +186,26 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
     };
     let expected = results(traced, &walked, None);
     let whole = usize::MAX;
-    for (threads, segment, size, limit) in [
-        (1, 64, whole, 10),
-        (2, 20, whole, 1),
-        (3, 130, 2000, 7),
-        (4, 400, whole, 1000),
-        (2, 200, 90, 40),
+    for (threads, segment, size, limit, most) in [
+        (1, 64, whole, 10, whole),
+        (2, 20, whole, 1, whole),
+        (3, 130, 2000, 7, 500),
+        (4, 400, whole, 1000, whole),
+        (2, 200, 90, 40, 2000),
     ] {
         let way = Way {
             threads,
             segment,
             size,
             limit,
+            results: most,
         };
         for steps in [StepLimits::default(), StepLimits::NONE] {
             let settings = Settings { steps, ..settings };
             let found = results(traced, &settings, Some(way));
             let differs = found.differs(&expected);
             prop_assert!(differs.is_none(), "{differs:?}: {way:?}");
+            check_numbers(traced, &settings, way, &expected.runs)?;
         }
     }
     Ok(())

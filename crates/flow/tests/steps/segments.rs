@@ -69,6 +69,7 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             threads,
             segment,
             lead: 1000,
+            results: 1,
         };
         for steps in [StepLimits::default(), StepLimits::NONE] {
             let settings = Settings { steps, ..settings };

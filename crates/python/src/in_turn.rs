@@ -1,0 +1,127 @@
+//! Results in order, by one thread or by several.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use rtit_flow::{Counts, Division, Flow, InOrder, Ledger, Ordered, Point, Settings, Spaces};
+
+use crate::advance::{advance, advance_in_turn, go_on};
+use crate::missing::Missing;
+use crate::stream::Stream;
+
+/// Where results in order come from.
+pub(crate) enum InTurn<S: InOrder> {
+    One(Box<Flow<Stream, S>>),
+    Several(Box<Ordered<Stream, S>>),
+}
+
+impl<S: InOrder> InTurn<S> {
+    /// `sink` is empty. By several threads if `division` says so and it can be.
+    pub fn new(
+        division: Division,
+        (stream, spaces, settings): (Stream, Spaces, Settings),
+        sink: S,
+    ) -> Self {
+        let several = Ordered::<Stream, S>::divides(&spaces, &settings, &division);
+        match several {
+            true => {
+                let all = Ordered::new(stream, spaces, &settings, division, sink);
+                InTurn::Several(Box::new(all))
+            }
+            false => {
+                let flow = Flow::with_sink(stream, spaces, &settings, sink);
+                InTurn::One(Box::new(flow))
+            }
+        }
+    }
+
+    /// About `max` more rows, none of which are of two turns; None at the end. Without the GIL; raises what those raise
+    /// who are asked for pages.
+    pub fn next(
+        &mut self,
+        py: Python<'_>,
+        missing: &[Arc<Missing>],
+        max: usize,
+    ) -> PyResult<Option<S::Batch>> {
+        match self {
+            InTurn::One(flow) => {
+                flow.sink_mut().set_limit(max.max(1));
+                advance_in_turn(py, missing, flow)?;
+                Ok(taken(py, flow))
+            }
+            InTurn::Several(all) => several(py, missing, all, max),
+        }
+    }
+
+    /// As `next`, also over the borders of turns.
+    pub fn next_of_all(
+        &mut self,
+        py: Python<'_>,
+        missing: &[Arc<Missing>],
+        max: usize,
+    ) -> PyResult<Option<S::Batch>> {
+        match self {
+            InTurn::One(flow) => {
+                flow.sink_mut().set_limit(max.max(1));
+                advance(py, missing, flow)?;
+                Ok(taken(py, flow))
+            }
+            InTurn::Several(all) => several(py, missing, all, max),
+        }
+    }
+
+    /// How many turns have begun.
+    pub fn turns(&self) -> usize {
+        match self {
+            InTurn::One(flow) => flow.turns(),
+            InTurn::Several(_) => 0,
+        }
+    }
+
+    /// What timing packets told since the last time.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        match self {
+            InTurn::One(flow) => flow.take_points(),
+            InTurn::Several(_) => Vec::new(),
+        }
+    }
+
+    pub fn account(&self) -> (Counts, &Ledger) {
+        match self {
+            InTurn::One(flow) => (flow.counts(), flow.ledger()),
+            InTurn::Several(all) => (all.counts(), all.ledger()),
+        }
+    }
+}
+
+fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> Option<S::Batch> {
+    if flow.sink_mut().is_empty() && flow.is_finished() {
+        return None;
+    }
+    Some(py.allow_threads(|| flow.sink_mut().take_batch()))
+}
+
+fn several<S: InOrder>(
+    py: Python<'_>,
+    missing: &[Arc<Missing>],
+    all: &mut Ordered<Stream, S>,
+    max: usize,
+) -> PyResult<Option<S::Batch>> {
+    loop {
+        if let Some(batch) = all.take() {
+            return Ok(Some(batch));
+        }
+        if all.is_finished() {
+            return Ok(None);
+        }
+        // a round should not end where the window does
+        let (bytes, position) = (all.round(), all.position());
+        all.stream_mut().hold(py, bytes, position)?;
+        py.allow_threads(|| all.advance(max));
+        if all.is_starved() {
+            let position = all.position();
+            all.stream_mut().go_on(py, position)?;
+        }
+        go_on(py, missing)?;
+    }
+}
