@@ -47,12 +47,12 @@ def programs(folder: Path) -> dict[str, list[str | Path]]:
     text.write_bytes(b"".join(b"line %d of a file\n" % (i * i) for i in range(400_000)))
     unit = folder / "unit.i"
     source = BENCH.parent / "tests" / "differential" / "oracles" / "ipt_run.c"
-    preprocess = ["gcc", "-E", "-o", unit, source]
+    preprocess: list[str | Path] = ["gcc", "-E", "-o", unit, source]
     compiler = subprocess.run(
         ["gcc", "-print-prog-name=cc1"], capture_output=True, text=True, check=True
     )
     commands: dict[str, list[str | Path]] = {
-        "loop": [run.workload(), "12"],
+        "loop": [run.workload(), "150"],
         "gzip": ["/bin/gzip", "-kf", text],
         "sqlite3": ["/usr/bin/sqlite3", ":memory:", SQL],
         "ls": ["/bin/ls", "-lR", "/usr/share/doc", "/usr/lib"],
