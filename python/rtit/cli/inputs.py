@@ -77,7 +77,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="so many threads decode each stream, 1 to 255; what comes out is the same; default: "
-        "as many as the machine runs at once, 8 at most",
+        "one for results in order, for counts as many as the machine runs at once, 8 at most",
     )
 
 

@@ -47,8 +47,9 @@ class Settings:
     they are not known; `start`: how things are at the first byte, None for a stream that is read
     from its first PSB on; `walk`: decode each packet by itself, which takes longer and gives the
     same; `threads`: how many threads may decode it, 1 to 255: each takes segments between PSBs, and
-    the results are those of one. 0: as many as the machine runs at once, 8 at most. One alone
-    decodes what threads share by turns, times with their bounds, and listings as text.
+    the results are those of one. 0: one for results in order, for others as many as the
+    machine runs at once, 8 at most. One alone decodes what threads share by turns, times with
+    their bounds, and listings as text.
     """
 
     mtc_freq: int = 0

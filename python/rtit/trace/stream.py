@@ -155,7 +155,7 @@ class Stream:
             return tables.table(Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED)
         return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
 
-    def native(self, *, points: bool = False) -> _core.Flow:
+    def native(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
         """A decoder at the start of the stream, for native code and nobody else. Raises the error
         of `settings`, if it is one.
         """
@@ -182,13 +182,14 @@ class Stream:
             kernel=self.kernel.native if self.kernel is not None else None,
             guest=(self.guest or Image()).native if self.kernel is not None else None,
             points=points,
-            threads=settings.threads,
+            # in order several threads are used if they are asked for: memory for what waits costs time
+            threads=settings.threads or int(in_order),
         )
         return self._flow
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        for rows in self._rows(self.native()):
+        for rows in self._rows(self.native(in_order=True)):
             if len(rows) or len(rows.events):
                 yield rows
 
@@ -210,7 +211,7 @@ class Stream:
 
     def timed_runs(self) -> Iterator[tuple[int, tuple[bytes, bytes, bytes]]]:
         """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one."""
-        flow, shares = self.native(), self.shares
+        flow, shares = self.native(in_order=True), self.shares
         while (columns := flow.runs(tables.ROWS)) is not None:
             turn = shares.turn(flow.turn) if shares is not None else None
             yield turn.since if turn is not None else 0, columns
@@ -259,7 +260,7 @@ class Stream:
         """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
         tenth of the memory.
         """
-        return Numbered(self.native)
+        return Numbered(lambda: self.native(in_order=True))
 
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False
@@ -358,7 +359,7 @@ class Stream:
 
         def batches() -> Iterator[B]:
             # nothing is read before the first is taken
-            flow = self.native(points=timing)
+            flow = self.native(points=timing, in_order=True)
             if not timing:
                 yield from (batch for batch, _ in of(flow))
                 return
