@@ -194,10 +194,11 @@ def test_threads_change_nothing(
     capsys: pytest.CaptureFixture[str], bare: list[str], verb: str
 ) -> None:
     pt = Path(bare[1])
-    pt.write_bytes(WALKED * 20_000)  # several segments
+    pt.write_bytes((HEAD + encode("TNT", bits="TTTTTT")) * 8000)  # several segments
     one = printed(capsys, verb, *bare, "--threads", "1")
-    assert len(one) > 2
+    assert len(one) >= 2
     for threads in ("2", "3"):
-        assert printed(capsys, verb, *bare, "--threads", threads) == one
+        same = printed(capsys, verb, *bare, "--threads", threads) == one
+        assert same
     assert main([verb, *bare, "--threads", "256"]) == 2
     assert "threads is 256" in capsys.readouterr().err

@@ -182,7 +182,7 @@ class Stream:
             kernel=self.kernel.native if self.kernel is not None else None,
             guest=(self.guest or Image()).native if self.kernel is not None else None,
             points=points,
-            # in order several threads are used if they are asked for: memory for what waits costs time
+            # in order by several if they are asked for: memory for what waits costs time
             threads=settings.threads or int(in_order),
         )
         return self._flow
