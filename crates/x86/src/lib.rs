@@ -8,7 +8,7 @@
 //!
 //! [`decode`] is the only entry, beside [`format`](fn@format) for text. The class comes from iced-x86's `Code`, not from its `FlowControl`, which lumps far
 //! transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section 33.2.1, Table 33-1).
-//! `known` decodes what iced-x86 knows, `apx` the encodings that it does not (REX2 prefixes, JMPABS).
+//! `quick` decodes the usual instructions by tables, `known` what iced-x86 knows, `apx` the encodings that it does not (REX2 prefixes, JMPABS).
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod apx;
 mod class;
 mod instruction;
 mod known;
+mod quick;
 mod text;
 
 pub use class::Class;
@@ -24,6 +25,9 @@ pub use text::format;
 
 /// Decodes the instruction at `ip`, whose bytes are at the start of `bytes` (15 are always enough).
 pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+    if let Some(instruction) = quick::decode(bytes, ip, mode) {
+        return Ok(instruction);
+    }
     if mode == Mode::Bits64 {
         if let Some(result) = apx::decode(bytes, ip) {
             return result;

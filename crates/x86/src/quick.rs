@@ -1,0 +1,182 @@
+//! The length and class of the usual instructions by tables, a tenth of what a full decoder costs.
+//!
+//! What the rows (`rows`) do not list is unknown here, also if it is a legal instruction: then `known` decides, which is slower and
+//! whose word counts. So an instruction may be missing from the rows, but none may stand there that is another by the
+//! full decoder; the tests go through all of it.
+
+mod form;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod vex;
+
+use form::{Odd, Size, LOOKED_AT};
+use rows::{Legacy, BITS_32, BITS_64};
+
+use crate::class::Class;
+use crate::instruction::{Instruction, Mode, MAX_LENGTH};
+
+/// Prefixes before a REX prefix or the opcode; more are unknown here.
+const MOST_PREFIXES: usize = 8;
+
+const REX_W: u8 = 8;
+
+/// The instruction at `ip`, if it is a usual one and as many bytes follow as the longest has.
+#[inline]
+pub(crate) fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Option<Instruction> {
+    let bytes: &[u8; LOOKED_AT] = bytes.first_chunk()?;
+    match mode {
+        Mode::Bits64 => decode_as::<true>(bytes, ip, &BITS_64),
+        Mode::Bits32 => decode_as::<false>(bytes, ip, &BITS_32),
+        Mode::Bits16 => None,
+    }
+}
+
+/// `WIDE`: 64-bit code.
+fn decode_as<const WIDE: bool>(
+    bytes: &[u8; LOOKED_AT],
+    ip: u64,
+    rows: &Legacy,
+) -> Option<Instruction> {
+    let mut at = 0;
+    // 66, F3 or F2, numbered as in a VEX prefix, or LOCK
+    let mut selector = 0;
+    let mut short_address = false;
+    let mut byte = bytes[0];
+    while is_prefix(byte) {
+        match (byte, selector) {
+            (0x66, 0 | 1) => selector = 1,
+            (0xf3, 0 | 2) => selector = 2,
+            (0xf2, 0 | 3) => selector = 3,
+            (0xf0, 0 | 4) => selector = 4,
+            (0x66 | 0xf0 | 0xf2 | 0xf3, _) => return None,
+            // in 32-bit code operands in memory are then as in 16-bit code
+            (0x67, _) if !WIDE => return None,
+            (0x67, _) => short_address = true,
+            _ => {}
+        }
+        at += 1;
+        if at > MOST_PREFIXES {
+            return None;
+        }
+        byte = bytes[at];
+    }
+    let mut rex = 0;
+    if WIDE && byte & 0xf0 == 0x40 {
+        rex = byte;
+        at += 1;
+        byte = bytes[at];
+    }
+    at += 1;
+    let form = match byte {
+        0x0f => {
+            let (map, opcode) = match bytes[at] {
+                0x38 => (2, bytes[at + 1]),
+                0x3a => (3, bytes[at + 1]),
+                opcode => (1, opcode),
+            };
+            at += if map == 1 { 1 } else { 2 };
+            rows.form(map, selector, opcode)
+        }
+        0xc4 | 0xc5 if WIDE && at == 1 => vex::form(bytes, &mut at),
+        opcode => rows.form(0, selector, opcode),
+    };
+    if !form.is_known() {
+        return None;
+    }
+    let mut modrm = 0;
+    if form.has_modrm() {
+        modrm = *bytes.get(at)?;
+        if !form.allows(modrm) {
+            return None;
+        }
+        let sib = *bytes.get(at + 1)?;
+        at += usize::from(AFTER_MODRM[usize::from(modrm)]);
+        if modrm & 0xc7 == 0x04 && sib & 7 == 5 {
+            at += 4;
+        }
+    }
+    let operand = match (rex & REX_W != 0, selector) {
+        (true, _) => Size::Quad,
+        (false, 1) => Size::Word,
+        (false, _) => Size::Double,
+    };
+    let mut class = form.class();
+    at += match form.odd() {
+        None => form.immediate(operand),
+        // TEST alone has an immediate
+        Some(Odd::Group3) if modrm >> 3 & 7 > 1 => 0,
+        Some(Odd::Group3) => form.immediate(operand),
+        Some(Odd::Group5) => {
+            class = match modrm >> 3 & 7 {
+                2 => Class::IndirectCall,
+                4 => Class::IndirectJump,
+                _ => Class::Other,
+            };
+            0
+        }
+        Some(Odd::Group7) if matches!(modrm, 0xd0 | 0xd6 | 0xf9) => 0,
+        Some(Odd::Group7) => return None,
+        Some(Odd::Offset) => match short_address {
+            true => 4,
+            false => 8,
+        },
+    };
+    if at > MAX_LENGTH {
+        return None;
+    }
+    let mut instruction = Instruction {
+        ip,
+        length: at as u8,
+        class,
+        target: 0,
+        repeats: form.is_string() && matches!(selector, 2 | 3),
+        shadows: false,
+        pushes_flags: false,
+        pops_flags: false,
+        narrow: false,
+        mode: if WIDE { Mode::Bits64 } else { Mode::Bits32 },
+    };
+    if let Some(wide) = form.displacement() {
+        let offset = match wide {
+            false => i64::from(bytes[at - 1] as i8),
+            true => {
+                let last = bytes.get(at - 4..at)?.try_into().ok()?;
+                i64::from(i32::from_le_bytes(last))
+            }
+        };
+        let next = ip.wrapping_add(at as u64);
+        instruction.target = instruction.mode.truncate(next.wrapping_add_signed(offset));
+    }
+    Some(instruction)
+}
+
+/// A legacy prefix.
+#[inline(always)]
+const fn is_prefix(byte: u8) -> bool {
+    matches!(
+        byte,
+        0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+    )
+}
+
+/// Bytes of ModRM, SIB and displacement with 32 or 64 address bits; a SIB without a base has 4 more if mod is 0.
+const AFTER_MODRM: [u8; 256] = after_modrm();
+
+const fn after_modrm() -> [u8; 256] {
+    let mut lengths = [1; 256];
+    let mut modrm = 0;
+    while modrm < 0xc0 {
+        let (mode, memory) = (modrm >> 6, modrm & 7);
+        if memory == 4 {
+            lengths[modrm] += 1;
+        }
+        lengths[modrm] += match (mode, memory) {
+            (1, _) => 1,
+            (2, _) | (0, 5) => 4,
+            _ => 0,
+        };
+        modrm += 1;
+    }
+    lengths
+}

@@ -1,0 +1,395 @@
+//! Opcodes without VEX prefix, a row each or for several in sequence (SDM volume 2, appendix A).
+
+use super::form::{Form, Immediate, Odd};
+use crate::class::Class;
+
+/// Which prefixes may choose the instruction: bits by number, 0 none, 1 66, 2 F3, 3 F2, 4 LOCK.
+pub(super) const N: u8 = 1;
+pub(super) const P66: u8 = 2;
+pub(super) const F3: u8 = 4;
+pub(super) const F2: u8 = 8;
+const LOCK: u8 = 16;
+pub(super) const ALL: u8 = N | P66 | F3 | F2;
+const NOT_66: u8 = ALL & !P66;
+
+const ONE: u8 = 0;
+const M0F: u8 = 1;
+const M0F38: u8 = 2;
+const M0F3A: u8 = 3;
+
+/// The opcodes from `first` to `last` of a map.
+pub(super) struct Row {
+    pub map: u8,
+    pub prefixes: u8,
+    pub first: u8,
+    pub last: u8,
+    pub form: Form,
+}
+
+impl Row {
+    /// Into the forms of its map and a prefix.
+    pub const fn put(&self, forms: &mut [Form; 256]) {
+        let mut opcode = self.first as usize;
+        while opcode <= self.last as usize {
+            assert!(!forms[opcode].is_known(), "two rows have the same opcode");
+            forms[opcode] = self.form;
+            opcode += 1;
+        }
+    }
+}
+
+pub(super) const fn row(map: u8, prefixes: u8, first: u8, last: u8, form: Form) -> Row {
+    Row {
+        map,
+        prefixes,
+        first,
+        last,
+        form,
+    }
+}
+
+const ANY: Form = Form::ANY;
+const MEMORY: Form = Form::MEMORY;
+const REGISTER: Form = Form::REGISTER;
+const BARE: Form = Form::BARE;
+const ANY_BYTE: Form = ANY.with(Immediate::Byte);
+const BYTE: Form = BARE.with(Immediate::Byte);
+const OPERAND: Form = BARE.with(Immediate::Operand);
+const NEAR: Form = BARE.with(Immediate::Double);
+
+/// In 32-bit and 64-bit code.
+const BOTH: &[Row] = &[
+    // ADD, OR, ADC, SBB, AND, SUB, XOR, CMP
+    row(ONE, ALL, 0x00, 0x03, ANY),
+    row(ONE, ALL, 0x04, 0x04, BYTE),
+    row(ONE, ALL, 0x05, 0x05, OPERAND),
+    row(ONE, ALL, 0x08, 0x0b, ANY),
+    row(ONE, ALL, 0x0c, 0x0c, BYTE),
+    row(ONE, ALL, 0x0d, 0x0d, OPERAND),
+    row(ONE, ALL, 0x10, 0x13, ANY),
+    row(ONE, ALL, 0x14, 0x14, BYTE),
+    row(ONE, ALL, 0x15, 0x15, OPERAND),
+    row(ONE, ALL, 0x18, 0x1b, ANY),
+    row(ONE, ALL, 0x1c, 0x1c, BYTE),
+    row(ONE, ALL, 0x1d, 0x1d, OPERAND),
+    row(ONE, ALL, 0x20, 0x23, ANY),
+    row(ONE, ALL, 0x24, 0x24, BYTE),
+    row(ONE, ALL, 0x25, 0x25, OPERAND),
+    row(ONE, ALL, 0x28, 0x2b, ANY),
+    row(ONE, ALL, 0x2c, 0x2c, BYTE),
+    row(ONE, ALL, 0x2d, 0x2d, OPERAND),
+    row(ONE, ALL, 0x30, 0x33, ANY),
+    row(ONE, ALL, 0x34, 0x34, BYTE),
+    row(ONE, ALL, 0x35, 0x35, OPERAND),
+    row(ONE, ALL, 0x38, 0x3b, ANY),
+    row(ONE, ALL, 0x3c, 0x3c, BYTE),
+    row(ONE, ALL, 0x3d, 0x3d, OPERAND),
+    // PUSH, POP
+    row(ONE, ALL, 0x50, 0x5f, BARE),
+    row(ONE, ALL, 0x68, 0x68, OPERAND),
+    row(ONE, ALL, 0x69, 0x69, ANY.with(Immediate::Operand)),
+    row(ONE, ALL, 0x6a, 0x6a, BYTE),
+    row(ONE, ALL, 0x6b, 0x6b, ANY_BYTE),
+    row(ONE, ALL, 0x6c, 0x6f, BARE.string()),
+    row(ONE, NOT_66, 0x70, 0x7f, BYTE.of(Class::Conditional)),
+    row(ONE, ALL, 0x80, 0x80, ANY_BYTE),
+    row(ONE, ALL, 0x81, 0x81, ANY.with(Immediate::Operand)),
+    row(ONE, ALL, 0x83, 0x83, ANY_BYTE),
+    // TEST, XCHG, MOV, LEA, POP
+    row(ONE, ALL, 0x84, 0x8b, ANY),
+    row(ONE, ALL, 0x8d, 0x8d, MEMORY),
+    row(ONE, ALL, 0x8f, 0x8f, ANY.only(1)),
+    row(ONE, ALL, 0x90, 0x99, BARE),
+    row(ONE, ALL, 0x9b, 0x9b, BARE),
+    row(ONE, ALL, 0x9e, 0x9f, BARE),
+    row(ONE, ALL, 0xa4, 0xa7, BARE.string()),
+    row(ONE, ALL, 0xa8, 0xa8, BYTE),
+    row(ONE, ALL, 0xa9, 0xa9, OPERAND),
+    row(ONE, ALL, 0xaa, 0xaf, BARE.string()),
+    row(ONE, ALL, 0xb0, 0xb7, BYTE),
+    row(ONE, ALL, 0xb8, 0xbf, BARE.with(Immediate::Whole)),
+    // shifts
+    row(ONE, ALL, 0xc0, 0xc1, ANY_BYTE),
+    row(
+        ONE,
+        NOT_66,
+        0xc2,
+        0xc2,
+        BARE.with(Immediate::Word).of(Class::Return),
+    ),
+    row(ONE, NOT_66, 0xc3, 0xc3, BARE.of(Class::Return)),
+    row(ONE, ALL, 0xc6, 0xc6, ANY_BYTE.only(1)),
+    row(ONE, ALL, 0xc7, 0xc7, ANY.only(1).with(Immediate::Operand)),
+    // ENTER, LEAVE
+    row(ONE, ALL, 0xc8, 0xc8, BARE.with(Immediate::WordAndByte)),
+    row(ONE, ALL, 0xc9, 0xc9, BARE),
+    row(ONE, ALL, 0xcc, 0xcc, BARE.of(Class::SoftwareInterrupt)),
+    row(ONE, ALL, 0xcd, 0xcd, BYTE.of(Class::SoftwareInterrupt)),
+    row(ONE, ALL, 0xd0, 0xd3, ANY),
+    row(ONE, ALL, 0xd7, 0xd7, BARE),
+    // x87: those in memory, but for what D9, DB and DD lack
+    row(ONE, ALL, 0xd8, 0xd8, ANY),
+    row(ONE, ALL, 0xd9, 0xd9, MEMORY.only(0b1111_1101)),
+    row(ONE, ALL, 0xda, 0xda, MEMORY),
+    row(ONE, ALL, 0xdb, 0xdb, MEMORY.only(0b1010_1111)),
+    row(ONE, ALL, 0xdc, 0xdc, MEMORY),
+    row(ONE, ALL, 0xdd, 0xdd, MEMORY.only(0b1101_1111)),
+    row(ONE, ALL, 0xde, 0xdf, MEMORY),
+    row(ONE, NOT_66, 0xe0, 0xe3, BYTE.of(Class::Conditional)),
+    row(ONE, ALL, 0xe4, 0xe7, BYTE),
+    row(ONE, NOT_66, 0xe8, 0xe8, NEAR.of(Class::Call)),
+    row(ONE, NOT_66, 0xe9, 0xe9, NEAR.of(Class::Jump)),
+    row(ONE, NOT_66, 0xeb, 0xeb, BYTE.of(Class::Jump)),
+    row(ONE, ALL, 0xec, 0xef, BARE),
+    row(ONE, ALL, 0xf4, 0xf5, BARE),
+    row(ONE, ALL, 0xf6, 0xf6, ANY_BYTE.but(Odd::Group3)),
+    row(
+        ONE,
+        ALL,
+        0xf7,
+        0xf7,
+        ANY.with(Immediate::Operand).but(Odd::Group3),
+    ),
+    row(ONE, ALL, 0xf8, 0xfd, BARE),
+    row(ONE, ALL, 0xfe, 0xfe, ANY.only(0b11)),
+    row(ONE, ALL, 0xff, 0xff, ANY.only(0b0101_0111).but(Odd::Group5)),
+    // XGETBV and others, UD2, PREFETCHW, the moves of SSE
+    row(M0F, N, 0x01, 0x01, REGISTER.but(Odd::Group7)),
+    row(M0F, ALL, 0x0b, 0x0b, BARE),
+    row(M0F, N, 0x0d, 0x0d, MEMORY),
+    row(M0F, ALL, 0x10, 0x11, ANY),
+    row(M0F, N | F3 | F2, 0x12, 0x12, ANY),
+    row(M0F, P66, 0x12, 0x12, MEMORY),
+    row(M0F, N | P66, 0x13, 0x13, MEMORY),
+    row(M0F, N | P66, 0x14, 0x15, ANY),
+    row(M0F, N | F3, 0x16, 0x16, ANY),
+    row(M0F, P66, 0x16, 0x16, MEMORY),
+    row(M0F, N | P66, 0x17, 0x17, MEMORY),
+    // PREFETCH, ENDBR, NOP
+    row(M0F, N, 0x18, 0x18, MEMORY),
+    row(M0F, F3, 0x1e, 0x1e, REGISTER.only(0b1000_0000)),
+    row(M0F, N | P66, 0x1f, 0x1f, ANY),
+    row(M0F, N | P66, 0x28, 0x29, ANY),
+    row(M0F, ALL, 0x2a, 0x2a, ANY),
+    row(M0F, N | P66, 0x2b, 0x2b, MEMORY),
+    row(M0F, ALL, 0x2c, 0x2d, ANY),
+    row(M0F, N | P66, 0x2e, 0x2f, ANY),
+    // WRMSR, RDTSC, RDMSR, RDPMC
+    row(M0F, N, 0x30, 0x33, BARE),
+    // CMOVcc
+    row(M0F, N | P66, 0x40, 0x4f, ANY),
+    row(M0F, N | P66, 0x50, 0x50, REGISTER),
+    row(M0F, ALL, 0x51, 0x51, ANY),
+    row(M0F, N | F3, 0x52, 0x53, ANY),
+    row(M0F, N | P66, 0x54, 0x57, ANY),
+    row(M0F, ALL, 0x58, 0x5a, ANY),
+    row(M0F, N | P66 | F3, 0x5b, 0x5b, ANY),
+    row(M0F, ALL, 0x5c, 0x5f, ANY),
+    row(M0F, N | P66, 0x60, 0x6b, ANY),
+    row(M0F, P66, 0x6c, 0x6d, ANY),
+    row(M0F, N | P66, 0x6e, 0x6e, ANY),
+    row(M0F, N | P66 | F3, 0x6f, 0x6f, ANY),
+    row(M0F, ALL, 0x70, 0x70, ANY_BYTE),
+    row(
+        M0F,
+        N | P66,
+        0x71,
+        0x72,
+        REGISTER.only(0b0101_0100).with(Immediate::Byte),
+    ),
+    row(
+        M0F,
+        N,
+        0x73,
+        0x73,
+        REGISTER.only(0b0100_0100).with(Immediate::Byte),
+    ),
+    row(
+        M0F,
+        P66,
+        0x73,
+        0x73,
+        REGISTER.only(0b1100_1100).with(Immediate::Byte),
+    ),
+    row(M0F, N | P66, 0x74, 0x76, ANY),
+    row(M0F, N, 0x77, 0x77, BARE),
+    row(M0F, P66 | F2, 0x7c, 0x7d, ANY),
+    row(M0F, N | P66 | F3, 0x7e, 0x7f, ANY),
+    row(M0F, NOT_66, 0x80, 0x8f, NEAR.of(Class::Conditional)),
+    // SETcc, PUSH and POP of FS and GS, CPUID, bits and double shifts
+    row(M0F, ALL, 0x90, 0x9f, ANY),
+    row(M0F, N, 0xa0, 0xa2, BARE),
+    row(M0F, N | P66, 0xa3, 0xa3, ANY),
+    row(M0F, N | P66, 0xa4, 0xa4, ANY_BYTE),
+    row(M0F, N | P66, 0xa5, 0xa5, ANY),
+    row(M0F, N, 0xa8, 0xa9, BARE),
+    row(M0F, N | P66, 0xab, 0xab, ANY),
+    row(M0F, N | P66, 0xac, 0xac, ANY_BYTE),
+    row(M0F, N | P66, 0xad, 0xad, ANY),
+    // FXSAVE to CLFLUSH, fences
+    row(M0F, N, 0xae, 0xae, ANY.registers(0b1110_0000)),
+    row(M0F, N | P66, 0xaf, 0xb1, ANY),
+    row(M0F, N | P66, 0xb3, 0xb3, ANY),
+    row(M0F, N | P66, 0xb6, 0xb7, ANY),
+    row(M0F, F3, 0xb8, 0xb8, ANY),
+    row(M0F, N | P66, 0xba, 0xba, ANY_BYTE.only(0b1111_0000)),
+    row(M0F, N | P66, 0xbb, 0xbb, ANY),
+    row(M0F, N | P66 | F3, 0xbc, 0xbd, ANY),
+    row(M0F, N | P66, 0xbe, 0xc1, ANY),
+    row(M0F, ALL, 0xc2, 0xc2, ANY_BYTE),
+    row(M0F, N, 0xc3, 0xc3, MEMORY),
+    row(M0F, N | P66, 0xc4, 0xc4, ANY_BYTE),
+    row(M0F, N | P66, 0xc5, 0xc5, REGISTER.with(Immediate::Byte)),
+    row(M0F, N | P66, 0xc6, 0xc6, ANY_BYTE),
+    row(M0F, N, 0xc7, 0xc7, MEMORY.only(0b10)),
+    row(M0F, N, 0xc8, 0xcf, BARE),
+    row(M0F, P66 | F2, 0xd0, 0xd0, ANY),
+    row(M0F, N | P66, 0xd1, 0xd5, ANY),
+    row(M0F, P66, 0xd6, 0xd6, ANY),
+    row(M0F, N | P66, 0xd7, 0xd7, REGISTER),
+    row(M0F, N | P66, 0xd8, 0xe5, ANY),
+    row(M0F, P66 | F3 | F2, 0xe6, 0xe6, ANY),
+    row(M0F, N | P66, 0xe7, 0xe7, MEMORY),
+    row(M0F, N | P66, 0xe8, 0xef, ANY),
+    row(M0F, F2, 0xf0, 0xf0, MEMORY),
+    row(M0F, N | P66, 0xf1, 0xf6, ANY),
+    row(M0F, N | P66, 0xf7, 0xf7, REGISTER),
+    row(M0F, N | P66, 0xf8, 0xfe, ANY),
+    // SSSE3 and SSE4, AES, SHA, MOVBE, CRC32, ADX
+    row(M0F38, N | P66, 0x00, 0x0b, ANY),
+    row(M0F38, P66, 0x10, 0x10, ANY),
+    row(M0F38, P66, 0x14, 0x15, ANY),
+    row(M0F38, P66, 0x17, 0x17, ANY),
+    row(M0F38, N | P66, 0x1c, 0x1e, ANY),
+    row(M0F38, P66, 0x20, 0x25, ANY),
+    row(M0F38, P66, 0x28, 0x29, ANY),
+    row(M0F38, P66, 0x2a, 0x2a, MEMORY),
+    row(M0F38, P66, 0x2b, 0x2b, ANY),
+    row(M0F38, P66, 0x30, 0x35, ANY),
+    row(M0F38, P66, 0x37, 0x41, ANY),
+    row(M0F38, N, 0xc8, 0xcd, ANY),
+    row(M0F38, P66, 0xdb, 0xdf, ANY),
+    row(M0F38, N | P66, 0xf0, 0xf1, MEMORY),
+    row(M0F38, F2, 0xf0, 0xf1, ANY),
+    row(M0F38, P66 | F3, 0xf6, 0xf6, ANY),
+    row(M0F3A, P66, 0x08, 0x0e, ANY_BYTE),
+    row(M0F3A, N | P66, 0x0f, 0x0f, ANY_BYTE),
+    row(M0F3A, P66, 0x14, 0x17, ANY_BYTE),
+    row(M0F3A, P66, 0x20, 0x22, ANY_BYTE),
+    row(M0F3A, P66, 0x40, 0x42, ANY_BYTE),
+    row(M0F3A, P66, 0x44, 0x44, ANY_BYTE),
+    row(M0F3A, P66, 0x60, 0x63, ANY_BYTE),
+    row(M0F3A, N, 0xcc, 0xcc, ANY_BYTE),
+    row(M0F3A, P66, 0xdf, 0xdf, ANY_BYTE),
+];
+
+/// With a LOCK prefix: what reads, changes and writes an operand in memory.
+const LOCKED: &[Row] = &[
+    row(ONE, LOCK, 0x00, 0x01, MEMORY),
+    row(ONE, LOCK, 0x08, 0x09, MEMORY),
+    row(ONE, LOCK, 0x10, 0x11, MEMORY),
+    row(ONE, LOCK, 0x18, 0x19, MEMORY),
+    row(ONE, LOCK, 0x20, 0x21, MEMORY),
+    row(ONE, LOCK, 0x28, 0x29, MEMORY),
+    row(ONE, LOCK, 0x30, 0x31, MEMORY),
+    row(
+        ONE,
+        LOCK,
+        0x80,
+        0x80,
+        MEMORY.only(0x7f).with(Immediate::Byte),
+    ),
+    row(
+        ONE,
+        LOCK,
+        0x81,
+        0x81,
+        MEMORY.only(0x7f).with(Immediate::Operand),
+    ),
+    row(
+        ONE,
+        LOCK,
+        0x83,
+        0x83,
+        MEMORY.only(0x7f).with(Immediate::Byte),
+    ),
+    row(ONE, LOCK, 0x86, 0x87, MEMORY),
+    row(ONE, LOCK, 0xf6, 0xf7, MEMORY.only(0b1100)),
+    row(ONE, LOCK, 0xfe, 0xff, MEMORY.only(0b11)),
+    row(M0F, LOCK, 0xab, 0xab, MEMORY),
+    row(M0F, LOCK, 0xb0, 0xb1, MEMORY),
+    row(M0F, LOCK, 0xb3, 0xb3, MEMORY),
+    row(
+        M0F,
+        LOCK,
+        0xba,
+        0xba,
+        MEMORY.only(0b1110_0000).with(Immediate::Byte),
+    ),
+    row(M0F, LOCK, 0xbb, 0xbb, MEMORY),
+    row(M0F, LOCK, 0xc0, 0xc1, MEMORY),
+    row(M0F, LOCK, 0xc7, 0xc7, MEMORY.only(0b10)),
+];
+
+const ONLY_64: &[Row] = &[
+    // MOVSXD
+    row(ONE, ALL, 0x63, 0x63, ANY),
+    // 66 changes nothing of a near branch (SDM volume 2, appendix A, superscript f64)
+    row(ONE, P66, 0x70, 0x7f, BYTE.of(Class::Conditional)),
+    row(ONE, ALL, 0xa0, 0xa3, BARE.but(Odd::Offset)),
+    row(
+        ONE,
+        P66,
+        0xc2,
+        0xc2,
+        BARE.with(Immediate::Word).of(Class::Return),
+    ),
+    row(ONE, P66, 0xc3, 0xc3, BARE.of(Class::Return)),
+    row(ONE, P66, 0xe0, 0xe3, BYTE.of(Class::Conditional)),
+    row(ONE, P66, 0xe8, 0xe8, NEAR.of(Class::Call)),
+    row(ONE, P66, 0xe9, 0xe9, NEAR.of(Class::Jump)),
+    row(ONE, P66, 0xeb, 0xeb, BYTE.of(Class::Jump)),
+    row(M0F, ALL, 0x05, 0x05, BARE.of(Class::Syscall)),
+    row(M0F, P66, 0x80, 0x8f, NEAR.of(Class::Conditional)),
+];
+
+const ONLY_32: &[Row] = &[
+    // INC, DEC
+    row(ONE, ALL, 0x40, 0x4f, BARE),
+    row(ONE, ALL, 0xa0, 0xa3, NEAR),
+];
+
+/// The forms by map, prefix and opcode.
+pub(super) struct Legacy([[[Form; 256]; 8]; 4]);
+
+impl Legacy {
+    const fn of(lists: &[&[Row]]) -> Legacy {
+        let mut forms = [[[Form::UNKNOWN; 256]; 8]; 4];
+        let mut list = 0;
+        while list < lists.len() {
+            let mut at = 0;
+            while at < lists[list].len() {
+                let row = &lists[list][at];
+                let mut prefix = 0;
+                while prefix < 8 {
+                    if row.prefixes >> prefix & 1 != 0 {
+                        row.put(&mut forms[row.map as usize][prefix]);
+                    }
+                    prefix += 1;
+                }
+                at += 1;
+            }
+            list += 1;
+        }
+        Legacy(forms)
+    }
+
+    /// `map`: 0 one byte, 1 0F, 2 0F 38, 3 0F 3A.
+    #[inline(always)]
+    pub fn form(&self, map: usize, prefix: usize, opcode: u8) -> Form {
+        self.0[map & 3][prefix & 7][usize::from(opcode)]
+    }
+}
+
+pub(super) static BITS_64: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_64]);
+pub(super) static BITS_32: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_32]);
