@@ -37,12 +37,11 @@ impl Decoder for Ours {
     fn run(&mut self, trace: &[u8], map: &mut [u8]) -> Result<(), String> {
         self.decoder.run(trace, &mut self.hits);
         let mask = map.len() as u64 - 1;
-        self.hits.each(|from, to, kind, count| {
-            if Which::Decided.has(kind) {
-                let cell = &mut map[Index::Afl.of(from, to, mask) as usize];
+        self.hits
+            .each_cell(Index::Afl, Which::Decided, mask, |cell, count| {
+                let cell = &mut map[cell as usize];
                 *cell = added(*cell, count);
-            }
-        });
+            });
         self.hits.clear();
         match self
             .decoder

@@ -8,6 +8,7 @@ mod build;
 mod cache;
 mod link;
 mod node;
+mod pages;
 
 pub(crate) use cache::Code;
 pub(crate) use node::{Node, Place, Stop, NO_NODE};

@@ -1,5 +1,6 @@
 //! Edges and how often each was taken, of one run after the other over the same code.
 
+use crate::bitmap::{Index, Which};
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Step, Wants};
 use crate::totals::{CountsBy, EdgeTotal};
@@ -18,57 +19,78 @@ struct Edge {
 #[derive(Clone, Debug, Default)]
 struct Known {
     epoch: u32,
-    /// By the number of the step: hits, and where its edges are.
-    steps: Vec<Counted>,
+    /// By the number of the step: its edges, (0, 0) if they are not known yet.
+    steps: Vec<(u32, u32)>,
     edges: Vec<Edge>,
-    /// The steps that have hits.
-    touched: Vec<u32>,
+    /// Where the first of `edges` are in a map of this kind; `NO_CELL`: not counted there.
+    cells: Vec<u32>,
+    map: Option<Map>,
+    /// The steps that have hits, with how many; a step may be there more than once.
+    hits: Vec<(u32, u64)>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    hits: u64,
-    first: u32,
-    /// One past the last edge; 0: they are not known yet.
-    end: u32,
-}
+/// A map of counters: where an edge is in it, which are, and its size less one.
+type Map = (Index, Which, u32);
+
+const NO_CELL: u32 = u32::MAX;
 
 impl Known {
     fn size(&self) -> usize {
         self.steps.len() + self.edges.len()
     }
 
-    fn make(&mut self, step: &impl Step) {
+    fn add(&mut self, step: &impl Step, times: u64) {
         let number = step.number() as usize;
         if number >= self.steps.len() {
-            self.steps.resize(number + 1, Counted::default());
+            self.steps.resize(number + 1, (0, 0));
         }
-        let known = &mut self.steps[number];
-        if known.end == 0 {
-            let mut found = Found(Vec::new());
+        if self.steps[number].1 == 0 {
+            let first = self.edges.len() as u32;
+            let mut found = Found(&mut self.edges);
             step.replay_at((0, 0), &mut found);
-            known.first = self.edges.len() as u32;
-            self.edges.extend(found.0);
-            // a step without edges takes a place, too: 0 says that nothing is known
-            if known.first == self.edges.len() as u32 {
+            // a step without edges takes a place, too: (0, 0) says that nothing is known
+            if first == self.edges.len() as u32 {
                 self.edges.push(Edge {
                     from: 0,
                     to: 0,
                     kind: NONE,
                 });
             }
-            known.end = self.edges.len() as u32;
+            self.steps[number] = (first, self.edges.len() as u32);
         }
-        known.hits = 1;
-        self.touched.push(number as u32);
+        self.hits.push((number as u32, times));
     }
 
     fn each(&self, mut take: impl FnMut(&Edge, u64)) {
-        for &number in &self.touched {
-            let step = &self.steps[number as usize];
-            for edge in &self.edges[step.first as usize..step.end as usize] {
+        for &(number, hits) in &self.hits {
+            let (first, end) = self.steps[number as usize];
+            for edge in &self.edges[first as usize..end as usize] {
                 if edge.kind != NONE {
-                    take(edge, step.hits);
+                    take(edge, hits);
+                }
+            }
+        }
+    }
+
+    fn each_cell(&mut self, map: Map, mut take: impl FnMut(u64, u64)) {
+        if self.map != Some(map) {
+            self.cells.clear();
+            self.map = Some(map);
+        }
+        let (index, which, mask) = map;
+        let new = &self.edges[self.cells.len()..];
+        self.cells.extend(
+            new.iter()
+                .map(|edge| match edge.kind != NONE && which.has(edge.kind) {
+                    true => index.of(edge.from, edge.to, mask.into()) as u32,
+                    false => NO_CELL,
+                }),
+        );
+        for &(number, hits) in &self.hits {
+            let (first, end) = self.steps[number as usize];
+            for &cell in &self.cells[first as usize..end as usize] {
+                if cell != NO_CELL {
+                    take(cell.into(), hits);
                 }
             }
         }
@@ -76,9 +98,7 @@ impl Known {
 
     /// Begins at 0; what is known of steps stays.
     fn clear(&mut self) {
-        for number in self.touched.drain(..) {
-            self.steps[number as usize].hits = 0;
-        }
+        self.hits.clear();
     }
 }
 
@@ -86,9 +106,9 @@ impl Known {
 const NONE: End = End::EndOfStream;
 
 /// The edges of one step.
-struct Found(Vec<Edge>);
+struct Found<'a>(&'a mut Vec<Edge>);
 
-impl Sink for Found {
+impl Sink for Found<'_> {
     const EDGES: bool = true;
 
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
@@ -118,6 +138,33 @@ impl EdgeHits {
         }
         for (&(from, to, kind), &count) in &self.walked {
             take(from, to, End::ALL[usize::from(kind)], count);
+        }
+    }
+
+    /// As `each`, of the edges that a map has: where each is in it, and count; what it costs to find these places is paid
+    /// once. `mask`: the size of the map, a power of two, less one.
+    pub fn each_cell(
+        &mut self,
+        index: Index,
+        which: Which,
+        mask: u64,
+        mut take: impl FnMut(u64, u64),
+    ) {
+        let narrow = u32::try_from(mask).ok().filter(|&mask| mask != NO_CELL);
+        for known in &mut self.known {
+            match narrow {
+                Some(mask) => known.each_cell((index, which, mask), &mut take),
+                None => known.each(|edge, hits| {
+                    if which.has(edge.kind) {
+                        take(index.of(edge.from, edge.to, mask), hits);
+                    }
+                }),
+            }
+        }
+        for (&(from, to, kind), &count) in &self.walked {
+            if which.has(End::ALL[usize::from(kind)]) {
+                take(index.of(from, to, mask), count);
+            }
         }
     }
 
@@ -164,41 +211,28 @@ impl EdgeHits {
         self.known.clear();
     }
 
+    /// Puts the steps of an epoch in front.
     #[cold]
-    #[inline(never)]
-    fn other(&mut self, step: &impl Step) {
-        let epoch = step.epoch();
-        if self
-            .known
-            .first()
-            .map_or(true, |known| known.epoch != epoch)
-        {
-            if self.known.iter().map(Known::size).sum::<usize>() > MOST_KEPT {
-                self.forget();
-            }
-            match self.known.iter().position(|known| known.epoch == epoch) {
-                Some(at) => self.known.swap(0, at),
-                None => self.known.insert(
-                    0,
-                    Known {
-                        epoch,
-                        ..Known::default()
-                    },
-                ),
-            }
+    fn turn_to(&mut self, epoch: u32) {
+        if self.known.iter().map(Known::size).sum::<usize>() > MOST_KEPT {
+            self.forget();
         }
-        if let Some(known) = self.known.first_mut() {
-            match known.steps.get_mut(step.number() as usize) {
-                Some(step) if step.hits != 0 => step.hits += 1,
-                _ => known.make(step),
-            }
+        match self.known.iter().position(|known| known.epoch == epoch) {
+            Some(at) => self.known.swap(0, at),
+            None => self.known.insert(
+                0,
+                Known {
+                    epoch,
+                    ..Known::default()
+                },
+            ),
         }
     }
 }
 
 impl Sink for EdgeHits {
     const EDGES: bool = true;
-    const WANTS: Wants = Wants::Order;
+    const WANTS: Wants = Wants::Hits;
 
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
 
@@ -210,18 +244,17 @@ impl Sink for EdgeHits {
 
     fn event(&mut self, _event: &Event) {}
 
-    #[inline]
-    fn step(&mut self, step: &impl Step) {
-        if let Some(known) = self.known.first_mut() {
-            if known.epoch == step.epoch() {
-                if let Some(counted) = known.steps.get_mut(step.number() as usize) {
-                    if counted.hits != 0 {
-                        counted.hits += 1;
-                        return;
-                    }
-                }
-            }
+    fn hits(&mut self, step: &impl Step, times: u64) {
+        let epoch = step.epoch();
+        if self.known.first().map(|known| known.epoch) != Some(epoch) {
+            self.turn_to(epoch);
         }
-        self.other(step);
+        if let Some(known) = self.known.first_mut() {
+            known.add(step, times);
+        }
+    }
+
+    fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {
+        *self.walked.entry((from, to, kind as u8)).or_default() += times;
     }
 }

@@ -113,6 +113,8 @@ pub enum Wants {
     Totals,
     /// Nothing of the flow, but that it comes as whole steps.
     Order,
+    /// The order: how often each step was taken comes by `Sink::hits` whenever decoding pauses.
+    Hits,
 }
 
 /// A step that was taken, for a sink that wants the order.
@@ -185,6 +187,21 @@ pub trait Sink {
     {
         for &placed in steps.placed() {
             self.step(&steps.step(placed));
+        }
+    }
+    /// A step that was taken so many times since this was called for it before, if the sink wants hits.
+    fn hits(&mut self, step: &impl Step, times: u64)
+    where
+        Self: Sized,
+    {
+        for _ in 0..times {
+            step.replay(self);
+        }
+    }
+    /// As `edge`, so many times: what was counted of steps that are not known any more, if the sink wants hits.
+    fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {
+        for _ in 0..times {
+            self.edge(from, to, kind);
         }
     }
     /// How many steps may come before the sink is full, each of so many rows and instructions at most.

@@ -68,7 +68,7 @@ impl Totals {
 
     /// Adds those of another.
     pub fn join(&mut self, other: Totals) {
-        if self.runs.is_empty() && self.edges.is_empty() {
+        if self.is_empty() {
             *self = other;
             return;
         }
@@ -84,6 +84,17 @@ impl Totals {
     pub(crate) fn take_off(&mut self, other: Totals) {
         take_off(&mut self.runs, other.runs);
         take_off(&mut self.edges, other.edges);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.edges.is_empty()
+    }
+
+    /// Without order: from, to, kind, count.
+    pub(crate) fn each_edge(&self, mut take: impl FnMut(u64, u64, End, u64)) {
+        for (&(from, to, kind), &count) in &self.edges {
+            take(from, to, End::ALL[usize::from(kind)], count);
+        }
     }
 
     pub(crate) fn add_run(&mut self, start: u64, instructions: u32, count: u64) {

@@ -267,13 +267,11 @@ fn cells<'a>(py: Python<'a>, bitmap: &'a PyBuffer<u8>) -> PyResult<&'a [Cell<u8>
         .ok_or_else(|| PyTypeError::new_err("the bitmap cannot be written"))
 }
 
-fn write(hits: &EdgeHits, cells: &[Cell<u8>], index: Index, which: Which) {
+fn write(hits: &mut EdgeHits, cells: &[Cell<u8>], index: Index, which: Which) {
     let mask = cells.len() as u64 - 1;
-    hits.each(|from, to, kind, count| {
-        if which.has(kind) {
-            if let Some(cell) = cells.get(index.of(from, to, mask) as usize) {
-                cell.set(added(cell.get(), count));
-            }
+    hits.each_cell(index, which, mask, |cell, count| {
+        if let Some(cell) = cells.get(cell as usize) {
+            cell.set(added(cell.get(), count));
         }
     });
 }

@@ -16,7 +16,6 @@ from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
-from rtit.trace.packed import Pack
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected, placed
@@ -27,6 +26,7 @@ from rtit.trace.stream import Stream
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
     from rtit.image.guest_processes import GuestProcess
+    from rtit.trace.packed import Pack
 
 
 class Origin(Protocol):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 import zipfile
@@ -37,7 +36,6 @@ ALWAYS = 1 << 30
 RATIO = 256
 """A pack grows to so many bytes, and so many times its size, at most."""
 
-_MAGIC = b"PK\x03\x04"
 _MODULES = "modules"
 _LARGEST_LIST = 1 << 24
 _LARGEST_DIRECTORY = 1 << 20
@@ -107,33 +105,6 @@ class Pack:
         has_modules = any(member.startswith(f"{whose}{_MODULES}/") for member in own)
         modules = str(folder / _MODULES) if has_modules else None
         return KernelFiles(kcore, kallsyms, vmlinux, modules, listed, problems=problems, owner=self)
-
-
-def opened(source: str | os.PathLike[str] | BinaryIO) -> Pack | None:
-    """The pack in a file, by its path or open for reading; None if it is something else, which may
-    be anything. Raises InputError for a pack that cannot be read.
-    """
-    if not isinstance(source, str | os.PathLike):
-        name = getattr(source, "name", None)
-        return _pack(source, name if isinstance(name, str) else "a pack")
-    try:
-        if not stat.S_ISREG(Path(source).stat().st_mode):
-            return None
-        with Path(source).open("rb") as file:
-            return _pack(file, os.fspath(source))
-    except (OSError, ValueError):
-        return None  # who reads recordings says why
-
-
-def _pack(file: BinaryIO, name: str) -> Pack | None:
-    try:
-        descriptor = file.fileno()
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if not regular or file.tell() or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
-            return None
-    except io.UnsupportedOperation:
-        return None
-    return Pack(file, name)
 
 
 class _Bounded(io.RawIOBase):

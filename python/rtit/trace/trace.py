@@ -15,7 +15,7 @@ from rtit.image.guest_processes import GuestProcess
 from rtit.image.kernel.sources import guests_below
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
-from rtit.trace import packed, tables
+from rtit.trace import opening, tables
 from rtit.trace.batch import B, Table
 from rtit.trace.ledger import Ledger
 from rtit.trace.origin import Lookup, Origin, Recording
@@ -80,7 +80,7 @@ class Trace:
             guests[0] = guest
         workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
         lookup = Lookup(build_id_cache, asked=debuginfod)
-        pack = packed.opened(path)
+        pack = opening.pack_in(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         self._origin: Origin = Recording(
             data,

@@ -3,7 +3,7 @@
 use rtit_image::View;
 use rtit_x86::{decode, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
 
-use super::cache::{Code, PAGE_SHIFT};
+use super::cache::Code;
 use super::node::{Call, Node, Piece, Stop, NO_NODE};
 use crate::error::Cause;
 use crate::hash::{mix, K};
@@ -53,7 +53,7 @@ impl Code {
             mode,
         });
         self.by_start[mode as usize].insert(ip, index);
-        self.index_pages(index);
+        self.enter_pages(index);
         Ok(index)
     }
 
@@ -157,20 +157,6 @@ impl Code {
             node: NO_NODE,
             piece,
         });
-    }
-
-    fn index_pages(&mut self, index: u32) {
-        let node = &self.nodes[index as usize];
-        for piece in self.pieces(node).to_vec() {
-            // the last instruction may reach into the next page
-            let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
-            for page in piece.start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
-                let nodes = self.by_page.entry(page).or_default();
-                if nodes.last() != Some(&index) {
-                    nodes.push(index);
-                }
-            }
-        }
     }
 }
 

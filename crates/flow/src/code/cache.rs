@@ -1,16 +1,14 @@
 //! The nodes of one view, by address.
 
-use std::collections::HashMap;
-
 use rtit_image::{Changed, View};
 use rtit_x86::Mode;
 
-use super::node::{Call, Node, Piece, Place, Stop, NO_NODE};
+use super::node::{Call, Node, Piece, Place, NO_NODE};
 use crate::error::Cause;
 use crate::hash::{self, AddressMap};
 use crate::sink::{End, Sequence};
 
-const TARGETS: usize = 1 << 12;
+const TARGETS: usize = 1 << 9;
 
 /// The decoded code of one view.
 pub(crate) struct Code {
@@ -19,18 +17,16 @@ pub(crate) struct Code {
     pub(super) lengths: Vec<u8>,
     pub(super) calls: Vec<Call>,
     /// Nodes that died since `take_dead`.
-    dead: Vec<u32>,
+    pub(super) dead: Vec<u32>,
     pub(super) by_start: [AddressMap<u32>; 3],
-    /// Nodes by the 4 KiB pages that they touch.
-    pub(super) by_page: HashMap<u64, Vec<u32>>,
+    /// Nodes by the pages that they touch, from the first change of code on.
+    pub(super) by_page: Option<AddressMap<Vec<u32>>>,
     /// (source node, target address) -> node of the last indirect transfers.
     targets: Vec<(u32, u32, u64)>,
     limit: usize,
     /// The number of the address space.
     space: u32,
 }
-
-pub(super) const PAGE_SHIFT: u32 = 12;
 
 impl Code {
     pub fn new(limit: usize, space: u32) -> Code {
@@ -41,7 +37,7 @@ impl Code {
             calls: Vec::new(),
             dead: Vec::new(),
             by_start: Default::default(),
-            by_page: HashMap::new(),
+            by_page: None,
             targets: Vec::new(),
             limit,
             space,
@@ -150,7 +146,7 @@ impl Code {
     }
 
     #[inline]
-    fn lengths(&self, piece: &Piece) -> &[u8] {
+    pub(super) fn lengths(&self, piece: &Piece) -> &[u8] {
         let first = piece.first_length as usize;
         &self.lengths[first..first + piece.count as usize]
     }
@@ -257,48 +253,6 @@ impl Code {
                 for &(start, end) in ranges {
                     self.kill(start, end);
                 }
-            }
-        }
-    }
-
-    /// Marks the nodes dead that overlap `start..end`.
-    fn kill(&mut self, start: u64, end: u64) {
-        if start >= end {
-            return;
-        }
-        let (first, last) = (start >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
-        let pages: Vec<u64> = if last - first < self.by_page.len() as u64 {
-            (first..=last)
-                .filter(|page| self.by_page.contains_key(page))
-                .collect()
-        } else {
-            self.by_page
-                .keys()
-                .copied()
-                .filter(|page| (first..=last).contains(page))
-                .collect()
-        };
-        for page in pages {
-            let mut here = self.by_page.remove(&page).unwrap_or_default();
-            here.retain(|&index| {
-                let node = &self.nodes[index as usize];
-                if node.stop == Stop::Dead {
-                    return false;
-                }
-                let hit = self.pieces(node).iter().any(|piece| {
-                    let length = self.lengths(piece).last().copied().unwrap_or(0);
-                    piece.start < end && piece.last.saturating_add(length.into()) > start
-                });
-                if hit {
-                    let (mode, at) = (node.mode, node.start);
-                    self.nodes[index as usize].stop = Stop::Dead;
-                    self.dead.push(index);
-                    self.by_start[mode as usize].remove(&at);
-                }
-                !hit
-            });
-            if !here.is_empty() {
-                self.by_page.insert(page, here);
             }
         }
     }

@@ -102,6 +102,7 @@ impl Decoder {
                 }
             }
         }
+        self.walker.give_hits(sink);
         self.position = scanner.position();
         self.block = scanner.block();
         !self.finished

@@ -4,7 +4,8 @@ use rtit_packet::table::IP_PAYLOAD;
 use rtit_packet::{Kind, PSB};
 
 use super::act::{Acts, Pushes};
-use super::table::{tnt_slot, Entry, Key};
+use super::hits::{Counting, Hits};
+use super::table::{find, tnt_slot, Entry, Key};
 use crate::stack::ReturnStack;
 
 /// Bytes after the packets that are read, so that a packet can be looked at as a whole.
@@ -128,6 +129,7 @@ pub(super) struct Tables<'a> {
     pub tip: &'a mut [Entry<u64>],
     pub ret: &'a mut [Entry<u32>],
     pub acts: &'a Acts,
+    pub hits: &'a mut Hits,
     pub log: &'a mut Vec<(u32, u32)>,
 }
 
@@ -137,15 +139,23 @@ pub(super) mod keep {
     pub const HITS: u8 = 0;
     /// It goes into the log, as (number, index of the packet in `bytes`).
     pub const ORDER: u8 = 1;
+    /// It is counted by its number.
+    pub const BY_NUMBER: u8 = 3;
     pub const NOTHING: u8 = 2;
 }
 
 /// Takes what a step is to leave behind.
 #[inline(always)]
-fn note<const KEEP: u8>(hits: &mut u32, log: &mut Vec<(u32, u32)>, at: usize) {
+fn note<const KEEP: u8>(
+    step: &mut u32,
+    log: &mut Vec<(u32, u32)>,
+    at: usize,
+    hits: &mut Counting<'_>,
+) {
     match KEEP {
-        keep::ORDER => log.push((*hits, at as u32)),
-        keep::HITS => *hits = hits.wrapping_add(1),
+        keep::ORDER => log.push((*step, at as u32)),
+        keep::HITS => *step = step.wrapping_add(1),
+        keep::BY_NUMBER => hits.count(*step),
         _ => {}
     }
 }
@@ -170,8 +180,10 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
         tip,
         ret,
         acts,
+        hits,
         log,
     } = tables;
+    let mut hits = hits.counting();
     if end + AHEAD > bytes.len() || tnt.is_empty() || tip.is_empty() || ret.is_empty() {
         return Exit::Leave;
     }
@@ -188,11 +200,11 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             if RETURNS && rest != 0 {
                 byte = rest;
             }
-            let step = &mut tnt[tnt_slot(base, byte >> 1, tnt_mask)];
-            if step.base != base {
+            let Some(slot) = find(tnt, tnt_slot(base, byte >> 1, tnt_mask), base, ()) else {
                 break Exit::Tnt(byte);
-            }
-            note::<KEEP>(&mut step.hits, log, at);
+            };
+            let step = &mut tnt[slot];
+            note::<KEEP>(&mut step.hits, log, at, &mut hits);
             base = step.next;
             if !RETURNS || step.act == 0 {
                 rest = 0;
@@ -210,12 +222,12 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             let Some(site) = stack.top_site() else {
                 break Exit::NoCall;
             };
-            let step = &mut ret[site.slot(base, 0, ret_mask)];
-            if step.base != base || step.key != site {
+            let Some(slot) = find(ret, site.slot(base, 0, ret_mask), base, site) else {
                 break Exit::Return(site);
-            }
+            };
+            let step = &mut ret[slot];
             stack.drop_top();
-            note::<KEEP>(&mut step.hits, log, at);
+            note::<KEEP>(&mut step.hits, log, at, &mut hits);
             base = step.next;
             at += usize::from(rest == 0);
         } else if byte & TIP_MASK == TIP {
@@ -235,11 +247,11 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
                 payload = ((payload << 16) as i64 >> 16) as u64;
             }
             let ip = last_ip & !REPLACED[kind] | payload & REPLACED[kind];
-            let step = &mut tip[ip.slot(base, 0, tip_mask)];
-            if step.base != base || step.key != ip {
+            let Some(slot) = find(tip, ip.slot(base, 0, tip_mask), base, ip) else {
                 break Exit::Tip(ip);
-            }
-            note::<KEEP>(&mut step.hits, log, at);
+            };
+            let step = &mut tip[slot];
+            note::<KEEP>(&mut step.hits, log, at, &mut hits);
             last_ip = ip;
             base = step.next;
             at += usize::from(length);
@@ -301,6 +313,7 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             break Exit::Leave;
         }
     };
+    hits.end();
     lane.at = at;
     lane.base = base;
     lane.last_ip = last_ip;

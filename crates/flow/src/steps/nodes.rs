@@ -21,6 +21,10 @@ pub(crate) struct NodeTotals {
 }
 
 impl NodeTotals {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// A node ran `count` times and ended like this.
     pub fn add(&mut self, node: u32, how: How, count: u64) {
         let index = node as usize;

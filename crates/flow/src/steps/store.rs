@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rtit_image::View;
 
 use super::act::{Acts, Deed};
+use super::hits::Hits;
 use super::kernel::{keep, run, Exit, Kernel, Lane, Tables};
 use super::nodes::NodeTotals;
 use super::path::Path;
 use super::table::{base_of, node_of, tnt_slot, Entry, Key, Left, Table};
-use super::visit::Visits;
+use super::visit::{Taken, Visits};
 use crate::code::{Code, Stop};
 use crate::counts::Counts;
 use crate::settings::StepLimits;
-use crate::sink::Wants;
+use crate::sink::{Placed, Sink, Steps as _, Wants};
 use crate::stack::ReturnStack;
 use crate::totals::Totals;
 
@@ -59,6 +60,8 @@ pub(crate) struct Steps {
     epoch: u32,
     /// The steps that visit a node; kept from the first change of code on.
     by_node: Option<HashMap<u32, Vec<Name>>>,
+    /// Those of a sink that wants hits.
+    hits: Hits,
     /// Hits that were added up.
     counted: Counts,
     nodes: NodeTotals,
@@ -85,6 +88,7 @@ impl Steps {
             visits: Visits::default(),
             epoch: next_epoch(),
             by_node: None,
+            hits: Hits::default(),
             counted: Counts::default(),
             nodes: NodeTotals::default(),
             addresses: Totals::default(),
@@ -129,6 +133,7 @@ impl Steps {
         match self.wants {
             Wants::Order => keep::ORDER,
             _ if self.idle => keep::NOTHING,
+            Wants::Hits => keep::BY_NUMBER,
             _ => keep::HITS,
         }
     }
@@ -148,6 +153,7 @@ impl Steps {
             tip: &mut self.tip.entries,
             ret: &mut self.ret.entries,
             acts: &self.acts,
+            hits: &mut self.hits,
             log: &mut self.log,
         };
         let kernel = match (self.returns, keeps) {
@@ -155,6 +161,8 @@ impl Steps {
             (true, keep::HITS) => run::<true, { keep::HITS }>,
             (false, keep::ORDER) => run::<false, { keep::ORDER }>,
             (true, keep::ORDER) => run::<true, { keep::ORDER }>,
+            (false, keep::BY_NUMBER) => run::<false, { keep::BY_NUMBER }>,
+            (true, keep::BY_NUMBER) => run::<true, { keep::BY_NUMBER }>,
             (false, _) => run::<false, { keep::NOTHING }>,
             (true, _) => run::<true, { keep::NOTHING }>,
         };
@@ -215,6 +223,7 @@ impl Steps {
         match self.keeps() {
             keep::ORDER => self.log.push((number, at as u32)),
             keep::HITS => entry.hits = 1,
+            keep::BY_NUMBER => self.hits.count(number),
             _ => {}
         }
         let next = entry.next;
@@ -226,6 +235,9 @@ impl Steps {
     /// Gives the path that was just followed a number, and its deed 32 bits.
     fn keep(&mut self, code: &Code) -> (u32, u32) {
         let number = self.visits.add(code, &self.path.visits);
+        if self.wants == Wants::Hits {
+            self.hits.reach(number);
+        }
         let deed = Deed {
             peak: self.path.peak as u8,
             pops: self.path.rest.is_some(),
@@ -242,10 +254,9 @@ impl Steps {
         Entry {
             base,
             next: base_of(self.path.next),
-            hits: if self.wants == Wants::Order {
-                number
-            } else {
-                0
+            hits: match self.wants {
+                Wants::Order | Wants::Hits => number,
+                _ => 0,
             },
             act,
             key,
@@ -267,12 +278,16 @@ impl Steps {
     }
 
     fn add_up(&mut self, number: u32, hits: u32) {
-        if hits == 0 || self.wants == Wants::Order {
+        if hits == 0 || matches!(self.wants, Wants::Order | Wants::Hits) {
             return;
         }
+        self.add(number, hits);
+    }
+
+    fn add(&mut self, number: u32, hits: u32) {
         let hits = u64::from(hits);
         self.visits.weight(number).add_to(&mut self.counted, hits);
-        if self.wants == Wants::Totals {
+        if matches!(self.wants, Wants::Totals | Wants::Hits) {
             for (node, how) in self.visits.of(number) {
                 self.nodes.add(node, how, hits);
             }
@@ -283,6 +298,13 @@ impl Steps {
     fn settle(&mut self) {
         self.bytes = 0;
         if self.wants == Wants::Order {
+            return;
+        }
+        if self.wants == Wants::Hits {
+            let mut hits = std::mem::take(&mut self.hits);
+            hits.drain()
+                .for_each(|(number, hits)| self.add(number, hits));
+            self.hits = hits;
             return;
         }
         let mut hits = Vec::new();
@@ -321,6 +343,7 @@ impl Steps {
         self.ret.clear();
         self.acts.clear();
         self.visits.clear();
+        self.hits.clear();
         self.by_node = None;
         self.epoch = next_epoch();
     }
@@ -398,7 +421,10 @@ impl Steps {
         counts.indirect += counted.indirect;
         counts.returns += counted.returns;
         counts.compressed_returns += counted.compressed_returns;
-        if self.wants == Wants::Order {
+        if matches!(self.wants, Wants::Order | Wants::Hits) {
+            for (number, hits) in self.hits.all() {
+                self.visits.weight(number).add_to(counts, hits.into());
+            }
             return;
         }
         let hits = self
@@ -408,6 +434,33 @@ impl Steps {
             .chain(self.ret.hits());
         for (number, hits) in hits {
             self.visits.weight(number).add_to(counts, hits.into());
+        }
+    }
+
+    /// Hands all hits to a sink that wants them, and begins at 0.
+    pub fn give_hits<S: Sink>(&mut self, code: &Code, sink: &mut S) {
+        if self.wants != Wants::Hits {
+            return;
+        }
+        let taken = Taken {
+            placed: &[],
+            epoch: self.epoch,
+            code,
+            visits: &self.visits,
+        };
+        for (number, hits) in self.hits.drain() {
+            let weight = self.visits.weight(number);
+            weight.add_to(&mut self.counted, hits.into());
+            let placed = Placed {
+                number,
+                ..Placed::default()
+            };
+            sink.hits(&taken.step(placed), hits.into());
+        }
+        if !self.nodes.is_empty() || !self.addresses.is_empty() {
+            self.nodes.move_to(code, &mut self.addresses);
+            let totals = std::mem::take(&mut self.addresses);
+            totals.each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
         }
     }
 

@@ -1,7 +1,8 @@
-//! The tables of steps: direct-mapped, of a power of two of entries, growing up to a limit.
+//! The tables of steps: of a power of two of entries, two places for each, growing up to a limit.
 //!
 //! A node is named by its base: (number + 1) * K modulo 2^32, which is another for every number, and never 0. The steps
-//! of a node by TNT are at base + packet / 2, so that in a table of 128 entries or more the base alone is the key.
+//! of a node by TNT are at base + packet / 2, or 128 from there, so that in a table of 128 entries or more the base alone is
+//! the key.
 
 const K: u32 = 0x9E37_79B1;
 /// K * INVERSE = 1 modulo 2^32.
@@ -31,11 +32,16 @@ pub(crate) fn node_of(base: u32) -> u32 {
 
 /// What a step is looked up by, beside the node. A TNT is told by the slot and is not kept.
 pub(crate) trait Key: Copy + Default + PartialEq {
+    /// How far the other slot of a step is, one bit.
+    const OTHER: usize;
+
     /// Slot in a table of `mask` + 1 entries; `at`: the slot in a smaller or equal table, which TNTs need.
     fn slot(self, base: u32, at: usize, mask: usize) -> usize;
 }
 
 impl Key for () {
+    const OTHER: usize = TNTS as usize;
+
     #[inline(always)]
     fn slot(self, base: u32, at: usize, mask: usize) -> usize {
         let tnt = (at as u32).wrapping_sub(base) & (TNTS - 1);
@@ -45,6 +51,8 @@ impl Key for () {
 
 /// A target.
 impl Key for u64 {
+    const OTHER: usize = 1;
+
     #[inline(always)]
     fn slot(self, base: u32, _at: usize, mask: usize) -> usize {
         ((self ^ self >> 13) as u32 ^ base) as usize & mask
@@ -53,6 +61,8 @@ impl Key for u64 {
 
 /// A call site.
 impl Key for u32 {
+    const OTHER: usize = 1;
+
     #[inline(always)]
     fn slot(self, base: u32, _at: usize, mask: usize) -> usize {
         (base ^ self.wrapping_mul(0x85EB_CA6B)) as usize & mask
@@ -63,6 +73,23 @@ impl Key for u32 {
 #[inline(always)]
 pub(super) fn tnt_slot(base: u32, half: u8, mask: usize) -> usize {
     base.wrapping_add(u32::from(half)) as usize & mask
+}
+
+/// Where a step is that belongs to `slot`.
+#[inline(always)]
+pub(super) fn find<K: Key>(entries: &[Entry<K>], slot: usize, base: u32, key: K) -> Option<usize> {
+    let is_it = |slot: usize| entries[slot].base == base && entries[slot].key == key;
+    if is_it(slot) {
+        return Some(slot);
+    }
+    let other = other::<K>(slot, entries.len());
+    is_it(other).then_some(other)
+}
+
+/// In the smallest table there is none.
+#[inline(always)]
+fn other<K: Key>(slot: usize, entries: usize) -> usize {
+    (slot ^ K::OTHER) & (entries - 1)
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -123,16 +150,21 @@ impl<K: Key> Table<K> {
     /// Puts a step where it belongs; `left` takes those that it pushes out.
     pub fn put(&mut self, slot: usize, entry: Entry<K>, number: u32, left: &mut Vec<Left>) {
         self.place(slot, entry, number, left);
-        let crowded = self.used * 2 > self.entries.len() || self.evicted * 8 > self.entries.len();
+        let crowded = self.used * 2 > self.entries.len() || self.evicted * 16 > self.entries.len();
         if crowded && self.entries.len() < self.limit {
             self.grow(left);
         }
     }
 
-    fn place(&mut self, slot: usize, entry: Entry<K>, number: u32, left: &mut Vec<Left>) {
+    fn place(&mut self, mut slot: usize, entry: Entry<K>, number: u32, left: &mut Vec<Left>) {
         if self.entries[slot].base != 0 {
-            self.evicted += 1;
-            self.remove(slot, left);
+            let other = other::<K>(slot, self.entries.len());
+            if self.entries[other].base == 0 {
+                slot = other;
+            } else {
+                self.evicted += 1;
+                self.remove(slot, left);
+            }
         }
         self.used += 1;
         self.entries[slot] = entry;
@@ -164,8 +196,7 @@ impl<K: Key> Table<K> {
 
     /// As `remove`, if the step with this key is there.
     pub fn remove_if(&mut self, slot: usize, base: u32, key: K, left: &mut Vec<Left>) {
-        let entry = self.entries[slot];
-        if entry.base == base && entry.key == key {
+        if let Some(slot) = find(&self.entries, slot, base, key) {
             self.remove(slot, left);
         }
     }
@@ -245,16 +276,15 @@ mod tests {
         let mut found = 0;
         for (base, half, ip, node) in known {
             let at = tnt_slot(base, half, tnt.mask());
-            let there = tnt.entries[at];
-            if there.base == base {
-                assert_eq!((there.next, tnt.number(at)), (node, node));
+            if let Some(at) = find(&tnt.entries, at, base, ()) {
+                assert_eq!((tnt.entries[at].next, tnt.number(at)), (node, node));
                 found += 1;
             } else {
                 assert!(lost.contains(&node));
             }
             let at = ip.slot(base, 0, tip.mask());
-            if tip.entries[at].base == base {
-                assert_eq!((tip.entries[at].key, tip.number(at)), (ip, node));
+            if let Some(at) = find(&tip.entries, at, base, ip) {
+                assert_eq!(tip.number(at), node);
                 found += 1;
             } else {
                 assert!(lost.contains(&node));

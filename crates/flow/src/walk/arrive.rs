@@ -3,7 +3,7 @@
 use super::walker::Walker;
 use crate::code::NO_NODE;
 use crate::counts::Counts;
-use crate::sink::Sink;
+use crate::sink::{Sink, Wants};
 use crate::totals::Totals;
 
 impl Walker {
@@ -111,6 +111,17 @@ impl Walker {
         self.steps.add_counts(counts);
         for parked in self.others.parked.iter().flatten() {
             parked.steps.add_counts(counts);
+        }
+    }
+
+    /// Hands the hits of steps to a sink that wants them, in whatever space.
+    pub fn give_hits<S: Sink>(&mut self, sink: &mut S) {
+        if S::WANTS != Wants::Hits {
+            return;
+        }
+        self.steps.give_hits(&self.code, sink);
+        for parked in self.others.parked.iter_mut().flatten() {
+            parked.steps.give_hits(&parked.code, sink);
         }
     }
 

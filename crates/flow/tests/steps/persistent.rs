@@ -64,14 +64,37 @@ fn walked(traced: &Traced, settings: &Settings) -> Found {
     }
 }
 
+/// As `maps` of what the hits say, by the places that are found once: those of the last map are known from the stream before.
+fn maps_of_cells(hits: &mut EdgeHits) -> Vec<Vec<u8>> {
+    let mut kinds = Vec::new();
+    for index in Index::ALL {
+        for which in Which::ALL {
+            kinds.extend(SIZES.map(|size| (index, which, size)));
+        }
+    }
+    let mut map = |&(index, which, size): &(Index, Which, usize)| {
+        let mut map = vec![0; size];
+        hits.each_cell(index, which, size as u64 - 1, |at, count| {
+            map[at as usize] = added(map[at as usize], count);
+        });
+        map
+    };
+    let last: Vec<Vec<u8>> = kinds.last().map(&mut map).into_iter().collect();
+    let maps: Vec<Vec<u8>> = kinds.iter().map(&mut map).collect();
+    assert_eq!(maps.last(), last.first());
+    maps
+}
+
 fn warm(decoder: &mut Persistent, hits: &mut EdgeHits, traced: &Traced) -> Found {
     decoder.run(&traced.stream, hits);
+    let maps_of_cells = maps_of_cells(hits);
     let found = Found {
         counts: format!("{:?}", decoder.counts()),
         spans: decoder.ledger().spans().to_vec(),
         edges: hits.edges(),
         maps: maps(|take| hits.each(take)),
     };
+    assert_eq!(maps_of_cells, found.maps);
     hits.clear();
     found
 }

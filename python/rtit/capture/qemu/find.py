@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from rtit.capture.qemu import remembered
+
 _PROGRAM = "qemu-x86_64"
 _PLUGIN = "librtit_qemu.so"
 _PATIENCE = 20.0
@@ -27,19 +29,27 @@ def find_qemu() -> Found | str:
 
     RTIT_QEMU and RTIT_QEMU_PLUGIN name other files than those in the PATH and in the package.
     """
-    return Search().result()
+    return Search(ask=True).result()
 
 
 class Search:
-    """`find_qemu` under way: QEMU answers while the caller does something else until `result`."""
+    """`find_qemu` under way: QEMU answers while the caller does something else until `result`.
 
-    def __init__(self) -> None:
+    Unless it is to be asked (`ask`), it is believed to be as it was (`remembered`).
+    """
+
+    def __init__(self, *, ask: bool = False) -> None:
         self._qemu = os.environ.get("RTIT_QEMU") or shutil.which(_PROGRAM)
         self._plugin = _find_plugin()
         self._questions: list[subprocess.Popen[bytes]] = []
         self._error: OSError | None = None
+        self._known: str | None = None
         if self._qemu is None or self._plugin is None:
             return
+        if not ask:
+            self._known = remembered.version_of(Path(self._qemu), self._plugin)
+            if self._known is not None:
+                return
         try:
             self._ask(self._qemu, "--version")
             # The plugin says that it is for recording only: it has been loaded and called.
@@ -53,6 +63,8 @@ class Search:
             return f"{_PROGRAM} is not installed (Debian and Ubuntu: package qemu-user)"
         if self._plugin is None:
             return f"the plugin {_PLUGIN} is not installed"
+        if self._known is not None:
+            return Found(Path(self._qemu), self._known, self._plugin)
         try:
             if self._error is not None:
                 raise self._error
@@ -65,6 +77,7 @@ class Search:
             return f"{self._qemu} is no QEMU"
         number = numbers[0]
         if "rtit record" in answer:
+            remembered.remember(Path(self._qemu), self._plugin, number)
             return Found(Path(self._qemu), number, self._plugin)
         reason = (answer.strip().splitlines() or ["it says nothing"])[0]
         return (

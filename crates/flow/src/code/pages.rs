@@ -1,0 +1,85 @@
+//! Nodes by the 4 KiB pages that they touch, for code that changes. Most code never does: they are sorted when it does first.
+
+use rtit_x86::MAX_LENGTH;
+
+use super::cache::Code;
+use super::node::Stop;
+use crate::hash::AddressMap;
+
+const PAGE_SHIFT: u32 = 12;
+
+impl Code {
+    /// A node was added.
+    pub(super) fn enter_pages(&mut self, index: u32) {
+        if let Some(mut by_page) = self.by_page.take() {
+            self.enter(index, &mut by_page);
+            self.by_page = Some(by_page);
+        }
+    }
+
+    fn pages(&self) -> AddressMap<Vec<u32>> {
+        let mut by_page = AddressMap::default();
+        let live = self.nodes.iter().zip(0..);
+        for (_, index) in live.filter(|(node, _)| node.stop != Stop::Dead) {
+            self.enter(index, &mut by_page);
+        }
+        by_page
+    }
+
+    fn enter(&self, index: u32, by_page: &mut AddressMap<Vec<u32>>) {
+        for piece in self.pieces(self.node(index)) {
+            // the last instruction may reach into the next page
+            let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
+            for page in piece.start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
+                let nodes: &mut Vec<u32> = by_page.entry(page).or_default();
+                if nodes.last() != Some(&index) {
+                    nodes.push(index);
+                }
+            }
+        }
+    }
+
+    /// Marks the nodes dead that overlap `start..end`.
+    pub(super) fn kill(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let (first, last) = (start >> PAGE_SHIFT, (end - 1) >> PAGE_SHIFT);
+        let mut by_page = self.by_page.take().unwrap_or_else(|| self.pages());
+        let pages: Vec<u64> = if last - first < by_page.len() as u64 {
+            (first..=last)
+                .filter(|page| by_page.contains_key(page))
+                .collect()
+        } else {
+            by_page
+                .keys()
+                .copied()
+                .filter(|page| (first..=last).contains(page))
+                .collect()
+        };
+        for page in pages {
+            let mut here = by_page.remove(&page).unwrap_or_default();
+            here.retain(|&index| {
+                let node = &self.nodes[index as usize];
+                if node.stop == Stop::Dead {
+                    return false;
+                }
+                let hit = self.pieces(node).iter().any(|piece| {
+                    let length = self.lengths(piece).last().copied().unwrap_or(0);
+                    piece.start < end && piece.last.saturating_add(length.into()) > start
+                });
+                if hit {
+                    let (mode, at) = (node.mode, node.start);
+                    self.nodes[index as usize].stop = Stop::Dead;
+                    self.dead.push(index);
+                    self.by_start[mode as usize].remove(&at);
+                }
+                !hit
+            });
+            if !here.is_empty() {
+                by_page.insert(page, here);
+            }
+        }
+        self.by_page = Some(by_page);
+    }
+}

@@ -1,0 +1,159 @@
+"""QEMU is asked once, and what it said is believed only if nobody else can have written it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.qemu import remembered
+from rtit.capture.qemu.find import Found, Search, find_qemu
+
+
+@dataclass
+class Place:
+    qemu: Path
+    plugin: Path
+    cache: Path
+    asked: Path
+
+    @property
+    def file(self) -> Path:
+        return self.cache / "rtit" / "qemu"
+
+    def questions(self) -> int:
+        """How often QEMU was run."""
+        return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
+
+    def search(self) -> None:
+        """Finds QEMU, of whatever version the script says."""
+        found = Search().result()
+        assert isinstance(found, Found)
+        assert (found.qemu, found.version, found.plugin) == (self.qemu, "9.1.2", self.plugin)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(*(tmp_path / name for name in ("qemu", "plugin.so", "cache", "asked")))
+    made.qemu.write_text(
+        f"#!/bin/sh\necho x >> {made.asked}\n"
+        "[ $1 = --version ] && echo qemu-x86_64 version 9.1.2 || echo rtit record\n"
+    )
+    made.qemu.chmod(0o755)
+    made.plugin.write_bytes(b"plugin")
+    monkeypatch.setenv("RTIT_QEMU", str(made.qemu))
+    monkeypatch.setenv("RTIT_QEMU_PLUGIN", str(made.plugin))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made.cache))
+    return made
+
+
+def test_asked_once(place: Place) -> None:
+    place.search()
+    assert place.questions() == 2
+    place.search()
+    assert place.questions() == 2
+    assert place.file.stat().st_mode & 0o777 == 0o600
+    assert sorted(place.file.parent.iterdir()) == [place.file]
+
+
+def test_who_wants_to_know_asks(place: Place) -> None:
+    place.search()
+    assert isinstance(find_qemu(), Found)
+    assert place.questions() == 4
+
+
+@pytest.mark.parametrize("which", ["qemu", "plugin"])
+@pytest.mark.parametrize("what", ["size", "time"])
+def test_another_file_is_asked(place: Place, which: str, what: str) -> None:
+    place.search()
+    path: Path = getattr(place, which)
+    if what == "size":
+        before = path.stat()
+        path.write_bytes(path.read_bytes() + b"\n")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    else:
+        os.utime(path, ns=(1, 1))
+    place.search()
+    assert place.questions() == 4
+    place.search()
+    assert place.questions() == 4
+
+
+def test_a_qemu_that_refuses_is_asked_again(place: Place) -> None:
+    place.qemu.write_text(f"#!/bin/sh\necho x >> {place.asked}\necho qemu-x86_64 version 9.1.2\n")
+    for questions in (2, 4):
+        assert isinstance(Search().result(), str)
+        assert place.questions() == questions
+    assert not place.file.exists()
+
+
+def damage(change: Callable[[bytes], bytes]) -> Callable[[Place], None]:
+    def spoil(place: Place) -> None:
+        place.file.write_bytes(change(place.file.read_bytes()))
+
+    return spoil
+
+
+def pipe(place: Place) -> None:
+    place.file.unlink()
+    os.mkfifo(place.file, 0o600)
+
+
+def link(place: Place) -> None:
+    place.file.rename(place.cache / "elsewhere")
+    place.file.symlink_to(place.cache / "elsewhere")
+
+
+def folder(place: Place) -> None:
+    place.file.unlink()
+    place.file.mkdir()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        damage(lambda said: b""),
+        damage(lambda said: said[:-1]),
+        damage(lambda said: said + b"more\n"),
+        damage(lambda said: said.replace(b"9.1.2", b"\x1b[2J")),
+        damage(lambda said: said.replace(b"9.1.2", b"9." + b"1" * 50)),
+        damage(lambda said: said.replace(b"9.1.2", b"\xff\xfe")),
+        damage(lambda said: b"\0" * (1 << 20)),
+        damage(lambda said: b"rtit qemu 0" + said[11:]),
+        lambda place: place.file.chmod(0o620),
+        lambda place: place.file.chmod(0o602),
+        lambda place: place.file.parent.chmod(0o777),
+        pipe,
+        link,
+        folder,
+    ],
+)
+def test_what_is_damaged_or_not_ours_is_ignored(
+    place: Place, spoil: Callable[[Place], None]
+) -> None:
+    place.search()
+    spoil(place)
+    place.search()
+    assert place.questions() == 4
+
+
+def test_another_users_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.search()
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    assert remembered.version_of(place.qemu, place.plugin) is None
+
+
+def test_where_nothing_can_be_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.cache.write_text("a file")
+    place.search()
+    place.search()
+    assert place.questions() == 4
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "")
+    place.search()
+    assert place.questions() == 6
+    assert not Path("/.cache").exists()
