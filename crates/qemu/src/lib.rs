@@ -105,7 +105,7 @@ pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
         && pid == libc::getpid()
         && !matches!(signal, 0 | libc::SIGSTOP | libc::SIGCONT)
     {
-        ending::killed(&mut *thread, signal);
+        ending::killed(thread, signal);
     }
     libc::syscall(libc::SYS_kill, pid, signal) as c_int
 }

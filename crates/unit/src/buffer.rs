@@ -57,6 +57,20 @@ impl Buffer {
         gone
     }
 
+    /// Room for as many bytes behind the position, which `fill` counts in.
+    #[inline(always)]
+    pub(crate) fn room(&mut self, size: usize) -> &mut [u8] {
+        while self.bytes.len() < self.position + size + SLOT {
+            self.grow();
+        }
+        &mut self.bytes[self.position..self.position + size]
+    }
+
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, size: usize) {
+        self.position += size;
+    }
+
     /// The next packet needs no more memory.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {

@@ -35,6 +35,7 @@ mod filter;
 mod named;
 mod overflow;
 mod packets;
+mod results;
 pub mod settings;
 mod state;
 mod timing;
@@ -44,6 +45,7 @@ mod unit;
 pub use error::Error;
 pub use event::{Event, Kind, RECORD};
 pub use filter::{Range, RangeKind};
+
 pub use settings::{Output, Parameters, Settings, TimeModel};
 pub use state::{Core, State};
 pub use unit::Unit;

@@ -176,3 +176,98 @@ fn where_time_or_place_matters_none_does() {
     assert_eq!(compare(&settings(DEFAULT | ctl::DIS_TNT), &[]), 0);
     assert_eq!(compare(&settings(DEFAULT), &[range]), 0);
 }
+
+/// Direct branches and straight code alone, many at a time; how many of them went so.
+fn compare_many(settings: &Settings) -> usize {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let [mut long, mut short] = [0; 2].map(|_| {
+        let mut unit = Unit::new(settings).unwrap();
+        unit.run(CODE);
+        unit
+    });
+    let (mut clock, mut together, mut count, mut done) = (0, 0, 0, 0);
+    let mut events = Vec::new();
+    for turn in 0..EVENTS as u64 {
+        let taken = random.below(3) > 0;
+        // A count of instructions, whether it is conditional, and where it goes.
+        events.push((1 + random.below(9), random.below(4) > 0, taken, CODE + turn));
+    }
+    while done < EVENTS {
+        let rest = &events[done..];
+        let most = short.room_for_results().min(random.below(300) as usize);
+        let (until, mut now, mut taken, mut branches) = (short.quiet_until(), clock, 0, 0);
+        let added = short.add_results(most, || {
+            let &(instructions, conditional, other, _) =
+                rest.get(taken).filter(|_| taken < most)?;
+            if now + instructions >= until {
+                return None;
+            }
+            (now, taken) = (now + instructions, taken + 1);
+            branches += u64::from(conditional);
+            Some((u8::from(conditional), conditional && other))
+        });
+        assert_eq!(added, branches);
+        if taken > 0 {
+            short.arrive(rest[taken - 1].3);
+        }
+        together += taken;
+        let step = usize::from(done + taken < EVENTS);
+        for (index, &(instructions, conditional, other, ip)) in
+            rest.iter().take(taken + step).enumerate()
+        {
+            clock += instructions;
+            let follow = |unit: &mut Unit| {
+                unit.at(clock).unwrap();
+                if conditional {
+                    unit.conditional(ip, ip, other);
+                } else {
+                    unit.jump(ip);
+                }
+            };
+            follow(&mut long);
+            if index >= taken {
+                follow(&mut short);
+            }
+        }
+        done += taken + step;
+        short.at(clock).unwrap();
+        assert_eq!(short.output(), long.output());
+        assert_eq!(short.state(), long.state());
+        count += 1;
+        if count % 3 == 0 {
+            short.discard();
+            long.discard();
+        }
+    }
+    together
+}
+
+#[test]
+fn results_go_many_at_a_time() {
+    let mtc = DEFAULT | ctl::MTC_EN | 3 << ctl::MTC_FREQ;
+    for (ctl, period) in [(mtc, 0), (DEFAULT, 0), (mtc, 3)] {
+        assert!(compare_many(&settings(ctl | period << ctl::PSB_FREQ)) > EVENTS * 2 / 3);
+    }
+    let time = TimeModel {
+        cpi: 7,
+        ..TimeModel::default()
+    };
+    let slow = Settings {
+        time,
+        ..settings(mtc)
+    };
+    assert!(compare_many(&slow) > EVENTS / 3);
+}
+
+#[test]
+fn results_go_one_by_one_where_a_packet_has_more_than_six() {
+    let parameters = Parameters {
+        tnt_form: TntForm::Long,
+        ..Parameters::default()
+    };
+    let long = Settings {
+        parameters,
+        ..settings(DEFAULT)
+    };
+    assert_eq!(compare_many(&long), 0);
+}

@@ -1,9 +1,8 @@
 //! A block runs: the hot path, from generated code to the thread.
 //!
 //! The callback follows the path at once, on the way that is enough: `block_started` for nearly all blocks,
-//! `block_without_packets`, and `process::blocks::follow_block` for all. Only this file knows that: a callback that
-//! keeps the block alone, for another thread to follow the path, would stand here, and that thread would call
-//! `follow_block`.
+//! `block_without_packets`, and `process::blocks::follow_block` for all. What `ahead` keeps is followed in the same ways,
+//! by `shared::ring`.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -32,7 +31,7 @@ global_asm!(
 );
 
 /// A block starts, on a vCPU whose state is at `state`.
-extern "C" fn block_started(vcpu: u32, block: *const Block, state: *const State) {
+pub(super) extern "C" fn block_started(vcpu: u32, block: *const Block, state: *const State) {
     let thread = thread_of(vcpu);
     if !thread.is_null() {
         // SAFETY: the vCPU's own thread calls, with a block that `translated` leaked.

@@ -1,5 +1,7 @@
-//! What QEMU calls. A block's way begins in `execution`, that of a system call in `syscalls`.
+//! What QEMU calls. A block's way begins in `execution`, or in `ahead` where it is only kept; that of a system call in
+//! `syscalls`.
 
+pub(crate) mod ahead;
 pub(crate) mod counting;
 pub(crate) mod execution;
 pub(crate) mod syscalls;

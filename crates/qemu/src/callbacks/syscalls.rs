@@ -10,6 +10,7 @@ use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
 use crate::process::threads;
 use crate::shared::link::{Kind, Message, OF_PROCESS};
+use crate::shared::ring;
 use crate::shared::state::{shared, Shared};
 use crate::shared::threads::{become_many, thread_of};
 use crate::thread::block::Exit;
@@ -33,6 +34,7 @@ pub(crate) extern "C" fn entered(
     _a8: u64,
 ) {
     let shared = shared();
+    ring::close(thread_of(vcpu));
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;

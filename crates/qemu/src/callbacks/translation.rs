@@ -1,10 +1,12 @@
 //! A block is translated: what it is, and what QEMU shall call when it runs.
 
+use crate::callbacks::ahead::rtit_qemu_keep;
 use crate::callbacks::counting::{rtit_qemu_count, rtit_qemu_count_of_many};
 use crate::callbacks::execution::{rtit_qemu_block, step_started};
 use crate::interface::api::{Instruction, PluginId, Translated};
+use crate::shared::ring;
 use crate::shared::state::shared;
-use crate::shared::threads::many;
+use crate::shared::threads::{current, many};
 use crate::thread::block::{Block, VSYSCALL};
 use crate::thread::path::Truth;
 
@@ -28,7 +30,11 @@ pub(crate) extern "C" fn translated(_id: PluginId, tb: *mut Translated) {
                 instructions.push(instruction);
             }
             let steps = shared.config.truth == Truth::Instructions;
-            let block = shared.translated(Block::new(start, &sizes, &code, steps));
+            let block = Block::new(start, &sizes, &code, steps);
+            if ring::is_open() && !shared.knows(&block) {
+                ring::close(current());
+            }
+            let block = shared.translated(block);
             for (step, instruction) in block.steps.iter().zip(instructions) {
                 let with = std::ptr::from_ref(step).cast_mut().cast();
                 shared
@@ -39,6 +45,7 @@ pub(crate) extern "C" fn translated(_id: PluginId, tb: *mut Translated) {
         };
         let with = std::ptr::from_ref(block).cast_mut().cast();
         let call = match (shared.config.counts(), many()) {
+            (false, false) if shared.config.ahead > 0 => rtit_qemu_keep,
             (false, _) => rtit_qemu_block,
             (true, false) => rtit_qemu_count,
             (true, true) => rtit_qemu_count_of_many,

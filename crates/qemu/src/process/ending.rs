@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::process::faults;
 use crate::shared::handlers::is_fault;
 use crate::shared::link::{Kind, Message, OF_PROCESS, TOOK_SIGNAL};
+use crate::shared::ring;
 use crate::shared::state::shared;
 use crate::shared::threads::current;
 use crate::thread::state::{Legacy, Thread, CLAIMED, KERNEL, PARKED, STOP, USER};
@@ -49,9 +50,15 @@ pub(crate) fn leave_for_exec(thread: &mut Thread) -> Legacy {
 }
 
 /// The process dies of a signal, in this thread.
-pub(crate) fn killed(thread: &mut Thread, signal: i32) {
+///
+/// # Safety
+/// `thread` is the calling one.
+pub(crate) unsafe fn killed(thread: *mut Thread, signal: i32) {
+    let told = faults::told(thread, signal);
+    ring::close(thread);
+    let thread = &mut *thread;
     if let (false, Some(ip)) = (thread.is_out(), thread.cpu.rip()) {
-        if let Some(cause) = faults::cause(thread, signal, ip) {
+        if let Some(cause) = faults::cause(thread, signal, ip, told) {
             let mut message = Message::new(Kind::Fault, thread.tid, thread.now());
             message.ip = ip;
             message.target = cause.address;

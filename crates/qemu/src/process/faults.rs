@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libc::{c_int, c_void, siginfo_t};
 
 use crate::interface::memory;
+use crate::shared::ring::{self, Mark};
 use crate::shared::threads::current;
 use crate::thread::block::Block;
 use crate::thread::state::Thread;
@@ -36,8 +37,25 @@ pub(crate) struct Cause {
 struct Note {
     signal: c_int,
     cause: Cause,
-    block: *const Block,
-    retired: u64,
+    place: Place,
+}
+
+/// How far a thread has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Kept(Mark),
+    Followed(*const Block, u64),
+}
+
+impl Place {
+    /// # Safety
+    /// `thread` is the calling one.
+    unsafe fn of(thread: *const Thread) -> Place {
+        match ring::mark() {
+            Some(mark) => Place::Kept(mark),
+            None => Place::Followed((*thread).block, (*thread).retired()),
+        }
+    }
 }
 
 thread_local! {
@@ -68,17 +86,16 @@ pub(crate) fn watch() {
 
 extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let thread = current();
-    // SAFETY: the kernel's siginfo, and the thread's own state, which nobody else changes while it runs.
+    // SAFETY: the kernel's siginfo, and the calling thread.
     unsafe {
-        if let (Some(thread), Some(info)) = (thread.as_ref(), info.as_ref()) {
+        if let (false, Some(info)) = (thread.is_null(), info.as_ref()) {
             LAST.set(Some(Note {
                 signal,
                 cause: Cause {
                     code: info.si_code,
                     address: info.si_addr() as u64,
                 },
-                block: thread.block,
-                retired: thread.retired(),
+                place: Place::of(thread),
             }));
         }
         let index = SIGNALS.iter().position(|&each| each == signal);
@@ -91,14 +108,18 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Why the instruction at `ip` ends the thread by `signal`; None if the signal was sent.
-pub(crate) fn cause(thread: &Thread, signal: c_int, ip: u64) -> Option<Cause> {
-    let here = |note: &Note| {
-        note.signal == signal
-            && std::ptr::eq(note.block, thread.block)
-            && note.retired == thread.retired()
-    };
-    let told = LAST.get().filter(here).map(|note| note.cause);
+/// The kernel's word to QEMU of a signal here. Before the ring is closed.
+///
+/// # Safety
+/// `thread` is the calling one.
+pub(crate) unsafe fn told(thread: *const Thread, signal: c_int) -> Option<Cause> {
+    let place = Place::of(thread);
+    let here = |note: &Note| note.signal == signal && note.place == place;
+    LAST.get().filter(here).map(|note| note.cause)
+}
+
+/// Why the instruction at `ip` ends the thread by `signal`, of which this was `told`; None if the signal was sent.
+pub(crate) fn cause(thread: &Thread, signal: c_int, ip: u64, told: Option<Cause>) -> Option<Cause> {
     let started = thread.block.index_of(ip).is_some();
     explain(signal, ip, told, started, || {
         memory::read(ip, &mut [0u8]) == 1

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::process::{lifeline, threads};
+use crate::shared::ring;
 use crate::shared::state::{ids, shared};
 use crate::shared::threads::{current, keep_only};
 use crate::thread::state::KERNEL;
@@ -37,6 +38,7 @@ extern "C" fn in_child() {
     }
     shared.lock.release();
     keep_only(me);
+    ring::forked();
     if me.is_null() {
         return;
     }

@@ -7,6 +7,7 @@ use crate::shared::maps::Mapped;
 use crate::shared::space::Change;
 use crate::shared::state::{ids, Locked, Shared};
 use crate::shared::threads::current;
+use crate::thread::arena;
 use crate::thread::block::{Block, ALONE, HANDLER};
 use crate::thread::state::SWITCH;
 
@@ -14,6 +15,11 @@ use crate::thread::state::SWITCH;
 const AHEAD: u64 = 4096;
 
 impl Shared {
+    /// `translated` will have nothing to tell of this block.
+    pub(crate) fn knows(&self, block: &Block) -> bool {
+        self.with(|locked| locked.space.knows(block.start, &block.code))
+    }
+
     /// A block was translated: it is told to the recorder as far as needed, and kept.
     pub(crate) fn translated(&self, mut block: Block) -> &'static Block {
         self.with(|locked| {
@@ -39,7 +45,16 @@ impl Shared {
                     block.stand_alone();
                 }
             }
-            let block: &'static Block = Box::leak(Box::new(block));
+            let block = arena::keep(block);
+            // Of two blocks that start there the shorter one may be where the longer was broken off.
+            match block.count {
+                1 if known.iter().any(|other| other.count > 1) => block.step_aside(),
+                1 => {}
+                _ => known
+                    .iter()
+                    .filter(|other| other.count == 1)
+                    .for_each(|other| other.step_aside()),
+            }
             if handler {
                 block.mark(HANDLER);
             }

@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) joined: u32,
     pub(crate) filters: Vec<Filter>,
     pub(crate) window: Window,
+    /// How many blocks the program runs ahead of who follows its path, in a chunk of `process::ring`: 0 if it does not.
+    pub(crate) ahead: usize,
 }
 
 impl Config {
@@ -48,12 +50,18 @@ impl Config {
             snapshot: false,
             joined: 1,
             window: Window::default(),
+            ahead: ahead(),
         };
         for line in text.lines() {
             let (name, value) = line
                 .split_once('=')
                 .ok_or_else(|| format!("settings: no value: {line}"))?;
             config.apply(name, value)?;
+        }
+        // Their edges and their steps are looked for at each block as it runs.
+        let whole = !config.window.used() && matches!(config.truth, Truth::None | Truth::Blocks);
+        if !whole {
+            config.ahead = 0;
         }
         config.settings.check().map_err(|error| error.to_string())?;
         Ok(config)
@@ -97,6 +105,14 @@ impl Config {
                     .parse()
                     .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
             }
+            "ahead" => {
+                self.ahead = match value {
+                    "auto" => ahead(),
+                    _ => value
+                        .parse()
+                        .map_err(|_| format!("ahead is auto or a number of blocks, not {value}"))?,
+                }
+            }
             "snapshot" => self.snapshot = value == "1",
             "filter" => self.filters.push(Filter::parse(value)?),
             "start" => self.window.set(false, value)?,
@@ -107,5 +123,13 @@ impl Config {
                 .map_err(|error| error.to_string())?,
         }
         Ok(())
+    }
+}
+
+/// As many as there is room for, if two threads can run at a time.
+fn ahead() -> usize {
+    match std::thread::available_parallelism() {
+        Ok(count) if count.get() > 1 => usize::MAX,
+        _ => 0,
     }
 }

@@ -44,6 +44,18 @@ impl Space {
         changes
     }
 
+    /// `translated` would give no changes.
+    pub(crate) fn knows(&self, address: u64, code: &[u8]) -> bool {
+        let mut known = None;
+        (address..).zip(code).all(|(at, now)| {
+            let page = at & !(PAGE - 1);
+            if known.map_or(true, |(of, _)| of != page) {
+                known = self.pages.get(&page).map(|bytes| (page, bytes));
+            }
+            known.is_some_and(|(of, bytes)| of == page && bytes[(at - page) as usize] == Some(*now))
+        })
+    }
+
     /// What was mapped there is gone.
     pub(crate) fn forget(&mut self, start: u64, size: u64) {
         let end = start.saturating_add(size);
@@ -183,7 +195,21 @@ mod tests {
             panic!("{changes:?}");
         };
         assert!((mapped.start..mapped.end).contains(&here()));
+        assert!(space.knows(here(), &code));
         assert_eq!(space.translated(here(), &code), []);
+    }
+
+    #[test]
+    fn what_is_known_is_what_needs_not_be_told() {
+        let mut code = [0u8; 16];
+        memory::read(here(), &mut code);
+        let mut space = Space::default();
+        assert!(!space.knows(here(), &code));
+        space.translated(here(), &code);
+        assert!(space.knows(here() + 4, &code[4..]));
+        code[15] ^= 0xff;
+        assert!(!space.knows(here(), &code));
+        assert!(!space.knows((here() & !(PAGE - 1)) + PAGE - 1, &[0; 2]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is known of a translation block before it runs.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rtit_truth::hash;
 use rtit_x86::{Class, Mode};
@@ -81,6 +81,8 @@ pub(crate) struct Block {
     pub(crate) marks: AtomicU8,
     /// Results for the TNT buffer.
     pub(crate) results: u8,
+    /// Its number in the arena; 0 if it has none, or marks that its thread looks at before it runs.
+    pub(crate) entry: AtomicU32,
     /// Address of the last instruction.
     pub(crate) last: u64,
     /// Of a direct branch.
@@ -116,6 +118,7 @@ impl Block {
             exit,
             marks: AtomicU8::new(0),
             results: 0,
+            entry: AtomicU32::new(0),
             leads: [NOWHERE; 2],
             hash: 0,
             power: 1,
@@ -186,6 +189,13 @@ impl Block {
             code: code.into(),
             ..Block::nowhere(exit)
         };
+        if block.target > start && block.target < last {
+            // Another block there may be one that was broken off as well as the branch's target.
+            block.leads[1] = block.leads[0];
+            if exit == Exit::Jump {
+                block.leads = [NOWHERE; 2];
+            }
+        }
         if steps {
             block.steps = block.make_steps();
         }
@@ -236,6 +246,19 @@ impl Block {
     pub(crate) fn mark(&self, mark: u8) {
         self.marks.fetch_or(mark, Ordering::Relaxed);
         self.key.store(MARKED, Ordering::Relaxed);
+        self.step_aside();
+    }
+
+    /// Its thread takes a look before it runs.
+    pub(crate) fn step_aside(&self) {
+        self.entry.store(0, Ordering::Relaxed);
+    }
+
+    /// The number that a ring has for it.
+    pub(crate) fn enter_as(&self, number: u32) {
+        if self.marks.load(Ordering::Relaxed) & !ALONE == 0 {
+            self.entry.store(number, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn marked(&self, mark: u8) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::thread::arena::{Arena, Entry};
 use crate::thread::block::{Block, Exit};
 use crate::thread::blocks::breaks_off;
 use crate::thread::path::Truth;
@@ -24,6 +25,42 @@ impl Thread {
         self.clock.store(clock, Ordering::Relaxed);
         self.branches += u64::from(block.results);
         true
+    }
+
+    /// `follow_quietly` for block after block, as long as it can be; what is left. A TNT that is full is no reason to
+    /// stop.
+    #[inline(never)]
+    pub(crate) fn follow_many<'a>(&mut self, entries: &'a [Entry], arena: Arena) -> &'a [Entry] {
+        let clock = self.now();
+        let room = self.unit.room_for_results().min(entries.len());
+        let now = &entries[..room];
+        if clock >= self.quiet_until || room == 0 {
+            return entries;
+        }
+        let (mut block, mut rest) = (self.block, now.iter());
+        // Instructions that may retire still.
+        let mut left = self.quiet_until - clock - 1;
+        let branches = self.unit.add_results(room, || {
+            let next = arena.block(*rest.as_slice().first()?);
+            let other = next.start != block.leads[0];
+            let count = u64::from(block.count);
+            if other & (next.start != block.leads[1]) | (count > left) {
+                return None;
+            }
+            left -= count;
+            let results = block.results;
+            block = next;
+            rest.next();
+            Some((results, other))
+        });
+        if rest.len() < room {
+            self.unit.arrive(block.start);
+        }
+        self.clock
+            .store(self.quiet_until - 1 - left, Ordering::Relaxed);
+        self.branches += branches;
+        self.block = block;
+        &entries[room - rest.len()..]
     }
 
     /// The same for what takes longer to find out: iterations, calls, returns, a TNT that is full, blocks that may be

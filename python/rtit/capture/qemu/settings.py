@@ -16,6 +16,10 @@ from rtit.unit import TimeModel
 # The processes' shared words: clock, what the recorder asks for, phase.
 ASKED_AT = 8
 _PHASE_AT = 16
+RUN_AHEAD = "RTIT_RUN_AHEAD"
+"""In the environment, for tests: how many blocks a chunk of the ring has, in which a program runs
+ahead of its packets. 0: they are made as blocks run.
+"""
 
 
 def plugin_settings(
@@ -35,6 +39,7 @@ def plugin_settings(
         f"truth={truth}",
         f"joined={joined}",
         f"snapshot={int(extent.snapshot is not None)}",
+        f"ahead={os.environ.get(RUN_AHEAD, 'auto')}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
         f"compress_after_psb={int(RECORDED.compress_after_psb)}",
