@@ -13,8 +13,8 @@ from typing import BinaryIO, Self
 
 from rtit.errors import PerfDataError, UnsupportedError
 
-from . import records
-from .attr import SMALLEST, Attr, SampleType
+from . import pieces, records
+from .attr import SMALLEST, Attr
 from .auxtrace import INTEL_PT, IntelPtInfo, Piece, Queue
 from .bpf import bpf_code
 from .clock import TimeConversion
@@ -26,7 +26,6 @@ from .opening import open_map
 from .parts import Part, bare, inflated, others
 from .records import HEADER, Record
 from .sample import SampleLayouts
-from .sample_body import aux_data
 from .scan import Behind, Place, Scan, check_size
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
@@ -153,73 +152,24 @@ class PerfData:
         """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
         is copied.
         """
-        queues: dict[Queue, list[Piece]] = {}
-        behind = self.behind()
-        for part in self._parts:
-            decoder = Decoder(part.view, self._layouts, self.path)
-            for place in part.scan.noted[records.Auxtrace.layout.number]:
-                if part.map is self._map:
-                    behind.at(place.offset)
-                record = decoder.as_type(records.Auxtrace, place)
-                start = place.offset + place.size
-                queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
-                queues.setdefault(queue, []).append(
-                    Piece(
-                        file_offset=start if part.map is self._map else 0,
-                        aux_offset=record.aux_offset,
-                        reference=record.reference,
-                        idx=record.idx,
-                        tid=record.tid,
-                        cpu=record.cpu,
-                        data=part.view[start : start + record.length],
-                    )
-                )
-        return queues
+        return pieces.buffers(self._parts, self._layouts, self.path, self.behind())
 
     @cached_property
     def samples_aux(self) -> bool:
         """Whether samples carry AUX data (`perf record --aux-sample`)."""
-        return any(
-            event.attr.sample_type & SampleType.AUX and event.attr.aux_sample_size
-            for event in self.events
-        )
+        return pieces.in_samples(self.events)
 
     def aux_samples(self) -> dict[Queue, list[Piece]]:
         """The AUX data of samples, as `auxtrace_buffers` has that of buffers: each piece has what a
         buffer held last when its sample was taken. Their `aux_offset` is 0: nothing tells it.
         Nothing is copied; one piece a sample is kept.
         """
-        queues: dict[Queue, list[Piece]] = {}
         if not self.samples_aux:
-            return queues
-        of_id = self._ids
-        for part in self._parts:
-            decoder = Decoder(part.view, self._layouts, self.path)
-            for place in part.scan.walk():
-                if place.number != records.SAMPLE:
-                    continue
-                start, record = decoder.sample_body(place)
-                if record is None or record.sample_id is None:
-                    continue
-                body = part.view[start : place.offset + place.size]
-                data = aux_data(self.events[record.event].attr, body)
-                if data is None:
-                    continue
-                who = record.sample_id
-                cpu, tid = of_id.get(who.id or 0, (who.cpu, who.tid))
-                queue = Queue(cpu, -1) if cpu is not None and cpu >= 0 else Queue(-1, tid or 0)
-                queues.setdefault(queue, []).append(
-                    Piece(
-                        file_offset=start if part.map is self._map else 0,
-                        aux_offset=0,
-                        reference=self._ticks(who.time),
-                        idx=0,
-                        tid=queue.tid,
-                        cpu=queue.cpu,
-                        data=data,
-                    )
-                )
-        return queues
+            return {}
+        places = self._scan.noted[records.IdIndex.layout.number]
+        ids = pieces.ids_of(self._decoder.as_type(records.IdIndex, place) for place in places)
+        given = self.events, ids, self.time_conversion
+        return pieces.samples(self._parts, self._layouts, self.path, *given)
 
     @cached_property
     def pebs_counters(self) -> dict[int, Event]:
@@ -340,20 +290,6 @@ class PerfData:
         return list(bpf_code(at)) if at else []
 
     # Inside
-
-    @cached_property
-    def _ids(self) -> dict[int, tuple[int, int]]:
-        """Of event ids the CPU and the thread that ID_INDEX has for them, -1 each: any."""
-        found: dict[int, tuple[int, int]] = {}
-        for place in self._scan.noted[records.IdIndex.layout.number]:
-            for number, _, cpu, tid in self._decoder.as_type(records.IdIndex, place).entries:
-                if cpu >= 0 or tid >= 0:
-                    found[number] = cpu, tid
-        return found
-
-    def _ticks(self, time: int | None) -> int:
-        convert = self.time_conversion
-        return convert.to_tsc(time) if convert is not None and time else 0
 
     def _other_parts(self) -> Iterator[Part]:
         found = [Part(self._map, self._file, self._scan)]

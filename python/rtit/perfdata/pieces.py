@@ -1,0 +1,107 @@
+"""Where a file has its AUX data: behind AUXTRACE records, and in samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import records
+from .attr import SampleType
+from .auxtrace import Piece, Queue
+from .clock import TimeConversion
+from .decode import Decoder
+from .features import Event
+from .parts import Part
+from .records import IdIndex
+from .sample import SampleLayouts
+from .sample_body import aux_data
+from .scan import Behind
+
+Ids = dict[int, tuple[int, int]]
+
+
+def buffers(
+    parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind
+) -> dict[Queue, list[Piece]]:
+    """The data of AUXTRACE records, in the order of the file. `behind` follows the first part,
+    which is the file; offsets in others are 0.
+    """
+    queues: dict[Queue, list[Piece]] = {}
+    for number, part in enumerate(parts):
+        decoder = Decoder(part.view, layouts, source)
+        for place in part.scan.noted[records.Auxtrace.layout.number]:
+            if number == 0:
+                behind.at(place.offset)
+            record = decoder.as_type(records.Auxtrace, place)
+            start = place.offset + place.size
+            queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
+            queues.setdefault(queue, []).append(
+                Piece(
+                    file_offset=0 if number else start,
+                    aux_offset=record.aux_offset,
+                    reference=record.reference,
+                    idx=record.idx,
+                    tid=record.tid,
+                    cpu=record.cpu,
+                    data=part.view[start : start + record.length],
+                )
+            )
+    return queues
+
+
+def in_samples(events: Iterable[Event]) -> bool:
+    """Whether samples of any event carry AUX data."""
+    return any(
+        event.attr.sample_type & SampleType.AUX and event.attr.aux_sample_size for event in events
+    )
+
+
+def samples(
+    parts: Sequence[Part],
+    layouts: SampleLayouts,
+    source: str,
+    events: Sequence[Event],
+    ids: Ids,
+    convert: TimeConversion | None,
+) -> dict[Queue, list[Piece]]:
+    """The AUX data of samples, in the order of the file; a sample's buffer is that of its id, if
+    `ids` knows it, else that of its CPU or thread.
+    """
+    queues: dict[Queue, list[Piece]] = {}
+    for number, part in enumerate(parts):
+        decoder = Decoder(part.view, layouts, source)
+        for place in part.scan.walk():
+            if place.number != records.SAMPLE:
+                continue
+            start, record = decoder.sample_body(place)
+            if record is None or record.sample_id is None:
+                continue
+            body = part.view[start : place.offset + place.size]
+            data = aux_data(events[record.event].attr, body)
+            if data is None:
+                continue
+            who = record.sample_id
+            cpu, tid = ids.get(who.id or 0, (who.cpu, who.tid))
+            queue = Queue(cpu, -1) if cpu is not None and cpu >= 0 else Queue(-1, tid or 0)
+            ticks = convert.to_tsc(who.time) if convert is not None and who.time else 0
+            queues.setdefault(queue, []).append(
+                Piece(
+                    file_offset=0 if number else start,
+                    aux_offset=0,
+                    reference=ticks,
+                    idx=0,
+                    tid=queue.tid,
+                    cpu=queue.cpu,
+                    data=data,
+                )
+            )
+    return queues
+
+
+def ids_of(index: Iterable[IdIndex]) -> Ids:
+    """Of event ids the CPU and the thread that ID_INDEX has for them, -1 each: any."""
+    return {
+        number: (cpu, tid)
+        for record in index
+        for number, _, cpu, tid in record.entries
+        if cpu >= 0 or tid >= 0
+    }
