@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,11 @@ from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
 from rtit.cli.main import main
+from rtit.errors import UsageError
 from rtit.image import KernelFiles
-from rtit.trace import Trace
+from rtit.profile.gather import profile
+from rtit.trace import End, Selection, Trace
+from rtit.views.statistics import statistics
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +131,102 @@ def test_rows_have_threads_and_names(
         assert name != "-" or int(start, 16) < 1 << 63
         at += int(count)
     assert at == len(machine.ran)
+
+
+@pytest.mark.parametrize("timing", [False, True])
+def test_each_thread_alone(recorded: Path, machine: Machine, timing: bool) -> None:
+    """Of each what it ran; together all bytes, instructions, branches and events, each once."""
+    with Trace(recorded) as trace:
+        (whole,) = trace.streams
+        assert whole.title == "cpu 0, 2 threads"
+        counted = whole.counts()
+        of_threads = [each.counts() for each in trace.threads]
+        assert [(each.tid, each.pid) for each in trace.threads] == [(100, 100), (200, 200)]
+        for thread in trace.threads:
+            own = [ip for tid, ip in machine.ran if tid == thread.tid]
+            found = thread.instructions(timing=timing).columns()
+            assert found["ip"].tolist() == own
+            assert set(found["tid"].tolist()) == {thread.tid}
+            assert sum(int(rows.instructions.sum()) for rows in thread.rows()) == len(own)
+            runs = thread.coverage()
+            assert int((runs.count * runs.instructions).sum()) == len(own)
+            edges = thread.edges()
+            assert int(edges.count.sum()) == thread.counts().branches + sum(
+                int(edges.count[edges.kind == kind].sum()) for kind in (End.JUMP, End.CALL)
+            )
+        for name in ("instructions", "conditional", "indirect", "returns", "exact_bytes"):
+            assert sum(getattr(each, name) for each in of_threads) == getattr(counted, name), name
+        for thread in trace.threads:
+            spans = list(thread.ledger())
+            assert {span.kind for span in spans} == {"exact", "elsewhere"}
+            assert spans[-1].end == thread.size
+            assert all(one.end == two.start for one, two in pairwise(spans))
+        events = [
+            Counter((event.kind, event.offset) for rows in each.rows() for event in rows.events)
+            for each in (whole, *trace.threads)
+        ]
+        assert events[0] == events[1] + events[2]
+
+
+def test_events_stand_between_the_same_rows(recorded: Path) -> None:
+    """A thread's events name rows of its own: those before them ended before."""
+    with Trace(recorded) as trace:
+        for thread in trace.threads:
+            offsets: list[int] = []
+            for rows in thread.rows():
+                assert rows.first == len(offsets)
+                offsets += rows.offset.tolist()
+                for event in rows.events:
+                    assert all(each <= event.offset for each in offsets[: max(0, event.row - 1)])
+
+
+def test_verbs_take_one_thread(
+    recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = [ip for tid, ip in machine.ran if tid == 200]
+    assert main(["instructions", str(recorded), "--tid", "200", "--fields", "ip"]) == 0
+    assert [int(line, 16) for line in capsys.readouterr().out.splitlines()] == own
+    assert main(["instructions", str(recorded), "--comm", "made-two", "--head", "7"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert main(["blocks", str(recorded), "--pid", "200", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sum(row["instructions"] for row in rows) == len(own)
+    assert {row["tid"] for row in rows} == {200}
+    with Trace(recorded) as trace:
+        chosen = trace.instructions(Selection(tids=(200,))).columns()
+        assert chosen["ip"].tolist() == own
+        assert [each.title for each in trace.select()] == ["cpu 0, 2 threads"]
+        assert [each.tid for each in trace.select(Selection(pids=(100,)))] == [100]
+        with pytest.raises(UsageError, match="no such stream"):
+            trace.select(Selection(tids=(300,)))
+
+
+def test_a_report_is_by_cpu_and_by_thread(
+    recorded: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = Counter(tid for tid, _ in machine.ran)
+    assert main(["report", str(recorded)]) == 0
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [f"{counted[100]}", "thread", "100", "(made-one)"] in words
+    assert [f"{counted[200]}", "thread", "200", "(made-two)"] in words
+    with Trace(recorded) as trace:
+        whole = statistics(trace, trace.select())
+        apart = statistics(trace, trace.threads)
+    assert apart.functions == whole.functions
+    assert whole.functions["__switch_to", "[kernel.kallsyms]_text"] > 0
+    assert sum(each.pt_bytes for each in apart.streams) == whole.streams[0].pt_bytes
+
+
+def test_profiles_have_each_processs_own_code(
+    recorded: Path, machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both programs are at the same addresses; calls are followed on a CPU as a whole."""
+    with Trace(recorded) as trace:
+        found = profile(trace, trace.threads)
+        assert found.losses.bytes == trace.streams[0].size
+    user = Counter(tid for tid, ip in machine.ran if ip < 1 << 63)
+    assert [each.instructions for each in found.binaries] == [user[100], user[200]]
+    words = ["profile", "--for", "callgrind", "-o", str(tmp_path / "out"), str(recorded)]
+    assert main(words) == 0
+    assert main([*words, "--tid", "100"]) == 1
+    assert "the kernel was traced" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in (arguments.first, arguments.second)
         )
         chosen = selection(arguments)
-        streams = chosen.streams(left.threads), chosen.streams(right.threads)
+        streams = left.select(chosen), right.select(chosen)
         with watched("diff", [*streams[0], *streams[1]], prints=False):
             found = diff(left, right, streams, steps=arguments.steps)
         if arguments.json:

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         gaps = Gaps("events", trace)
         wanted = selection(arguments)
-        streams = wanted.streams(trace.threads)
+        streams = trace.select(wanted)
         Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
         with watched("events", streams, prints=True):
             for stream in streams:

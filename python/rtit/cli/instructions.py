@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         gaps = Gaps("instructions", trace)
         wanted = selection(arguments)
-        streams = wanted.streams(trace.threads)
+        streams = trace.select(wanted)
         with watched("instructions", streams, prints=True):
             for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
                 out.listed(text)

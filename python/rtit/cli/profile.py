@@ -31,7 +31,7 @@ _ONE: dict[str, Callable[[Binary], Iterator[str]]] = {
 }
 """Formats of one binary each."""
 _NAMED = ("pprof", "callgrind")
-"""Formats that have what ran in no file."""
+"""Formats that have what ran in no file, and calls, which are followed on a CPU as a whole."""
 
 _NEXT = """what reads it:
   bolt       perf2bolt -p OUT --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
@@ -77,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf has all binaries: whoever reads it chooses")
     with opened(arguments) as trace:
-        streams = selection(arguments).streams(trace.threads)
+        wanted = selection(arguments)
+        streams = wanted.streams(trace.threads)
         with watched("profile", streams, prints=False):
             found = profile(trace, streams)
             if tool in _ONE and not arguments.dso and found.main is None and found.losses.lines():
@@ -89,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
                 _write_each(binaries, _ONE[tool], arguments.output)
             else:
                 binaries = found.chosen(arguments.dso or ["all"])
-                text = _whole(tool, trace, streams, found, binaries, whole=not arguments.dso)
+                among = trace.select(wanted) if tool in _NAMED else streams
+                text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
     return EXIT_CODE if found.losses.has_gaps else 0

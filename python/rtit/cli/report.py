@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
     with opened(arguments) as trace:
-        streams = selection(arguments).streams(trace.threads)
+        streams = trace.select(selection(arguments))
         with watched("report", streams, prints=False):
             found = statistics(trace, streams)
         faults = crashes(trace, streams)
@@ -94,6 +94,9 @@ def _print_streams(streams: Sequence[StreamStatistics]) -> None:
                 f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
                 f"{each.bytes_per_1000:8.1f}  {each.title}"
             )
+            for name, count in each.shares[:_STREAMS]:
+                out.line(f"{count:14,} {'':30}    {name}")
+            _print_rest(len(each.shares) - _STREAMS, "threads of this CPU")
     _print_rest(len(streams) - _STREAMS, "smaller ones")
 
 

@@ -46,7 +46,7 @@ def show(verb: str, lines: Callable[..., Iterator[bytes]], arguments: argparse.N
     with opened(arguments) as trace:
         gaps = Gaps(verb, trace)
         wanted = selection(arguments)
-        streams = wanted.streams(trace.threads)
+        streams = trace.select(wanted)
         Places(wanted, trace.images).check(pid for stream in streams for pid in stream.pids)
         with watched(verb, streams, prints=True):
             for stream in streams:

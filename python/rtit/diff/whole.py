@@ -41,7 +41,7 @@ def diff(
     not count, but where in which file; of files that were built anew functions, by their names (see
     `builds`). Raises what decoding raises.
     """
-    ours, theirs = streams if streams is not None else (left.threads, right.threads)
+    ours, theirs = streams if streams is not None else (left.select(), right.select())
     builds = Builds(left, right)
     found = Difference(builds=[str(pair) for pair in builds.pairs])
     for one, other in zip_longest(ours, theirs):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rtit.errors import UnsupportedError
 from rtit.image import UPPER, has_file
 from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
@@ -51,7 +52,9 @@ class Calls:
 def calls(
     trace: Trace, streams: Sequence[Stream], profile: Profile, *, contexts: bool = False
 ) -> Calls:
-    """Decode the streams once more, in order, and follow calls and returns."""
+    """Decode the streams once more, in order, and follow calls and returns. Raises UnsupportedError
+    for one thread of several where the kernel was traced, too.
+    """
     result = Calls()
     for stream in streams:
         ends, columns = followed(trace, stream, profile)
@@ -75,6 +78,11 @@ def followed(
     """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives."""
     from rtit import _core
 
+    if stream.is_taken_out:
+        raise UnsupportedError(
+            f"{stream.title}: the kernel was traced, so that calls are those of all threads of the "
+            "CPU: without --tid, --pid and --comm"
+        )
     numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
     found = _core.calls(stream.native(), trace.symbols.names(stream.tid))

@@ -125,9 +125,9 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         is_outside = False
         for part in slices(stream, list(trace.images.mappings(stream.tid))):
             is_outside |= gathering.add(part)
-        ran = stream.counts().instructions
-        threads.append((stream.title, ran))
-        losses.bytes += stream.size
+        counts = stream.counts()
+        threads.append((stream.title, counts.instructions))
+        losses.bytes += stream.size - counts.elsewhere_bytes
         losses.bytes_lost += sum(span.end - span.start for span in stream.ledger() if span.is_gap)
         stream.forget()
         if is_outside:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rtit.image import UPPER, has_file
+from rtit.trace.functions import functions
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -24,9 +25,8 @@ def outside(trace: Trace, stream: Stream) -> Counter[Function]:
         for each in trace.images.mappings(tid)
         if has_file(each.path) and each.start < UPPER
     }
-    names, *others = map(trace.symbols.names, (stream.tid, *stream.pids[1:]))
     found: Counter[Function] = Counter()
-    for name, path, count in stream.native().functions(names, others):
+    for name, path, count in functions(stream, trace.symbols):
         if path not in files:
             found[name, path.rpartition("/")[2]] += count
     stream.forget()

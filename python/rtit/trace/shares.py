@@ -22,9 +22,9 @@ SWITCH = "__switch_to"
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
     """The turns on a logical processor, in order of time, and the code of whose they are. With
-    `tid` this thread's alone are followed; `can_part`: nothing but user code was traced, so that
-    this is possible; `switch`: where the kernel switches threads, an address, if its code was
-    traced and it is known. Before the first turn nobody is known to be there.
+    `tid` this thread's alone are wanted; `can_part`: nothing but user code was traced, so that
+    others need not be followed; `switch`: where the kernel switches threads, an address, if its
+    code was traced and it is known. Before the first turn nobody is known to be there.
     """
 
     turns: Sequence[Turn]
@@ -36,20 +36,28 @@ class Shares:
     COLUMNS: ClassVar[tuple[str, ...]] = ("tid", "pid")
 
     @property
-    def apart(self) -> bool:
-        """Whether what one of several did can be had alone."""
-        return self.tid is None and self.can_part
+    def tids(self) -> set[int]:
+        """Those who had a turn."""
+        return {turn.tid for turn in self.turns}
+
+    @property
+    def taken(self) -> int | None:
+        """The thread whose rows are to be taken out of all, if others are followed, too."""
+        return None if self.can_part else self.tid
 
     def of(self, tid: int) -> Shares:
-        """With this thread alone followed."""
+        """With this thread alone wanted."""
         return replace(self, tid=tid)
+
+    def _is_followed(self, turn: Turn) -> bool:
+        return self.tid is None or turn.tid == self.tid or not self.can_part
 
     def native(self) -> list[tuple[int, _core.Space | None]]:
         """For the native decoder: since when (TSC), and the code; None: not followed."""
         nothing = Image().native
         found: list[tuple[int, _core.Space | None]] = []
         for turn in self.turns:
-            if self.tid is not None and turn.tid != self.tid:
+            if not self._is_followed(turn):
                 found.append((turn.since, None))
                 continue
             image = self.images.known(turn.pid)
@@ -61,7 +69,7 @@ class Shares:
         found: dict[Image, int] = {}
         nothing = Image()
         for turn in self.turns:
-            if self.tid is None or turn.tid == self.tid:
+            if self._is_followed(turn):
                 found.setdefault(self.images.known(turn.pid) or nothing, turn.pid)
         found.pop(first, None)
         return [(pid, image) for image, pid in found.items()]
@@ -75,15 +83,18 @@ def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | No
     """Of a CPU's stream; None if one thread alone can have run there. Raises UnsupportedError where
     they cannot be told apart.
     """
-    if len({turn.tid for turn in turns if images.known(turn.pid) is not None}) < 2:
-        return None
     event = data.intel_pt
+    user_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
     timed = event is not None and config_value(event.attr.config, "tsc")
-    if not timed or data.time_conversion is None:
+    can_tell = timed and data.time_conversion is not None
+    # in the kernel anybody can have run, also one of whom nothing else is known
+    ran = [turn for turn in turns if images.known(turn.pid) is not None]
+    if len({turn.tid for turn in (ran if user_only or not can_tell else turns)}) < 2:
+        return None
+    if not can_tell:
         raise UnsupportedError(
             f"{data.path}: several threads share a CPU, and without "
             f"{'the clock' if timed else 'TSC packets'} nothing tells whose code ran when"
         )
-    user_only = event is not None and bool(event.attr.flags & AttrFlag.EXCLUDE_KERNEL)
     switch = None if user_only else images.kernel_address(SWITCH)
     return Shares(turns, images, user_only, switch=switch)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rtit.errors import RtitError
+from rtit.errors import RtitError, UnsupportedError
 from rtit.image import KERNEL, UPPER, Image, Images, guest_pid
 from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
+from rtit.trace.apart import Own, Shared
 from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
@@ -47,7 +48,9 @@ class Stream:
     known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
     knows the files in its image; None where that is not known. `spaces` has the code of other
     address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
-    stream is of several threads; `of_thread` follows one of them. `missing` says at which offsets
+    stream is of several threads; `of_thread` is what one of them did: with the kernel in the trace
+    that takes decoding all of them, and of `counts` instructions, branches and bytes are the
+    thread's, the rest is the CPU's. `missing` says at which offsets
     something was lost before it came into the file, and why. `kernel` has the code of the kernel,
     which is in every process, `guest` that of the kernel of the virtual machine that is process
     `machine`, 0 if that is not known.
@@ -77,6 +80,7 @@ class Stream:
     guest: Image | None = None
     machine: int = 0
     _flow: _core.Flow | None = None
+    _own: Shared | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.title}, {self.size:,} bytes of PT>"
@@ -88,6 +92,8 @@ class Stream:
         if self.tid < 0 and self.cpu < 0:
             return "stream"
         title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
+        if self.shares is not None and self.has_several:
+            title = f"{where}{len(self.shares.tids)} threads"
         return f"{title}, part {self.part}" if self.part else title
 
     @property
@@ -106,6 +112,15 @@ class Stream:
     def has_several(self) -> bool:
         """Whether its rows are of several threads."""
         return self.shares is not None and self.shares.tid is None
+
+    @property
+    def is_taken_out(self) -> bool:
+        """Whether it is one thread's, and all others are followed, too: `native` is of all."""
+        return self._taken is not None
+
+    @property
+    def _taken(self) -> int | None:
+        return self.shares.taken if self.shares is not None else None
 
     def code_at(self, ip: int, tid: int | None = None) -> Image:
         """Where the code at an address is: the kernel's, or that of a thread's process, of its own
@@ -189,7 +204,9 @@ class Stream:
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        for rows in self._rows(self.native(in_order=True)):
+        own = Own(self._taken) if self._taken is not None else None
+        for found in self._rows(self.native(in_order=True)):
+            rows = found if own is None else own.of(found)
             if len(rows) or len(rows.events):
                 yield rows
 
@@ -210,7 +227,13 @@ class Stream:
         return (columns for _, columns in self.timed_runs())
 
     def timed_runs(self) -> Iterator[tuple[int, tuple[bytes, bytes, bytes]]]:
-        """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one."""
+        """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one.
+        Raises UnsupportedError for one thread of several where the kernel was traced, too.
+        """
+        if self.is_taken_out:
+            raise UnsupportedError(
+                f"{self.title}: the kernel was traced, so that runs are of all threads of the CPU"
+            )
         flow, shares = self.native(in_order=True), self.shares
         while (columns := flow.runs(tables.ROWS)) is not None:
             turn = shares.turn(flow.turn) if shares is not None else None
@@ -219,14 +242,25 @@ class Stream:
     def ran(self) -> list[tuple[int, int]]:
         """The threads that ran in it, as (pid, tid), in the order of their first turns."""
         itself = (self.pid, self.tid)
-        if self.shares is None or not self.shares.apart or isinstance(self.settings, RtitError):
+        if not self.has_several or isinstance(self.settings, RtitError):
             return [itself]
+        if self.shares is None or not self.shares.can_part:
+            return self._whose_rows() or [itself]
         flow = self.of_thread(*_NOBODY, {}).native()
         flow.count()
         turns = map(self.shares.turn, flow.visited)
         return list(
             dict.fromkeys((turn.pid, turn.tid) if turn is not None else itself for turn in turns)
         ) or [itself]
+
+    def _whose_rows(self) -> list[tuple[int, int]]:
+        found: dict[tuple[int, int], None] = {}
+        for rows in self.blocks():
+            tids = rows.more["tid"]
+            begins = [*range(min(1, len(rows))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
+            pairs = (rows.more[name][begins].tolist() for name in ("pid", "tid"))
+            found |= dict.fromkeys(zip(*pairs, strict=True))
+        return list(found)
 
     @property
     def last_turn(self) -> int:
@@ -246,6 +280,7 @@ class Stream:
             name=names.get(tid),
             shares=shares,
             _flow=None,
+            _own=None,
         )
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
@@ -314,6 +349,8 @@ class Stream:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
         the time that rows take.
         """
+        if self.is_taken_out:
+            return Totals(tables.runs_of(self.blocks()), tables.edges_of(self.branches()))
         return tables.totals(self.native())
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
@@ -335,16 +372,30 @@ class Stream:
         """The account of every byte, as far as it was decoded last; decodes the whole stream
         if none has been used.
         """
+        own = self._shared()
         rows = self._decoded().ledger()
+        if own is not None:
+            rows = own.ledger(rows)
         return Ledger.of(with_losses(rows, self.missing) if self.missing else rows)
 
     def counts(self) -> Counts:
         """Totals, of the same bytes as `ledger`."""
-        return Counts.of(self._decoded().counts())
+        own, flow = self._shared(), self._decoded()
+        found = Counts.of(flow.counts())
+        return found if own is None else own.counts(found, flow.ledger())
 
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
-        self._flow = None
+        self._flow = self._own = None
+
+    def _shared(self) -> Shared | None:
+        if self._own is None and self._taken is not None:
+            self._own = Shared(self._taken)
+            for rows in self._rows(self.native()):
+                self._own.see(rows)
+            for branches in self.branches():
+                self._own.see_branches(branches)
+        return self._own
 
     def _table(
         self,
@@ -360,11 +411,11 @@ class Stream:
         def batches() -> Iterator[B]:
             # nothing is read before the first is taken
             flow = self.native(points=timing, in_order=True)
-            if not timing:
-                yield from (batch for batch, _ in of(flow))
-                return
-            found = clocked(flow, self._known().start_time, of(flow))
-            yield from with_ipc(found) if counted else (batch for batch, _ in found)
+            found: Iterator[B] = (batch for batch, _ in of(flow))
+            if timing:
+                told = clocked(flow, self._known().start_time, of(flow))
+                found = with_ipc(told) if counted else (batch for batch, _ in told)
+            yield from found if self._taken is None else map(Own(self._taken).of, found)
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()

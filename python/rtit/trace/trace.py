@@ -219,16 +219,36 @@ class Trace:
     @cached_property
     def threads(self) -> list[Stream]:
         """What each thread did: the `streams`, those of a CPU apart by thread, so that one that was
-        on several CPUs has several.
+        on several CPUs has several. Where the kernel was traced, too, each of these takes decoding
+        all of the CPU's.
         """
-        found = []
-        for stream in self.streams:
+        return [each for stream in self.streams for each in self._apart(stream)]
+
+    def _apart(self, stream: Stream) -> list[Stream]:
+        known = self._threads_of.get(id(stream))
+        if known is None:
             ran = stream.ran()
-            if ran == [(stream.pid, stream.tid)]:
-                found.append(stream)
-            else:
-                found += [stream.of_thread(*thread, self.comms) for thread in ran]
-        return found
+            alone = not stream.has_several and ran == [(stream.pid, stream.tid)]
+            found = [stream.of_thread(*thread, self.comms) for thread in ran]
+            known = self._threads_of[id(stream)] = [stream] if alone else found
+        return known
+
+    @cached_property
+    def _threads_of(self) -> dict[int, list[Stream]]:
+        return {}
+
+    def select(self, where: Selection | None = None) -> list[Stream]:
+        """The streams that `where` takes, for rows of what ran: threads apart, but of a CPU with
+        the kernel in its trace all in one, whose rows say who ran, unless `where` names threads,
+        processes or names. Raises UsageError if it names streams and there are none.
+        """
+        named = where is not None and bool(where.tids or where.pids or where.comms)
+        found: list[Stream] = []
+        for stream in self.streams:
+            shares = stream.shares
+            whole = shares is not None and not shares.can_part and not named
+            found += [stream] if whole else self._apart(stream)
+        return self._chosen(where, found)
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Of all streams that `where` takes, one stream after the other, with the columns `tid` and
@@ -277,7 +297,7 @@ class Trace:
         where: Selection | None,
         among: list[Stream] | None = None,
     ) -> Table[B]:
-        streams = self._chosen(where, self.threads if among is None else among)
+        streams = self.select(where) if among is None else self._chosen(where, among)
         if where is not None:
             Places(where, self.images).check(pid for each in streams for pid in each.pids)
         parts = [(of(each), each.tid, each.cpu) for each in streams]

@@ -42,6 +42,7 @@ def listing(
     # what text is made of natively has one thread a stream
     several = any(stream.has_several for stream in streams)
     detail = not set(fields) <= set(FIELDS) or (several and "tid" in fields)
+    detail |= any(stream.is_taken_out for stream in streams)
     if detail and merge:
         parts = detailed(trace, streams, fields, selection, merge=True)
         yield from _ends(chain(parts, [end.part for end in ends if end is not None]), selection)

@@ -56,7 +56,7 @@ def processes(trace: Trace, streams: Iterable[StreamStatistics]) -> list[Node]:
         counted[each.pid] = counted.get(each.pid, 0) + each.instructions
         by_cpu |= each.cpu >= 0
         whole += 1
-    everything = whole == len(trace.threads)
+    everything = whole == len(trace.select())
     nodes: dict[Process, Node] = {process: Node(process) for process in trace.processes}
     last = {process.pid: process for process in nodes}
     roots: list[Node] = []

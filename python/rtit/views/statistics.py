@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rtit.trace.functions import functions as instructions_by_function
+
 if TYPE_CHECKING:
     from rtit.trace import Span, Stream, Trace
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 class StreamStatistics:
     """One stream, of process `pid`, or of a CPU (-1: a thread's). `branches` counts conditional,
     indirect and return branches and far transfers; `pt_bytes` its size, of a thread on a CPU what
-    is its own.
+    is its own; `shares`: of a CPU's with the kernel in it the instructions of each thread, by what
+    to call it, the most first.
     """
 
     title: str
@@ -25,6 +28,7 @@ class StreamStatistics:
     pt_bytes: int
     losses: tuple[Span, ...]
     exact_bytes: int
+    shares: tuple[tuple[str, int], ...] = ()
 
     @property
     def bytes_per_1000(self) -> float:
@@ -59,9 +63,9 @@ def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
 
 
 def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
-    names, *others = map(trace.symbols.names, (stream.tid, *stream.pids[1:]))
-    for name, path, count in stream.native().functions(names, others):
+    for name, path, count in instructions_by_function(stream, trace.symbols):
         functions[name, path] += count
+    shares = _shares(trace, stream)
     counts = stream.counts()
     ledger = stream.ledger()
     stream.forget()  # of thousands of streams each would keep a decoder
@@ -74,4 +78,21 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         pt_bytes=stream.size - counts.elsewhere_bytes,
         losses=tuple(span for span in ledger if span.is_gap),
         exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),
+        shares=shares,
     )
+
+
+def _shares(trace: Trace, stream: Stream) -> tuple[tuple[str, int], ...]:
+    if not stream.has_several:
+        return ()
+    found: Counter[int] = Counter()
+    for rows in stream.blocks():
+        tids = rows.more["tid"]
+        for tid in set(tids.tolist()):
+            found[tid] += int(rows.instructions[tids == tid].sum())
+    return tuple((_thread(trace, tid), count) for tid, count in found.most_common())
+
+
+def _thread(trace: Trace, tid: int) -> str:
+    name = trace.comms.get(tid)
+    return f"thread {tid if tid >= 0 else 'not known'}" + (f" ({name})" if name else "")

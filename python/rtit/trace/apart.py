@@ -1,0 +1,166 @@
+"""What one thread did in a stream that is followed as a whole, since the kernel is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rtit.trace.batch import Batch
+from rtit.trace.categories import End, Trust
+from rtit.trace.counts import Counts
+from rtit.trace.ledger import Row
+from rtit.trace.results import Branches
+from rtit.trace.rows import Events, Rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+B = TypeVar("B", bound=Batch)
+
+_ELSEWHERE = Trust.ELSEWHERE.label
+_CONDITIONAL = (End.CUT, End.CONDITIONAL)
+_INDIRECT = (End.INDIRECT_JUMP, End.INDIRECT_CALL, End.FAR, End.SYSCALL, End.VM_ENTRY)
+
+
+class Own:
+    """Takes the rows of thread `tid` out of batches that have a column `tid`, in order. What came
+    before all rows is of the thread of the first.
+    """
+
+    def __init__(self, tid: int) -> None:
+        self._tid = tid
+        self._was_own: bool | None = None
+        self._taken = 0
+        self._early: list[Events] = []
+
+    def of(self, batch: B) -> B:
+        """Those of a batch. Rows keep the events that came during them or behind them."""
+        own = batch.more["tid"] == self._tid
+        if isinstance(batch, Rows):
+            return self._rows(batch, own)  # type: ignore[return-value]
+        return batch if own.all() else batch.take(own)
+
+    def _rows(self, rows: Rows, own: NDArray[np.bool_]) -> Rows:
+        import numpy as np
+
+        if self._was_own is None:
+            if not len(own):
+                self._early.append(rows.events)
+                return rows.take(own)
+            self._was_own = bool(own[0])
+        # place 0: the last row of the batch before
+        behind = np.concatenate([[self._was_own], own])
+        begun = np.concatenate([[0], np.cumsum(own)])
+        happened = _concatenated([*self._early, rows.events])
+        self._early.clear()
+        at = (happened.row - np.uint64(rows.first)).astype(np.int64)
+        # a row that has begun may come with the next batch
+        inside = np.clip(at, 0, len(own))
+        mine = behind[inside]
+        row = begun[inside] + (at - inside) + self._taken
+        events = replace(happened.take(mine), row=row[mine].astype(np.uint64))
+        found = replace(rows.take(own), events=events, first=self._taken)
+        self._taken += len(found)
+        self._was_own = bool(behind[-1])
+        return found
+
+
+def _concatenated(parts: list[Events]) -> Events:
+    import numpy as np
+
+    if len(parts) == 1:
+        return parts[0]
+    columns = [each.columns() for each in parts]
+    names = columns[0].keys()
+    whole = {name: np.concatenate([each[name] for each in columns]) for name in names}
+    own = {name: whole.pop(name) for name, _, _ in Events.FIELDS}
+    return Events(**own, more=whole)
+
+
+class Shared:
+    """How the bytes of a stream and what ran fall to thread `tid`: those up to the packet that told
+    of the first row of another one are the thread's of the row before.
+    """
+
+    def __init__(self, tid: int) -> None:
+        self._tid = tid
+        self._own: bool | None = None
+        self._borders: list[int] = []
+        self._first = False
+        self.instructions = 0
+        self._kinds = [0] * (max(End) + 1)
+
+    def see(self, rows: Rows) -> None:
+        """The next rows of the whole stream."""
+        import numpy as np
+
+        own = rows.more["tid"] == self._tid
+        if not len(own):
+            return
+        if self._own is None:
+            self._own = self._first = bool(own[0])
+        before = np.concatenate([[self._own], own[:-1]])
+        self._borders += rows.offset[before != own].tolist()
+        self._own = bool(own[-1])
+        self.instructions += int(rows.instructions[own].sum())
+
+    def see_branches(self, branches: Branches) -> None:
+        """The next branches of the thread."""
+        import numpy as np
+
+        for kind, count in enumerate(np.bincount(branches.kind, minlength=len(self._kinds))):
+            self._kinds[kind] += int(count)
+
+    def ledger(self, rows: Iterable[Row]) -> list[Row]:
+        """The account of the whole stream, with the bytes of others elsewhere."""
+        found: list[Row] = []
+        borders, own, at = self._borders, self._first, 0
+        for begin, end, *rest in rows:
+            start = begin
+            while at < len(borders) and borders[at] < end:
+                if start < borders[at]:
+                    found.append(_span(start, borders[at], rest, own=own))
+                    start = borders[at]
+                own = not own
+                at += 1
+            if start < end or begin == end:
+                found.append(_span(start, end, rest, own=own))
+        return _joined(found)
+
+    def counts(self, whole: Counts, rows: Iterable[Row]) -> Counts:
+        """Those of the whole stream, with instructions, branches and bytes of the thread alone."""
+        sizes = dict.fromkeys((each.label for each in Trust), 0)
+        for start, end, kind, *_ in self.ledger(rows):
+            sizes[kind] += end - start
+        return replace(
+            whole,
+            instructions=self.instructions,
+            conditional=sum(self._kinds[kind] for kind in _CONDITIONAL),
+            indirect=sum(self._kinds[kind] for kind in _INDIRECT),
+            returns=self._kinds[End.RETURN],
+            exact_bytes=sizes[Trust.EXACT.label],
+            resumed_bytes=sizes[Trust.RESUMED.label],
+            lost_bytes=sizes[Trust.LOST.label],
+            elsewhere_bytes=sizes[_ELSEWHERE],
+        )
+
+
+def _span(start: int, end: int, rest: list[Any], *, own: bool) -> Row:
+    kind, *error = rest
+    # what is lost may be anybody's
+    if own or kind == Trust.LOST.label:
+        return (start, end, kind, *error)
+    return start, end, _ELSEWHERE, None, None, None, None
+
+
+def _joined(rows: list[Row]) -> list[Row]:
+    """Spans of others that follow each other as one."""
+    found: list[Row] = []
+    for row in rows:
+        if found and row[2] == found[-1][2] == _ELSEWHERE:
+            found[-1] = found[-1][0], row[1], *row[2:]
+        else:
+            found.append(row)
+    return found
