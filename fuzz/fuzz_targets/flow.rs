@@ -144,7 +144,10 @@ fn check_ledger(ledger: &Ledger, length: u64) {
         assert_eq!(span.from, at, "a gap: {:?}", ledger.spans());
         assert!(span.to > span.from || span.to == span.from && span.error.is_some());
         let class = span.error.map(|error| error.cause.class());
-        if class == Some(ErrorClass::RepeatsUnknown) {
+        if matches!(
+            class,
+            Some(ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown)
+        ) {
             assert!(span.from == span.to && span.trust != Trust::Lost);
         } else {
             assert_eq!(span.trust == Trust::Lost, class.is_some(), "{span:?}");

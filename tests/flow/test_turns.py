@@ -40,6 +40,7 @@ def space(code: str) -> Any:
 
 
 def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
+    turns = [(since, code, False) for since, code in turns]
     return core.Flow(stream, space(default), turns=turns, walk=walk)
 
 
@@ -163,3 +164,66 @@ def test_the_turns_in_which_something_ran() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="a turn at 3 comes after one at 5"):
         flow(PSB, [(5, None), (3, None)])
+
+
+def mtc(ctc: int) -> bytes:
+    return encode("MTC", ctc=ctc)
+
+
+def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[tuple[int, int]]:
+    """(where it was told, since where it is not certain) of each place where the turn is not."""
+    shares = [(since, code, since in idle) for since, code in turns]
+    made = core.Flow(stream, space(ONE), turns=shares, mtc_freq=0, tsc_ctc=(10, 1))
+    while made.ips(100) is not None:
+        pass
+    rows = made.ledger()
+    assert made.counts()["errors"].get("turn unknown", 0) == sum(
+        row[3] == "turn unknown" for row in rows
+    )
+    assert {row[2] for row in rows} <= {"exact", "elsewhere"}
+    return [(row[0], row[6]) for row in rows if row[3] == "turn unknown"]
+
+
+TMA = encode("TMA", ctc=0, fast_counter=0)
+BEGIN = encode("PSB") + tsc(10) + TMA + b"\x99\x01" + encode("PSBEND")
+
+
+def test_time_tells_neither() -> None:
+    """Two stretches after TSC 10, an MTC that says 20: the turn of 15 began before, between or
+    after them.
+    """
+    one, two = space(ONE), space(TWO)
+    stream = BEGIN + stretch() + stretch() + mtc(1) + stretch()
+    assert doubts(stream, [(0, one), (15, two)]) == [(len(BEGIN + 2 * stretch()), len(BEGIN))]
+    # in the same way if one of both is not followed
+    assert len(doubts(stream, [(0, one), (15, None)])) == 1
+    assert len(doubts(stream, [(0, None), (15, two)])) == 1
+    # a turn of nobody is none
+    assert doubts(stream, [(0, one), (15, two)], idle=(15,)) == []
+
+
+def test_a_packet_between_tells() -> None:
+    one, two = space(ONE), space(TWO)
+    stream = BEGIN + stretch() + mtc(1) + stretch() + mtc(2) + stretch() + mtc(3) + stretch()
+    at = [len(BEGIN + (stretch() + mtc(1)) * number) for number in range(4)]
+    for since, place in ((15, 0), (20, 0), (21, 1), (30, 1), (35, 2)):
+        (found,) = doubts(stream, [(0, one), (since, two)])
+        assert found == (at[place + 1] - len(mtc(1)), at[place])
+    # nothing tells the time of the last stretch
+    assert doubts(stream, [(0, one), (45, two)]) == []
+    # cycles do, right before a stretch: here 20 ticks each from 180 on
+    cycles = b"".join(encode("CYC", cycles=8) + stretch() for _ in range(9))
+    told = BEGIN + mtc(1) + encode("CYC", cycles=64) + mtc(17) + cycles
+    assert doubts(told + mtc(90), [(0, one), (400, two)]) == []
+    assert len(doubts(told + stretch() + mtc(99), [(0, one), (900, two)])) == 1
+
+
+def test_a_trace_unit_that_was_off() -> None:
+    """A TSC where tracing is off: the unit was turned on again, for another thread. All before was
+    one thread's, unless two have come meanwhile.
+    """
+    one, two = space(ONE), space(TWO)
+    stream = BEGIN + stretch() + stretch() + tsc(30) + stretch()
+    assert doubts(stream, [(0, one), (15, two)]) == []
+    assert len(doubts(stream, [(0, one), (15, two), (20, one)])) == 1
+    assert doubts(stream, [(0, one), (15, two), (20, one)], idle=(15,)) == []

@@ -16,7 +16,7 @@ from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image import KernelFiles
 from rtit.profile.gather import profile
-from rtit.trace import End, Selection, Trace
+from rtit.trace import End, ErrorClass, Selection, Trace
 from rtit.views.statistics import statistics
 
 
@@ -230,3 +230,48 @@ def test_profiles_have_each_processs_own_code(
     assert main(words) == 0
     assert main([*words, "--tid", "100"]) == 1
     assert "the kernel was traced" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cyc", [False, True])
+def test_what_may_be_anothers_is_in_the_ledger(
+    cyc: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without names nothing shows a switch: all that is told as another thread's than it was lies
+    where the ledger says so, and the report counts that.
+    """
+    machine = long(Machine(cyc=cyc), switches=12)
+    data = recording.write(machine, tmp_path / "perf.data")
+    kcore = str(data / "kcore_dir" / "kcore")
+    with Trace(data, kernel=KernelFiles(kcore=kcore)) as trace:
+        (stream,) = trace.streams
+        told: list[tuple[int, int, int]] = []
+        for rows in stream.blocks():
+            columns = (rows.start, rows.more["tid"], rows.offset, rows.instructions)
+            for ip, tid, offset, count in zip(*map(list, columns), strict=True):
+                told += [(int(ip), int(tid), int(offset))] + [(0, int(tid), int(offset))] * int(
+                    count - 1
+                )
+        doubts = [
+            (int(stream.ledger().value[number]), span.start)
+            for number, span in enumerate(stream.ledger())
+            if span.cause == ErrorClass.TURN_UNKNOWN
+        ]
+        assert 6 <= len(doubts) <= 12
+        assert all(first < last for first, last in doubts)
+        if cyc:  # else code is lost where another process's was taken
+            assert len(told) == len(machine.ran)
+            for (ip, tid, offset), (truth, place) in zip(told, machine.ran, strict=True):
+                assert ip in (0, place)
+                if tid != truth:
+                    assert any(first < offset <= last for first, last in doubts)
+        inside = [each for each in told if any(a < each[2] <= b for a, b in doubts)]
+        assert len(inside) < len(told)
+        (counted,) = statistics(trace, trace.streams).streams
+        assert counted.unsure == (len(doubts), len(inside))
+        assert counted.losses == () or not cyc
+    assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
+    assert f"{len(doubts)} times nothing tells whether" in capsys.readouterr().out
+    assert main(["instructions", str(data), "--kcore", kcore, "--head", "3"]) in (0, 3)
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        assert "turn unknown" not in stream.counts().errors

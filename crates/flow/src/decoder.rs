@@ -18,6 +18,7 @@
 mod carry;
 mod corrupt;
 mod dispatch;
+mod doubt;
 mod fast;
 mod flow;
 mod group;

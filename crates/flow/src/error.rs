@@ -23,13 +23,16 @@ pub enum ErrorClass {
     /// A loop without packets went round an unknown number of times before an event ended it: each of its instructions
     /// ran, and once is told.
     RepeatsUnknown = 7,
+    /// Nothing tells whether code ran before or after another thread came to have the processor: it is told as the first
+    /// one's.
+    TurnUnknown = 8,
 }
 
 impl ErrorClass {
     /// One more than the highest number.
-    pub(crate) const COUNT: usize = 8;
+    pub(crate) const COUNT: usize = 9;
 
-    pub const ALL: [ErrorClass; 7] = [
+    pub const ALL: [ErrorClass; 8] = [
         ErrorClass::BadBytes,
         ErrorClass::CodeNotFound,
         ErrorClass::Disagreement,
@@ -37,6 +40,7 @@ impl ErrorClass {
         ErrorClass::Unsupported,
         ErrorClass::Incomplete,
         ErrorClass::RepeatsUnknown,
+        ErrorClass::TurnUnknown,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -48,6 +52,7 @@ impl ErrorClass {
             ErrorClass::Unsupported => "unsupported",
             ErrorClass::Incomplete => "incomplete",
             ErrorClass::RepeatsUnknown => "repeats unknown",
+            ErrorClass::TurnUnknown => "turn unknown",
         }
     }
 }
@@ -132,6 +137,12 @@ pub enum Cause {
         ip: u64,
         instructions: u32,
     },
+    /// What ran from the packet at offset `from` on may have run before or after `since`, when another thread had the
+    /// processor.
+    EitherTurn {
+        since: u64,
+        from: u64,
+    },
     /// User code goes on with a CR3 that was another process's than the one that had the processor.
     OtherProcess {
         cr3: u64,
@@ -161,6 +172,7 @@ impl Cause {
             Cause::BeforePsb | Cause::CutPacket => ErrorClass::Incomplete,
             Cause::Overflow => ErrorClass::HardwareLoss,
             Cause::Repeats { .. } => ErrorClass::RepeatsUnknown,
+            Cause::EitherTurn { .. } => ErrorClass::TurnUnknown,
             Cause::Unmapped { .. } | Cause::Undecodable { .. } => ErrorClass::CodeNotFound,
             Cause::NoResults { .. }
             | Cause::VmEntryOrEvent { .. }
@@ -189,6 +201,7 @@ impl Cause {
             | Cause::Seam { ip } => ip,
             Cause::ResultsLeft { count } => count,
             Cause::TwoTurns { since } => since,
+            Cause::EitherTurn { from, .. } => from,
             Cause::OtherProcess { cr3 } => cr3,
             Cause::OtherEvent { kind } => kind as u64,
             _ => 0,
@@ -268,6 +281,12 @@ impl fmt::Display for Cause {
                 write!(
                     out,
                     "another thread had the processor from TSC {since:#x} on, yet user code went on: whose it was is not certain"
+                )
+            }
+            Cause::EitherTurn { since, from } => {
+                write!(
+                    out,
+                    "what ran from offset {from:#x} on ran before or after TSC {since:#x}, when another thread had the processor: no packet tells the time between"
                 )
             }
             Cause::OtherProcess { cr3 } => {

@@ -42,7 +42,9 @@ impl PacketClock {
                 self.clock.tsc(payload, !counted);
             }
             Kind::Tma => self.clock.tma(payload as u16, (payload >> 16) as u16),
-            Kind::Mtc => self.clock.mtc(payload as u8),
+            Kind::Mtc => {
+                self.clock.mtc(payload as u8);
+            }
             Kind::Cyc => self.clock.cyc(payload),
             Kind::Cbr => self.clock.cbr(payload as u8),
             _ => {}

@@ -52,6 +52,8 @@ struct Turn {
     since: u64,
     /// Where its code is; `None`: what it does is passed over.
     view: Option<usize>,
+    /// When it begins is no matter of doubt.
+    idle: bool,
 }
 
 impl Spaces {
@@ -108,7 +110,15 @@ impl Spaces {
     /// From `since` (TSC) on the code that no key says otherwise of is that of the view `view`, a number of `add_view` or
     /// 0; `None`: what runs is passed over. In order of time.
     pub fn turn(&mut self, since: u64, view: Option<usize>) {
-        self.turns.push(Turn { since, view });
+        let idle = false;
+        self.turns.push(Turn { since, view, idle });
+    }
+
+    /// As `turn`, where nothing runs that is traced, or where something else tells whose turn it is: it is no matter of
+    /// doubt when this turn begins.
+    pub fn idle(&mut self, since: u64, view: Option<usize>) {
+        let idle = true;
+        self.turns.push(Turn { since, view, idle });
     }
 
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
@@ -177,6 +187,8 @@ pub(crate) struct Whereabouts {
     view: usize,
     /// Turns in which the program came from somewhere else, each once in a row.
     visited: Vec<usize>,
+    /// How often it did.
+    arrivals: u64,
     owners: Owners,
     /// A CR3 that should be of another process than the one whose turn it is.
     contradiction: Option<u64>,
@@ -224,8 +236,27 @@ impl Whereabouts {
             .map_or(u64::MAX, |turn| turn.since)
     }
 
+    /// How often the program has come from somewhere else.
+    pub fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// The turn is nobody's.
+    pub fn is_idle(&self) -> bool {
+        let last = self.begun.checked_sub(1).and_then(|at| self.turns.get(at));
+        last.is_some_and(|turn| turn.idle)
+    }
+
+    /// How many turns of threads are to begin up to `time`.
+    pub fn due(&self, time: u64) -> usize {
+        let coming = self.turns.get(self.begun..).unwrap_or(&[]);
+        let due = coming.iter().take_while(|turn| turn.since <= time);
+        due.filter(|turn| !turn.idle).count()
+    }
+
     /// Turns up to `now` begin. Whether what runs from here on is followed.
     pub fn take_turns(&mut self, now: u64) -> bool {
+        self.arrivals += 1;
         let until = self.next_turn();
         self.owners.confirm(self.begun, now, until);
         while self

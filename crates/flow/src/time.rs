@@ -53,6 +53,8 @@ impl GuestTsc {
 }
 
 const TSC_BITS: u64 = 1 << 56;
+/// One part in so many ticks, and so many ticks.
+const SLACK: u64 = 16;
 
 /// The last moment at which time was known, and what has been counted since.
 #[derive(Clone, PartialEq, Debug)]
@@ -178,6 +180,13 @@ impl Clock {
         }
     }
 
+    /// What it is at the latest where a CYC has just come: cycles are as long as they were to within some percent.
+    pub fn latest(&self) -> Option<u64> {
+        let way = self.now.saturating_sub(self.known);
+        let counted = !self.broken && self.rate().is_some();
+        counted.then(|| self.now.saturating_add(way / SLACK + SLACK))
+    }
+
     pub fn total_cycles(&self) -> u64 {
         self.total_cycles
     }
@@ -205,7 +214,8 @@ impl Clock {
         self.crystal = Crystal::Tma { edge, ctc };
     }
 
-    pub fn mtc(&mut self, ctc: u8) {
+    /// Whether it told the time.
+    pub fn mtc(&mut self, ctc: u8) -> bool {
         let shift = self.settings.mtc_freq;
         let next = match self.crystal {
             // a period begins now, whatever the time
@@ -261,8 +271,10 @@ impl Clock {
                     self.measure(time);
                     self.set(time);
                 }
+                return true;
             }
         }
+        false
     }
 
     /// TSC ticks in a number of crystal ticks.

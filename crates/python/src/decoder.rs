@@ -279,7 +279,8 @@ fn write(hits: &mut EdgeHits, cells: &[Cell<u8>], index: Index, which: Which) {
 fn summary(size: u64, persistent: &Persistent) -> Summary {
     let (ledger, counts): (&Ledger, _) = (persistent.ledger(), persistent.counts());
     let classes = ErrorClass::ALL.into_iter();
-    let errors = classes.filter(|&class| class != ErrorClass::RepeatsUnknown);
+    let remark = |class| matches!(class, ErrorClass::RepeatsUnknown | ErrorClass::TurnUnknown);
+    let errors = classes.filter(|&class| !remark(class));
     let errors = errors.map(|class| ledger.errors(class));
     let last = ledger.spans().last().and_then(|span| span.error.as_ref());
     let cut = last.is_some_and(|error| error.cause == Cause::CutPacket);

@@ -11,8 +11,8 @@ use rtit_flow::{SpaceKey, Spaces};
 use crate::image::Space;
 use crate::missing::Missing;
 
-/// TSC, and the code; None: what runs is passed over.
-pub type Turn = (u64, Option<Py<Space>>);
+/// TSC, and the code; None: what runs is passed over; whether it is no matter of doubt when it begins.
+pub type Turn = (u64, Option<Py<Space>>, bool);
 
 /// The code of a stream, and who is asked for pages of it.
 pub struct Coded {
@@ -47,7 +47,7 @@ impl Coded {
     pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &[Turn]) -> PyResult<Coded> {
         let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);
         let mut last = 0;
-        for (since, space) in turns {
+        for (since, space, idle) in turns {
             if *since < last {
                 return Err(PyValueError::new_err(format!(
                     "a turn at {since} comes after one at {last}"
@@ -60,7 +60,10 @@ impl Coded {
                     self.spaces.add_view(space.get().inner().view())
                 })
             });
-            self.spaces.turn(*since, view);
+            match idle {
+                true => self.spaces.idle(*since, view),
+                false => self.spaces.turn(*since, view),
+            }
         }
         Ok(self)
     }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 EXIT_CODE = 3
+UNSURE = "nothing tells whether what ran was before or after a switch of threads"
 
 
 class Gaps:
@@ -33,14 +34,20 @@ class Gaps:
 
     def ledgers(self, streams: Iterable[Stream]) -> None:
         """Tell what in these could not be decoded, as far as they were decoded last. That a loop
-        went round more often than is told is no gap, and told all the same.
+        went round more often than is told, or that what ran may be another thread's, is no gap, and
+        told all the same.
         """
         for stream in streams:
+            unsure = 0
             for span in stream.ledger():
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
+                elif span.cause == ErrorClass.TURN_UNKNOWN:
+                    unsure += 1
                 elif span.cause == ErrorClass.REPEATS_UNKNOWN:
                     out.complain(self._verb, f"{stream.title}: {span.error}")
+            if unsure:
+                out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
 
     def images(self) -> None:
         """Tell which code is not known."""

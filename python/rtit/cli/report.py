@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
-from rtit.cli.gaps import EXIT_CODE
+from rtit.cli.gaps import EXIT_CODE, UNSURE
 from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
@@ -115,6 +115,10 @@ def _print_functions(found: Statistics, top: int) -> None:
 def _print_problems(trace: Trace, found: Statistics) -> None:
     for problem in trace.image_problems:
         out.line(f"image: {problem}")
+    for each in found.streams:
+        if each.unsure[0]:
+            times, count = each.unsure
+            out.line(f"ledger: {each.title}: {times:,} times {UNSURE}: {count:,} instructions")
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
         out.line(f"ledger: all {whole:,} bytes exact")

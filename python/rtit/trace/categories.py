@@ -120,6 +120,10 @@ class ErrorClass(Category):
     INCOMPLETE = 6
     REPEATS_UNKNOWN = 7
     """How often a loop without packets went round; once is told. Nothing is lost."""
+    TURN_UNKNOWN = 8
+    """Whether code ran before or after another thread came to have the CPU; it is told as that of
+    the thread before. Nothing is lost.
+    """
 
 
 class Trust(Category):

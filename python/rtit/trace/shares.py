@@ -52,16 +52,20 @@ class Shares:
     def _is_followed(self, turn: Turn) -> bool:
         return self.tid is None or turn.tid == self.tid or not self.can_part
 
-    def native(self) -> list[tuple[int, _core.Space | None]]:
-        """For the native decoder: since when (TSC), and the code; None: not followed."""
+    def native(self) -> list[tuple[int, _core.Space | None, bool]]:
+        """For the native decoder: since when (TSC), the code (None: not followed), and whether it
+        is no matter of doubt when it begins: nobody is there, or the kernel shows where it
+        switches.
+        """
         nothing = Image().native
-        found: list[tuple[int, _core.Space | None]] = []
+        found: list[tuple[int, _core.Space | None, bool]] = []
         for turn in self.turns:
+            idle = self.switch is not None or (turn.tid == 0 and self.can_part)
             if not self._is_followed(turn):
-                found.append((turn.since, None))
+                found.append((turn.since, None, idle))
                 continue
             image = self.images.known(turn.pid)
-            found.append((turn.since, image.native if image is not None else nothing))
+            found.append((turn.since, image.native if image is not None else nothing, idle))
         return found
 
     def others(self, first: Image) -> list[tuple[int, Image]]:

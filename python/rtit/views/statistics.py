@@ -6,18 +6,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
 
 if TYPE_CHECKING:
-    from rtit.trace import Span, Stream, Trace
+    from rtit.trace import Ledger, Span, Stream, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """One stream, of process `pid`, or of a CPU (-1: a thread's). `branches` counts conditional,
     indirect and return branches and far transfers; `pt_bytes` its size, of a thread on a CPU what
-    is its own; `shares`: of a CPU's with the kernel in it the instructions of each thread, by what
-    to call it, the most first.
+    is its own; `unsure`: at how many switches nothing tells what ran before and what behind, and
+    how many instructions that are; `shares`: of a CPU's with the kernel in it the instructions of
+    each thread, by what to call it, the most first.
     """
 
     title: str
@@ -29,6 +31,7 @@ class StreamStatistics:
     losses: tuple[Span, ...]
     exact_bytes: int
     shares: tuple[tuple[str, int], ...] = ()
+    unsure: tuple[int, int] = (0, 0)
 
     @property
     def bytes_per_1000(self) -> float:
@@ -68,6 +71,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     shares = _shares(trace, stream)
     counts = stream.counts()
     ledger = stream.ledger()
+    unsure = _unsure(stream, ledger)
     stream.forget()  # of thousands of streams each would keep a decoder
     return StreamStatistics(
         title=stream.title,
@@ -79,7 +83,25 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         losses=tuple(span for span in ledger if span.is_gap),
         exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),
         shares=shares,
+        unsure=unsure,
     )
+
+
+def _unsure(stream: Stream, ledger: Ledger) -> tuple[int, int]:
+    import numpy as np
+
+    places = ledger.cause == ErrorClass.TURN_UNKNOWN
+    if not places.any():
+        return 0, 0
+    # in order, and none over another
+    first, last = ledger.value[places], ledger.start[places]
+    instructions = 0
+    for rows in stream.blocks():
+        at = np.searchsorted(last, rows.offset, "left")
+        inside = at < len(last)
+        inside[inside] = first[at[inside]] < rows.offset[inside]
+        instructions += int(rows.instructions[inside].sum())
+    return len(last), instructions
 
 
 def _shares(trace: Trace, stream: Stream) -> tuple[tuple[str, int], ...]:

@@ -110,6 +110,8 @@ impl Decoder {
             finished,
             paused_at,
             trust_before,
+            // a stream with turns is decoded in one piece
+            doubt: _,
         } = self;
         Carry {
             position: *position,

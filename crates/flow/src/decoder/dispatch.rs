@@ -116,7 +116,9 @@ impl Decoder {
                 self.catch_up(sink);
             }
             PacketKind::Mtc { ctc } => {
-                self.clock.mtc(ctc);
+                if self.clock.mtc(ctc) {
+                    self.resolve_doubt(stamp.offset, false);
+                }
                 self.clock.mark(stamp.offset);
                 self.catch_up(sink);
             }
@@ -128,6 +130,7 @@ impl Decoder {
                     self.clock.begin_span();
                 }
                 self.clock.tsc(tsc, !counted);
+                self.resolve_doubt(stamp.offset, self.state == State::Off);
                 self.clock.mark(stamp.offset);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {

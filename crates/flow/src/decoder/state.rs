@@ -4,6 +4,7 @@ use rtit_image::{Changed, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
+use super::doubt::Doubt;
 use super::held::Held;
 use crate::counts::Counts;
 use crate::errata::Errata;
@@ -108,6 +109,7 @@ pub struct Decoder {
     pub(super) paused_at: Option<usize>,
     /// What the ledger says of what comes after what is passed over.
     pub(super) trust_before: Trust,
+    pub(super) doubt: Doubt,
 }
 
 /// Whether the bytes before the first PSB tell nothing of the flow: with CYCs on, a trace begins with the CYC of the
@@ -197,6 +199,7 @@ impl Decoder {
             finished: false,
             paused_at: None,
             trust_before: Trust::Exact,
+            doubt: Doubt::default(),
         }
     }
 

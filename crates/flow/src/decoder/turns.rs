@@ -127,4 +127,66 @@ impl Decoder {
         }
         Err(Cause::TwoTurns { since })
     }
+
+    /// The packet was taken.
+    pub(super) fn note_arrivals(&mut self, packet: &Packet) {
+        let timed = packet.offset == self.doubt.told;
+        match packet.kind {
+            PacketKind::Cyc { .. } => self.doubt.told = packet.end(),
+            PacketKind::Tnt(_)
+            | PacketKind::Tnt64(_)
+            | PacketKind::Tip(_)
+            | PacketKind::TipPge(_)
+            | PacketKind::TipPgd(_)
+            | PacketKind::Ovf => {}
+            _ if timed => self.doubt.told = packet.end(),
+            _ => {}
+        }
+        let arrivals = self.walker.arrivals();
+        if self.doubt.arrivals == arrivals {
+            return;
+        }
+        self.doubt.arrivals = arrivals;
+        let turns = self.walker.turns();
+        if self.doubt.turns != turns {
+            self.doubt.turns = turns;
+            let kernel = self.doubt.in_kernel.then_some(self.doubt.last);
+            let from = self.doubt.from.take().or(kernel);
+            if let Some(from) = from.filter(|_| !self.walker.is_idle()) {
+                let since = self.clock.now();
+                let (offset, cause) = (packet.offset as u64, Cause::EitherTurn { since, from });
+                self.ledger.remark(offset, FlowError { offset, cause });
+            }
+        }
+        self.doubt.last = packet.offset as u64;
+        self.doubt.in_kernel = self.walker.here() >> 63 != 0;
+        let until = self.walker.next_turn();
+        let latest = self.clock.latest().filter(|_| timed);
+        let certain = latest.is_some_and(|latest| latest < until);
+        // what is certain here was certain before
+        self.doubt.from = match certain {
+            true => None,
+            false => self.doubt.from.or(Some(packet.offset as u64)),
+        };
+    }
+
+    /// A packet told the time. `begins`: tracing was off, so that what ran before was over when it was turned off, and one
+    /// thread's: it was not the next one's.
+    pub(super) fn resolve_doubt(&mut self, offset: u64, begins: bool) {
+        let Some(from) = self.doubt.from.take() else {
+            return;
+        };
+        let due = self.walker.due(self.clock.now());
+        if due <= usize::from(begins) {
+            return;
+        }
+        if self.state == State::On {
+            // the kernel goes on: it is told where the turn is taken; user code that does is a contradiction
+            self.doubt.from = Some(from).filter(|_| self.walker.here() >> 63 != 0);
+        } else {
+            let since = self.walker.next_turn();
+            let cause = Cause::EitherTurn { since, from };
+            self.ledger.remark(offset, FlowError { offset, cause });
+        }
+    }
 }

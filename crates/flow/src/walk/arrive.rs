@@ -32,6 +32,21 @@ impl Walker {
         self.others.whereabouts.next_turn()
     }
 
+    /// How often the program has come from somewhere else.
+    pub fn arrivals(&self) -> u64 {
+        self.others.whereabouts.arrivals()
+    }
+
+    /// The turn is nobody's.
+    pub fn is_idle(&self) -> bool {
+        self.others.whereabouts.is_idle()
+    }
+
+    /// How many turns of threads are to begin up to `time`.
+    pub fn due(&self, time: u64) -> usize {
+        self.others.whereabouts.due(time)
+    }
+
     /// The program comes from somewhere else at `now`: whether what runs is followed. `arrive` is next if it is.
     pub fn take_turns(&mut self, now: u64) -> bool {
         let followed = self.others.whereabouts.take_turns(now);
