@@ -50,7 +50,7 @@ impl<'a> Pieces<'a> {
 pub struct Results {
     pub counts: Vec<String>,
     pub spans: Vec<Span>,
-    pub errors: [u64; 7],
+    pub errors: [u64; 8],
     pub runs: Vec<Run>,
     pub events: Vec<PlacedEvent>,
     pub hashed: Vec<HashedRun>,
