@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -241,7 +242,8 @@ def test_what_may_be_anothers_is_in_the_ledger(
     """
     machine = long(Machine(cyc=cyc), switches=12)
     data = recording.write(machine, tmp_path / "perf.data")
-    kcore = str(data / "kcore_dir" / "kcore")
+    kcore = str((data / "kcore_dir" / "kcore").rename(tmp_path / "kcore"))
+    shutil.rmtree(data / "kcore_dir")
     with Trace(data, kernel=KernelFiles(kcore=kcore)) as trace:
         (stream,) = trace.streams
         told: list[tuple[int, int, int]] = []
@@ -272,6 +274,7 @@ def test_what_may_be_anothers_is_in_the_ledger(
     assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
     assert f"{len(doubts)} times nothing tells whether" in capsys.readouterr().out
     assert main(["instructions", str(data), "--kcore", kcore, "--head", "3"]) in (0, 3)
+    recording.copies(machine, data / "kcore_dir")
     with Trace(data) as trace:
         (stream,) = trace.streams
         assert "turn unknown" not in stream.counts().errors
