@@ -140,7 +140,7 @@ class Listing:
         *,
         tid: int,
         clock: tuple[int, int, int] | None = None,
-        places: Sequence[tuple[int, int, int, int]] | None = None,
+        places: Sequence[Sequence[tuple[int, int, int, int]]] | None = None,
         times: tuple[int, int] = ...,
         tail: int | None = None,
         others: Sequence[tuple[Space, Names]] = (),
@@ -153,6 +153,7 @@ class RowColumns(TypedDict):
     end: Column
     bits: Column
     in_tx: Column
+    space: Column
     time: Column
     offset: Column
     event_row: bytes

@@ -330,7 +330,8 @@ def test_the_names_of_each_space(
         assert ("_start (hello)" in capsys.readouterr().out) == bool(name)
         wanted = main(["instructions", *words, "--function", "_start", "--fields", "ip"])
         assert wanted == 0
-        assert capsys.readouterr().out.split()[0] == f"{start:x}"
+        # the program's function did not run where its space did not
+        assert capsys.readouterr().out.split()[:1] == ([f"{start:x}"] if name else [])
 
 
 @pytest.mark.parametrize(

@@ -131,10 +131,10 @@ def test_which_lines() -> None:
         line for line in every if line.startswith("100 ")
     ]
     some = [(BASE + 1, BASE + 2, 0, 1 << 63), (BASE + 3, BASE + 4, 150, 250)]
-    found = lines(stream, code, "ip", places=some, tail=3)
+    found = lines(stream, code, "ip", places=[some], tail=3)
     # what was decoded until the third TSC is of before 250
     assert found == ["1003", "1001", "1001"]
-    assert lines(stream, code, "ip", places=some).count("1003") == 2
+    assert lines(stream, code, "ip", places=[some]).count("1003") == 2
     flow = listed(stream, code, "time,ip")
     assert flow.next_time() == 0
     head = flow.lines(1 << 20, 5)

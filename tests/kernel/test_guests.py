@@ -170,15 +170,28 @@ def test_a_guest_as_it_was_linked(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert bool(code) is (not folder)
 
 
-def test_fields_that_would_be_of_the_host(
+def test_fields_and_tables_are_of_the_kernel_that_ran(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Tables do not say of which address space a row is: names are refused, not guessed."""
-    words = ["instructions", str(recorded), "--kcore", str(tmp_path / "host")]
-    guest = ["--guest-kcore", str(tmp_path / "guest")]
-    assert main([*words, *guest, "--fields", "ip,dso"]) == 2
-    assert "several address spaces" in capsys.readouterr().err
-    assert main([*words, *guest, "--fields", "ip,insnlen"]) == 0
+    def lines(verb: str, *more: str) -> list[list[str]]:
+        words = [str(recorded), "--kcore", str(tmp_path / "host")]
+        words += ["--guest-kcore", str(tmp_path / "guest")]
+        words += ["--guest-kallsyms", str(tmp_path / "names")]
+        assert main([verb, *words, *more]) == 0
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    found = lines("instructions", "--fields", "ip,dso,sym,insn")
+    assert [(int(line[0], 16), "guest" in line[1], "guest" in line[2]) for line in found] == [
+        (ip, whose == "guest", whose == "guest") for ip, whose in RAN
+    ]
+    assert [line[3:] for line in found] == [["90"], ["0f", "01", "c2"], ["66", "90"], ["90"]]
+    only = lines("instructions", "--function", "guest_text", "--fields", "ip,bits")
+    assert [int(line[0], 16) for line in only] == [AT]
+    assert lines("instructions", "--function", "guest_text", "--fields", "ip") == [[f"{AT:x}"]]
+    # the VM entry leads from one kernel to the other
+    (entry, *_) = lines("branches")
+    names = [word for word in entry if "text" in word or "kernel" in word]
+    assert ["guest" in name for name in names] == [False, True]
 
 
 def test_of_two_machines_neither_is_taken() -> None:

@@ -1,6 +1,7 @@
 //! Branches one by one, in order.
 
 use crate::event::Event;
+use crate::in_space::InSpace;
 use crate::kept::{Copies, Kept};
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
@@ -23,6 +24,9 @@ pub struct Branches {
     now: u64,
     packet: u64,
     kept: Kept<Head, Block>,
+    space: InSpace,
+    /// Branches into another space than their own: which, and that space.
+    landed: Vec<(usize, u32)>,
 }
 
 /// Branches as columns of one length.
@@ -38,6 +42,10 @@ pub struct BranchColumns {
     pub time: Vec<u64>,
     /// Of the packet that told of it, if `Branches::new` was asked for places; else empty.
     pub offset: Vec<u64>,
+    /// The address space of the instruction, as `Sequence` has it; empty: that of all is 0.
+    pub space: Vec<u32>,
+    /// That of where it went; empty: that of all is the instruction's.
+    pub target_space: Vec<u32>,
 }
 
 /// The branches of a step, in numbers.
@@ -98,6 +106,15 @@ impl Branches {
     /// What has been gathered; it begins anew.
     pub fn take(&mut self) -> BranchColumns {
         let (rows, len) = (&self.rows, std::mem::take(&mut self.len));
+        let space = self.space.take(len);
+        let mut target_space = Vec::new();
+        if !self.landed.is_empty() {
+            target_space.clone_from(&space);
+            target_space.resize(len, 0);
+            for (row, there) in self.landed.drain(..) {
+                target_space[row] = there;
+            }
+        }
         BranchColumns {
             from: rows.from[..len].to_vec(),
             to: rows.to[..len].to_vec(),
@@ -107,6 +124,15 @@ impl Branches {
                 true => rows.offset[..len].to_vec(),
                 false => Vec::new(),
             },
+            space,
+            target_space,
+        }
+    }
+
+    #[inline(always)]
+    fn be_in(&mut self, space: u32) {
+        if space != self.space.now() {
+            self.space.change(self.len, space);
         }
     }
 
@@ -128,8 +154,8 @@ impl Branches {
 
 impl InOrder for Branches {
     type Batch = BranchColumns;
-    /// The time of the last instructions.
-    type Seam = u64;
+    /// The time of the last instructions, and their address space.
+    type Seam = (u64, u32);
     const ROW: usize = 25;
 
     fn fresh(&self) -> Branches {
@@ -148,16 +174,18 @@ impl InOrder for Branches {
         self.take()
     }
 
-    fn seam(&self) -> u64 {
-        self.now
+    fn seam(&self) -> (u64, u32) {
+        (self.now, self.space.now())
     }
 
-    fn go_on_from(&mut self, seam: &u64) {
+    fn go_on_from(&mut self, seam: &(u64, u32)) {
         self.len = 0;
-        self.now = *seam;
+        self.landed.clear();
+        self.now = seam.0;
+        self.space.go_on_in(seam.1);
     }
 
-    fn sometime_later(seam: &u64) -> u64 {
+    fn sometime_later(seam: &(u64, u32)) -> (u64, u32) {
         *seam
     }
 
@@ -250,7 +278,8 @@ impl Sink for Branches {
         self.packet = offset;
     }
 
-    fn append(&mut self, _sequence: &Sequence<'_>, time: u64) {
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        self.be_in(sequence.space);
         self.now = time;
     }
 
@@ -272,10 +301,23 @@ impl Sink for Branches {
         self.len = at + 1;
     }
 
+    fn landed(&mut self, space: u32) {
+        if let Some(row) = self
+            .len
+            .checked_sub(1)
+            .filter(|_| space != self.space.now())
+        {
+            self.landed.push((row, space));
+        }
+    }
+
     fn event(&mut self, _event: &Event) {}
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
+        if !steps.placed().is_empty() {
+            self.be_in(steps.space());
+        }
         self.copy_all(steps);
     }
 

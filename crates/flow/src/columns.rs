@@ -1,6 +1,7 @@
 //! The sink that makes rows.
 
 use crate::event::Event;
+use crate::in_space::InSpace;
 use crate::kept::{column, Copies, Kept, Parts};
 use crate::rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
 use crate::segments::InOrder;
@@ -18,6 +19,7 @@ pub struct Columns {
     /// Of the rows up to the last border of a transaction.
     in_tx: Vec<u8>,
     now_in_tx: bool,
+    space: InSpace,
     events: Vec<PlacedEvent>,
     kept: Kept<Head, Block>,
     /// Of the packet at work.
@@ -97,6 +99,7 @@ impl Columns {
         let runs = self.runs().to_vec();
         Rows {
             runs,
+            space: self.space.take(self.len),
             events: self.clear(),
         }
     }
@@ -135,7 +138,17 @@ impl Columns {
         self.taken += open as u64;
         self.len = 0;
         self.in_tx.clear();
+        self.space.go_on_in(self.space.now());
         std::mem::take(&mut self.events)
+    }
+
+    /// What comes next is of this space, as the packet at `offset` told; the run that goes on is of another.
+    #[inline(always)]
+    fn be_in(&mut self, space: u32, offset: u64) {
+        if space != self.space.now() {
+            self.close(End::Cut, offset);
+            self.space.change(self.len, space);
+        }
     }
 
     fn learn(&mut self, step: &impl Step) {
@@ -173,6 +186,8 @@ pub struct RowSeam {
     /// The run that goes on, if it has instructions.
     open: Run,
     in_tx: bool,
+    /// The address space of what came last.
+    space: u32,
 }
 
 impl InOrder for Columns {
@@ -204,6 +219,7 @@ impl InOrder for Columns {
             end: rows.end[..len].to_vec(),
             bits: rows.bits[..len].to_vec(),
             in_tx: std::mem::take(&mut self.in_tx),
+            space: self.space.take(len),
             events: self.clear(),
         }
     }
@@ -224,6 +240,7 @@ impl InOrder for Columns {
         RowSeam {
             open,
             in_tx: self.now_in_tx,
+            space: self.space.now(),
         }
     }
 
@@ -233,6 +250,7 @@ impl InOrder for Columns {
         self.events.clear();
         self.in_tx.clear();
         self.now_in_tx = seam.in_tx;
+        self.space.go_on_in(seam.space);
         if self.rows.start.is_empty() {
             self.rows.grow(1);
         }
@@ -247,6 +265,7 @@ impl InOrder for Columns {
     fn sometime_later(seam: &RowSeam) -> RowSeam {
         RowSeam {
             in_tx: seam.in_tx,
+            space: seam.space,
             ..RowSeam::default()
         }
     }
@@ -354,6 +373,7 @@ impl Sink for Columns {
 
     #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        self.be_in(sequence.space, self.offset);
         let at = self.len;
         if at + 1 >= self.rows.start.len() {
             self.rows.grow(at + 2);
@@ -397,6 +417,9 @@ impl Sink for Columns {
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
+        if let Some(first) = steps.placed().first() {
+            self.be_in(steps.space(), first.offset);
+        }
         self.copy_all(steps);
     }
 

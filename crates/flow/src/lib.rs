@@ -47,6 +47,7 @@ mod error;
 mod event;
 mod hash;
 mod hashed;
+mod in_space;
 mod instructions;
 mod kept;
 mod ledger;

@@ -33,6 +33,8 @@ pub struct PlacedEvent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     pub runs: Vec<Run>,
+    /// As `RowColumns` has it.
+    pub space: Vec<u32>,
     pub events: Vec<PlacedEvent>,
 }
 
@@ -66,6 +68,8 @@ pub struct RowColumns {
     pub end: Vec<u8>,
     pub bits: Vec<u8>,
     pub in_tx: Vec<u8>,
+    /// The address space of each, as `Sequence` has it: a run is in one alone; empty: all are in space 0.
+    pub space: Vec<u32>,
     pub events: Vec<PlacedEvent>,
 }
 

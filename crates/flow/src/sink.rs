@@ -147,6 +147,8 @@ pub trait Steps {
     /// Of all of them, as `Step` has it.
     fn epoch(&self) -> u32;
     fn placed(&self) -> &[Placed];
+    /// The address space of all of them, as `Sequence` has it.
+    fn space(&self) -> u32;
     /// One of them.
     fn step(&self, placed: Placed) -> impl Step;
 }
@@ -166,6 +168,8 @@ pub trait Sink {
     /// The instruction at `from` sent the program to `to`, as code or trace tell, whether it is followed there or not.
     /// A conditional branch that was not taken is of kind `Cut`.
     fn edge(&mut self, _from: u64, _to: u64, _kind: End) {}
+    /// The last edge led into this address space, which may be another than it came from; `Sequence` numbers them.
+    fn landed(&mut self, _space: u32) {}
     fn event(&mut self, event: &Event);
     /// The program may have run these instructions any number of times more, one after the other, before what comes next.
     fn repeats(&mut self, _round: &[u64]) {}

@@ -1,6 +1,7 @@
 //! Instructions with their times, modes and transactions.
 
 use crate::event::Event;
+use crate::in_space::InSpace;
 use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
 use crate::kept::{Copies, Kept, Part, Parts};
 use crate::segments::InOrder;
@@ -23,6 +24,7 @@ pub struct TimedInstructions {
     /// The time of the open run, and how many instructions it has.
     open: (u64, u32),
     kept: Kept<Head, Block>,
+    space: InSpace,
 }
 
 /// Instructions as columns of one length.
@@ -37,6 +39,8 @@ pub struct TimedColumns {
     pub in_tx: Vec<u8>,
     /// Of the packet that told of it, if `TimedInstructions::new` was asked for places; else empty.
     pub offsets: Vec<u64>,
+    /// The address space of each, as `Sequence` has it; empty: all are in space 0.
+    pub space: Vec<u32>,
 }
 
 /// The instructions of a step, in numbers.
@@ -83,6 +87,16 @@ impl TimedInstructions {
                 true => rows.offsets[..len].to_vec(),
                 false => Vec::new(),
             },
+            space: self.space.take(len),
+        }
+    }
+
+    /// What comes next is of this space; as rows have it, a run that is of another ends.
+    #[inline(always)]
+    fn be_in(&mut self, space: u32) {
+        if space != self.space.now() {
+            self.open = (0, 0);
+            self.space.change(self.len, space);
         }
     }
 
@@ -104,8 +118,8 @@ impl TimedInstructions {
 
 impl InOrder for TimedInstructions {
     type Batch = TimedColumns;
-    /// The time of the open run and how many instructions it has; whether it is in a transaction.
-    type Seam = ((u64, u32), bool);
+    /// The time of the open run and how many instructions it has; whether it is in a transaction; its address space.
+    type Seam = ((u64, u32), bool, u32);
     const ROW: usize = 19;
 
     fn fresh(&self) -> TimedInstructions {
@@ -126,17 +140,18 @@ impl InOrder for TimedInstructions {
 
     fn seam(&self) -> Self::Seam {
         let open = if self.open.1 == 0 { (0, 0) } else { self.open };
-        (open, self.now_in_tx)
+        (open, self.now_in_tx, self.space.now())
     }
 
     fn go_on_from(&mut self, seam: &Self::Seam) {
         self.len = 0;
         self.rows.in_tx.clear();
-        (self.open, self.now_in_tx) = *seam;
+        self.space.go_on_in(seam.2);
+        (self.open, self.now_in_tx, _) = *seam;
     }
 
     fn sometime_later(seam: &Self::Seam) -> Self::Seam {
-        ((0, 0), seam.1)
+        ((0, 0), seam.1, seam.2)
     }
 
     fn rows(batch: &TimedColumns) -> usize {
@@ -246,6 +261,7 @@ impl Sink for TimedInstructions {
     }
 
     fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        self.be_in(sequence.space);
         let (at, end) = (self.len, self.len + sequence.lengths.len());
         if end > self.rows.ips.len() {
             self.grow(end);
@@ -286,6 +302,9 @@ impl Sink for TimedInstructions {
 
     #[inline]
     fn steps(&mut self, steps: &impl Steps) {
+        if !steps.placed().is_empty() {
+            self.be_in(steps.space());
+        }
         self.copy_all(steps);
     }
 

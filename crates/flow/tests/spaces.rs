@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rtit_flow::{
-    Counting, EdgeHits, Flow, HashedRun, Persistent, Rows, Settings, SpaceKey, Spaces, StepLimits,
-    Trust,
+    Branches, Columns, Counting, Division, EdgeHits, Flow, HashedRun, InOrder, Ordered, Persistent,
+    Rows, Settings, SpaceKey, Spaces, StepLimits, TimedInstructions, Trust,
 };
 use rtit_image::View;
 
@@ -88,36 +88,71 @@ fn tnts(results: &[bool]) -> Vec<u8> {
         .collect()
 }
 
-/// What ran, and the packets of it: `turns` says in which space each slot's MOV CR3 goes on.
-fn run(programs: &[Program], turns: &[usize], results: &[bool]) -> (Vec<u64>, Vec<u8>) {
-    let mut stream = [0x02, 0x82].repeat(8);
-    stream.extend([0x99, 0x01]);
-    stream.extend(pip(0));
-    stream.extend([0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
-    let (mut ips, mut now, mut results) = (Vec::new(), 0, results.iter().cycle());
+/// What ran.
+#[derive(Default)]
+struct Ran {
+    ips: Vec<u64>,
+    /// The number of the space of each.
+    spaces: Vec<u32>,
+    /// Of branches the place and the space.
+    branches: Vec<(u64, u32)>,
+}
+
+impl Ran {
+    fn run(&mut self, ip: u64, program: usize) {
+        self.ips.push(ip);
+        self.spaces.push(program as u32 + 1);
+    }
+
+    fn branch(&mut self, ip: u64, program: usize) {
+        self.branches.push((ip, program as u32 + 1));
+    }
+}
+
+/// A PSB+.
+fn psb(number: usize, ip: u64) -> Vec<u8> {
+    let mut bytes = [0x02, 0x82].repeat(8);
+    bytes.extend([0x99, 0x01]);
+    bytes.extend(pip(number));
+    bytes.push(0x7d);
+    bytes.extend(&ip.to_le_bytes()[..6]);
+    bytes.extend([0x02, 0x23]);
+    bytes
+}
+
+/// What ran, and the packets of it: `turns` says in which space each slot's MOV CR3 goes on, and some have a PSB+ behind.
+fn run(programs: &[Program], turns: &[usize], results: &[bool]) -> (Ran, Vec<u8>) {
+    let mut stream = psb(0, BASE);
+    let (mut ran, mut now, mut results) = (Ran::default(), 0, results.iter().cycle());
     for (turn, &next) in turns.iter().enumerate() {
         let slot = turn % SLOTS;
         let start = BASE + (slot * SLOT) as u64;
         let mut taken = Vec::new();
         for (at, fill) in programs[now].slot(slot) {
-            ips.push(start + at as u64);
+            ran.run(start + at as u64, now);
             if fill == JNZ {
+                ran.branch(start + at as u64, now);
                 taken.extend(results.next());
             }
         }
-        ips.push(start + SLOT as u64 - 5);
+        ran.run(start + SLOT as u64 - 5, now);
         stream.extend(tnts(&taken));
         now = next % programs.len();
         stream.extend(pip(now));
+        if turn % 8 == 7 {
+            stream.extend(psb(now, start + SLOT as u64 - 2));
+        }
         if slot == SLOTS - 1 {
-            ips.push(start + SLOT as u64 - 2);
+            ran.run(start + SLOT as u64 - 2, now);
+            ran.branch(start + SLOT as u64 - 2, now);
         } else {
-            ips.extend([start + SLOT as u64 - 2, start + SLOT as u64 - 1]);
+            ran.run(start + SLOT as u64 - 2, now);
+            ran.run(start + SLOT as u64 - 1, now);
         }
     }
     let at = BASE + (turns.len() % SLOTS * SLOT) as u64;
     stream.extend([0x3d, at as u8, (at >> 8) as u8, 0x01]);
-    (ips, stream)
+    (ran, stream)
 }
 
 fn spaces(programs: &[Program]) -> Spaces {
@@ -128,7 +163,88 @@ fn spaces(programs: &[Program]) -> Spaces {
     spaces
 }
 
+/// All batches of a sink, by one thread or by two.
+fn all<S: InOrder>(
+    stream: &[u8],
+    spaces: Spaces,
+    settings: &Settings,
+    sink: S,
+) -> [Vec<S::Batch>; 2] {
+    let mut flow = Flow::with_sink(stream, spaces.clone(), settings, sink.fresh());
+    flow.sink_mut().set_limit(7);
+    let mut one = Vec::new();
+    while flow.advance() {
+        one.push(flow.sink_mut().take_batch());
+    }
+    one.push(flow.sink_mut().take_batch());
+    let division = Division {
+        threads: 2,
+        segment: 64,
+        lead: 400,
+        results: 1 << 20,
+    };
+    let mut flow = Ordered::new(stream, spaces, settings, division, sink);
+    let mut several = Vec::new();
+    loop {
+        let goes_on = flow.advance(7);
+        several.extend(std::iter::from_fn(|| flow.take()));
+        if !goes_on {
+            return [one, several];
+        }
+    }
+}
+
+/// A column that is empty where all are 0.
+fn filled(column: &[u32], rows: usize) -> Vec<u32> {
+    match column.len() {
+        0 => vec![0; rows],
+        _ => column.to_vec(),
+    }
+}
+
 proptest! {
+    #[test]
+    fn rows_know_their_space(
+        programs in programs(),
+        turns in prop::collection::vec(0..3_usize, 1..120),
+        results in prop::collection::vec(any::<bool>(), 1..50),
+    ) {
+        let (expected, stream) = run(&programs, &turns, &results);
+        for steps in [StepLimits::NONE, StepLimits::default()] {
+            let settings = Settings { steps, ..Settings::default() };
+            for batches in all(&stream, spaces(&programs), &settings, TimedInstructions::new(false)) {
+                let ips: Vec<u64> = batches.iter().flat_map(|batch| batch.ips.clone()).collect();
+                prop_assert_eq!(&ips, &expected.ips);
+                let found: Vec<u32> =
+                    batches.iter().flat_map(|batch| filled(&batch.space, batch.ips.len())).collect();
+                prop_assert_eq!(&found, &expected.spaces);
+            }
+            for batches in all(&stream, spaces(&programs), &settings, Columns::default()) {
+                let found: Vec<u32> = batches
+                    .iter()
+                    .flat_map(|batch| {
+                        let spaces = filled(&batch.space, batch.start.len());
+                        let counts = batch.instructions.clone();
+                        spaces.into_iter().zip(counts).flat_map(|(space, count)| vec![space; count as usize])
+                    })
+                    .collect();
+                prop_assert_eq!(&found, &expected.spaces);
+            }
+            for batches in all(&stream, spaces(&programs), &settings, Branches::new(false)) {
+                let found: Vec<(u64, u32)> = batches
+                    .iter()
+                    .flat_map(|batch| {
+                        let spaces = filled(&batch.space, batch.from.len());
+                        batch.from.clone().into_iter().zip(spaces)
+                    })
+                    .collect();
+                prop_assert_eq!(&found, &expected.branches);
+                // a MOV CR3 is no branch
+                prop_assert!(batches.iter().all(|batch| batch.target_space.is_empty()));
+            }
+        }
+    }
+
     #[test]
     fn code_is_that_of_the_last_pip(
         programs in programs(),
@@ -144,18 +260,18 @@ proptest! {
             while let Some((part, _)) = flow.next_ips(50) {
                 ips.extend(part);
             }
-            prop_assert_eq!(&ips, &expected);
+            prop_assert_eq!(&ips, &expected.ips);
             prop_assert!(flow.ledger().spans().iter().all(|span| span.trust == Trust::Exact));
 
             let mut flow = Flow::with_sink(&stream[..], spaces(&programs), &settings, Counting);
             while flow.advance() {}
-            prop_assert_eq!(flow.counts().instructions, expected.len() as u64);
+            prop_assert_eq!(flow.counts().instructions, expected.ips.len() as u64);
 
             let mut flow = Flow::adding_up(&stream[..], spaces(&programs), &settings);
             while flow.advance() {}
             let runs = flow.totals().runs();
             let total: u64 = runs.iter().map(|run| u64::from(run.instructions) * run.count).sum();
-            prop_assert_eq!(total, expected.len() as u64);
+            prop_assert_eq!(total, expected.ips.len() as u64);
 
             let edges = flow.totals().edges();
             let mut decoder = Persistent::new(spaces(&programs), &settings);
@@ -163,7 +279,7 @@ proptest! {
             for _ in 0..3 {
                 decoder.run(&stream, &mut hits);
                 prop_assert_eq!(hits.take(), edges.clone());
-                prop_assert_eq!(decoder.counts().instructions, expected.len() as u64);
+                prop_assert_eq!(decoder.counts().instructions, expected.ips.len() as u64);
             }
 
             let mut flow = Flow::new(&stream[..], spaces(&programs), &settings);

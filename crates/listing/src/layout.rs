@@ -52,8 +52,8 @@ pub struct Place {
 /// Which instructions are listed.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Those in any of these places; `None`: all.
-    pub places: Option<Vec<Place>>,
+    /// Those in any of these places, for each address space by its number; `None`: all.
+    pub places: Option<Vec<Vec<Place>>>,
     /// Those whose run began within: the first and the last TSC value.
     pub times: (u64, u64),
     /// Of these only so many, the last ones.
@@ -73,19 +73,20 @@ impl Default for Wanted {
 impl Wanted {
     /// The first time after `time` at which the places differ.
     pub(crate) fn next_border(&self, time: u64) -> u64 {
-        let places = self.places.iter().flatten();
+        let places = self.places.iter().flatten().flatten();
         let borders = places.flat_map(|place| [place.since, place.until]);
         let later = borders.filter(|&border| border > time);
         later.min().unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn takes(&self, ip: u64, time: u64) -> bool {
+    pub(crate) fn takes(&self, space: u32, ip: u64, time: u64) -> bool {
         let holds = |place: &Place| {
             (place.start..place.end).contains(&ip) && place.since <= time && time < place.until
         };
-        self.places
-            .as_ref()
-            .map_or(true, |places| places.iter().any(holds))
+        self.places.as_ref().map_or(true, |places| {
+            let mut here = places.get(space as usize).into_iter().flatten();
+            here.any(holds)
+        })
     }
 }
 

@@ -42,7 +42,7 @@ impl Stretch {
             let bytes = code.get(at..).unwrap_or(&[]);
             let bytes = bytes.get(..usize::from(length)).unwrap_or(bytes);
             let found = names.find(ip);
-            if layout.wanted.takes(ip, names.now()) {
+            if layout.wanted.takes(sequence.space, ip, names.now()) {
                 line(&mut text, layout, ip, found, readable, || {
                     rtit_x86::format(bytes, ip, sequence.mode)
                 });

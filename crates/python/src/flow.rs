@@ -128,7 +128,8 @@ impl Flow {
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
     /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS),
-    /// bits (u8: 16, 32, 64), in_tx (u8: 1 in a transaction).
+    /// bits (u8: 16, 32, 64), in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no
+    /// turn, then `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0).
     /// Events, as little-endian bytes: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
     /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
@@ -182,13 +183,13 @@ impl Flow {
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
-    /// `next` has them (u64), bits and in_tx (u8, as `next`), and with `points` stream offsets of the packets that told of
-    /// them (u64); None at the end.
+    /// `next` has them (u64), bits and in_tx (u8, as `next`), with `points` stream offsets of the packets that told of
+    /// them (u64), and space as `next`; None at the end.
     fn instructions(
         &self,
         py: Python<'_>,
         max_instructions: usize,
-    ) -> PyResult<Option<[Column; 6]>> {
+    ) -> PyResult<Option<[Column; 7]>> {
         let mut way = self.lock()?;
         if let Some(parts) = way.take() {
             let sink = TimedInstructions::new(parts.2.points);
@@ -206,14 +207,15 @@ impl Flow {
                 taken.bits.into(),
                 taken.in_tx.into(),
                 taken.offsets.into(),
+                taken.space.into(),
             ]
         }))
     }
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
-    /// branch that was not taken), time (u64: TSC estimate, a lower bound), and offset (u64) as `instructions`; None at the
-    /// end.
-    fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 5]>> {
+    /// branch that was not taken), time (u64: TSC estimate, a lower bound), offset (u64) and space as `instructions`, and
+    /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
+    fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         let mut way = self.lock()?;
         if let Some(parts) = way.take() {
             let sink = Branches::new(parts.2.points);
@@ -230,6 +232,8 @@ impl Flow {
                 taken.kind.into(),
                 taken.time.into(),
                 taken.offset.into(),
+                taken.space.into(),
+                taken.target_space.into(),
             ]
         }))
     }

@@ -12,13 +12,17 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Listing>()
 }
 
+/// Of a place: start, end, since, until.
+type Bounds = (u64, u64, u64, u64);
+
 /// How the lines of a stream look, and which it has.
 ///
 /// `fields` are of FIELDS, in the order of the line; `space` is that of the Flow and `names` has its process's names;
 /// `others` are the other spaces of the Flow in their order, with their names.
 /// `clock` is (shift, mult, zero) to make nanoseconds of TSC values, else times are TSC values. Instructions have a line
-/// if they are in any of `places` (start, end, since, until: addresses and TSC values, half-open; None: all) and their
-/// run began within `times` (TSC, the first and the last); `tail` leaves out all but the last lines.
+/// if they are in any of the `places` of their space, by its number (start, end, since, until: addresses and TSC values,
+/// half-open; None: all), and their run began within `times` (TSC, the first and the last); `tail` leaves out all but the
+/// last lines.
 /// ValueError: no such field, or none.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Listing {
@@ -39,7 +43,7 @@ impl Listing {
         names: Py<Names>,
         tid: i64,
         clock: Option<(u16, u32, u64)>,
-        places: Option<Items<(u64, u64, u64, u64)>>,
+        places: Option<Items<Items<Bounds>>>,
         times: (u64, u64),
         tail: Option<u64>,
         others: Items<(Py<Space>, Py<Names>)>,
@@ -57,7 +61,7 @@ impl Listing {
             tid,
             scale: clock.map(|(shift, mult, zero)| TimeScale { shift, mult, zero }),
             wanted: Wanted {
-                places: places.map(|places| places.0.into_iter().map(place).collect()),
+                places: places.map(|places| places.0.into_iter().map(of_space).collect()),
                 times,
                 tail,
             },
@@ -83,7 +87,11 @@ impl Listing {
     }
 }
 
-fn place((start, end, since, until): (u64, u64, u64, u64)) -> Place {
+fn of_space(places: Items<Bounds>) -> Vec<Place> {
+    places.0.into_iter().map(place).collect()
+}
+
+fn place((start, end, since, until): Bounds) -> Place {
     Place {
         start,
         end,

@@ -16,6 +16,7 @@ pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>
     columns.set_item("end", Column::from(rows.end))?;
     columns.set_item("bits", Column::from(rows.bits))?;
     columns.set_item("in_tx", Column::from(rows.in_tx))?;
+    columns.set_item("space", Column::from(rows.space))?;
     columns.set_item("time", Column::from(rows.time))?;
     columns.set_item("offset", Column::from(rows.offset))?;
     let events = &rows.events;

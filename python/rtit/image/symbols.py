@@ -99,7 +99,8 @@ class Symbols:
         when = np.asarray(times, dtype=np.uint64)
         addresses = np.asarray(ips, dtype=np.uint64)
         upper = addresses >= np.uint64(UPPER)
-        if tid != KERNEL and self._images.kernel_image is not None and upper.any():
+        # what is no process has its own upper half
+        if tid > KERNEL and self._images.kernel_image is not None and upper.any():
             numbers = np.zeros(len(addresses), dtype=np.uint32)
             offsets = addresses.copy()
             for whose, part in ((KERNEL, upper), (tid, ~upper)):
@@ -207,7 +208,7 @@ class Symbols:
         return self._spans[pid]
 
     def _mapping(self, tid: int, time: int, ip: int) -> Mapping | None:
-        in_kernel = ip >= UPPER and self._images.kernel_image is not None
+        in_kernel = tid >= KERNEL and ip >= UPPER and self._images.kernel_image is not None
         whose = KERNEL if in_kernel else tid
         for mapping in self._images.mappings(whose):
             if mapping.start <= ip < mapping.end and mapping.since <= time < mapping.until:

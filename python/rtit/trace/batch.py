@@ -27,6 +27,8 @@ MORE: dict[str, Field] = {
     "tid": ("tid", "i4", None),
     "cpu": ("cpu", "i4", None),
     "pid": ("pid", "i4", None),
+    "space": ("space", "u4", None),
+    "target_space": ("target_space", "u4", None),
 }
 """Columns that a table has if they are asked for.
 
@@ -42,6 +44,9 @@ loss, another CBR). Packets have `time`, the estimate behind each as it is, and 
 it was made.
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
 share `tid` and `pid` of who ran.
+Of a stream of several address spaces `space`: the one in which a row's code is, 0 for what is in
+none of `Stream.others`, which are counted from 1 (those of `spaces` come first); of branches and
+edges it is that of the source, and `target_space` that of the target.
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.errors import UsageError
 from rtit.image import Images
@@ -23,11 +23,13 @@ B = TypeVar("B", bound=Batch)
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a selection means for one stream: times (TSC, the first and the last), places (None:
-    all), and how many rows at either end.
+    all), those of each address space by its number, if there are several, and how many rows at
+    either end. Rows without a column `space` are chosen by the places of all.
     """
 
     times: tuple[int, int] = (0, LATEST)
     places: list[Place] | None = None
+    by_space: tuple[list[Place], ...] | None = None
     head: int | None = None
     tail: int | None = None
 
@@ -39,12 +41,14 @@ class Filter:
         images: Images | None,
         clock: TimeConversion | None,
     ) -> Filter:
-        """By a selection, of a stream with the code of these processes. Raises UsageError for
-        times in seconds without a clock.
+        """By a selection, of a stream with the code of these processes, an address space each.
+        Raises UsageError for times in seconds without a clock.
         """
+        places = Places(selection, Images() if images is None else images)
         return cls(
             selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
-            Places(selection, Images() if images is None else images).of(*pids),
+            places.of(*pids),
+            places.by_space(pids) if len(pids) > 1 else None,
             selection.head,
             selection.tail,
         )
@@ -103,13 +107,36 @@ class Filter:
         if self.places is None or batch.WHERE is None:
             return keep
         low, high = (getattr(batch, name) for name in batch.WHERE)
-        inside = np.zeros(len(batch), np.bool_)
-        for start, end, since, until in self.places:
-            here = (low < np.uint64(min(end, LATEST))) & (high >= np.uint64(start))
-            if times is not None and (since > 0 or until < LATEST):
-                here &= (times >= np.uint64(since)) & (times < np.uint64(until))
-            inside |= here
+        spaces = batch.more.get("space")
+        if self.by_space is None or spaces is None:
+            inside = _inside(self.places, low, high, times)
+        else:
+            inside = np.zeros(len(batch), np.bool_)
+            for number in np.unique(spaces).tolist():
+                own = spaces == number
+                when = times[own] if times is not None else None
+                inside[own] = _inside(self.by_space[number], low[own], high[own], when)
         return inside if keep is None else keep & inside
+
+
+def _inside(
+    places: Sequence[Place],
+    low: NDArray[Any],
+    high: NDArray[Any],
+    times: NDArray[Any] | None,
+) -> NDArray[np.bool_]:
+    """Which rows, by their lowest and their highest address, have something at any of the places;
+    without times all of these count.
+    """
+    import numpy as np
+
+    inside = np.zeros(len(low), np.bool_)
+    for start, end, since, until in places:
+        here = (low < np.uint64(min(end, LATEST))) & (high >= np.uint64(start))
+        if times is not None and (since > 0 or until < LATEST):
+            here &= (times >= np.uint64(since)) & (times < np.uint64(until))
+        inside |= here
+    return inside
 
 
 def _first(batches: Iterator[B], left: int) -> Iterator[B]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -46,6 +46,11 @@ class Places:
             for name in self._selection.functions:
                 found.update(self._in_mapping(name, mapping))
         return sorted(found)
+
+    def by_space(self, pids: Sequence[int]) -> tuple[list[Place], ...] | None:
+        """As `of`, of each process by itself."""
+        found = [each for pid in pids if (each := self.of(pid)) is not None]
+        return tuple(found) if len(found) == len(pids) else None
 
     def check(self, pids: Iterable[int]) -> None:
         """Raises UsageError for a function that is nowhere in these processes; it lists names near

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End, EventKind
+from rtit.trace.spaces import filled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,8 +133,8 @@ class Rows(Batch):
         return replace(Batch.take(self, which), events=self.events.take(slice(0, 0)))
 
     @classmethod
-    def of(cls, columns: RowColumns, first: int) -> Rows:
-        """From what the native decoder gives; nothing is copied."""
+    def of(cls, columns: RowColumns, first: int, *, spaced: bool = False) -> Rows:
+        """From what the native decoder gives; nothing is copied. `spaced`: with `space`."""
         import numpy as np
 
         def wide(data: bytes) -> NDArray[np.uint64]:
@@ -157,4 +158,5 @@ class Rows(Batch):
                 offset=wide(columns["event_offset"]),
             ),
             first=first,
+            more={"space": filled(columns["space"], len(columns["start"]))} if spaced else {},
         )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtit.errors import UsageError
-from rtit.image import Image
+from rtit.image import KERNEL, Image
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtit import _core
+
+COLUMNS = ("space", "target_space")
+"""Those of `MORE` that say in which space a row is."""
 
 SpaceKey = int | tuple[int, int] | tuple[int, int, int]
 """CR3; CR3 and NR (1: a guest's; 0 if it is left out); CR3, NR and the VMCS pointer. Of CR3 the
@@ -30,6 +35,20 @@ def pid_of_space(number: int) -> int:
     it, and -1 stands for the code that is in no space.
     """
     return -2 - number
+
+
+def are_apart(pids: NDArray[Any]) -> NDArray[Any]:
+    """Which of the processes of spaces (`Stream.pids`) stand for a space that is no process's of
+    the recording: its kernel and its processes are told apart by address.
+    """
+    return pids < KERNEL
+
+
+def filled(column: _core.Column, rows: int) -> NDArray[Any]:
+    """The spaces of so many rows: native code gives none where all are in the first."""
+    import numpy as np
+
+    return np.asarray(column) if len(column) or not rows else np.zeros(rows, np.uint32)
 
 
 def native_spaces(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError
@@ -25,6 +26,7 @@ from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
+from rtit.trace.spaces import COLUMNS as SPACES
 from rtit.trace.spaces import Spaces, native_spaces, pid_of_space
 from rtit.trace.timing import COLUMNS, clocked
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
@@ -60,6 +62,8 @@ class Stream:
     `time`, and by address: instructions and branches by where they are, blocks if any instruction
     of theirs is there. With `timing` a table has the columns `earliest`, `latest`, `cycles` and
     `frequency`, of instructions and blocks `ipc` as well (see `batch.MORE`), which takes longer.
+    Where code of several address spaces is known (`spaces`, `guest`) rows have `space`, and
+    functions are taken in the space that has them.
     Raises UsageError for what rows cannot be chosen by.
     """
 
@@ -107,6 +111,11 @@ class Stream:
         found += [(KERNEL, self.kernel)] if self.kernel is not None else []
         pid = guest_pid(self.machine)
         return found + ([(pid, self.guest)] if self.guest is not None else [])
+
+    @property
+    def has_spaces(self) -> bool:
+        """Whether its rows say in which address space they are."""
+        return bool(self.spaces) or self.guest is not None
 
     @property
     def has_several(self) -> bool:
@@ -205,7 +214,7 @@ class Stream:
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
         own = Own(self._taken) if self._taken is not None else None
-        for found in self._rows(self.native(in_order=True)):
+        for found in self._rows(self.native(in_order=True), spaced=self.has_spaces):
             rows = found if own is None else own.of(found)
             if len(rows) or len(rows.events):
                 yield rows
@@ -287,9 +296,11 @@ class Stream:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
 
         def rows(flow: _core.Flow) -> tables.Placed[Rows]:
-            return ((each, each.offset) for each in self._rows(flow, timed=not timing))
+            found = self._rows(flow, timed=not timing, spaced=self._spaced(where))
+            return ((each, each.offset) for each in found)
 
-        return self._table(Rows, rows, where, timing=timing, more=self._whose)
+        more = (*self._spaces, *self._whose)
+        return self._table(Rows, rows, where, timing=timing, more=more)
 
     def numbered(self) -> Numbered:
         """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
@@ -301,13 +312,15 @@ class Stream:
         self, where: Selection | None = None, *, timing: bool = False
     ) -> Table[Instructions]:
         """Every instruction."""
-        of = self._told(tables.instructions, timing=timing)
-        return self._table(Instructions, of, where, timing=timing, more=self._whose)
+        of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
+        more = (*self._spaces, *self._whose)
+        return self._table(Instructions, of, where, timing=timing, more=more)
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """Every branch and other transfer; `edges` adds them up."""
-        of = self._told(tables.branches, timing=timing)
-        return self._table(Branches, of, where, timing=timing, more=self._whose)
+        of = self._told(partial(tables.branches, spaced=self._spaced(where)), timing=timing)
+        more = (*(SPACES if self.has_spaces else ()), *self._whose)
+        return self._table(Branches, of, where, timing=timing, more=more)
 
     def _told(
         self, of: Callable[[_core.Flow], tables.Placed[B]], *, timing: bool
@@ -324,6 +337,15 @@ class Stream:
                     yield whose.tell(batch, flow.turn), offset
 
         return told
+
+    def _spaced(self, where: Selection | None) -> bool:
+        """Whether rows are to be told by spaces: they have the column, or are chosen by it."""
+        places = where is not None and bool(where.functions or where.ranges)
+        return self.has_spaces or (places and len(self.pids) > 1)
+
+    @property
+    def _spaces(self) -> tuple[str, ...]:
+        return SPACES[:1] if self.has_spaces else ()
 
     @property
     def _whose(self) -> tuple[str, ...]:
@@ -354,17 +376,19 @@ class Stream:
         return tables.totals(self.native())
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
-        """How often each transfer was taken: of all, those of `totals`."""
+        """How often each transfer was taken: of all, those of `totals`; of several address spaces
+        each space's by itself, which takes the time of `branches`.
+        """
         wanted = self._wanted(where)
-        if wanted is None or wanted.is_ordered:
+        if wanted is None or wanted.is_ordered or wanted.by_space is not None or self.has_spaces:
             return tables.edges_of(self.branches(where))
         return wanted.of(self.totals().edges)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
         """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an
-        instruction in it.
+        instruction in it; of several address spaces blocks, each space's by itself.
         """
-        if where is None:
+        if where is None and not self.has_spaces:
             return self.totals().runs
         return tables.runs_of(self.blocks(where))
 
@@ -421,11 +445,13 @@ class Stream:
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
         return tables.table(kind, batches, wanted, (*more, *times))
 
-    def _rows(self, flow: _core.Flow, *, timed: bool = True) -> Iterator[Rows]:
+    def _rows(
+        self, flow: _core.Flow, *, timed: bool = True, spaced: bool = False
+    ) -> Iterator[Rows]:
         first = 0
         whose = Whose(self.shares, timed=timed) if self.shares is not None else None
         while (columns := flow.next(tables.ROWS)) is not None:
-            rows = Rows.of(columns, first)
+            rows = Rows.of(columns, first, spaced=spaced)
             yield rows if whose is None else whose.tell(rows, flow.turn)
             first += len(rows)
 

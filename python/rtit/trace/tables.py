@@ -11,6 +11,7 @@ from rtit.trace.filtering import Filter
 from rtit.trace.ledger import Ledger
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
+from rtit.trace.spaces import COLUMNS, filled
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def table(
     wanted.check(kind)
     if wanted == Filter():
         return Table(kind, batches, more)
-    return Table(kind, lambda: wanted.apply(batches()), more)
+    if COLUMNS[0] in more or wanted.by_space is None:
+        return Table(kind, lambda: wanted.apply(batches()), more)
+    # rows were chosen by it
+    return Table(kind, lambda: (each.without(COLUMNS) for each in wanted.apply(batches())), more)
 
 
 def of_rows(rows: Iterator[Rows]) -> Iterator[Events]:
@@ -60,22 +64,28 @@ Placed = Iterator[tuple[B, "NDArray[np.uint64]"]]
 """Batches, and for each row the offset of the packet that told of it, if the decoder has them."""
 
 
-def instructions(flow: _core.Flow) -> Placed[Instructions]:
-    """All of a decoder."""
+def instructions(flow: _core.Flow, *, spaced: bool = False) -> Placed[Instructions]:
+    """All of a decoder; `spaced`: with `space`."""
     import numpy as np
 
     while (columns := flow.instructions(ROWS)) is not None:
-        ip, size, time, bits, in_tx, offset = map(np.asarray, columns)
-        yield Instructions(ip, size, time, bits, in_tx), offset
+        ip, size, time, bits, in_tx, offset = map(np.asarray, columns[:6])
+        more = {"space": filled(columns[6], len(ip))} if spaced else {}
+        yield Instructions(ip, size, time, bits, in_tx, more), offset
 
 
-def branches(flow: _core.Flow) -> Placed[Branches]:
-    """All of a decoder."""
+def branches(flow: _core.Flow, *, spaced: bool = False) -> Placed[Branches]:
+    """All of a decoder; `spaced`: with `space` and `target_space`."""
     import numpy as np
 
     while (columns := flow.branches(ROWS)) is not None:
-        source, target, kind, time, offset = map(np.asarray, columns)
-        yield Branches(source, target, kind, time), offset
+        source, target, kind, time, offset = map(np.asarray, columns[:5])
+        more = {}
+        if spaced:
+            space = filled(columns[5], len(source))
+            other = filled(columns[6], len(source)) if len(columns[6]) else space
+            more = {"space": space, "target_space": other}
+        yield Branches(source, target, kind, time, more), offset
 
 
 def totals(flow: _core.Flow) -> Totals:
@@ -99,18 +109,31 @@ def totals(flow: _core.Flow) -> Totals:
 
 def edges_of(found: Table[Branches]) -> EdgeTotals:
     """Branches added up."""
-    source, target, kind, count = _added_up(
-        ((each.source, each.target, each.kind) for each in found), "u8 u8 u1"
+    spaces, dtypes = _of_spaces(found)
+    source, target, kind, *more, count = _added_up(
+        (
+            (each.source, each.target, each.kind, *(each.more[name] for name in spaces))
+            for each in found
+        ),
+        f"u8 u8 u1{dtypes}",
     )
-    return EdgeTotals(source, target, kind, count)
+    return EdgeTotals(source, target, kind, count, dict(zip(spaces, more, strict=True)))
 
 
 def runs_of(found: Table[Rows]) -> RunTotals:
     """Rows added up."""
-    start, instructions, count = _added_up(
-        ((each.start, each.instructions) for each in found), "u8 u4"
+    spaces, dtypes = _of_spaces(found)
+    start, instructions, *more, count = _added_up(
+        ((each.start, each.instructions, *(each.more[name] for name in spaces)) for each in found),
+        f"u8 u4{dtypes}",
     )
-    return RunTotals(start, instructions, count)
+    return RunTotals(start, instructions, count, dict(zip(spaces, more, strict=True)))
+
+
+def _of_spaces(found: Table[B]) -> tuple[list[str], str]:
+    """The columns that say in which space its rows are, and their dtypes."""
+    spaces = [name for name in COLUMNS if name in found.more]
+    return spaces, " u4" * len(spaces)
 
 
 def _added_up(batches: Iterator[tuple[NDArray[Any], ...]], dtypes: str) -> tuple[NDArray[Any], ...]:
@@ -136,16 +159,21 @@ def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -
     """Tables of several streams as one, with `tid` and `cpu` of each stream as columns."""
     import numpy as np
 
+    every = parts[0][0].more if parts else ()
+    # a space is not told of where one stream has several and another has not
+    every = tuple(name for name in every if all(name in part.more for part, _, _ in parts))
+    dropped = (*_WHOSE, *(name for name in COLUMNS if name not in every))
+
     def batches() -> Iterator[B]:
         for part, tid, cpu in parts:
             for batch in part:
                 shape = len(batch)
                 whose = batch.more.get("tid", np.full(shape, tid, np.int32))
-                yield batch.without(_WHOSE).with_columns(
+                yield batch.without(dropped).with_columns(
                     tid=whose, cpu=np.full(shape, cpu, np.int32)
                 )
 
-    more = [name for name in (parts[0][0].more if parts else ()) if name not in _WHOSE]
+    more = [name for name in every if name not in _WHOSE]
     return Table(kind, batches, (*more, "tid", "cpu"))
 
 

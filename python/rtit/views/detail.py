@@ -38,12 +38,6 @@ def detailed(
     """
     if "ipc" in fields and (where.ranges or where.functions):
         raise UsageError("ipc counts all instructions: it goes without --function and --range")
-    code = [name for name in fields if name in ("sym", "asm", "dso", "insn")]
-    if code and any(stream.spaces or stream.guest is not None for stream in streams):
-        raise UsageError(
-            f"{code[0]} beside the fields {', '.join(FIELDS)}: not yet for code of several address "
-            "spaces in one stream"
-        )
     if not merge:
         return _parts(chain.from_iterable(_lines(trace, each, fields, where) for each in streams))
     whole = replace(where, head=None, tail=None)
@@ -163,10 +157,13 @@ class _Shown:
 
         found = []
         tids = batch.more.get("tid", [None] * len(batch))
+        spaces = batch.more["space"].tolist() if "space" in batch.more else [0] * len(batch)
         columns = (batch.time, batch.ip, batch.size, batch.bits)
-        rows = zip(tids, *(each.tolist() for each in columns), strict=True)
-        for tid, time, ip, size, bits in rows:
-            data = self._stream.code_at(ip, tid).native.read(time, ip, size)
+        others = [image for _, image in self._stream.others]
+        rows = zip(tids, spaces, *(each.tolist() for each in columns), strict=True)
+        for tid, space, time, ip, size, bits in rows:
+            image = others[space - 1] if space else self._stream.code_at(ip, tid)
+            data = image.native.read(time, ip, size)
             if name == "insn":
                 found.append(f"{data.hex(' '):{0 if name == self._last else 44}}")
                 continue

@@ -116,7 +116,7 @@ def _flow(
             trace.symbols.names(stream.tid),
             tid=stream.tid,
             clock=(clock.shift, clock.mult, clock.zero) if clock is not None else None,
-            places=where.of(*stream.pids),
+            places=where.by_space(stream.pids),
             times=selection.time.ticks(clock) if selection.time is not None else (0, LATEST),
             tail=selection.tail,
             others=others,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rtit.trace.spaces import are_apart
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -17,16 +19,20 @@ def lookup(
     more: Mapping[str, NDArray[Any]],
     times: NDArray[Any],
     addresses: NDArray[Any],
+    space: str = "space",
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """As `Symbols.lookup_many`, each row in the process of the thread that `more` says, where it
-    has a column `tid`.
+    """As `Symbols.lookup_many`, each row in the address space that the column called `space` in
+    `more` says, or where that is a process's, in that of the thread that the column `tid` says.
     """
     import numpy as np
 
-    if "tid" not in more:
-        return trace.symbols.lookup_many(stream.tid, times, addresses)
-    numbers, offsets = np.zeros(len(addresses), np.uint32), addresses.copy()
-    for tid in np.unique(more["tid"]).tolist():
-        own = more["tid"] == tid
+    count = len(addresses)
+    whose = more.get("tid", np.full(count, stream.tid, np.int64)).astype(np.int64)
+    if space in more:
+        pids = np.array(stream.pids, np.int64)[more[space]]
+        whose = np.where(are_apart(pids), pids, whose)
+    numbers, offsets = np.zeros(count, np.uint32), addresses.copy()
+    for tid in np.unique(whose).tolist():
+        own = whose == tid
         numbers[own], offsets[own] = trace.symbols.lookup_many(tid, times[own], addresses[own])
     return numbers, offsets

@@ -76,8 +76,6 @@ class _Shown:
         self._timing = timing
         self._ends = [each.label for each in sorted(End)]
         self._ends[End.CUT] = cut
-        # the code of several spaces has the same addresses with other names
-        self._named = not stream.spaces and stream.guest is None
 
     def parts(
         self, batches: Iterable[Batch], columns: tuple[str, ...], *, as_json: bool
@@ -105,7 +103,7 @@ class _Shown:
         import numpy as np
 
         if name.startswith("name of "):
-            return self._names(batch, getattr(batch, name.removeprefix("name of ")))
+            return self._names(batch, name.removeprefix("name of "))
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
             return "words", values, self._ends
@@ -114,14 +112,15 @@ class _Shown:
         )
         return form, values, width
 
-    def _names(self, batch: Batch, addresses: NDArray[Any]) -> _Column:
+    def _names(self, batch: Batch, name: str) -> _Column:
         import numpy as np
 
         columns = batch.columns()
-        if not self._named or (self._stream.has_several and "tid" not in columns):
+        addresses, space = columns[name], "target_space" if name == "target" else "space"
+        if self._stream.has_several and "tid" not in columns:
             return "words", np.zeros(len(batch), np.uint64), [f"{'-':{_NAME}}"]
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
-        numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses)
+        numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses, space)
         used = np.flatnonzero(np.bincount(numbers))
         names = [_name(*self._trace.symbols.table[each]) for each in used.tolist()]
         return "places", np.searchsorted(used, numbers).astype(np.uint64), offsets, names

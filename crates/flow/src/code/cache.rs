@@ -44,6 +44,11 @@ impl Code {
         }
     }
 
+    /// The number of the address space.
+    pub fn space(&self) -> u32 {
+        self.space
+    }
+
     /// Whether the cache has outgrown its limit and should be emptied at the next packet.
     pub fn is_over_limit(&self) -> bool {
         self.nodes.len() + self.lengths.len() > self.limit

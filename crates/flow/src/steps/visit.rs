@@ -123,6 +123,10 @@ impl Steps for Taken<'_> {
         self.placed
     }
 
+    fn space(&self) -> u32 {
+        self.code.space()
+    }
+
     fn step(&self, placed: Placed) -> impl Step {
         One {
             placed,

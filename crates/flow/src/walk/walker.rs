@@ -361,6 +361,9 @@ impl Walker {
                 return Ok(());
             }
             self.arrive(stop == Stop::VmEntry);
+            if S::EDGES {
+                sink.landed(self.code.space());
+            }
             self.catch_up(stamp.now, sink);
             return self.drain(sink, counts, stamp);
         }
