@@ -82,6 +82,27 @@ def test_a_number_does_not_make_a_process_ours(
     assert bystander.poll() is None
 
 
+def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
+    """Nor does one whose whole group is killed."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [*RTIT, "record", "-q", "--backend", "qemu", "--", "/bin/sh", "-c", "echo; sleep 1000"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as recorder:
+        assert recorder.stdout is not None
+        recorder.stdout.readline()
+        assert [each.name[:5] for each in temporary.iterdir()] == ["rtit-"]
+        os.killpg(recorder.pid, signal.SIGKILL)
+    limit = time.monotonic() + 60
+    while list(temporary.iterdir()) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert list(temporary.iterdir()) == []
+
+
 @pytest.mark.parametrize("kinds", [["plain", "closes", "hides"], ["closes hides"]])
 def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) -> None:
     command = [*RTIT, "record", "--backend", "qemu", "-q", "--", PYTHON, "-c", STUBBORN, *kinds]

@@ -68,6 +68,53 @@ def test_written_to_in_place(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == [str(file)]
 
 
+def test_only_touched(vanished: Vanished, file: Path) -> None:
+    """Its time is another, its code is what it was; so it is where only the rest was written to."""
+    vanished.saw(PLACE, mapping(file))
+    os.utime(file, ns=(1, 1))
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == []
+
+
+def test_written_to_beside_the_code(vanished: Vanished, file: Path) -> None:
+    vanished.saw(Place(7, 8, 100, 0x40_0000, 0x1000), mapping(file))
+    with file.open("r+b") as out:
+        out.seek(0x1000)
+        out.write(b"other")
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == []
+
+
+def test_touched_and_deleted(vanished: Vanished, file: Path) -> None:
+    vanished.saw(PLACE, mapping(file))
+    os.utime(file, ns=(1, 1))
+    file.unlink()
+    assert list(vanished.pokes()) == [(PLACE, PAGES)]
+    assert vanished.lost == []
+
+
+def test_no_more_than_there_is_room_for(vanished: Vanished, file: Path) -> None:
+    """Records have headers, for which there must be room, too."""
+    vanished.saw(PLACE, mapping(file))
+    vanished.saw(other := Place(9, 9, 200, 0x50_0000, 0x200), mapping(file, 0x200))
+    file.unlink()
+    assert list(vanished.pokes(0x2000 + 256)) == [(PLACE, PAGES), (other, CODE[0x200:0x280])]
+    assert vanished.lost == [str(file)]
+
+
+def test_places_beyond_a_number_are_not_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.capture.store.vanished._MOST_PLACES", 3)
+    vanished = Vanished()
+    try:
+        for pid in range(1, 6):
+            vanished.saw(Place(pid, pid, 100, 0x40_0000, 0x2000), mapping(file))
+        file.unlink()
+        assert [place.pid for place, _ in vanished.pokes()] == [1, 2, 3]
+        assert vanished.lost == [str(file)]
+    finally:
+        vanished.close()
+
+
 def test_gone_before_it_was_looked_at(vanished: Vanished, file: Path) -> None:
     """The recording has its name, and who reads it is told."""
     gone = mapping(file)
@@ -89,7 +136,7 @@ def test_no_more_bytes(vanished: Vanished, file: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)
     vanished.saw(PLACE, mapping(file))
     file.unlink()
-    assert list(vanished.pokes()) == [(PLACE, PAGES[:0x1000])]
+    assert list(vanished.pokes()) == [(PLACE, PAGES[: 0x1000 - 64])]
     assert vanished.lost == [str(file)]
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rtit.perfdata import Ending
 
 _MESSAGE = 8192
+_PID = 4
+"""Where a message with a file has its process's number."""
 _LEAVES = 2
 """Of a warning: the process is about to run a program that is not counted."""
 
@@ -97,6 +99,11 @@ class CountSink:
         self.ended(pid)
         self._files[pid] = file
 
+    def lost(self, pid: int) -> None:
+        """The file with what a process counts could not be had."""
+        self.ended(pid)
+        self.totals.warnings.append(f"process {pid} is not counted: too many open files")
+
     def ended(self, pid: int) -> None:
         """What process `pid` has counted so far is all."""
         file = self._files.pop(pid, None)
@@ -157,9 +164,13 @@ class CountSession(QemuSession):
         return exit_code_of(self.totals.status or 0)
 
     def _take(self, connection: socket.socket) -> memoryview:
-        data, files, _, _ = socket.recv_fds(connection, _MESSAGE, 1)
-        if files and len(data) >= RECORD.size and data[0] == Message.COUNTS:
-            self._counts.counts(RECORD.unpack_from(data)[4], files.pop())
+        data, files, flags, _ = socket.recv_fds(connection, _MESSAGE, 1)
+        if len(data) >= RECORD.size and data[0] == Message.COUNTS:
+            pid = RECORD.unpack_from(data)[_PID]
+            if files:
+                self._counts.counts(pid, files.pop())
+            elif flags & socket.MSG_CTRUNC:  # there is none left for it
+                self._counts.lost(pid)
         for file in files:
             os.close(file)
         return memoryview(data)

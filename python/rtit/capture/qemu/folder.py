@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -23,8 +24,8 @@ _SEPARATORS = set(" :,;")
 
 
 class RecordingFolder:
-    """A folder of its own, removed by `cleanup`; folders that killed recorders left are removed
-    first.
+    """A folder of its own, removed by `cleanup`, or by a shell that waits for that if this process
+    is killed; folders that were left even so are removed first.
 
     `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
     QEMU watches it and ends when nobody holds it any more, or something is written. Raises
@@ -33,6 +34,7 @@ class RecordingFolder:
 
     def __init__(self) -> None:
         self._alive = -1
+        self._caretaker: subprocess.Popen[bytes] | None = None
         parent = _parent()
         remove_stale(parent)
         try:
@@ -50,6 +52,7 @@ class RecordingFolder:
         except OSError as error:
             shutil.rmtree(self.name, ignore_errors=True)
             raise no_folder(error) from error
+        self._caretaker = _caretaker(self.name)
 
     def kill(self) -> None:
         """Kill every QEMU that watches."""
@@ -63,6 +66,27 @@ class RecordingFolder:
         shutil.rmtree(self.name, ignore_errors=True)
         os.close(self._alive)
         self._alive = -1
+        if self._caretaker is not None:
+            with contextlib.suppress(OSError):
+                self._caretaker.communicate(b"done\n")
+            self._caretaker = None
+
+
+def _caretaker(folder: str) -> subprocess.Popen[bytes] | None:
+    """Removes the folder at the end of its input, unless that has a line in it. It has a session of
+    its own, so that what ends a group or a terminal does not end it; None if there is no shell.
+    """
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r done || exec rm -rf -- "$0"', folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin"},
+            start_new_session=True,
+        )
+    return None
 
 
 def no_folder(error: OSError) -> RecordError:

@@ -27,7 +27,7 @@ class OpenFiles:
                 _soft = soft
             _under_way += 1
             self._set(hard)
-        self._reserve = os.open(os.devnull, os.O_RDONLY)
+        self._reserve = _nothing()
         self._closed = False
 
     def as_before(self, pid: int) -> None:
@@ -37,13 +37,12 @@ class OpenFiles:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
 
     def turn_away(self, listener: socket.socket) -> None:
-        """Close the next connection that waits."""
-        os.close(self._reserve)
-        try:
-            with contextlib.suppress(OSError):
-                listener.accept()[0].close()
-        finally:
-            self._reserve = os.open(os.devnull, os.O_RDONLY)
+        """Close the next connection that waits, if there is a file left for it."""
+        if self._reserve >= 0:
+            os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+        self._reserve = _nothing()
 
     def close(self) -> None:
         """Again is harmless."""
@@ -51,7 +50,8 @@ class OpenFiles:
         if self._closed:
             return
         self._closed = True
-        os.close(self._reserve)
+        if self._reserve >= 0:
+            os.close(self._reserve)
         with _LOCK:
             _under_way -= 1
             if not _under_way:
@@ -62,3 +62,11 @@ class OpenFiles:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _nothing() -> int:
+    """A file that is open, -1 if there may be no more."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return -1

@@ -81,12 +81,11 @@ class Keeper:
         """The code of files that are gone goes into the recording."""
         vanished = self._vanished
         try:
-            if not self.full:
-                for place, code in vanished.pokes():
-                    self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
-                for path in dict.fromkeys(vanished.lost):
-                    self.totals.warnings.append(
-                        f"{path} was deleted or changed while it ran: its code is not known"
-                    )
+            for place, code in vanished.pokes(self._store.room):
+                self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
+            for path in dict.fromkeys(vanished.lost):
+                self.totals.warnings.append(
+                    f"{path} was deleted or changed while it ran: its code is not known"
+                )
         finally:
             vanished.close()

@@ -29,6 +29,10 @@ class Store(Protocol):
     def full(self) -> bool:
         """Nothing is kept any more."""
 
+    @property
+    def room(self) -> int | None:
+        """Bytes that the file may still get; None: any number."""
+
     def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Take whole packets of a thread, made until `tsc`."""
 
@@ -52,6 +56,13 @@ class Whole:
         self._writer = writer
         self._max_size = max_size
         self.full = False
+
+    @property
+    def room(self) -> int | None:
+        """Up to its size."""
+        if self._max_size is None:
+            return None
+        return 0 if self.full else max(0, self._max_size - self._writer.size - _RECORD)
 
     def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         """Write the packets, unless the file has reached its size."""
@@ -122,6 +133,7 @@ class Snapshot:
     """The last `size` bytes of each thread, to the file when asked for."""
 
     full = False
+    room: int | None = None
 
     def __init__(self, writer: Writer, size: int) -> None:
         self._writer = writer

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import resource
+import struct
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from rtit.capture.events import Mapping
 from rtit.image import has_file
@@ -18,6 +20,15 @@ _PAGE = 4096
 _MOST = 1 << 28
 """Bytes of code that are written for all of them together."""
 _MOST_FILES = 1024
+_MOST_PLACES = 1 << 20
+"""Places that are kept for all files together."""
+_PLACE = struct.Struct("<IIQQQQ")
+"""One of them, and the offset in the file."""
+_RECORD = 64
+"""What a record takes beside the code in it, of which it has up to `_PART` bytes."""
+_PART = 1 << 15
+_MOST_PARTS = 64
+"""Of a file whose checksums are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +44,34 @@ class Place:
 
 @dataclass(slots=True)
 class _File:
-    """`descriptor` is None if it could not be kept open."""
+    """`descriptor` is None if it could not be kept open. `code` has the checksums of what was
+    mapped, by offset and size; `partly`: some of its places are not kept.
+    """
 
     path: str
     descriptor: int | None
     stamp: tuple[int, int, int, int] | None
-    places: list[tuple[Place, int]] = field(default_factory=list)
+    places: bytearray = field(default_factory=bytearray)
+    code: dict[tuple[int, int], int] = field(default_factory=dict)
+    partly: bool = False
+
+    def saw(self, offset: int, size: int) -> None:
+        """That part of it is mapped."""
+        if self.descriptor is not None and len(self.code) < _MOST_PARTS:
+            key = offset, size
+            if key not in self.code:
+                self.code[key] = _checksum(self.descriptor, offset, size)
+
+    def is_as_it_was(self) -> bool:
+        """Whether what was mapped of it has not changed, if perhaps the file was written to."""
+        descriptor = self.descriptor
+        if descriptor is None:
+            return False
+        if _stamp(descriptor) == self.stamp:
+            return True
+        return len(self.code) < _MOST_PARTS and all(
+            _checksum(descriptor, *part) == code for part, code in self.code.items()
+        )
 
 
 class Vanished:
@@ -48,6 +81,7 @@ class Vanished:
         self._files: dict[tuple[str, int], _File] = {}
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room = min(soft // 2, _MOST_FILES)
+        self._places = _MOST_PLACES
         self.lost: list[str] = []
         """Paths of files whose code could not be kept, once `pokes` has ended."""
 
@@ -59,27 +93,39 @@ class Vanished:
         file = self._files.get(key)
         if file is None:
             file = self._files[key] = self._opened(mapping)
-        file.places.append((place, mapping.pgoff))
+        if file.descriptor is None or not self._places:
+            file.partly = True
+            return
+        self._places -= 1
+        file.places += _PLACE.pack(*astuple(place), mapping.pgoff)
+        file.saw(mapping.pgoff, place.size)
 
-    def pokes(self) -> Iterator[tuple[Place, bytes]]:
-        """The code of those that are gone: of each place the bytes, as far as the file went."""
-        left = _MOST
+    def pokes(self, room: int | None = None) -> Iterator[tuple[Place, bytes]]:
+        """The code of those that are gone: of each place the bytes, as far as the file went.
+
+        They and their records are `room` bytes at most, `_MOST` if it is None.
+        """
+        left = _MOST if room is None else min(room, _MOST)
         for file in self._files.values():
-            if _stamp(file.path) == file.stamp is not None:
+            now = _stamp(file.path)
+            if file.stamp is None or now == file.stamp:
                 continue
-            descriptor = file.descriptor
-            if descriptor is None or _stamp(descriptor) != file.stamp:
-                if file.stamp is not None:
-                    self.lost.append(file.path)
+            if not file.is_as_it_was():
+                self.lost.append(file.path)
                 continue
-            for place, offset in file.places:
-                code = _read(descriptor, offset, min(place.size, left))
-                left -= len(code)
+            if now is not None and now[:2] == file.stamp[:2]:
+                continue  # it was touched, or written to elsewhere
+            for *place, offset in _PLACE.iter_unpack(file.places):
+                found = Place(*place)
+                size = min(found.size, max(0, file.stamp[2] - offset) + _PAGE)
+                most = max(0, left - _RECORD * (1 + left // _PART))
+                file.partly = file.partly or size > most
+                code = _read(file.descriptor, offset, min(size, most))
                 if code:
-                    yield place, code
-                if not left:
-                    self.lost.append(file.path)
-                    break
+                    left -= len(code) + _RECORD * (1 + len(code) // _PART)
+                    yield found, code
+            if file.partly:
+                self.lost.append(file.path)
 
     def close(self) -> None:
         """Let go of all."""
@@ -110,18 +156,28 @@ def _stamp(file: str | int) -> tuple[int, int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _read(descriptor: int, offset: int, size: int) -> bytes:
+def _checksum(descriptor: int, offset: int, size: int) -> int:
+    code = 0
+    for part in _parts(descriptor, offset, size):
+        code = zlib.crc32(part, code)
+    return code
+
+
+def _read(descriptor: int | None, offset: int, size: int) -> bytes:
     """Up to `size` bytes; the last page is filled up with zeros as in memory."""
-    parts = []
-    while size > 0:
+    code = b"".join(_parts(descriptor, offset, size))
+    rest = min(size - len(code), -(offset + len(code)) % _PAGE)
+    return code + bytes(rest if code else 0)
+
+
+def _parts(descriptor: int | None, offset: int, size: int) -> Iterator[bytes]:
+    end = offset + size
+    while descriptor is not None and offset < end:
         try:
-            part = os.pread(descriptor, min(size, 1 << 20), offset)
+            part = os.pread(descriptor, min(end - offset, 1 << 20), offset)
         except OSError:
-            break
+            return
         if not part:
-            break
-        parts.append(part)
+            return
+        yield part
         offset += len(part)
-        size -= len(part)
-    rest = min(size, -offset % _PAGE)
-    return b"".join(parts) + bytes(rest if parts else 0)

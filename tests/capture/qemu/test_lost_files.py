@@ -1,0 +1,57 @@
+"""Where the recorder itself has no file left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.events import RECORD
+from rtit.capture.qemu.counting import CountSession, CountSink
+from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.open_files import OpenFiles
+
+
+def count() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def no_more(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may take the last file: nothing is raised, and later there is one again."""
+    files = OpenFiles()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        listener.setblocking(False)
+        before = count()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", no_more)
+            files.turn_away(listener)
+            files.turn_away(listener)
+            without = count()
+        files.turn_away(listener)
+        after = count()
+    files.close()
+    assert (without, after) == (before - 1, before)
+
+
+def test_a_file_with_counts_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel drops it and says so: the process is named."""
+    message = RECORD.pack(Message.COUNTS, 0, 0, 7, 7, 0, 0, 0)
+    dropped = (message, [], socket.MSG_CTRUNC, None)
+    monkeypatch.setattr(socket, "recv_fds", lambda *_: dropped)
+    sink = CountSink(lambda file: {})
+    session = CountSession.__new__(CountSession)
+    session._counts = sink
+    one, other = socket.socketpair()
+    with one, other:
+        assert bytes(session._take(one)) == message
+    sink.close()
+    assert sink.totals.warnings == ["process 7 is not counted: too many open files"]
