@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
@@ -240,6 +240,9 @@ impl Decoder {
 fn copy(py: Python<'_>, data: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
     let buffer = PyBuffer::<u8>::get(data)
         .map_err(|_| PyTypeError::new_err("the stream is not bytes-like"))?;
+    to.clear();
+    to.try_reserve(buffer.item_count())
+        .map_err(|_| PyMemoryError::new_err("a copy of the stream"))?;
     to.resize(buffer.item_count(), 0);
     buffer.copy_to_slice(py, to)
 }

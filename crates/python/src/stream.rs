@@ -49,7 +49,13 @@ impl Stream {
             return Ok(Stream::Shared(bytes));
         }
         if let Ok(buffer) = PyBuffer::<u8>::get(object) {
-            return Ok(Stream::Copied(buffer.to_vec(object.py())?));
+            let mut bytes = Vec::new();
+            bytes
+                .try_reserve_exact(buffer.item_count())
+                .map_err(|_| PyMemoryError::new_err("a copy of the stream"))?;
+            bytes.resize(buffer.item_count(), 0);
+            buffer.copy_to_slice(object.py(), &mut bytes)?;
+            return Ok(Stream::Copied(bytes));
         }
         let rest = object
             .try_iter()

@@ -149,8 +149,14 @@ impl TruthFile {
         stops: Items<(u64, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let decoded = Decoded::new(decoded)?;
-        let found =
-            py.allow_threads(|| Part::of(decoded)?.find(self.selected(tid, filters, stops)?));
+        let found = py.allow_threads(|| {
+            let part = Part::of(decoded)?;
+            let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
+            match part.find(truth()?)? {
+                None => part.find_open(truth),
+                found => Ok(found),
+            }
+        });
         match found {
             Ok(Some(identical)) => identical_dict(py, &identical),
             Ok(None) => {

@@ -1,6 +1,6 @@
 //! Loops that a decoded path leaves open: the truth may have gone round more often, and nothing else may differ.
 
-use rtit_truth::{compare, Identical, Options, Outcome, Reason, Run, RunHash};
+use rtit_truth::{compare, Identical, Options, Outcome, Part, Reason, Run, RunHash};
 
 fn run(ips: &[u64]) -> Run {
     let mut hash = RunHash::default();
@@ -183,5 +183,38 @@ fn any_other_instruction_anywhere_is_a_difference() {
             matches!(found, Outcome::Different(_)),
             "{path:x?} {found:?}"
         );
+    }
+}
+
+/// A snapshot is a part of the truth: there, too, it may have gone round more often; and nothing else is taken for it.
+#[test]
+fn a_part_that_leaves_a_loop_open() {
+    let before: Vec<u64> = (0..40).map(|at| 0x9000 + at).collect();
+    let lead = [0x2000, 0x2004];
+    for rounds in [0, 1, 1000] {
+        let head = [before.clone(), lead.to_vec()].concat();
+        let path = [head.clone(), executed(2, rounds), before.clone()].concat();
+        let places = [20, 40, 42, 42 + 4 * rounds + 2, path.len() - before.len()];
+        let truth = cut(&path, &places);
+        let find = |decoded: &[Run]| {
+            let part = Part::of(decoded.iter().copied().map(Ok::<Run, ()>)).unwrap();
+            let truth = || Ok(truth.iter().copied().map(Ok::<Run, ()>));
+            part.find_open(truth).unwrap()
+        };
+        let told = [vec![run(&lead)], decoded(2)].concat();
+        let found = find(&told).unwrap();
+        assert_eq!(found.instructions, (2 + 4 * rounds + 2 + 3) as u64);
+        assert_eq!((found.repeated, found.unchecked), (4 * rounds as u64, 0));
+
+        let elsewhere = [vec![run(&[0x2000, 0x2005])], decoded(2)].concat();
+        assert_eq!(find(&elsewhere), None);
+        let mut another = told.clone();
+        *another.last_mut().unwrap() = run(&[0x5000, 0x5001, 0x5003]);
+        assert_eq!(find(&another), None);
+        let closed: Vec<Run> = told
+            .into_iter()
+            .filter(|run| run.instructions > 0)
+            .collect();
+        assert_eq!(find(&closed), None);
     }
 }

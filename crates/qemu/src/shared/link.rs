@@ -95,6 +95,9 @@ pub(crate) struct Link {
     fd: AtomicI32,
 }
 
+/// Milliseconds in which recorders have to take the files that are on their way.
+const MOST_WAITS: u32 = 10_000;
+
 impl Link {
     pub(crate) fn connect(folder: &Path) -> io::Result<Link> {
         let link = Link {
@@ -147,7 +150,19 @@ impl Link {
             (*control).cmsg_type = libc::SCM_RIGHTS;
             (*control).cmsg_len = libc::CMSG_LEN(SIZE) as usize;
             std::ptr::write_unaligned(libc::CMSG_DATA(control).cast(), file);
-            retry(|| libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL))
+            let send =
+                || libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL);
+            let mut waits = MOST_WAITS;
+            loop {
+                let sent = retry(send);
+                let error = sent.as_ref().err().and_then(io::Error::raw_os_error);
+                if error != Some(libc::ETOOMANYREFS) || waits == 0 {
+                    break sent;
+                }
+                // So many files are on their way to recorders that there may be no more; they are taken soon.
+                waits -= 1;
+                libc::usleep(1000);
+            }
         };
         if let Err(error) = sent {
             die(&format!("the recorder is gone: {error}"));
