@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance mutants mutants-whole package qemu clean
+.PHONY: demo test lint bench conformance mutants mutants-whole package miri qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -40,6 +40,15 @@ mutants: $(BUILT)
 # Every mutation, for hours; goes on where it was left.
 mutants-whole: $(BUILT)
 	$(BIN)/python tests/mutants/whole.py
+
+# Miri runs the code and watches every access: with nightly Rust, miri and rust-src, and without what makes system calls. Minutes.
+miri:
+	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || { echo "nightly Rust with miri is not installed"; exit 0; }; \
+	export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri; set -ex; \
+	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
+	cargo +nightly miri test -q -p rtit-truth --test compare; \
+	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
+	cargo +nightly miri test -q -p rtit-qemu --lib callbacks::
 
 # Source distribution and wheel, left in dist/, installed and tried.
 package: $(READY)

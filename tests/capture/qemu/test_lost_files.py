@@ -45,7 +45,7 @@ def test_without_a_file_for_the_reserve(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_file_with_counts_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel drops it and says so: the process is named."""
     message = RECORD.pack(Message.COUNTS, 0, 0, 7, 7, 0, 0, 0)
-    dropped = (message, [], socket.MSG_CTRUNC, None)
+    dropped: tuple[bytes, list[int], int, None] = (message, [], socket.MSG_CTRUNC, None)
     monkeypatch.setattr(socket, "recv_fds", lambda *_: dropped)
     sink = CountSink(lambda file: {})
     session = CountSession.__new__(CountSession)
