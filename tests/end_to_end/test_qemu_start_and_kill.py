@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,8 +85,8 @@ def test_a_number_does_not_make_a_process_ours(
 
 def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
     """Nor does one whose whole group is killed."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+    # a socket's path is short
+    temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     with subprocess.Popen(
         [*RTIT, "record", "-q", "--backend", "qemu", "--", "/bin/sh", "-c", "echo; sleep 1000"],
         cwd=tmp_path,
@@ -93,14 +94,17 @@ def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as recorder:
-        assert recorder.stdout is not None
-        recorder.stdout.readline()
-        assert [each.name[:5] for each in temporary.iterdir()] == ["rtit-"]
-        os.killpg(recorder.pid, signal.SIGKILL)
+        try:
+            assert recorder.stdout is not None
+            recorder.stdout.readline()
+            made = [each.name[:5] for each in temporary.iterdir()]
+        finally:
+            os.killpg(recorder.pid, signal.SIGKILL)
+    assert made == ["rtit-"]
     limit = time.monotonic() + 60
     while list(temporary.iterdir()) and time.monotonic() < limit:
         time.sleep(0.05)
-    assert list(temporary.iterdir()) == []
+    temporary.rmdir()  # it is empty
 
 
 @pytest.mark.parametrize("kinds", [["plain", "closes", "hides"], ["closes hides"]])
