@@ -76,6 +76,18 @@ def test_only_touched(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == []
 
 
+def test_more_than_is_read_for_checksums(
+    vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapping may be as large as it likes: of what was not read nobody knows what it was."""
+    monkeypatch.setattr(vanished, "_unread", 1 << 20)
+    os.truncate(file, 1 << 40)
+    vanished.saw(Place(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
+    os.utime(file, ns=(1, 1))
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == [str(file)]
+
+
 def test_written_to_beside_the_code(vanished: Vanished, file: Path) -> None:
     vanished.saw(Place(7, 8, 100, 0x40_0000, 0x1000), mapping(file))
     with file.open("r+b") as out:

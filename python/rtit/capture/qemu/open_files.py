@@ -40,6 +40,7 @@ class OpenFiles:
         """Close the next connection that waits, if there is a file left for it."""
         if self._reserve >= 0:
             os.close(self._reserve)
+            self._reserve = -1
         with contextlib.suppress(OSError):
             listener.accept()[0].close()
         self._reserve = _nothing()

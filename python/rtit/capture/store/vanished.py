@@ -18,7 +18,7 @@ from rtit.image import has_file
 
 _PAGE = 4096
 _MOST = 1 << 28
-"""Bytes of code that are written for all of them together."""
+"""Bytes of code that are written for all of them together, and that are read for checksums."""
 _MOST_FILES = 1024
 _MOST_PLACES = 1 << 20
 """Places that are kept for all files together."""
@@ -45,22 +45,28 @@ class Place:
 @dataclass(slots=True)
 class _File:
     """`descriptor` is None if it could not be kept open. `code` has the checksums of what was
-    mapped, by offset and size; `partly`: some of its places are not kept.
+    mapped, by offset and size, None if it was too much; `partly`: some of its places are not kept.
     """
 
     path: str
     descriptor: int | None
     stamp: tuple[int, int, int, int] | None
     places: bytearray = field(default_factory=bytearray)
-    code: dict[tuple[int, int], int] = field(default_factory=dict)
+    code: dict[tuple[int, int], int | None] = field(default_factory=dict)
     partly: bool = False
 
-    def saw(self, offset: int, size: int) -> None:
-        """That part of it is mapped."""
-        if self.descriptor is not None and len(self.code) < _MOST_PARTS:
-            key = offset, size
-            if key not in self.code:
-                self.code[key] = _checksum(self.descriptor, offset, size)
+    def saw(self, offset: int, size: int, most: int) -> int:
+        """That part of it is mapped. Up to `most` bytes are read, returns how many."""
+        key = offset, size
+        if self.descriptor is None or len(self.code) >= _MOST_PARTS or key in self.code:
+            return 0
+        there = max(0, self.stamp[2] - offset) if self.stamp is not None else size
+        read = min(size, there)
+        if read > most:
+            self.code[key] = None
+            return 0
+        self.code[key] = _checksum(self.descriptor, offset, read)
+        return read
 
     def is_as_it_was(self) -> bool:
         """Whether what was mapped of it has not changed, if perhaps the file was written to."""
@@ -70,7 +76,8 @@ class _File:
         if _stamp(descriptor) == self.stamp:
             return True
         return len(self.code) < _MOST_PARTS and all(
-            _checksum(descriptor, *part) == code for part, code in self.code.items()
+            code is not None and _checksum(descriptor, *part) == code
+            for part, code in self.code.items()
         )
 
 
@@ -82,6 +89,7 @@ class Vanished:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._room = min(soft // 2, _MOST_FILES)
         self._places = _MOST_PLACES
+        self._unread = _MOST
         self.lost: list[str] = []
         """Paths of files whose code could not be kept, once `pokes` has ended."""
 
@@ -98,7 +106,7 @@ class Vanished:
             return
         self._places -= 1
         file.places += _PLACE.pack(*astuple(place), mapping.pgoff)
-        file.saw(mapping.pgoff, place.size)
+        self._unread -= file.saw(mapping.pgoff, place.size, self._unread)
 
     def pokes(self, room: int | None = None) -> Iterator[tuple[Place, bytes]]:
         """The code of those that are gone: of each place the bytes, as far as the file went.
