@@ -93,7 +93,7 @@ def of_persistent() -> Seeds:
     part = struct.pack("<BB", 1, len(packets) // 4 + 1) + packets + bytes(4 - len(packets) % 4)
     for options in range(16):
         yield (
-            "again",
+            "persistent",
             f"made-{options}",
             bytes([options]) + code + part + other + part + code + part,
         )

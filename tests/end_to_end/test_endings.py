@@ -55,6 +55,7 @@ class Case:
 CASES = [
     Case("write", signal.SIGSEGV, "write_there", SEGV_MAPERR, THERE),
     Case("stop", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
+    Case("both", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
     Case("far", signal.SIGSEGV, "far_there", SI_KERNEL, 0),
     Case("divide", signal.SIGFPE, "divide_there", FPE_INTDIV),
     Case("kill", signal.SIGSEGV),

@@ -14,6 +14,23 @@ static void send(int number) {
     CALL(kill, CALL(getpid, 0, 0, 0, 0), number, 0, 0);
 }
 
+static void *place[5];
+static volatile int failures;
+
+static void on_segv(int number) {
+    (void)number;
+    __builtin_longjmp(place, 1);
+}
+
+// A handler survives the first failure; the second comes as many blocks after a system call.
+static void do_both(void) {
+    void (*volatile each[])(void) = {do_write, do_stop};
+    on_signal(SIGSEGV, on_segv, SA_RESETHAND | SA_NODEFER);
+    __builtin_setjmp(place);
+    CALL(getpid, 0, 0, 0, 0);
+    each[failures++]();
+}
+
 int main(int argc, char **argv, char **envp) {
     (void)envp;
     say("ending\n");
@@ -25,6 +42,7 @@ int main(int argc, char **argv, char **envp) {
     case 'j': do_jump(); break;
     case 'k': send(SIGSEGV); break;
     case 't': send(SIGTERM); break;
+    case 'b': do_both(); break;
     case 'c': {
         long child = CALL(fork, 0, 0, 0, 0);
         if (child == 0) do_write();

@@ -45,7 +45,6 @@ mod unit;
 pub use error::Error;
 pub use event::{Event, Kind, RECORD};
 pub use filter::{Range, RangeKind};
-
 pub use settings::{Output, Parameters, Settings, TimeModel};
 pub use state::{Core, State};
 pub use unit::Unit;

@@ -13,6 +13,9 @@ use crate::shared::window::Window;
 use crate::thread::path::Truth;
 use crate::thread::state::Legacy;
 
+/// Of `Config::ahead`: as many as there is room for, if two threads can run at a time.
+const AUTO: usize = usize::MAX;
+
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) folder: PathBuf,
@@ -26,7 +29,7 @@ pub(crate) struct Config {
     pub(crate) joined: u32,
     pub(crate) filters: Vec<Filter>,
     pub(crate) window: Window,
-    /// How many blocks the program runs ahead of who follows its path, in a chunk of `process::ring`: 0 if it does not.
+    /// How many blocks the program runs ahead of who follows its path, in a chunk of `shared::ring`: 0 if it does not.
     pub(crate) ahead: usize,
 }
 
@@ -50,7 +53,7 @@ impl Config {
             snapshot: false,
             joined: 1,
             window: Window::default(),
-            ahead: ahead(),
+            ahead: AUTO,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -60,7 +63,7 @@ impl Config {
         }
         // Their edges and their steps are looked for at each block as it runs.
         let whole = !config.window.used() && matches!(config.truth, Truth::None | Truth::Blocks);
-        if !whole {
+        if !whole || (config.ahead == AUTO && one_at_a_time()) {
             config.ahead = 0;
         }
         config.settings.check().map_err(|error| error.to_string())?;
@@ -107,7 +110,7 @@ impl Config {
             }
             "ahead" => {
                 self.ahead = match value {
-                    "auto" => ahead(),
+                    "auto" => AUTO,
                     _ => value
                         .parse()
                         .map_err(|_| format!("ahead is auto or a number of blocks, not {value}"))?,
@@ -126,10 +129,7 @@ impl Config {
     }
 }
 
-/// As many as there is room for, if two threads can run at a time.
-fn ahead() -> usize {
-    match std::thread::available_parallelism() {
-        Ok(count) if count.get() > 1 => usize::MAX,
-        _ => 0,
-    }
+/// Only one thread can run at a time.
+fn one_at_a_time() -> bool {
+    std::thread::available_parallelism().map_or(true, |count| count.get() == 1)
 }

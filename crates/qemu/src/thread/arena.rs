@@ -38,21 +38,23 @@ pub(crate) fn prepare() -> bool {
 }
 
 /// Keeps a block for good, with a number if there is one left. One at a time.
-pub(crate) fn keep(block: Block) -> &'static Block {
+pub(crate) fn keep(mut block: Block) -> &'static Block {
     let base = BASE.load(Ordering::Relaxed);
     let number = NEXT.load(Ordering::Relaxed);
+    if base != 0 {
+        block.lead_outside();
+    }
     if base == 0 || number == MOST {
         return Box::leak(Box::new(block));
     }
     NEXT.store(number + 1, Ordering::Relaxed);
     let place = (base + number as usize * size_of::<Block>()) as *mut Block;
+    block.enter_as(number);
     // SAFETY: a place that nobody has had, aligned as a page.
-    let block = unsafe {
+    unsafe {
         place.write(block);
         &*place
-    };
-    block.enter_as(number);
-    block
+    }
 }
 
 /// Where `Entry::block` looks.

@@ -189,13 +189,6 @@ impl Block {
             code: code.into(),
             ..Block::nowhere(exit)
         };
-        if block.target > start && block.target < last {
-            // Another block there may be one that was broken off as well as the branch's target.
-            block.leads[1] = block.leads[0];
-            if exit == Exit::Jump {
-                block.leads = [NOWHERE; 2];
-            }
-        }
         if steps {
             block.steps = block.make_steps();
         }
@@ -255,9 +248,20 @@ impl Block {
     }
 
     /// The number that a ring has for it.
-    pub(crate) fn enter_as(&self, number: u32) {
-        if self.marks.load(Ordering::Relaxed) & !ALONE == 0 {
-            self.entry.store(number, Ordering::Relaxed);
+    pub(crate) fn enter_as(&mut self, number: u32) {
+        if *self.marks.get_mut() & !ALONE == 0 {
+            *self.entry.get_mut() = number;
+        }
+    }
+
+    /// Who follows a ring does not ask whether a block was broken off. What a branch into its own block's inside leads
+    /// to may be that as well, and takes the longer way.
+    pub(crate) fn lead_outside(&mut self) {
+        if self.target > self.start && self.target < self.last {
+            self.leads[1] = self.leads[0];
+            if self.exit == Exit::Jump {
+                self.leads = [NOWHERE; 2];
+            }
         }
     }
 
@@ -380,6 +384,17 @@ mod tests {
         assert_eq!(Block::new(0x1ffe, &[1, 2], &nops, false).count, 1);
         assert_eq!(Block::new(0x1ffd, &[1, 2], &nops, false).count, 2);
         assert_eq!(Block::new(0x1fff, &[2], &nops[1..], false).count, 1);
+    }
+
+    #[test]
+    fn a_branch_into_its_own_block_can_take_the_longer_way() {
+        // nop; nop; je .-3 or jmp .-3
+        for (last, leads) in [(0x74, [0x1004; 2]), (0xeb, [NOWHERE; 2])] {
+            let mut block = Block::new(0x1000, &[1, 1, 2], &[0x90, 0x90, last, 0xfd], false);
+            assert_eq!((block.target, block.leads[1]), (0x1001, 0x1001));
+            block.lead_outside();
+            assert_eq!(block.leads, leads);
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ use crate::thread::arena::Entry;
 /// Bytes of a chunk, whose address is a multiple of it. At least one entry stays empty: full is told from begun.
 pub(crate) const SIZE: usize = 1 << 14;
 const COUNT: u32 = 16;
+/// So many wait when a program goes on that had no room: half of them, so that the two do not wait for each other at
+/// each.
+const ENOUGH: u32 = COUNT / 2;
 const ENTRY: usize = size_of::<Entry>();
 const MOST: usize = SIZE / ENTRY - 1;
 /// Chunks that are worth waking somebody: the program itself follows less in less time.
@@ -102,12 +105,11 @@ impl Chunks {
         if waiting(self.done.load(Ordering::SeqCst)) < COUNT {
             return;
         }
-        // Half of them, so that the two do not wait for each other at each.
         if self.turn.try_to_take() {
-            self.follow_down_to(COUNT / 2, work);
+            self.follow_down_to(ENOUGH, work);
             self.turn.leave();
         } else {
-            let some = |done| waiting(done) <= COUNT / 2;
+            let some = |done| waiting(done) <= ENOUGH;
             self.program.wait(&self.done, some, some);
         }
     }
@@ -145,7 +147,10 @@ impl Chunks {
             work(unsafe { self.before(self.chunk(done) + SIZE) });
             done = done.wrapping_add(1);
             self.done.store(done, Ordering::SeqCst);
-            self.program.wake(&self.done);
+            // No earlier: `full` may have grown since, but not while the program waits.
+            if full.wrapping_sub(done) <= ENOUGH {
+                self.program.wake(&self.done);
+            }
         }
     }
 

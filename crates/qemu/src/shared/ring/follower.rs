@@ -51,12 +51,17 @@ fn start(thread: *mut Thread) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let started = Builder::new().stack_size(STACK).spawn(move || {
             let Followed(thread) = { followed };
-            // SAFETY: called when it is its turn.
-            CHUNKS.serve(|entries| follow(&mut *thread, entries));
+            serve(thread)
         });
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         started.is_ok()
     }
+}
+
+/// A panic ends the process, as in a callback: nobody else would get the turn back.
+extern "C" fn serve(thread: *mut Thread) {
+    // SAFETY: called when it is its turn.
+    CHUNKS.serve(|entries| follow(unsafe { &mut *thread }, entries))
 }
 
 /// In a fork's child there is none.

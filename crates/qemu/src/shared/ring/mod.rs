@@ -18,7 +18,7 @@ mod wait;
 
 use std::cell::Cell;
 use std::mem::size_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::shared::threads::many;
 use crate::thread::arena::{self, Entry};
@@ -37,13 +37,17 @@ unsafe impl Sync for Place {}
 
 pub(crate) static PLACE: Place = Place(Cell::new(0));
 
-/// How far the program has come, to be compared: where its next block will be kept, and chunks before that.
-pub(crate) type Mark = (usize, u32);
+/// How often the ring has been opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// How far the program has come, to be compared: where its next block will be kept, chunks before that, and `OPENED`, as
+/// places come again.
+pub(crate) type Mark = (usize, u32, u64);
 
 /// None if the ring is closed.
 pub(crate) fn mark() -> Option<Mark> {
     let place = PLACE.0.get();
-    (place != 0).then(|| (place, CHUNKS.full()))
+    (place != 0).then(|| (place, CHUNKS.full(), OPENED.load(Ordering::Relaxed)))
 }
 
 pub(crate) fn is_open() -> bool {
@@ -60,6 +64,7 @@ pub(crate) fn prepare(entries: usize, each: Each) -> bool {
 pub(crate) fn open(thread: &Thread) {
     let busy = thread.attention.load(Ordering::Relaxed) != 0 || thread.is_out();
     if !busy && !many() {
+        OPENED.fetch_add(1, Ordering::Relaxed);
         PLACE.0.set(CHUNKS.begin());
     }
 }

@@ -59,8 +59,28 @@ impl Turn {
         self.program.wake(&self.word);
     }
 
-    /// Of a fork's child, whose parent had taken and left it: there is no follower.
+    /// Of a fork's child, whose parent had taken and left it: there is no follower. It may have had it at that moment,
+    /// for nothing.
     pub(super) fn forget(&self) {
+        self.word.store(FREE, Ordering::Relaxed);
         self.follower.forget();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_childs_turn_is_free_though_its_parents_follower_had_it() {
+        let turn = Turn::new();
+        // As a fork in there would leave it.
+        turn.follow(|| {
+            turn.forget();
+            assert!(turn.try_to_take());
+            turn.leave();
+            turn.take();
+            turn.leave();
+        });
     }
 }
