@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from back_ends import need
-from live import to_the_end
+from live import finished, to_the_end, until
 from rtit.capture import Extent, Request, start
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
@@ -84,6 +84,18 @@ def test_signals(case: Case, backend: str, program: ProgramBuilder, tmp_path: Pa
     place = symbols.address(label.offset)
     address = place if case.address is None else case.address
     assert ended.ending.fault == Fault(place, case.code, address)
+
+
+def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:
+    """No instruction causes it, wherever it comes."""
+    for _ in range(3):
+        request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
+        with start(request) as session:
+            until(lambda: session.step(0.2) and session.totals.pt_bytes > 500, "packets")
+            session.signal(signal.SIGSEGV)
+            ending = finished(session).ending
+        assert ending is not None
+        assert (ending.signal, ending.fault) == (signal.SIGSEGV, None)
 
 
 def test_a_jump_to_nowhere(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:

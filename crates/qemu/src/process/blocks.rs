@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::events::leaving::REFUSED;
 use crate::process::ending::park;
+use crate::process::faults;
 use crate::shared::state::shared;
 use crate::thread::block::{Block, ALONE, HANDLER, IN_VSYSCALL, START, STOP as STOP_EDGE};
 use crate::thread::state::{Thread, EDGE, STOP, SWITCH};
@@ -41,6 +42,7 @@ fn unusual_block(thread: &mut Thread, block: &'static Block) {
         None
     };
     if let Some(what) = signal {
+        faults::handled();
         thread.interrupt(what);
     }
     let begins = thread.is_out();

@@ -108,14 +108,21 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// The kernel's word to QEMU of a signal here. Before the ring is closed.
+/// The kernel's word to QEMU of a signal here, or that it was sent, which QEMU acts on a block later if it likes. Before
+/// the ring is closed.
 ///
 /// # Safety
 /// `thread` is the calling one.
 pub(crate) unsafe fn told(thread: *const Thread, signal: c_int) -> Option<Cause> {
     let place = Place::of(thread);
-    let here = |note: &Note| note.signal == signal && note.place == place;
+    let sent = |note: &Note| note.cause.code <= 0;
+    let here = |note: &Note| note.signal == signal && (note.place == place || sent(note));
     LAST.get().filter(here).map(|note| note.cause)
+}
+
+/// A handler of the calling thread begins: the last signal has ended nothing.
+pub(crate) fn handled() {
+    LAST.set(None);
 }
 
 /// Why the instruction at `ip` ends the thread by `signal`, of which this was `told`; None if the signal was sent.
