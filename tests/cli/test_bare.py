@@ -137,6 +137,27 @@ def test_from_a_pipe(cases: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verb", "code", "text"),
+    [
+        (["packets", "--timing"], 2, "--raw takes a file then, no pipe"),
+        (["profile", "--for", "pprof"], 2, "which was read before"),
+        (["stat"], 3, " of 35 bytes of PT"),
+        (["info"], 0, " 35 "),
+    ],
+)
+def test_a_pipe_by_its_name(verb: list[str], code: int, text: str, cases: Path) -> None:
+    """It can be read once, and what its size is shows then."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "rtit", *verb, "--raw", "/dev/stdin"],
+        input=(cases / f"{RETURNS}.pt").read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert text in (ended.stdout + ended.stderr).decode()
+    assert ended.returncode == code
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--elf", "x"], "--elf tells of bare PT: it goes with --raw FILE"),
@@ -161,6 +182,9 @@ def test_from_a_pipe(cases: Path) -> None:
         (["--raw", "PT", "--map", "a=b"], "--map tells of a recording"),
         (["--raw", "PT", "--debuginfod"], "--debuginfod tells of a recording"),
         (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules tells of a recording"),
+        (["--raw", "PT", "--guestmount", "."], "--guestmount tells of a recording"),
+        (["--raw", "PT", "--guest-process", "1=1/1"], "--guest-process tells of a recording"),
+        (["--raw", "PT", "--guestmodules", "m"], "--guestmodules tells of a recording"),
         (["--cpu", "6/1", "--cpu", "6/2"], "--cpu names two processors: 6/1 and 6/2"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rtit.cli.bare_values import filter_ranges, guest_tsc, named_number, numbers, start
@@ -23,6 +24,7 @@ _OPTIONS = (
 _OF_RECORDINGS = (
     *("symfs", "map", "buildid_dir", "debuginfod", "jit"),
     *("kcore", "kallsyms", "vmlinux", "kernel_modules"),
+    *("guestmount", "guest_process", "guestmodules", "guest_kernel_modules"),
     *("guest_kcore", "guest_kallsyms", "guest_vmlinux"),
 )
 
@@ -124,6 +126,11 @@ def _given(arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]
             yield f"--{name.replace('_', '-')}"
 
 
+def is_piped(raw: str) -> bool:
+    """Whether what --raw names can be read once alone."""
+    return raw == "-" or (Path(raw).exists() and not Path(raw).is_file())
+
+
 def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
     """The trace that the options name. Raises OSError, UsageError and what `decode` does."""
     from rtit.trace import decode
@@ -139,6 +146,8 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         if sys.stdin is None:
             raise UsageError("standard input is closed")
         source: RawFile | Pieces = Pieces(_parts(sys.stdin.buffer))
+    elif is_piped(arguments.raw):
+        source = Pieces(_parts_of(Path(arguments.raw)))
     else:
         source = RawFile(arguments.raw)
     mtc_freq, nom_freq, cpuid_15 = numbers(arguments)
@@ -201,6 +210,11 @@ def _space(text: str) -> SpaceKey:
 def _parts(file: BinaryIO) -> Iterator[bytes]:
     while part := file.read(_PART):
         yield part
+
+
+def _parts_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from _parts(file)
 
 
 def _cut(text: str) -> tuple[str, str, str]:

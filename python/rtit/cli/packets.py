@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
-from rtit.cli.bare import add_numbers, add_raw
+from rtit.cli.bare import add_numbers, add_raw, is_piped
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the packets; 3 if some bytes are no packet, or the file was cut."""
-    if arguments.timing and arguments.raw == "-":
+    if arguments.timing and arguments.raw is not None and is_piped(arguments.raw):
         raise UsageError("--timing reads the packets twice: --raw takes a file then, no pipe")
     with opened(arguments) as trace:
         gaps = Gaps("packets", trace)

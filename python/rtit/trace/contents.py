@@ -121,6 +121,8 @@ def _buffer(trace: Trace, stream: Stream) -> Buffer:
                 first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
             found.first = first if found.first is None else found.first
             found.last = last
+    # of a pipe only what has come is known
+    found.size = source.size
     return found
 
 
