@@ -151,6 +151,20 @@ def test_what_names_no_process(text: str, folder: Path, capsys: pytest.CaptureFi
     assert "--guest-process" in capsys.readouterr().err
 
 
+def test_two_that_nothing_tells_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write(folder / "perf.data", traced(["one"])[0])
+    again = f"{CR3['one']}=500/8"
+    assert main(["report", str(data), *options(folder, ONE, again)]) == 2
+    assert "another one has this CR3" in capsys.readouterr().err
+
+
+def test_info_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write(folder / "perf.data", traced(["one"])[0])
+    (folder / "mount" / "500" / "one").unlink()
+    assert main(["info", str(data), *options(folder, ONE)]) == 3
+    assert f"{folder / 'mount' / '500' / 'one'} does not exist" in capsys.readouterr().out
+
+
 def test_maps_are_of_a_mount(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "perf.data", f"--guest-process={ONE}"]) == 2
     assert "goes with --guestmount" in capsys.readouterr().err

@@ -112,6 +112,7 @@ def test_names_are_no_paths(
         ("files", 7),
         ("files", [7]),
         ("files", [{}]),
+        ("guest_processes", [[1, None, 1, []]] * 2),
         ("recording", ["recording/missing"]),
     ],
 )

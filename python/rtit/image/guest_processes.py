@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,18 +71,32 @@ class GuestProcess:
         """Its code, with that of the guest's kernel, and what is not known of it."""
         image, problems = Image() if kernel is None else kernel.fork(FOREVER), []
         for start, end, offset, path in self.rows:
+            problem = None
             try:
                 if files.place(path) is not None and os.path.realpath(path) != path:
                     message = "a link: it may lead out of the guest"
                     raise Unusable(Problem("unreadable", path, message))
                 image.native.map(0, start, files.code(path, offset, end - start))
             except Unusable as error:
-                problems.append(error.problem)
-            image.mappings.add(Mapping(start, end, offset, path, None, 0))
+                problem = error.problem
+                problems.append(problem)
+            image.mappings.add(Mapping(start, end, offset, path, None, 0, problem=problem))
         return image, problems
 
 
 _NUMBERS = ("cr3", "vmcs")
+
+
+def read_processes(
+    texts: Iterable[str], mount: str | os.PathLike[str] | None
+) -> list[GuestProcess]:
+    """Each as `GuestProcess.named` has it. Raises UsageError, also for two that have one key."""
+    found: dict[object, GuestProcess] = {}
+    for text in texts:
+        process = GuestProcess.named(text, mount)
+        if found.setdefault(process.key, process) is not process:
+            raise UsageError(f"--guest-process {text}: another one has this CR3; ,VMCS tells apart")
+    return list(found.values())
 
 
 def _rows(content: str, root: Path) -> list[tuple[int, int, int, str]]:

@@ -97,6 +97,8 @@ class Contents:
             for whose, told in _of(dict, said.get("problems", {})).items()
         }
         processes = tuple(map(_process, _of(list, said.get("guest_processes", []))))
+        if len({each.key for each in processes}) < len(processes):
+            raise ValueError("two processes of guests have one CR3")
         folder = _of(bool, said["folder"])
         return cls(recording, folder, modified, files, more, problems, processes)
 

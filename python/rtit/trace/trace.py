@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.guest_processes import GuestProcess
+from rtit.image.guest_processes import GuestProcess, read_processes
 from rtit.image.kernel.sources import guests_below
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
@@ -71,7 +71,7 @@ class Trace:
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         guests = guests_below(guest_mount)
-        processes = [GuestProcess.named(each, guest_mount) for each in guest_processes]
+        processes = read_processes(guest_processes, guest_mount)
         if guest_mount is not None:
             # what is mapped there is there, whatever becomes of other paths
             there = os.path.realpath(guest_mount)
