@@ -16,12 +16,14 @@ import pytest
 
 from kernel import made, recording
 from kernel.machine import Machine
+from kernel.test_paths import COUNTED
 from rtit._core import ElfFile
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Files, Kernel, KernelFiles
 from rtit.image.kernel.kallsyms import read_kallsyms
 from rtit.image.kernel.relocate import Module
+from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
 FILES: dict[str, Callable[[str], KernelFiles]] = {
@@ -113,6 +115,25 @@ def test_vmlinux_without_code(recorded: Path) -> None:
     """An ELF file that is no kernel."""
     told = problems(recorded, KernelFiles(vmlinux=str(made.module())))
     assert any("no code is in it" in each for each in told)
+
+
+def test_a_table_that_is_cut(tmp_path: Path) -> None:
+    """The last page of a segment may be cut by the end of the file, within a number."""
+    places = {".text": made.LINKED, ".data": made.LINKED + 0x10_0000}
+    built = made._linked("cut", COUNTED, places, {})
+    content = bytearray(built.path.read_bytes())
+    (table,) = struct.unpack_from("<Q", content, 32)
+    at = table + next(
+        number * 56
+        for number in range(struct.unpack_from("<H", content, 56)[0])
+        if struct.unpack_from("<Q", content, table + number * 56 + 16)[0] == places[".data"]
+    )
+    # a page of its own behind all else, of which three bytes are there
+    place = len(content) + -len(content) % 4096
+    struct.pack_into("<Q", content, at + 8, place)
+    cut = tmp_path / "vmlinux"
+    cut.write_bytes(content.ljust(place + 3, b"\0"))
+    assert Vmlinux(str(cut), Files()).keys == 3
 
 
 @pytest.mark.parametrize("other", [False, True])

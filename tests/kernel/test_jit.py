@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -203,6 +204,17 @@ def test_code_that_moves_without_end(tmp_path: Path) -> None:
     with Trace(data) as trace:
         told = [str(each) for each in trace.image_problems]
     assert any("more than 536,870,912 bytes of code" in each for each in told)
+
+
+def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    path = tmp_path / f"jit-{PID}.dump"
+    path.write_bytes(DUMP)
+    monkeypatch.setattr(os, "dup", full)
+    with pytest.raises(ImageError, match="Too many open files"):
+        read_jitdump(str(path))
 
 
 def test_a_size_that_is_absurd(tmp_path: Path) -> None:

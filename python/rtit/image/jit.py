@@ -141,8 +141,8 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
         magic, version, size, _, _, pid, _, flags = _HEADER.unpack(head)
         if magic != _MAGIC or version != 1:
             raise ImageError("no jitdump of version 1", source=source, offset=0, value=magic)
-        found = JitDump(pid, os.dup(file.fileno()), in_ticks=bool(flags & _ARCH_TIMESTAMP))
         try:
+            found = JitDump(pid, os.dup(file.fileno()), in_ticks=bool(flags & _ARCH_TIMESTAMP))
             found.cut = _read_records(found, file, max(size, _HEADER.size), source)
         except OSError as error:
             raise ImageError(f"cannot be read: {error.strerror}", source=source) from error

@@ -93,12 +93,12 @@ class Kcore:
             raise ImageError("too many pieces of it are needed", value=len(runs))
         at = -(-(_HEADER.size + len(runs) * _SEGMENT.size) // _PAGE) * _PAGE
         header = (b"\x7fELF", 2, 1, 1, 0, 0, _CORE, _X86_64, 1, 0, _HEADER.size, 0, 0)
-        head = _HEADER.pack(*header, _HEADER.size, _SEGMENT.size, len(runs), 0, 0, 0)
+        head = bytearray(_HEADER.pack(*header, _HEADER.size, _SEGMENT.size, len(runs), 0, 0, 0))
         for start, end in runs:
             size = end - start
             head += _SEGMENT.pack(_LOADED, 7, at, start, 0, size, size, _PAGE)
             at += -(-size // _PAGE) * _PAGE
-        yield head.ljust(-(-len(head) // _PAGE) * _PAGE, b"\0")
+        yield bytes(head.ljust(-(-len(head) // _PAGE) * _PAGE, b"\0"))
         for start, end in runs:
             for page in range(start, end, _PAGE):
                 content = self.read(page, min(_PAGE, end - page))

@@ -74,11 +74,13 @@ class Vmlinux:
             return b""
         for offset, address, size, _, _ in self.elf.segments:
             if address <= first and last <= address + size:
-                place, wanted = offset + first - address, (last - first) // 8 * 8
+                place, wanted = offset + first - address, last - first
                 try:
-                    return bytes(self._reader.code(str(self.elf.path), place, wanted))[:wanted]
+                    table = bytes(self._reader.code(str(self.elf.path), place, wanted))[:wanted]
                 except Unusable:
                     return b""
+                # a file that is cut ends anywhere
+                return table[: len(table) // 8 * 8]
         return b""
 
     def move(self, name: str, address: int) -> int:
