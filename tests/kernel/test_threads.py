@@ -14,7 +14,7 @@ from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
 from rtit.cli.main import main
-from rtit.errors import UsageError
+from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.gather import profile
 from rtit.trace import End, ErrorClass, Selection, Trace
@@ -167,6 +167,14 @@ def test_each_thread_alone(recorded: Path, machine: Machine, timing: bool) -> No
             for each in (whole, *trace.threads)
         ]
         assert events[0] == events[1] + events[2]
+
+
+def test_what_is_of_all_threads_is_refused(recorded: Path) -> None:
+    with Trace(recorded) as trace:
+        for thread in trace.threads:
+            for ask in (thread.numbered, lambda: next(thread.runs())):  # noqa: B023
+                with pytest.raises(UnsupportedError, match="of all threads of the CPU"):
+                    ask()
 
 
 def test_events_stand_between_the_same_rows(recorded: Path) -> None:

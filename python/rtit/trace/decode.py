@@ -52,9 +52,9 @@ def decode(
     address, at most 4; `no_tnt`, `no_retcomp`: made with DisTNT, DisRETC. `spaces`: the code
     of other address spaces, by CR3, (CR3, NR) or (CR3, NR, VMCS pointer); `image` is for whatever
     has no key, and as long as no PIP has come. `threads`: how many may decode it, 1 to 255, where
-    that is possible; 0: as many as the machine runs at once, 8 at most. Results are the same, and
-    pages that an image is to be asked for are asked for by one thread. `title` is how errors
-    call it.
+    that is possible; 0: one for results in order, for others as many as the machine runs at once,
+    8 at most. Results are the same, and pages that an image is to be asked for are asked for by one
+    thread. `title` is how errors call it.
 
     Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
     `ledger` has it.

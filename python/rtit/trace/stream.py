@@ -239,10 +239,7 @@ class Stream:
         """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one.
         Raises UnsupportedError for one thread of several where the kernel was traced, too.
         """
-        if self.is_taken_out:
-            raise UnsupportedError(
-                f"{self.title}: the kernel was traced, so that runs are of all threads of the CPU"
-            )
+        self._check_alone("runs")
         flow, shares = self.native(in_order=True), self.shares
         while (columns := flow.runs(tables.ROWS)) is not None:
             turn = shares.turn(flow.turn) if shares is not None else None
@@ -304,8 +301,9 @@ class Stream:
 
     def numbered(self) -> Numbered:
         """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
-        tenth of the memory.
+        tenth of the memory. Raises UnsupportedError as `timed_runs` does.
         """
+        self._check_alone("numbers")
         return Numbered(lambda: self.native(in_order=True))
 
     def instructions(
@@ -411,6 +409,12 @@ class Stream:
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""
         self._flow = self._own = None
+
+    def _check_alone(self, what: str) -> None:
+        if self.is_taken_out:
+            raise UnsupportedError(
+                f"{self.title}: the kernel was traced, so that {what} are of all threads of the CPU"
+            )
 
     def _shared(self) -> Shared | None:
         if self._own is None and self._taken is not None:
