@@ -177,6 +177,22 @@ def test_what_is_of_all_threads_is_refused(recorded: Path) -> None:
                     ask()
 
 
+def test_events_without_any_code(recorded: Path, tmp_path: Path) -> None:
+    """Nothing tells whose they are: the one stream that there is has them all."""
+    data = tmp_path / "perf.data"
+    shutil.copytree(recorded, data)
+    shutil.rmtree(data / "kcore_dir")
+    with Trace(data, symfs=tmp_path / "nothing") as trace:
+        (whole,), (thread,) = trace.streams, trace.threads
+        assert whole.counts().instructions == 0
+        assert len(whole.raw_events().columns()["offset"]) > 0
+        for name in ("kind", "offset", "row"):
+            assert thread.raw_events().columns()[name].tolist() == (
+                whole.raw_events().columns()[name].tolist()
+            )
+        assert [str(each) for each in thread.events()] == [str(each) for each in whole.events()]
+
+
 def test_events_stand_between_the_same_rows(recorded: Path) -> None:
     """A thread's events name rows of its own: those before them ended before."""
     with Trace(recorded) as trace:

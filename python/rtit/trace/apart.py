@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,7 @@ _INDIRECT = (End.INDIRECT_JUMP, End.INDIRECT_CALL, End.FAR, End.SYSCALL, End.VM_
 
 class Own:
     """Takes the rows of thread `tid` out of batches that have a column `tid`, in order. What came
-    before all rows is of the thread of the first.
+    before all rows is of the thread of the first; without any row, of this one: no other is known.
     """
 
     def __init__(self, tid: int) -> None:
@@ -34,6 +34,14 @@ class Own:
         self._was_own: bool | None = None
         self._taken = 0
         self._early: list[Events] = []
+
+    def all(self, batches: Iterator[B]) -> Iterator[B]:
+        """Those of a whole stream."""
+        last = None
+        for last in batches:
+            yield self.of(last)
+        if self._early and isinstance(last, Rows):
+            yield replace(last, events=_concatenated(self._early))
 
     def of(self, batch: B) -> B:
         """Those of a batch. Rows keep the events that came during them or behind them."""

@@ -213,9 +213,8 @@ class Stream:
 
     def rows(self) -> Iterator[Rows]:
         """What ran, in chunks; `ledger` and `counts` tell of it once the last chunk was taken."""
-        own = Own(self._taken) if self._taken is not None else None
-        for found in self._rows(self.native(in_order=True), spaced=self.has_spaces):
-            rows = found if own is None else own.of(found)
+        found = self._rows(self.native(in_order=True), spaced=self.has_spaces)
+        for rows in found if self._taken is None else Own(self._taken).all(found):
             if len(rows) or len(rows.events):
                 yield rows
 
@@ -443,7 +442,7 @@ class Stream:
             if timing:
                 told = clocked(flow, self._known().start_time, of(flow))
                 found = with_ipc(told) if counted else (batch for batch, _ in told)
-            yield from found if self._taken is None else map(Own(self._taken).of, found)
+            yield from found if self._taken is None else Own(self._taken).all(found)
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
