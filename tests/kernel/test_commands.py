@@ -54,6 +54,17 @@ def test_functions_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -
     assert "made_open (made.ko)" in report
 
 
+def test_two_recordings(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine()
+    machine.syscall()
+    machine.syscall()
+    other = recording.write(machine, tmp_path / "perf.data")
+    assert "identical" in told(capsys, 0, "diff", str(recorded), str(recorded))
+    assert "made_open" in told(capsys, 1, "diff", str(recorded), str(other))
+
+
 def test_info_names_what_is_missing(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "code: 3 of 3 files are known" in told(capsys, 0, "info", str(recorded))
     alone = str(recorded / "data")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.errors import ImageError
-from rtit.image import has_file, read_headers
+from rtit.image import UPPER, has_file, read_headers
 from rtit.x86 import Class
 
 if TYPE_CHECKING:
@@ -245,7 +245,8 @@ def _files(trace: Trace) -> dict[tuple[str, bytes | None], File]:
     for pid in trace.images.pids:
         for each in trace.images.mappings(pid):
             key = each.path, each.build_id
-            if key in found or not has_file(each.path):
+            # the kernel is compared by names alone
+            if key in found or not has_file(each.path) or each.start >= UPPER:
                 continue
             symbols = trace.images.files.symbols(*key) if each.problem is None else None
             found[key] = File(each.path, _identity(each, symbols), symbols)
