@@ -158,6 +158,32 @@ def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path)
     assert elsewhere >= 3
 
 
+def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Path) -> None:
+    """It stands at what a longer recording executed next; the crash came later."""
+    exe = program("crash_late")
+
+    def executed(size: int | None = None) -> tuple[list[int], int | None, int]:
+        event = "intel_pt/cyc,noretcomp,psb_period=0/u"
+        data = recorded(tmp_path, exe, event=event, extent=Extent(max_size=size))
+        with rtit.Trace(data) as trace:
+            target = Target(trace, last=1000, tell=lambda _: None)
+            ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
+            return ips, target.pc(target.tid), target.signal(target.tid)
+
+    whole, _, signalled = executed()
+    assert signalled == signal.SIGSEGV
+    turned = 0
+    for size in (1 << 14, 17 << 10):
+        own, pc, signalled = executed(size)
+        count = len(own)
+        assert 100 < count < len(whole)
+        assert signalled == signal.SIGTRAP
+        assert pc is not None
+        assert pc - own[0] == whole[count] - whole[0]
+        turned += not 0 < whole[count] - whole[count - 1] < 16
+    assert turned
+
+
 @pytest.mark.parametrize("backend", ["auto", "ptrace"])
 @pytest.mark.parametrize("stop", ["+500", "some"])
 def test_a_crash_behind_the_end_of_the_trace(

@@ -83,12 +83,13 @@ class Path:
 
     def ahead(self, most: int) -> int:
         """Has up to so many of the next steps at hand; how many these are."""
-        while len(self._chunk.named) - self._at < most:
-            following = next(self._chunks, None)
-            if following is None:
-                break
-            self._chunk, self._at = self._chunk.behind(self._at, following), 0
-        return min(most, len(self._chunk.named) - self._at)
+        ready, more = len(self._chunk.named) - self._at, []
+        while ready < most and (following := next(self._chunks, None)) is not None:
+            more.append(following)
+            ready += len(following.named)
+        if more:
+            self._chunk, self._at = self._chunk.behind(self._at, more), 0
+        return min(most, ready)
 
     def _joined(self) -> Iterator[_Steps]:
         """Rows that were cut for no reason in the program are joined with the next: by the decoder,
@@ -166,15 +167,15 @@ class _Steps(NamedTuple):
     first: _Ends
     last: _Ends
 
-    def behind(self, at: int, following: _Steps) -> _Steps:
+    def behind(self, at: int, following: list[_Steps]) -> _Steps:
         """From `at` on, with those that follow."""
 
-        def joined(one: Any, other: Any) -> Any:
+        def joined(one: Any, *others: Any) -> Any:
             if isinstance(one, tuple):
-                return tuple(joined(*pair) for pair in zip(one, other, strict=True))
-            return np.concatenate([one[at:], other])
+                return tuple(joined(*each) for each in zip(one, *others, strict=True))
+            return np.concatenate([one[at:], *others])
 
-        return _Steps(*(joined(*pair) for pair in zip(self, following, strict=True)))
+        return _Steps(*(joined(*each) for each in zip(self, *following, strict=True)))
 
     @staticmethod
     def none() -> _Steps:

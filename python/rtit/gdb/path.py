@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtit.errors import RtitError
-from rtit.trace import End, EventKind
+from rtit.trace import End, EventKind, Selection
 
 if TYPE_CHECKING:
     from rtit.trace import Rows, Stream
 
 _COLUMNS = ("start", "last", "instructions", "time", "end")
 _HOLES = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
+_TRANSFERS = (
+    End.CONDITIONAL, End.JUMP, End.CALL, End.INDIRECT_JUMP, End.INDIRECT_CALL, End.RETURN, End.FAR,
+)  # fmt: skip
 _BORDERS = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)
 _MOST_BYTES = 1 << 25
 _MOST_SYNCS = 1 << 16
@@ -39,8 +42,8 @@ class Path:
     `end`: columns with a row a run, as in `Rows`, of the last of them; `broken`: whether something
     is missing behind a row; `kept`: how many instructions those rows have; `next`: the IP behind
     the last row, None if no packet told it; `left`: whether one told that the thread went on where
-    nothing is traced; `sync`: the PSB from which on a decoder can be given
-    the packets themselves, None if there is none near enough.
+    nothing is traced; `sync`: the PSB from which on a decoder can be given the packets themselves,
+    None if there is none near enough.
     """
 
     def __init__(self, streams: Sequence[Stream], most: int, since: int = 0) -> None:
@@ -59,10 +62,25 @@ class Path:
         self.start, self.last, self.time = start[kept], last[kept], time[kept]
         self.end, self.broken, counts = end[kept], broken[kept], counts[kept]
         self.kept = int(counts.sum())
-        final = max(reversed(parts), key=lambda part: part.time)
+        final, self._final = max(
+            zip(reversed(parts), reversed(streams), strict=True), key=lambda pair: pair[0].time
+        )
         self.next, self.left = final.next, final.left
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
+
+    @property
+    def turned(self) -> bool:
+        """Whether the last row ends with a branch that was taken, or another transfer."""
+        return bool(len(self.end)) and int(self.end[-1]) in _TRANSFERS
+
+    def target(self) -> int | None:
+        """Where the last branch went, if it ends the last row; None if that is not known. Decodes
+        once more; raises what decoding does.
+        """
+        found = [*self._final.branches(Selection(tail=1)).rows()]
+        self._final.forget()
+        return next((each.target for each in found if each.source == self.last[-1]), None)
 
     @property
     def gaps(self) -> int:

@@ -91,15 +91,18 @@ class Target:
         self._told[tid] = path.next
         if path.left:
             self._left.add(tid)
-        self._next[tid] = (
-            next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
-        )
+        if path.turned and path.next is None:
+            self._next[tid] = path.target()
+        else:
+            self._next[tid] = (
+                next_ip(self.program.image, int(path.last[-1])) if len(path.last) else None
+            )
         return path
 
     def pc(self, tid: int) -> int | None:
         """Where the thread was in the end: at the instruction that a fault stopped, or where the
-        packets say that it was, or else behind the last that it executed, as in a system call; None
-        if that is not known.
+        packets say that it was, or where its last branch went, or else behind the last that it
+        executed, as in a system call; None if that is not known.
         """
         if (crash := self.crash(tid)) is not None:
             return crash.ip
@@ -115,7 +118,9 @@ class Target:
 
     def _ends_at(self, tid: int, ip: int) -> bool:
         told = self._told[tid]
-        return told == ip if told is not None else tid not in self._left
+        if told is not None:
+            return told == ip
+        return tid not in self._left and "stopped" not in self.trace.facts
 
     def signal(self, tid: int) -> int:
         """Why it stopped, as gdb numbers signals."""
@@ -151,7 +156,8 @@ class Target:
             cpu = None if isinstance(settings, RtitError) else settings.cpu
             return documents.packets(path.packets(), cpu)
         pc = self.pc(tid)
-        return documents.blocks(path, pc, goes_on=pc is not None and pc == self._next[tid])
+        goes_on = pc is not None and pc == self._next[tid] and not path.turned
+        return documents.blocks(path, pc, goes_on=goes_on)
 
     def document(self, name: str) -> bytes | None:
         """One that is the same for all threads; None if there is none of this name."""

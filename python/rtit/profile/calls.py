@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
 from rtit.image import UPPER, has_file
+from rtit.image.mappings import FOREVER
 from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rtit.profile.table import Profile
     from rtit.trace import Stream, Trace
 
-_NONE = FOREVER = (1 << 64) - 1
+_NONE = (1 << 64) - 1
 
 
 class Place(NamedTuple):
@@ -110,7 +111,7 @@ def _named(trace: Trace, tid: int, address: int, since: int) -> Function:
         for each in trace.images.mappings(tid)
         if each.start <= address < each.end and each.until > since
     ]
-    return name_at(trace, tid, address, min(max(there, default=FOREVER), FOREVER) - 1)
+    return name_at(trace, tid, address, max(there, default=FOREVER) - 1)
 
 
 def _add_contexts(
