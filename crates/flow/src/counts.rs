@@ -26,8 +26,7 @@ pub struct Counts {
     /// clock and TSC (section 33.8.3.4).
     pub measured: (u64, u64),
     /// TSC ticks in which nothing was traced: what lies between a TSC outside PSB+, or while tracing is off, and the time by
-    /// the cycles before it
-    /// (section 33.3.6).
+    /// the cycles before it (section 33.3.6).
     pub inactive: u64,
     /// How often a stream was read as an erratum of its processor asks, by `Erratum`.
     pub errata: [u64; Erratum::ALL.len()],

@@ -25,7 +25,7 @@ struct Known {
     /// Where the first of `edges` are in a map of this kind; `NO_CELL`: not counted there.
     cells: Vec<u32>,
     map: Option<Map>,
-    /// The steps that have hits, with how many; a step may be there more than once.
+    /// The steps that have hits, with how many; a step may be there more than once, in all twice as many as `steps` at most.
     hits: Vec<(u32, u64)>,
 }
 
@@ -58,7 +58,21 @@ impl Known {
             }
             self.steps[number] = (first, self.edges.len() as u32);
         }
+        if self.hits.len() >= 2 * self.steps.len() {
+            self.put_together();
+        }
         self.hits.push((number as u32, times));
+    }
+
+    /// Of a stream in many windows: each step once.
+    #[cold]
+    fn put_together(&mut self) {
+        let mut sums = vec![0; self.steps.len()];
+        for (number, times) in self.hits.drain(..) {
+            sums[number as usize] += times;
+        }
+        let hits = (0..).zip(sums).filter(|&(_, times)| times != 0);
+        self.hits.extend(hits);
     }
 
     fn each(&self, mut take: impl FnMut(&Edge, u64)) {

@@ -18,7 +18,8 @@
 //!    how deep its calls go (`Deed::peak`).
 //!
 //! Sinks that count have their hits in the entries of the tables; for those that want the order the kernel writes a log
-//! of step numbers instead, and for those that want hits alone, stream after stream, it counts by number (`hits`). All are expanded by the list of visits that a step keeps.
+//! of step numbers instead, and for those that want hits alone, stream after stream, it counts by number (`hits`). All are
+//! expanded by the list of visits that a step keeps.
 
 mod act;
 mod hits;

@@ -61,8 +61,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///   runs at once, 8 at most.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `numbers`, `lines`, `functions`, `count`
-/// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of range,
-/// or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
+/// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of
+/// range, or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     way: Mutex<Way>,
@@ -127,11 +127,11 @@ impl Flow {
 
     /// About `max_rows` more rows, runs and events together; None at the end.
     ///
-    /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS),
-    /// bits (u8: 16, 32, 64), in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no
-    /// turn, then `spaces`, those of `turns`, `kernel` and `guest` in their order; empty: all in 0).
-    /// Events, as little-endian bytes: event_row (number of runs begun before it), event_ip, event_value, event_time, event_offset (u64),
-    /// event_kind (u8, see EVENTS). Times are TSC, lower bounds; a run's offset is that of the packet that ended it.
+    /// Runs, as columns: start, last, time, offset (u64), instructions (u32), end (u8, see ENDS), bits (u8: 16, 32, 64),
+    /// in_tx (u8: 1 in a transaction), space (u32: the address space, 0 for what has no key and no turn, then `spaces`, those of
+    /// `turns`, `kernel` and `guest` in their order; empty: all in 0). Events, as little-endian bytes: event_row (number of
+    /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times are
+    /// TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut way = self.lock()?;
         if let Some(parts) = way.take() {

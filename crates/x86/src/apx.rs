@@ -77,7 +77,8 @@ fn jmpabs(bytes: &[u8], at: usize, ip: u64) -> Result<Instruction, Undecodable> 
     })
 }
 
-const fn is_legacy_prefix(byte: u8) -> bool {
+#[inline(always)]
+pub(crate) const fn is_legacy_prefix(byte: u8) -> bool {
     matches!(
         byte,
         0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3

@@ -6,9 +6,10 @@
 //! assert_eq!((je.class, je.length, je.target), (Class::Conditional, 2, 0x1012));
 //! ```
 //!
-//! [`decode`] is the only entry, beside [`format`](fn@format) for text. The class comes from iced-x86's `Code`, not from its `FlowControl`, which lumps far
-//! transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section 33.2.1, Table 33-1).
-//! `quick` decodes the usual instructions by tables, `known` what iced-x86 knows, `apx` the encodings that it does not (REX2 prefixes, JMPABS).
+//! [`decode`] is the only entry, beside [`format`](fn@format) for text. The class comes from iced-x86's `Code`, not from its
+//! `FlowControl`, which lumps far transfers, SYSCALL and VM entries with near calls and returns; PT tells them apart (section
+//! 33.2.1, Table 33-1). `quick` decodes the usual instructions by tables, `known` what iced-x86 knows, `apx` the encodings
+//! that it does not (REX2 prefixes, JMPABS).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The length and class of the usual instructions by tables, a tenth of what a full decoder costs.
 //!
-//! What the rows (`rows`) do not list is unknown here, also if it is a legal instruction: then `known` decides, which is slower and
-//! whose word counts. So an instruction may be missing from the rows, but none may stand there that is another by the
-//! full decoder; the tests go through all of it.
+//! What the rows (`rows`) do not list is unknown here, also if it is a legal instruction: then `known` decides, which is
+//! slower and whose word counts. So an instruction may be missing from the rows, but none may stand there that is another
+//! by the full decoder; the tests go through all of it.
 
 mod form;
 mod rows;
@@ -13,6 +13,7 @@ mod vex;
 use form::{Odd, Size, LOOKED_AT};
 use rows::{Legacy, BITS_32, BITS_64};
 
+use crate::apx::is_legacy_prefix;
 use crate::class::Class;
 use crate::instruction::{Instruction, Mode, MAX_LENGTH};
 
@@ -43,7 +44,7 @@ fn decode_as<const WIDE: bool>(
     let mut selector = 0;
     let mut short_address = false;
     let mut byte = bytes[0];
-    while is_prefix(byte) {
+    while is_legacy_prefix(byte) {
         match (byte, selector) {
             (0x66, 0 | 1) => selector = 1,
             (0xf3, 0 | 2) => selector = 2,
@@ -149,15 +150,6 @@ fn decode_as<const WIDE: bool>(
         instruction.target = instruction.mode.truncate(next.wrapping_add_signed(offset));
     }
     Some(instruction)
-}
-
-/// A legacy prefix.
-#[inline(always)]
-const fn is_prefix(byte: u8) -> bool {
-    matches!(
-        byte,
-        0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
-    )
 }
 
 /// Bytes of ModRM, SIB and displacement with 32 or 64 address bits; a SIB without a base has 4 more if mod is 0.

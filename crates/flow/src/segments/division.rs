@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 /// More threads than these are not used unless they are asked for: each has tables of its own.
 const MOST_THREADS: usize = 8;
 
-/// How a stream is divided. Results are the same, whatever is set here.
+/// How a stream is divided. Results are the same, whatever is set here, but for which block has which number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Division {
     /// So many threads decode, at least 1.

@@ -201,8 +201,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             self.rows_per_byte = Some((self.rows - rows) as f64 / bytes as f64);
         }
         if let several @ 2.. = pieces.len() {
-            self.patience.learn(failures, several - 1);
-            self.patience.learn_use(several - used, several);
+            self.patience.learn(failures, several - used, several - 1);
         } else {
             self.patience.waited();
         }

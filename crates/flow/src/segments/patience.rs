@@ -32,21 +32,47 @@ impl Patience {
         self.waits = self.waits.saturating_sub(1);
     }
 
-    /// From how many of the segments were decoded in vain as their state was another.
-    pub fn learn(&mut self, failures: usize, of: usize) {
+    /// From a round with segments: how many were decoded in vain as their state was another, and how many as those before
+    /// gave too much, of how many.
+    pub fn learn(&mut self, failures: usize, unused: usize, of: usize) {
         if failures > 0 {
             self.lead = (self.lead * 2).min(MOST_LEAD);
         }
-        self.learn_use(failures, of);
-    }
-
-    /// From how many of the segments were decoded in vain, for whatever reason.
-    pub fn learn_use(&mut self, vain: usize, of: usize) {
-        if vain * 2 > of {
+        if (failures + unused) * 2 > of {
             self.waits = self.patience;
             self.patience = (self.patience * 2).min(MOST_PATIENCE);
         } else {
             self.patience = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds without segments until the next one with them.
+    fn waits(patience: &mut Patience) -> usize {
+        let rounds = (0..).take_while(|_| {
+            let waits = !patience.divides();
+            patience.waited();
+            waits
+        });
+        rounds.count()
+    }
+
+    #[test]
+    fn it_waits_longer_each_time_whatever_was_in_vain() {
+        for (failures, unused) in [(3, 0), (0, 3), (1, 1)] {
+            let mut patience = Patience::new();
+            for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
+                patience.learn(failures, unused, 3);
+                assert_eq!(waits(&mut patience), expected);
+            }
+            patience.learn(1, 0, 3);
+            assert_eq!(waits(&mut patience), 0);
+            patience.learn(3, 0, 3);
+            assert_eq!(waits(&mut patience), 1);
         }
     }
 }

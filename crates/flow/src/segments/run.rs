@@ -114,7 +114,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
         );
         self.carry = end;
         if pieces.len() > 1 {
-            self.patience.learn(failures, pieces.len() - 1);
+            self.patience.learn(failures, 0, pieces.len() - 1);
         } else {
             self.patience.waited();
         }

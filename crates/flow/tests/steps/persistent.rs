@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rtit_flow::{
     added, Branches, Counting, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span,
-    StepLimits, Totals, Which,
+    StepLimits, Totals, Which, Window,
 };
 
 use super::program::{plan, Plan, Traced};
@@ -188,13 +188,32 @@ proptest! {
     }
 }
 
-/// Totals that nobody took are those of their stream alone.
-#[test]
-fn totals_that_were_left() {
+/// A conditional branch in a loop, taken 240 times: 40 packets of 6 results.
+fn taken_240_times() -> Traced {
     let mut stream = [0x02, 0x82].repeat(8);
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
     stream.extend([0xfe; 40]);
-    let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
+    Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc])
+}
+
+/// Hits of a stream in many pieces, and of several streams that nobody took.
+#[test]
+fn hits_of_many_pieces() {
+    let traced = taken_240_times();
+    let mut decoder = Persistent::new(traced.view(), &Settings::default());
+    let mut hits = EdgeHits::default();
+    let window = Window::whole(&traced.stream);
+    for _ in 0..5 {
+        decoder.begin(window);
+        while decoder.advance(window, decoder.position() + 1, &mut hits) {}
+    }
+    assert_eq!(hits.edges()[0].count, 5 * 240);
+}
+
+/// Totals that nobody took are those of their stream alone.
+#[test]
+fn totals_that_were_left() {
+    let traced = taken_240_times();
     // with so little room hits are added up in the midst of a stream
     let steps = StepLimits {
         words: 4,
