@@ -187,7 +187,7 @@ pub(crate) struct Whereabouts {
     view: usize,
     /// Turns in which the program came from somewhere else, each once in a row.
     visited: Vec<usize>,
-    /// How often it did.
+    /// How often it did, if there are turns: without them two that are at the same place are equal, wherever they began.
     arrivals: u64,
     owners: Owners,
     /// A CR3 that should be of another process than the one whose turn it is.
@@ -236,7 +236,7 @@ impl Whereabouts {
             .map_or(u64::MAX, |turn| turn.since)
     }
 
-    /// How often the program has come from somewhere else.
+    /// How often the program has come from somewhere else; 0 without turns.
     pub fn arrivals(&self) -> u64 {
         self.arrivals
     }
@@ -256,7 +256,9 @@ impl Whereabouts {
 
     /// Turns up to `now` begin. Whether what runs from here on is followed.
     pub fn take_turns(&mut self, now: u64) -> bool {
-        self.arrivals += 1;
+        if !self.turns.is_empty() {
+            self.arrivals += 1;
+        }
         let until = self.next_turn();
         self.owners.confirm(self.begun, now, until);
         while self

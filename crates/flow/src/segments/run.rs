@@ -220,3 +220,43 @@ impl<S: Sum> Joined<'_, S> {
         self.vain.1.join(again.sink);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::Counting;
+
+    #[test]
+    fn sound_segments_are_not_decoded_in_vain() {
+        let mut space = rtit_image::Space::new();
+        // 1000: je 1004; jmp 1000; 1004: syscall
+        let code = [0x74, 0x02, 0xeb, 0xfc, 0x0f, 0x05];
+        space.map(0x1000, 0x1000, code[..].into());
+        let mut stream = Vec::new();
+        for _ in 0..100 {
+            // PSB, MODE.Exec, FUP 1000, PSBEND
+            stream.extend([0x02, 0x82].repeat(8));
+            stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+            // TNTs, the last one to the system call; TIP.PGD; TIP.PGE 1000, TNTs
+            stream.extend([0x80; 20]);
+            stream.extend([0x06, 0x01, 0x71, 0x00, 0x10, 0, 0, 0, 0]);
+            stream.extend([0x80; 20]);
+        }
+        let division = Division {
+            threads: 2,
+            segment: 400,
+            lead: 200,
+            results: 1,
+        };
+        let settings = Settings::default();
+        let mut all = Segments::<_, Counting>::new(&stream[..], space.view(), &settings, division);
+        let mut rounds = 1;
+        while all.advance() {
+            rounds += 1;
+        }
+        assert_eq!(all.ledger().spans().len(), 1);
+        assert!(all.counts().instructions > 100 * 240, "{:?}", all.counts());
+        // one that fails begins earlier the next time
+        assert_eq!((all.patience.lead, rounds), (1, 3));
+    }
+}

@@ -32,7 +32,7 @@ impl Walker {
         self.others.whereabouts.next_turn()
     }
 
-    /// How often the program has come from somewhere else.
+    /// How often the program has come from somewhere else; 0 without turns.
     pub fn arrivals(&self) -> u64 {
         self.others.whereabouts.arrivals()
     }
