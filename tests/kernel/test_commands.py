@@ -54,9 +54,7 @@ def test_functions_by_name(recorded: Path, capsys: pytest.CaptureFixture[str]) -
     assert "made_open (made.ko)" in report
 
 
-def test_two_recordings(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_recordings(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine()
     machine.syscall()
     machine.syscall()
