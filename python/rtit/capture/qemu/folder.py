@@ -34,7 +34,7 @@ class RecordingFolder:
 
     def __init__(self) -> None:
         self._alive = -1
-        self._caretaker: subprocess.Popen[bytes] | None = None
+        self._caretaker = -1
         parent = _parent()
         remove_stale(parent)
         try:
@@ -66,27 +66,36 @@ class RecordingFolder:
         shutil.rmtree(self.name, ignore_errors=True)
         os.close(self._alive)
         self._alive = -1
-        if self._caretaker is not None:
-            with contextlib.suppress(OSError):
-                self._caretaker.communicate(b"done\n")
-            self._caretaker = None
+        if self._caretaker >= 0:
+            os.close(self._caretaker)
+            self._caretaker = -1
 
 
-def _caretaker(folder: str) -> subprocess.Popen[bytes] | None:
-    """Removes the folder at the end of its input, unless that has a line in it. It has a session of
-    its own, so that what ends a group or a terminal does not end it; None if there is no shell.
+_TAKES_CARE = 'exec 3<&0; (read -r nothing <&3; exec rm -rf -- "$0") &'
+
+
+def _caretaker(folder: str) -> int:
+    """A shell removes the folder, if it is still there, when the file that this gives is closed. It
+    is in a session of its own, so that what ends a group or a terminal does not end it, and no
+    child of ours. -1 if there is no shell.
     """
+    end = -1
     with contextlib.suppress(OSError):
-        return subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r done || exec rm -rf -- "$0"', folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={"PATH": "/usr/bin:/bin"},
-            start_new_session=True,
-        )
-    return None
+        start, end = os.pipe()
+        try:
+            subprocess.run(
+                ["/bin/sh", "-c", _TAKES_CARE, folder],
+                stdin=start,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin"},
+                start_new_session=True,
+                check=False,
+            )
+        finally:
+            os.close(start)
+    return end
 
 
 def no_folder(error: OSError) -> RecordError:
