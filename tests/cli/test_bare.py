@@ -14,6 +14,7 @@ import pytest
 
 import rtit
 from live import Recorder
+from plain import HEAD
 from rtit.cli.bare import opened_bare
 from rtit.cli.main import VERBS, main, parser
 from rtit.packets import encode
@@ -48,6 +49,25 @@ def test_instructions(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [int(ip, 16) for ip in shown] == [int(ip, 16) for ip in expected]
     assert main(["instructions", *bare(cases, RETURNS)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["100000", "0x100000", "call", "rbx"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "texts"),
+    [(0, ["inc ax", "jmp ax"]), (2, ["inc eax", "jmp eax"]), (1, ["jmp rax"])],
+)
+def test_code_of_each_mode_is_told_in_its_words(
+    mode: int, texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """40 is INC of eAX, and a REX prefix in 64-bit code (SDM volume 2, INC; table 33-26)."""
+    stream, code = tmp_path / "stream.pt", tmp_path / "code"
+    long = bytes([0x99, 1])
+    head = HEAD.replace(long, bytes([0x99, mode]))
+    assert HEAD.count(long) == 1
+    stream.write_bytes(head + encode("TIP.PGD", ip_bytes=0, payload=None))
+    code.write_bytes(b"\x40\xff\xe0")
+    words = ["--raw", str(stream), "--image", f"{code}@0x1000", "--fields", "asm"]
+    assert main(["instructions", *words]) == 0
+    assert [" ".join(each.split()) for each in capsys.readouterr().out.splitlines()] == texts
 
 
 def test_events_and_rules(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
