@@ -86,9 +86,11 @@ def gone(folder: Path) -> Path:
 def with_a_gap(folder: Path) -> Path:
     data = recorded(built(folder, "-g"), "intel_pt/psb_period=0/u")
     with Trace(data) as trace:
-        pieces = trace.streams[0].source.pieces  # type: ignore[attr-defined]
-        points = [point.offset for batch in trace.streams[0].sync_points() for point in batch]
-    wrong = points[len(points) // 2] - 100
+        stream = trace.streams[0]
+        pieces = stream.source.pieces  # type: ignore[attr-defined]
+        points = [point.offset for batch in stream.sync_points() for point in batch]
+    # a short stream may have the PSB at its start alone
+    wrong = points[len(points) // 2] - 100 if len(points) > 1 else stream.size // 2
     [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
     place = piece.file_offset + wrong - piece.aux_offset
     content = bytearray(data.read_bytes())
