@@ -22,7 +22,7 @@ from rtit.trace import Batch, Counts, Ledger, Stream, Table
 PAGES = ("README.md", "docs/decoding.md")
 WITHOUT = {
     # what other parts of rtit ask of them
-    *("Trace.of", "Ledger.of", "Counts.of", "Image.native"),
+    *("Trace.of", "Trace.guest_processes", "Ledger.of", "Counts.of", "Image.native"),
     *("Stream.native", "Stream.others", "Stream.has_several", "Stream.last_turn"),
     *("Stream.timed_runs", "Batch.joined", "Batch.with_columns", "Batch.without"),
 }

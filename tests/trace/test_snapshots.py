@@ -40,9 +40,9 @@ def test_windows_over_a_stream(parts: list[bytes], data: st.DataObject) -> None:
             begin = windows[each.reference - 1][0]
             assert each.aux_offset - group[0].aux_offset == begin - first[0]
     for (before, after), (old, new) in zip(pairwise(pieces), pairwise(windows), strict=True):
-        # the place of the first whole PSB of the later window, where the earlier one has it, too
+        # the place of the first PSB of the later window, where the earlier one has it and its TSC
         at = stream.find(PSB, new[0], new[1])
-        shares = at >= 0 and at + len(PSB) <= old[1] and at >= old[0]
+        shares = at >= 0 and at + len(psb(0)) <= old[1] and at >= old[0]
         assert overlap(before.data, after.data) == (max(0, old[1] - new[0]) if shares else 0)
 
 

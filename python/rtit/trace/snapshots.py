@@ -8,6 +8,7 @@ from rtit.packets import encode
 from rtit.perfdata import Piece
 
 _PSB = encode("PSB")
+_TELLING = len(_PSB) + len(encode("TSC", tsc=0))
 
 
 def connected(pieces: list[Piece]) -> list[list[Piece]]:
@@ -46,14 +47,14 @@ def placed(pieces: list[Piece]) -> list[Piece]:
 
 def overlap(before: memoryview, after: memoryview) -> int:
     """How many bytes at the end of `before` are the first ones of `after`: as many as can be, 0 if
-    there is no PSB in them.
+    there is no PSB with its TSC in them.
     """
     old, new = bytes(before), bytes(after)
     first = new.find(_PSB)
     at = old.find(_PSB, max(first, 0))
     while first >= 0 and at >= 0:
         start = at - first
-        if new.startswith(old[start:]):
+        if at + _TELLING <= len(old) and new.startswith(old[start:]):
             return len(old) - start
         at = old.find(_PSB, at + 1)
     return 0
