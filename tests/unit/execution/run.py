@@ -98,11 +98,15 @@ class Run:
             return
         self.context = self.allowed()
         if self.context:
-            hit = {cfg for cfg, first, last in self.chosen.ranges if first <= target <= last}
-            filters = any(cfg == 1 for cfg, _, _ in self.chosen.ranges)
-            self.inside = 1 in hit or not filters
-            if 2 in hit:
+            self.inside = self.passes(target)
+            if 2 in self.hit(target):
                 self.untrigger()
+
+    def hit(self, ip: int) -> set[int]:
+        return {cfg for cfg, first, last in self.chosen.ranges if first <= ip <= last}
+
+    def passes(self, ip: int) -> bool:
+        return 1 in self.hit(ip) or not any(cfg == 1 for cfg, _, _ in self.chosen.ranges)
 
     def note(self) -> None:
         if self.triggered and self.context and self.inside:
@@ -175,10 +179,13 @@ class Run:
     def move_cr3(self, following: int) -> None:
         self.cr3 = self.random.choice(CR3S)
         self.cpu.mov_cr3(self.ip, following, self.cr3)
-        if self.allowed() and not self.context:
-            self.entered(following)
-        elif self.triggered:
-            self.context = self.allowed()
+        if self.triggered:
+            was, self.context = self.context, self.allowed()
+            if self.context and not was:
+                self.inside = self.passes(following)
+            # "executed in" a TraceStop range (table 33-28), not followed by one
+            if self.context and 2 in self.hit(self.ip):
+                self.untrigger()
         self.ip = following
 
     def indirect(self, kind: str, following: int) -> None:
