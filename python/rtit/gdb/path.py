@@ -65,7 +65,7 @@ class Path:
         final, self._final = max(
             zip(reversed(parts), reversed(streams), strict=True), key=lambda pair: pair[0].time
         )
-        self.next, self.left = final.next, final.left
+        self.next, self.left, self._lost = final.next, final.left, final.lost
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
 
@@ -84,8 +84,8 @@ class Path:
 
     @property
     def gaps(self) -> int:
-        """How often something is missing between rows."""
-        return int(self.broken[:-1].sum())
+        """How often something is missing between rows, or behind the last."""
+        return int(self.broken[:-1].sum()) + self._lost
 
     def packets(self) -> bytes:
         """The packets from `sync` on."""
@@ -117,6 +117,7 @@ class _Part:
         self.time = -1  # of the last row
         self.next: int | None = None
         self.left = False
+        self.lost = False
 
     def add(self, rows: Rows, since: int) -> None:
         self._note(rows, since)
@@ -159,9 +160,11 @@ class _Part:
 
     def _end(self, rows: Rows) -> None:
         """Remember what was told behind the last row."""
+        behind = rows.events.row == rows.first + len(rows)
         if len(rows):
             self.time, self.next, self.left = int(rows.time[-1]), None, False
-        behind = rows.events.row == rows.first + len(rows)
+            self.lost = bool(rows.end[-1] == End.LOST)
+        self.lost |= bool((behind & np.isin(rows.events.kind, _HOLES)).any())
         borders = np.flatnonzero(behind & np.isin(rows.events.kind, _BORDERS))
         if len(borders):
             self.left = bool(rows.events.kind[borders[-1]] == EventKind.DISABLED)
