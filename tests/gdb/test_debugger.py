@@ -6,115 +6,25 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import rtit
-from live import RTIT, Recorder, ends, to_the_end
-from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture import Request, start
-from rtit.capture.ptrace import replay
-from rtit.capture.store.extent import Extent
+from debugged import (
+    HIT,
+    RECORDED,
+    ProgramBuilder,
+    debugged,
+    names_of_callers,
+    of_truth,
+    recorded,
+)
+from live import RTIT
 from rtit.cli.main import main
-from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
-from rtit.gdb.target import Target
 
-RECORDED = re.compile(r"^Recorded (\d+) instructions in \d+ functions \((\d+) gaps\)", re.MULTILINE)
-FRAME = re.compile(r"^#\d+ +(?:0x[0-9a-f]+ in )?(\S+) \(", re.MULTILINE)
-HIT = re.compile(r"^Breakpoint 1, ", re.MULTILINE)
-
-ProgramBuilder = Callable[[str], Path]
-
-
-@dataclass(frozen=True)
-class Said:
-    """What one session of gdb gave."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def recorded(self) -> tuple[int, int]:
-        """Instructions and gaps, as `info record` counts them."""
-        found = RECORDED.search(self.out)
-        assert found is not None, self.out + self.err
-        return int(found[1]), int(found[2])
-
-    @property
-    def frames(self) -> list[str]:
-        """Functions of all backtraces, as they came."""
-        return FRAME.findall(self.out)
-
-
-def debugged(data: Path, *commands: str, options: tuple[str, ...] = (), path: str = "") -> Said:
-    """`rtit gdb` with these commands of gdb."""
-    words = [word for each in commands for word in ("--ex", each)]
-    ended = subprocess.run(
-        [*RTIT, "gdb", str(data), *options, "--gdb", "gdb -nx", "--batch", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={
-            "PATH": path or "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(rtit.__file__).parent.parent),
-            "HOME": str(data.parent),
-        },
-    )
-    assert "Traceback" not in ended.stderr, ended.stderr
-    return Said(ended.returncode, ended.stdout, ended.stderr)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _gdb() -> None:
-    try:
-        if not find_gdb().has_pt:
-            pytest.skip("gdb was built without libipt")
-    except UnsupportedError as error:
-        pytest.skip(str(error))
-
-
-def recorded(folder: Path, *argv: str | Path, backend: str = "auto", **more: object) -> Path:
-    words = tuple(map(str, argv))
-    request = Request(words, backend=backend, output=folder / "data", **more)  # type: ignore[arg-type]
-    to_the_end(start(request))
-    return folder / "data"
-
-
-def of_truth(truth: Path) -> int:
-    """How many instructions the one thread executed."""
-    [(_, instructions, _)] = ends(truth).values()
-    return instructions
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A PIE that crashes in a shared object."""
-    flags = ["-g", "-O1", "-fno-inline", "-fno-optimize-sibling-calls"]
-    try:
-        part = compiled(
-            "shared_part",
-            [str(SOURCES / "shared_part.c")],
-            language="c",
-            flags=[*flags, "-fPIC", "-shared"],
-        )
-        program = compiled(
-            "shared_main",
-            [str(SOURCES / "shared_main.c")],
-            language="c",
-            flags=[*flags, "-fPIE", "-pie", "-Wl,-z,now"],
-            libraries=[str(part)],
-        )
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("shared")
-    return recorded(folder, program, truth=folder / "truth")
+pytestmark = pytest.mark.usefixtures("gdb")
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
@@ -132,93 +42,6 @@ def test_count_and_function_of_a_crash(
     whole = f"all {of_truth(truth):,} instructions, to SIGSEGV at address 0x0"
     assert whole in said.err
     assert said.status == 0
-
-
-def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path) -> None:
-    """It stands at what a longer recording executed next, also behind calls, returns and jumps."""
-    exe, most = program("recursion"), 40
-
-    def until(count: int) -> tuple[list[int], int | None]:
-        """The IPs that were executed, and where it stands."""
-        data = recorded(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
-        with rtit.Trace(data) as trace:
-            target = Target(trace, last=1000, tell=lambda _: None)
-            [stream] = trace.streams
-            ips = [ip for batch in stream.instructions() for ip in batch.ip.tolist()]
-            return ips, target.pc(target.tid)
-
-    whole, _ = until(most)
-    elsewhere = 0
-    for count in range(10, 30):
-        own, pc = until(count)
-        assert len(own) == count
-        assert pc is not None
-        assert pc - own[0] == whole[count] - whole[0]
-        elsewhere += not 0 < whole[count] - whole[count - 1] < 16
-    assert elsewhere >= 3
-
-
-def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Path) -> None:
-    """It stands at what a longer recording executed next; the crash came later."""
-    exe = program("crash_late")
-
-    def executed(size: int | None = None) -> tuple[list[int], int | None, int]:
-        event = "intel_pt/cyc,noretcomp,psb_period=0/u"
-        data = recorded(tmp_path, exe, event=event, extent=Extent(max_size=size))
-        with rtit.Trace(data) as trace:
-            target = Target(trace, last=1000, tell=lambda _: None)
-            ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
-            return ips, target.pc(target.tid), target.signal(target.tid)
-
-    whole, _, signalled = executed()
-    assert signalled == signal.SIGSEGV
-    turned = 0
-    for size in (1 << 14, 17 << 10):
-        own, pc, signalled = executed(size)
-        count = len(own)
-        assert 100 < count < len(whole)
-        assert signalled == signal.SIGTRAP
-        assert pc is not None
-        assert pc - own[0] == whole[count] - whole[0]
-        turned += not 0 < whole[count] - whole[count - 1] < 16
-    assert turned
-
-
-@pytest.mark.parametrize("backend", ["auto", "ptrace"])
-@pytest.mark.parametrize("stop", ["+500", "some"])
-def test_a_crash_behind_the_end_of_the_trace(
-    program: ProgramBuilder, tmp_path: Path, stop: str, backend: str
-) -> None:
-    """It stands where tracing ended: what led from there to the crash is not known."""
-    data = recorded(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
-    said = debugged(data, "p $_siginfo", "info record", "bt", "info line")
-    assert "came later, and what led there was not traced" in said.err
-    assert ", to SIGSEGV" not in said.err
-    with rtit.Trace(data) as trace:
-        [ended] = trace.endings
-        assert ended.ending.fault is not None
-        target = Target(trace, last=1000, tell=lambda _: None)
-        assert target.pc(target.tid) != ended.ending.fault.ip
-        assert target.signal(target.tid) == 5
-        instructions = trace.streams[0].counts().instructions
-    assert said.recorded == (instructions, 0)
-    assert "*nowhere = value;" not in said.out
-    assert said.status == 0
-
-
-def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> None:
-    """The exit code tells of all threads that were looked at."""
-    data = recorded(tmp_path, program("crash_thread"), event="intel_pt/psb_period=0/u")
-    assert debugged(data, "thread apply all -s bt").status == 0
-    with rtit.Trace(data) as trace:
-        [ended] = trace.endings
-        [other] = [each for each in trace.streams if each.tid != ended.tid]
-        piece = other.source.pieces[0]  # type: ignore[attr-defined]
-    broken = bytearray(data.read_bytes())
-    place = piece.file_offset + piece.size // 2
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
-    data.write_bytes(broken)
-    assert debugged(data, "thread apply all -s bt").status == 3
 
 
 @pytest.mark.parametrize("command", ["", "''", "'"])
@@ -257,14 +80,6 @@ def test_a_pie_with_a_shared_object(shared: Path) -> None:
     assert said.frames[:4] == ["deeper"] * 4
 
 
-def names_of_callers(data: Path) -> list[str]:
-    """Of the thread that crashed."""
-    with rtit.Trace(data) as trace:
-        target = Target(trace, last=1 << 40, tell=lambda _: None)
-        found = target.callers(target.tid)
-        return [trace.symbols.lookup(target.tid, 1 << 62, each).name for each in found]
-
-
 def test_calls_that_have_not_returned(shared: Path) -> None:
     """And no other: the functions of the C library that called main have names of their own."""
     names = names_of_callers(shared)
@@ -294,65 +109,6 @@ def test_functions_in_their_order(shared: Path) -> None:
     assert named[-4:] == ["deeper"] * 4, said.out
 
 
-def test_several_threads(program: ProgramBuilder, tmp_path: Path) -> None:
-    """The second one crashes, while the first waits for it."""
-    data = recorded(tmp_path, program("crash_thread"), truth=tmp_path / "truth")
-    said = debugged(data, "bt", "info record", "info threads", "thread apply all -s bt")
-    assert said.frames[0] == "fail"
-    with rtit.Trace(data) as trace:
-        [ended] = trace.endings
-        assert len(trace.streams) == 2
-    counts = ends(tmp_path / "truth")
-    assert said.recorded == (counts[ended.tid][1], 0)
-    listed = re.findall(r"^[* ] +\d+ +Thread (\d+) ", said.out, re.MULTILINE)
-    assert set(listed) == set(map(str, counts))
-    assert "main" in said.frames
-    [other] = counts.keys() - {ended.tid}
-    said = debugged(data, "info record", "bt", options=("--thread", str(other)))
-    assert said.recorded == (counts[other][1], 0)
-    assert "main" in said.frames
-    assert debugged(data, options=("--thread", "1")).status == 2
-
-
-@pytest.mark.parametrize("cpus", [1, 2])
-def test_threads_that_share_cpus(
-    program: ProgramBuilder, record: Recorder, tmp_path: Path, cpus: int
-) -> None:
-    """No packets are a thread's own: gdb gets what was decoded."""
-    live = record([program("threads")])
-    data = tmp_path / "data"
-    replay(live.log, data, cpus=cpus)
-    for tid, (_, instructions, _) in ends(live.truth).items():
-        said = debugged(data, "info record", options=("--thread", str(tid)))
-        assert said.recorded == (instructions, 0)
-        assert f"all {instructions:,} instructions, as blocks" in said.err
-
-
-def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    command = [*RTIT, "record", "--backend", "ptrace", "-q", "-o", str(data)]
-    package = str(Path(rtit.__file__).parent.parent)
-    with subprocess.Popen(
-        [*command, "--", program("endless")],
-        stdout=subprocess.DEVNULL,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": package},
-    ) as recorder:
-        while not (data.exists() and data.stat().st_size > 12000):
-            assert recorder.poll() is None
-        recorder.send_signal(signal.SIGKILL)
-    with rtit.Trace(data) as trace:
-        assert trace.incomplete
-        instructions = trace.streams[0].counts().instructions
-    said = debugged(data, "info record", "bt")
-    assert said.status == 3
-    assert "is incomplete" in said.err
-    count, gaps = said.recorded
-    # Where the packets end libipt may go on to the branch that needs the next.
-    assert gaps == 0
-    assert abs(instructions - count) < 10
-    assert set(said.frames) <= {"step", "main", "_start", "??"}
-
-
 def test_no_symbols(program: ProgramBuilder, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(program("crash_late"), stripped)
@@ -365,78 +121,6 @@ def test_no_symbols(program: ProgramBuilder, tmp_path: Path) -> None:
     assert said.recorded == (of_truth(tmp_path / "truth"), 0)
     assert set(said.frames) == {"??"}
     assert re.search(r"^=> 0x[0-9a-f]+:\tmov ", said.out, re.MULTILINE)
-
-
-def test_a_program_that_was_built_again(program: ProgramBuilder, tmp_path: Path) -> None:
-    exe = tmp_path / "exe"
-    shutil.copy(program("crash_late"), exe)
-    data = recorded(tmp_path, exe)
-    exe.write_bytes(exe.read_bytes()[:5000])
-    said = debugged(data, "bt")
-    assert said.status == 3
-    assert str(exe) in said.err
-
-
-def test_behind_an_exec(program: ProgramBuilder, tmp_path: Path) -> None:
-    """What the program before it did has other code at the same addresses."""
-    exe = program("crash_late")
-    truth = tmp_path / "truth"
-    recorded(tmp_path, exe, truth=truth)
-    (tmp_path / "again").mkdir()
-    data = recorded(tmp_path / "again", exe, "and", "again")
-    said = debugged(data, "info record", "bt")
-    assert said.recorded == (of_truth(truth), 0)
-    assert said.frames == ["main"]
-
-
-@pytest.mark.parametrize("form", ["pt", "bts"])
-def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
-    exe, truth = program("crash_late"), tmp_path / "truth"
-    data = recorded(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
-    with rtit.Trace(data) as trace:
-        pieces = trace.streams[0].source.pieces  # type: ignore[attr-defined]
-        points = [point.offset for batch in trace.streams[0].sync_points() for point in batch]
-        wrong = points[2] - 100
-        [piece] = [each for each in pieces if 0 <= wrong - each.aux_offset < each.size - 8]
-        place = piece.file_offset + wrong - piece.aux_offset
-    broken = bytearray(data.read_bytes())
-    broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
-    data.write_bytes(broken)
-    said = debugged(data, "info record", "bt", options=("--form", form))
-    count, gaps = said.recorded
-    assert gaps >= 1
-    assert 0 < count < of_truth(truth)
-    assert said.frames == ["main"]
-    assert said.status == 3
-    assert "something is missing in 1 place\n" in said.err
-    # main was called before it: nothing is known of that any more.
-    assert names_of_callers(data) == []
-
-
-@pytest.mark.parametrize("form", ["pt", "bts"])
-def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
-    extent = Extent(snapshot=4096)
-    data = recorded(tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", extent=extent)
-    with rtit.Trace(data) as trace:
-        assert trace.is_snapshot
-        instructions = trace.streams[0].counts().instructions
-    said = debugged(data, "info record", "bt", "reverse-stepi", options=("--form", form))
-    assert said.recorded[0] == instructions
-    assert said.frames == ["main"]
-
-
-@pytest.mark.parametrize("form", ["pt", "bts"])
-def test_the_end_alone(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
-    data = recorded(
-        tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", truth=tmp_path / "truth"
-    )
-    whole = of_truth(tmp_path / "truth")
-    said = debugged(data, "info record", "bt", options=("--form", form, "--last", "2000"))
-    count, gaps = said.recorded
-    assert gaps == 0
-    assert 2000 <= count < whole / 2
-    assert f"the last {count:,} of {whole:,} instructions" in said.err
-    assert said.frames == ["main"]
 
 
 def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
