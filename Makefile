@@ -11,12 +11,15 @@ SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Carg
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
 
-# Rust's tests are built and run beside Python's, which need one core; what they say comes at the end.
+# Some tests wait, for a program or a time: a process more than there are cores. A file's tests stay together.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+
+# Rust's tests are built and run beside Python's; what they say comes at the end.
 test: $(BUILT)
 	@echo 'cargo test --release --workspace --exclude rtit-python --quiet &'
 	@cargo test --release --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
-	echo '$(BIN)/pytest -q'; $(BIN)/pytest -q; code=$$?; \
+	echo '$(BIN)/pytest -q -n $(WORKERS) --dist loadfile'; $(BIN)/pytest -q -n $(WORKERS) --dist loadfile; code=$$?; \
 	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \
 	grep -c '^test result: ok' $(VENV)/tests.log | sed 's/$$/ groups of Rust tests passed/'; exit $$code
 
@@ -57,10 +60,9 @@ package: $(READY)
 # pip is asked for nothing but wheels that PyPI has for Python 3.11 to 3.14.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25' 'pytest>=8' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
+	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25' 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
-	$(BIN)/python -m pip install --quiet --only-binary :all: 'pytest-xdist>=3.5' || echo "no wheel of pytest-xdist: the test with it will skip"
 	touch $@
 
 $(BUILT): $(READY) $(SOURCES)
