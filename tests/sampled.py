@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rtit.perfdata import PerfData, SampleType
 from rtit.perfdata.attr import WRITTEN
-from rtit.perfdata.header import SECTION
+from rtit.perfdata.features import Feature, pack_index
+from rtit.perfdata.header import FLAGS_OFFSET, SECTION
 from rtit.perfdata.records import HEADER, SAMPLE
 from rtit.perfdata.scan import Place
 
@@ -49,9 +50,9 @@ def as_samples(
         last = convert.to_nanoseconds(pieces[-1].reference)
         first = convert.to_nanoseconds(pieces[0].reference)
     assert attrs is not None
-    index = struct.pack("<QQQqq", 1, SIDEBAND_ID, 0, -1, queue.tid)
+    ids = struct.pack("<QQQqq", 1, SIDEBAND_ID, 0, -1, queue.tid)
     # perf has it before AUXTRACE_INFO, and needs it there.
-    body = bytearray(HEADER.pack(ID_INDEX, 0, HEADER.size + len(index)) + index)
+    body = bytearray(HEADER.pack(ID_INDEX, 0, HEADER.size + len(ids)) + ids)
     for place in places:
         if place.number != AUXTRACE:
             body += data[place.offset : place.offset + place.size]
@@ -64,8 +65,11 @@ def as_samples(
     struct.pack_into("<Q", head, sideband + SAMPLE_TYPE_AT, kind | SampleType.AUX | kinds)
     struct.pack_into("<I", head, sideband + AUX_SAMPLE_SIZE_AT, 4096)
     struct.pack_into("<Q", head, 48, len(body))
-    struct.pack_into("<4Q", head, 72, 0, 0, 0, 0)
-    output.write_bytes(bytes(head + body))
+    # An index without entries: perf prints where branches led only if there is one.
+    struct.pack_into("<4Q", head, FLAGS_OFFSET, 1 << Feature.AUXTRACE, 0, 0, 0)
+    index = pack_index([])
+    table = SECTION.pack(len(head) + len(body) + SECTION.size, len(index))
+    output.write_bytes(bytes(head + body) + table + index)
     return queue.tid
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from differential.modes import cuts
 from differential.oracles import perf
 from live import Recorder
 from rtit.capture.ptrace import replay
@@ -25,15 +25,6 @@ def whole(program: ProgramBuilder, record: Recorder, tmp_path: Path) -> Path:
     data = tmp_path / "whole"
     replay(live.log, data, event="intel_pt/psb_period=0/u")
     return data
-
-
-def cuts(data: Path, step: int, size: int) -> list[tuple[int, int]]:
-    """The last `size` bytes at every `step`: the end of a sample is that of a packet."""
-    with Trace(data) as trace:
-        (stream,) = trace.streams
-        starts = [int(start) for part in stream.packets() for start in part.offset]
-        ends = [starts[bisect_right(starts, at) - 1] for at in range(step, stream.size, step)]
-    return [(max(0, end - size), end) for end in ends if end]
 
 
 # samples that overlap, that touch, and that leave out what is between

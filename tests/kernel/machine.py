@@ -18,6 +18,10 @@ from rtit.x86 import Class, Instruction, decode
 _BUFFER, _SIZE = 0x1000_0000, 1 << 20
 USER_CR3 = 0x1000
 """What tells the two CR3s of a process apart where page tables are isolated."""
+VALUE = 0x1234_5678
+"""What PTWRITE tells."""
+ASLEEP = 5000
+"""Ticks from MWAIT to the wake."""
 BPF, BPF_CODE = made.MODULE + 0x3040, bytes.fromhex("90 31c0 c3")
 
 
@@ -56,10 +60,11 @@ class Switch:
 class Machine:
     """`ran` is (tid, address) of each instruction, with the kernel's own idea of who runs: from
     __switch_to on it is the next thread. `isolated`: the kernel has page tables of its own; `cyc`:
-    time is told exactly, else by an MTC every 320 instructions. `trace` are the packets.
+    time is told exactly, else by an MTC every 320 instructions; `more` are other bits of
+    IA32_RTIT_CTL. `trace` are the packets.
     """
 
-    def __init__(self, *, isolated: bool = True, cyc: bool = True) -> None:
+    def __init__(self, *, isolated: bool = True, cyc: bool = True, **more: int) -> None:
         kernel = made.kernel()
         self.at = {name: address + made.MOVED for name, address in kernel.symbols.items()}
         self.memory = {
@@ -91,6 +96,7 @@ class Machine:
         self._then: int | None = None
         self._back: int | None = None
         self._out = 0, self.now
+        self._slept = 0
         arch = Arch(cpl=3, cr3=self._cr3(self.now, user=True))
         self._clock = TimeModel()
         self.cpu = Processor(arch=arch, time=self._clock)
@@ -98,7 +104,8 @@ class Machine:
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, _SIZE - 1)
         self.cyc = cyc
         time = {"CYCEn": 1} if cyc else {"MTCEn": 1, "MTCFreq": 3}
-        ctl = CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1, **time)
+        ctl = CTL.encode(TraceEn=1, User=1, OS=1, TSCEn=1, BranchEn=1, **time, **more)
+        self.options = ctl
         self.ip = start
         self.cpu.set_msr(Msr.CTL, ctl, next_ip=self.ip)
         self.driver = Driver(self.cpu)
@@ -106,7 +113,7 @@ class Machine:
     @property
     def time(self) -> int:
         """The TSC."""
-        return self._clock.tsc(self.driver.instructions)
+        return self._clock.tsc(self.driver.instructions) + self._slept
 
     @property
     def trace(self) -> bytes:
@@ -129,13 +136,17 @@ class Machine:
         while self.ip >= 1 << 63:
             self._step()
 
-    def interrupt(self, after: int = 1) -> None:
-        """Some instructions of user code, then an interrupt."""
+    def interrupt(self, after: int = 1, *, cr2: int | None = None) -> None:
+        """Some instructions of user code, then an interrupt, or a page fault at `cr2`."""
         for _ in range(after):
             self._step()
         self.driver.reach(self.ip)
         self._back = self.ip
-        self.cpu.interrupt(self.ip, self.at["asm_interrupt"], vector=0xEC)
+        handler = self.at["asm_interrupt"]
+        if cr2 is None:
+            self.cpu.interrupt(self.ip, handler, vector=0xEC)
+        else:
+            self.cpu.exception(self.ip, handler, cr2=cr2)
         self.ip = self.at["asm_interrupt"]
         while self.ip >= 1 << 63:
             self._step()
@@ -190,6 +201,14 @@ class Machine:
     def _after(self, now: Instruction) -> int:
         kind, ip, following = now.kind, now.ip, now.next_ip
         stack = self.now.kernel
+        if kind == Class.PTWRITE:
+            self.cpu.ptwrite(ip, following, VALUE, 8 if ip == self.at["writes"] else 4)
+            return following
+        if ip == self.at["idles"]:
+            self.cpu.mwait(ip, following, 0x21, 1)
+            self._slept += ASLEEP
+            self.cpu.wake(last=1, deepest=3, ticks=ASLEEP)
+            return following
         if kind in (Class.OTHER, Class.INDIRECT_JUMP):  # to the next one: packets on the way
             return following
         if kind == Class.JUMP:
@@ -223,9 +242,11 @@ class Machine:
             self.cpu.syscall(ip, entry)
             return entry
         assert kind == Class.FAR_TRANSFER
-        back = self._back if self._back is not None else self.now.ip
-        self._back = None
-        self.cpu.resume(back)
+        back, self._back = self._back, None
+        if back is None:
+            self.cpu.resume(self.now.ip)
+            return self.now.ip
+        self.cpu.iret(ip, back, cpl=3)
         return back
 
     def _taken(self, ip: int) -> bool:

@@ -109,6 +109,14 @@ helper:
     .type __fentry__, @function
 __fentry__:
     ret
+writes:
+    ptwrite %rax
+    .byte 0xf3, 0x0f, 0xae, 0xe3 # ptwrite %ebx
+    ret
+idles:
+    mwait
+    nop
+    ret
 _etext:
     nop
 """

@@ -10,7 +10,6 @@ from typing import ClassVar
 from kernel import made
 from kernel.machine import BPF, BPF_CODE, Machine, Poke, Switch
 from rtit.perfdata import Switches, Writer, records
-from rtit.perfdata.attr import parse_config
 from rtit.perfdata.features import Feature
 from rtit.perfdata.records import Misc
 
@@ -62,10 +61,9 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0) -> Path:
     """
     path.mkdir()
     trace = machine.trace
-    config = parse_config(f"pt,tsc,branch,{'cyc' if machine.cyc else 'mtc,mtc_period=3'}")
     with KernelWriter(
         path / "data",
-        config=config,
+        config=machine.options,
         cpuid="GenuineIntel,6,94,3",
         switches=Switches.WIDE,
         kernel=True,

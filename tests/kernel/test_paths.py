@@ -14,8 +14,8 @@ from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
 
-def busy(machine: Machine) -> Machine:
-    """System calls, interrupts, a module, switches, and a static key that flips."""
+def busy(machine: Machine, *, patches: bool = True) -> Machine:
+    """System calls, interrupts, a module, switches, and a static key that flips if it `patches`."""
     one, two = machine.threads
     machine.syscall()
     machine.syscall(calls="made_open")
@@ -23,11 +23,13 @@ def busy(machine: Machine) -> Machine:
     machine.syscall(two)
     machine.interrupt()
     machine.syscall(calls="made_open")
-    machine.key(True)
+    if patches:
+        machine.key(True)
     machine.syscall()
     machine.syscall(one)
     machine.syscall()
-    machine.key(False)
+    if patches:
+        machine.key(False)
     machine.syscall()
     machine.syscall(two, calls="made_open")
     return machine

@@ -31,12 +31,13 @@ class PerfFailedError(Exception):
 
 @dataclass(frozen=True)
 class TraceError:
-    """One error of perf's decoder; `code` is perf's own number."""
+    """One error of perf's decoder; `code` is perf's own number, `time` in ns."""
 
     tid: int | None
     ip: int | None
     code: int | None
     message: str
+    time: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,4 +136,5 @@ def _error(line: str) -> TraceError:
     def number(name: str, base: int = 10) -> int | None:
         return int(match[name], base) if match[name] else None
 
-    return TraceError(number("tid"), number("ip", 16), number("code"), match["message"])
+    time = int(match["time"].replace(".", "")) if match["time"] else None
+    return TraceError(number("tid"), number("ip", 16), number("code"), match["message"], time)

@@ -1,0 +1,100 @@
+"""A recording of every mode that we write or read, for stock perf and for us."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from compressed import as_compressed
+from kernel import recording
+from kernel.machine import Machine
+from kernel.test_paths import busy
+from live import Recorder
+from rtit.capture import Extent
+from rtit.capture.ptrace import replay
+from rtit.perfdata import Switches
+from rtit.trace import Trace
+from sampled import as_samples
+
+ProgramBuilder = Callable[[str], Path]
+REPLAYED: dict[str, dict[str, Any]] = {
+    "threads": {},
+    "a CPU": {"cpus": 1, "switches": Switches.THREADS},
+    "CPUs, all switches": {"cpus": 2, "switches": Switches.WIDE},
+    "4 CPUs": {"cpus": 4, "switches": Switches.THREADS},
+    "4 CPUs, all switches": {"cpus": 4, "switches": Switches.WIDE},
+    "snapshot": {"event": "intel_pt/psb_period=0/u", "extent": Extent(snapshot=8192)},
+    "up to a size": {"event": "intel_pt/psb_period=0/u", "extent": Extent(max_size=20_000)},
+    "cycles": {"event": "intel_pt/cyc,mtc_period=0/u"},
+    "no RET compression": {"event": "intel_pt/noretcomp/u"},
+    "no MTC": {"event": "intel_pt/mtc=0/u"},
+    "PTWRITE, power and events": {"event": "intel_pt/ptw,fup_on_ptw,pwr_evt,event/u"},
+    "2 CPUs, events": {"event": "intel_pt/event/u", "cpus": 2, "switches": Switches.WIDE},
+}
+"""What a recording is replayed with."""
+COMPRESSED = {"compressed": "threads", "compressed, 2 CPUs": "CPUs, all switches"}
+KERNEL: dict[str, tuple[dict[str, bool], dict[str, bool]]] = {
+    "kernel": ({}, {}),
+    "kernel, page tables not isolated": ({"isolated": False}, {}),
+    "kernel that is not patched": ({}, {"patches": False}),
+}
+"""Of the made machine, and of what it does."""
+SAMPLED = "samples with AUX data"
+MODES = (*REPLAYED, *COMPRESSED, *KERNEL, SAMPLED)
+
+
+class Maker(NamedTuple):
+    """What recordings are made of."""
+
+    program: ProgramBuilder
+    record: Recorder
+    folder: Path
+
+    def __call__(self, mode: str) -> Path:
+        """A recording of this mode."""
+        data = self.folder / "perf.data"
+        if mode in REPLAYED:
+            log = self.record([self.program("threads")]).log
+            replay(log, data, **REPLAYED[mode])
+        elif mode in COMPRESSED:
+            plain = self.folder / "plain"
+            plain.mkdir()
+            as_compressed(self._replace(folder=plain)(COMPRESSED[mode]), data)
+        elif mode in KERNEL:
+            machine, does = KERNEL[mode]
+            recording.write(busy(Machine(**machine), **does), data)
+        else:
+            whole = self.folder / "whole"
+            log = self.record([self.program("exceptions")]).log
+            replay(log, whole, event="intel_pt/psb_period=0/u")
+            as_samples(whole, data, cuts(whole, 3000, 4096))
+        return data
+
+
+def cuts(data: Path, step: int, size: int) -> list[tuple[int, int]]:
+    """The last `size` bytes at every `step`: the end of a sample is that of a packet."""
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        starts = [int(start) for part in stream.packets() for start in part.offset]
+        ends = [starts[bisect_right(starts, at) - 1] for at in range(step, stream.size, step)]
+    return [(max(0, end - size), end) for end in ends if end]
+
+
+@pytest.fixture(scope="session")
+def of_mode(
+    program: ProgramBuilder, record: Recorder, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Gives a recording of a mode, made once: not to be changed."""
+    made: dict[str, Path] = {}
+
+    def recorded(mode: str) -> Path:
+        if mode not in made:
+            folder = tmp_path_factory.mktemp("mode")
+            made[mode] = Maker(program, record, folder)(mode)
+        return made[mode]
+
+    return recorded

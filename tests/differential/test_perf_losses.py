@@ -1,0 +1,80 @@
+"""Where a stream cannot be followed perf says so at the place and time where we do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from kernel import recording
+from kernel.machine import Machine
+from rtit.trace import Trace
+from rtit.trace.meaning import Loss, Overflow
+
+NO_CODE, OVERFLOW = 5, 7
+"""Numbers of perf's decoder."""
+
+
+def theirs(data: Path) -> list[perf.TraceError]:
+    try:
+        return perf.errors(data)
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+
+
+def test_overflows(tmp_path: Path) -> None:
+    """The processor loses packets of two threads: the time of each OVF, whose it is, and where the
+    path goes on.
+    """
+    machine = Machine()
+    one, two = machine.threads
+    lost = []
+    for thread in (two, one, two):
+        machine.syscall()
+        machine.driver.reach(machine.ip)
+        machine.cpu.unit.begin_overflow()
+        machine.syscall(calls="made_open")
+        machine.driver.reach(machine.ip)
+        machine.cpu.unit.end_overflow(machine.ip)
+        lost.append((machine.now.tid, machine.ip))
+        machine.syscall()
+        machine.syscall(thread)
+    data = recording.write(machine, tmp_path / "perf.data")
+    listed = theirs(data)
+    assert [error.code for error in listed] == [OVERFLOW] * 3
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        found = [event for event in stream.events() if isinstance(event, Overflow)]
+        assert trace.clock is not None
+        times = [trace.clock.to_nanoseconds(each.time) for each in found]
+    assert [(error.tid, error.ip) for error in listed] == lost
+    assert [each.ip for each in found] == [ip for _, ip in lost]
+    assert [error.time for error in listed] == times
+
+
+@pytest.mark.parametrize("mode", ["threads", "CPUs, all switches"])
+def test_code_that_is_missing(
+    mode: str,
+    of_mode: Callable[[str], Path],
+    program: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    """perf tells of the first place, and then of no other in the same file."""
+    path = str(program("threads")).encode()
+    content = of_mode(mode).read_bytes()
+    assert path in content
+    data = tmp_path / "perf.data"
+    data.write_bytes(content.replace(path, path[:-1] + b"?"))
+    listed = theirs(data)
+    assert [error.code for error in listed] == [NO_CODE]
+    with Trace(data) as trace:
+        assert trace.clock is not None
+        found = {
+            (stream.tid, trace.clock.to_nanoseconds(event.time), event.value)
+            for stream in trace.threads
+            for event in stream.events()
+            if isinstance(event, Loss)
+        }
+    assert {(error.tid, error.time, error.ip) for error in listed} <= found
