@@ -30,6 +30,8 @@ from rtit.cli.main import main
         (["report", "--zzzz"], "usage: rtit report [", "no option --zzzz\n"),
         (["report", "perf.data", "more"], "usage: rtit report [", "unexpected argument 'more'"),
         (["record", "--backend", "gdb", "ls"], "usage: rtit record [options]", "'gdb'"),
+        (["diff", "--top", "-1", "a", "b"], "usage: rtit diff [", "--top"),
+        (["report", "--top", "-1"], "usage: rtit report [", "--top"),
         (["--jsn"], "usage: rtit [", "no option --jsn\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

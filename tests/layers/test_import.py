@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import rtit
+from plain import HEAD
+from rtit.cli.main import VERBS
+from rtit.perfdata import Writer
 
 
 def loaded(*modules: str) -> set[str]:
@@ -66,6 +69,41 @@ def test_names_loaded_on_use_are_all_there(package: str) -> None:
         assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = module.nothing
+
+
+def after(*commands: tuple[str, ...]) -> set[str]:
+    """What is loaded when these commands have ended, one after the other."""
+    package = str(Path(rtit.__file__).parent.parent)
+    script = (
+        f"import sys; sys.path.insert(0, {package!r})\n"
+        "from rtit.cli.main import main\n"
+        f"for words in {commands!r}:\n"
+        "    try:\n"
+        "        assert main(words) in (0, 3)\n"
+        "    except SystemExit as ended:\n"
+        "        assert not ended.code\n"
+        "print('loaded', *sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(ended.stdout.rpartition("loaded")[2].split())
+
+
+def test_the_help_of_verbs_loads_next_to_nothing() -> None:
+    found = after(*((verb, "--help") for verb in VERBS))
+    assert {f"rtit.cli.{verb}" for verb in VERBS} <= found
+    assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
+
+
+@pytest.mark.parametrize("verb", ["info", "report", "instructions", "packets"])
+def test_what_prints_no_columns_does_without_numpy(verb: str, tmp_path: Path) -> None:
+    data = tmp_path / "perf.data"
+    with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
+        out.auxtrace(7, 7, HEAD, None, 100)
+    found = after((verb, str(data)))
+    assert "rtit.trace.trace" in found
+    assert "numpy" not in found
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:

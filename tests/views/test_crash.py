@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from back_ends import need
 from live import to_the_end
 from rtit.capture import Request, start
+from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.trace import Trace
 
@@ -64,3 +66,21 @@ def test_the_last_line_and_the_report(
     calls = [line for line in report.splitlines() if " -> " in line]
     assert len(calls) == 5
     assert all("main" in call or "say" in call or "some" in call for call in calls)
+
+
+@pytest.mark.parametrize("stop", [{"stop_at": "main"}, {"extent": Extent(max_size=16 << 10)}])
+def test_a_trace_that_ends_before_has_no_last_calls(
+    stop: dict[str, Any],
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "data"
+    need("qemu")
+    exe, event = program("crash_late"), "intel_pt/cyc,noretcomp,psb_period=0/u"
+    to_the_end(start(Request([str(exe)], backend="qemu", output=data, event=event, **stop)))
+    capfd.readouterr()
+    main(["report", str(data)])
+    report = capfd.readouterr().out
+    assert "SIGSEGV at address 0x0 in main+" in report
+    assert " -> " not in report

@@ -12,7 +12,7 @@ from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
-from rtit.views import detail, listing
+from rtit.views.fields import DETAILED, LISTED
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -143,4 +143,4 @@ def test_a_crash_is_the_last_line(
 
 
 def test_fields_have_one_meaning() -> None:
-    assert not set(detail.FIELDS) & set(listing.FIELDS)
+    assert not set(DETAILED) & set(LISTED)

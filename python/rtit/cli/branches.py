@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from rtit.cli.tabular import add_table, show
-from rtit.views import rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,4 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; 3 if something could not be decoded."""
+    from rtit.views import rows
+
     return show("branches", rows.branches, arguments)

@@ -6,17 +6,17 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rtit.cli import out
 from rtit.cli.bare import add_raw, is_bare
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, opened
-from rtit.cli.joining import join, join_griffin
 from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
-from rtit.image.mappings import has_file
-from rtit.trace import Stream, Trace
-from rtit.trace.settings import Settings
+
+if TYPE_CHECKING:
+    from rtit.trace import Stream, Trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
         others = (arguments.raw, arguments.maps, arguments.split, arguments.file, arguments.input)
         if arguments.output is None or any(each is not None for each in others):
             raise UsageError("a log becomes a recording: --griffin LOG -o FILE")
+        from rtit.cli.joining import join_griffin
+
         return join_griffin(arguments)
     if is_bare(arguments):
         if arguments.output is None or arguments.maps is None or arguments.split is not None:
             raise UsageError("bare PT becomes a recording: --raw FILE --maps FILE -o FILE")
+        from rtit.cli.joining import join
+
         join(arguments)
         return 0
     if arguments.split is None or arguments.output is not None or arguments.maps is not None:
@@ -64,6 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
+    from rtit.image.mappings import has_file
+
     folder.mkdir(parents=True, exist_ok=True)
     for stream in streams:
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
@@ -85,6 +91,8 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
 
 
 def _options(stream: Stream) -> Iterator[str]:
+    from rtit.trace.settings import Settings
+
     settings = stream.settings
     if not isinstance(settings, Settings):
         return

@@ -16,12 +16,10 @@ from rtit.cli.inputs import add_images, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
 from rtit.cli.written import add_dso, add_output, write
-from rtit.coverage import Coverage, sources
 from rtit.errors import UsageError
-from rtit.profile import profile
 
 if TYPE_CHECKING:
-    from rtit.coverage.gather import Code
+    from rtit.coverage.gather import Code, Coverage
 
 _FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
 
@@ -73,6 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _of(arguments: argparse.Namespace, names: Iterable[str | None]) -> Coverage:
+    from rtit.coverage import Coverage
+    from rtit.profile import profile
+
     result = Coverage()
     for name in names:
         arguments.file, arguments.input = name, None
@@ -96,6 +97,7 @@ def _chosen(found: Coverage, names: list[str]) -> list[Code]:
 
 
 def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
+    from rtit.coverage import sources
     from rtit.coverage.afl import afl
     from rtit.coverage.cobertura import cobertura
     from rtit.coverage.drcov import drcov

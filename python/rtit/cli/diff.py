@@ -10,11 +10,9 @@ from rtit.cli import out
 from rtit.cli.bare import add_bare_code
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_images, add_threads, opened
-from rtit.cli.selecting import add_streams, selection
+from rtit.cli.selecting import add_streams, count, selection
 from rtit.cli.watching import watched
-from rtit.diff import diff
-from rtit.diff.text import TOP, as_json, text
-from rtit.diff.whole import STEPS
+from rtit.diff.amounts import STEPS, TOP
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=int,
+        type=count,
         default=TOP,
         metavar="N",
         help=f"so many functions and calls whose counts differ (default {TOP})",
@@ -59,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference."""
+    from rtit.diff import diff
+    from rtit.diff.text import as_json, text
+
     if arguments.steps < 1:
         raise UsageError(f"--steps takes a number from 1 on, not {arguments.steps}")
     with ExitStack() as stack:

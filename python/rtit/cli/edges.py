@@ -7,7 +7,6 @@ from functools import partial
 
 from rtit.cli.selecting import count
 from rtit.cli.tabular import add_table, show
-from rtit.views import rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,4 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print them; 3 if something could not be decoded."""
+    from rtit.views import rows
+
     return show("edges", partial(rows.edges, top=arguments.top), arguments)

@@ -39,7 +39,7 @@ class Gaps:
         """
         for stream in streams:
             unsure = 0
-            for span in stream.ledger():
+            for span in stream.spans():
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
                 elif span.cause == ErrorClass.TURN_UNKNOWN:

@@ -13,15 +13,13 @@ from rtit.cli import out
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, opened
 from rtit.errors import UsageError
-from rtit.gdb.debugger import find_gdb
-from rtit.gdb.server import accepted, listening, talk
-from rtit.gdb.target import Target
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from rtit.gdb.debugger import Debugger
+    from rtit.gdb.target import Target
 
 _LAST = 1_000_000
 
@@ -78,6 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--last takes a number from 1 on, not {arguments.last}")
     if arguments.listen is not None and (arguments.ex or arguments.batch):
         raise UsageError("--listen starts no gdb that could take commands")
+    from rtit.gdb.debugger import find_gdb
+    from rtit.gdb.server import listening
+    from rtit.gdb.target import Target
+
     listener = listening(arguments.listen) if arguments.listen is not None else None
     debugger = find_gdb(arguments.gdb) if listener is None else None
     form = arguments.form or ("pt" if debugger is None or debugger.has_pt else "bts")
@@ -104,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _listen(listener: socket.socket, target: Target) -> None:
+    from rtit.gdb.server import accepted, talk
+
     host, port, *_ = listener.getsockname()
     _tell(f"target remote {f'[{host}]' if ':' in host else host}:{port}")
     connection = accepted(listener, lambda: True)
@@ -151,6 +155,8 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
 
 def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
     """Whoever connects, one after the other: `target remote` may be said again."""
+    from rtit.gdb.server import accepted, talk
+
     while (connection := accepted(listener, going_on)) is not None:
         talk(connection, target)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rtit.cli import out
 from rtit.cli.bare import add_raw
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
-from rtit.trace import Trace
-from rtit.trace.contents import Buffer, Contents, contents
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+    from rtit.trace.contents import Buffer, Contents
 
 _MOST = 40
 
@@ -25,9 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is known; 3 if something is missing or lost."""
+    from rtit.trace.contents import contents
+
     with opened(arguments) as trace:
         found = contents(trace)
         if arguments.json:
+            from dataclasses import asdict
+
             out.document(asdict(found), indent=2)
         else:
             _print(trace, found)

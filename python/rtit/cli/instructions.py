@@ -11,11 +11,10 @@ from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.cli.watching import watched
 from rtit.errors import UsageError
-from rtit.views import detail
-from rtit.views.listing import FIELDS, listing
+from rtit.views.fields import DETAILED, LISTED
 
 _DEFAULT = "tid,ip,sym,asm"
-_ALL = (*FIELDS, *detail.FIELDS)
+_ALL = (*LISTED, *DETAILED)
 _BARE = "ip,sym,asm"
 """Of bare PT nobody knows the thread."""
 
@@ -32,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fields",
         metavar="LIST",
-        help=f"what to print, of {','.join(FIELDS)} (default: {_DEFAULT}); "
+        help=f"what to print, of {','.join(LISTED)} (default: {_DEFAULT}); "
         "time is the TSC estimate in nanoseconds at the start of the run, a lower bound; also, "
-        f"printed more slowly: {','.join(detail.FIELDS)}; earliest and latest are the bounds of "
+        f"printed more slowly: {','.join(DETAILED)}; earliest and latest are the bounds of "
         "time, cycles those counted so far, freq MHz, or cycles in a TSC tick without a clock",
     )
     parser.add_argument(
@@ -46,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; 3 if something could not be decoded."""
+    from rtit.views.listing import listing
+
     fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _BARE))
     with opened(arguments) as trace:
         gaps = Gaps("instructions", trace)

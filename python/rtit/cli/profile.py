@@ -16,19 +16,12 @@ from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
 from rtit.cli.written import add_dso, add_output, write
 from rtit.errors import UsageError
-from rtit.profile import profile
-from rtit.profile.autofdo import autofdo, llvm
-from rtit.profile.bolt import bolt
 
 if TYPE_CHECKING:
     from rtit.profile import Binary, Profile
     from rtit.trace import Stream, Trace
 
-_ONE: dict[str, Callable[[Binary], Iterator[str]]] = {
-    "bolt": bolt,
-    "autofdo": autofdo,
-    "llvm": llvm,
-}
+_ONE = ("bolt", "autofdo", "llvm")
 """Formats of one binary each."""
 _NAMED = ("pprof", "callgrind")
 """Formats that have what ran in no file, and calls, which are followed on a CPU as a whole."""
@@ -73,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the profile; 3 if something could not be decoded."""
+    from rtit.profile import profile
+
     tool = arguments.tool
     if tool == "perf" and arguments.dso:
         raise UsageError("--for perf has all binaries: whoever reads it chooses")
@@ -87,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
                 return EXIT_CODE if found.losses.has_gaps else 1
             if tool in _ONE:
                 binaries = found.chosen(arguments.dso)
-                _write_each(binaries, _ONE[tool], arguments.output)
+                _write_each(binaries, _lines_of(tool), arguments.output)
             else:
                 binaries = found.chosen(arguments.dso or ["all"])
                 among = trace.select(wanted) if tool in _NAMED else streams
@@ -95,6 +90,13 @@ def run(arguments: argparse.Namespace) -> int:
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
     return EXIT_CODE if found.losses.has_gaps else 0
+
+
+def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
+    from rtit.profile.autofdo import autofdo, llvm
+    from rtit.profile.bolt import bolt
+
+    return {"bolt": bolt, "autofdo": autofdo, "llvm": llvm}[tool]
 
 
 def _whole(

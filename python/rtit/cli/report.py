@@ -6,18 +6,20 @@ import argparse
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import EXIT_CODE, UNSURE
 from rtit.cli.inputs import add_file, add_images, add_threads, opened
-from rtit.cli.selecting import add_streams, selection
+from rtit.cli.selecting import add_streams, count, selection
 from rtit.cli.watching import watched
-from rtit.trace import Trace
-from rtit.views.crash import Crash, crashes
-from rtit.views.processes import Node, lines, processes, size
-from rtit.views.report_json import report_json
-from rtit.views.statistics import Statistics, StreamStatistics, statistics
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+    from rtit.views.crash import Crash
+    from rtit.views.processes import Node
+    from rtit.views.statistics import Statistics, StreamStatistics
 
 _CALLS = 5
 _FAULTS = 10
@@ -34,13 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_threads(parser)
     add_bare_code(add_raw(parser))
     parser.add_argument(
-        "--top", type=int, default=15, metavar="N", help="how many functions (default 15)"
+        "--top", type=count, default=15, metavar="N", help="how many functions (default 15)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 3 if something could not be decoded."""
+    from rtit.views.crash import crashes
+    from rtit.views.processes import processes
+    from rtit.views.statistics import statistics
+
     with opened(arguments) as trace:
         streams = trace.select(selection(arguments))
         with watched("report", streams, prints=False):
@@ -48,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         faults = crashes(trace, streams)
         roots = processes(trace, found.streams)
         if arguments.json:
+            from rtit.views.report_json import report_json
+
             out.document(report_json(trace, found, roots, faults[:_FAULTS], _CALLS), indent=2)
         else:
             _print_head(trace, roots, faults)
@@ -59,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
+    from rtit.views.processes import lines, size
+
     command = " ".join(trace.command_line)
     out.line(f"{trace.path}: {command}" if command else trace.path)
     for name, value in trace.facts.items():
@@ -105,9 +115,9 @@ def _print_functions(found: Statistics, top: int) -> None:
         out.line()
         out.line(f"{'instructions':>14} {'share':>7}  function")
     whole = found.instructions or 1
-    for (name, module), count in found.functions.most_common(top):
+    for (name, module), number in found.functions.most_common(top):
         place = PurePath(module).name or "unknown"
-        out.line(f"{count:14,} {count / whole:7.1%}  {f'{name} ({place})' if name else place}")
+        out.line(f"{number:14,} {number / whole:7.1%}  {f'{name} ({place})' if name else place}")
     _print_rest(len(found.functions) - top, "functions")
     out.line()
 

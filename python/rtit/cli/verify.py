@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import Gaps
 from rtit.cli.inputs import add_file, add_images, add_threads, opened
 from rtit.cli.watching import watched
-from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
-from rtit.trace import Trace
-from rtit.views.verify import Ranges, verify
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+    from rtit.views.verify import Ranges
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a line a thread and the sum; 1 if anything differs, or if nothing was
     compared; 3 if the recording ends early and is right up to there."""
+    from rtit.views.verify import verify
+
     with opened(arguments) as trace:
         with watched("verify", trace.threads, prints=False):
             verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
@@ -84,6 +88,8 @@ def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
     """For each process the linear addresses of the FilterEn and the TraceStop ranges it was
     recorded with.
     """
+    from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
+
     filters = parse_kernel_form(trace.filter) if trace.filter else []
     mappings = trace.mappings()
 

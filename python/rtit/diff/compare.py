@@ -50,9 +50,9 @@ class Place(NamedTuple):
 @dataclass(slots=True)
 class Later:
     """What follows where paths parted: how many instructions are equal again, how many are in one
-    `alone`, and how often they parted at each place, with the times (TSC) of the first. `whole`:
-    this goes up to the end; else they do not meet within some ten thousands of steps, or part too
-    often.
+    `alone`, and how often they parted (`partings`), also at each place, with the times (TSC) of the
+    first. `whole`: this goes up to the end; else they do not meet within some ten thousands of
+    steps, or part too often.
     """
 
     instructions: int = 0
@@ -60,11 +60,13 @@ class Later:
     places: dict[Place, int] = field(default_factory=dict)
     times: dict[Place, tuple[int, int]] = field(default_factory=dict)
     whole: bool = True
+    partings: int = 0
 
     def add(self, place: Place, times: tuple[int, int]) -> None:
         """They part once more."""
         self.times.setdefault(place, times)
         self.places[place] = self.places.get(place, 0) + 1
+        self.partings += 1
 
 
 def compare(
@@ -110,7 +112,7 @@ def compare(
             later.instructions -= shared - less
             alone = zip(later.alone, passed, strict=True)
             later.alone = tuple(sum(pair) - less for pair in alone)  # type: ignore[assignment]
-            later.whole = looked < _MOST_STEPS and sum(later.places.values()) < _MOST_PLACES
+            later.whole = looked < _MOST_STEPS and later.partings < _MOST_PLACES
         if not later.whole:
             return equal, parting, later
 

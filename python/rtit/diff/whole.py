@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from rtit.diff.amounts import STEPS
 from rtit.diff.builds import Builds
 from rtit.diff.compare import Later as Parted
 from rtit.diff.compare import compare
@@ -23,8 +24,6 @@ from rtit.trace import Trace
 if TYPE_CHECKING:
     from rtit.trace import Stream
 
-STEPS = 8
-"""Instructions shown on each side of the place."""
 _ALIKE = 4
 """Runs that are the same where paths meet again."""
 _NAMED = 10
@@ -128,7 +127,7 @@ def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:
     if trace.incomplete:
         found.append(f"{side}: incomplete: {trace.incomplete}")
     for stream in streams:
-        lost = [span for span in stream.ledger() if span.is_gap]
+        lost = [span for span in stream.spans() if span.is_gap]
         if lost:
             size = sum(span.end - span.start for span in lost)
             found.append(f"{side}: {stream.title}: {size:,} bytes not decoded exactly; {lost[0]}")

@@ -11,16 +11,15 @@ import numpy as np
 
 from rtit.errors import RtitError
 from rtit.trace import End, EventKind, Selection
+from rtit.views.behind import HOLES, Behind
 
 if TYPE_CHECKING:
     from rtit.trace import Rows, Stream
 
 _COLUMNS = ("start", "last", "instructions", "time", "end")
-_HOLES = (EventKind.ERROR, EventKind.OVERFLOW, EventKind.RESUMED)
 _TRANSFERS = (
     End.CONDITIONAL, End.JUMP, End.CALL, End.INDIRECT_JUMP, End.INDIRECT_CALL, End.RETURN, End.FAR,
 )  # fmt: skip
-_BORDERS = (EventKind.ENABLED, EventKind.DISABLED, EventKind.ASYNC_DISABLED)
 _MOST_BYTES = 1 << 25
 _MOST_SYNCS = 1 << 16
 _FURTHER = 8
@@ -63,9 +62,11 @@ class Path:
         self.end, self.broken, counts = end[kept], broken[kept], counts[kept]
         self.kept = int(counts.sum())
         final, self._final = max(
-            zip(reversed(parts), reversed(streams), strict=True), key=lambda pair: pair[0].time
+            zip(reversed(parts), reversed(streams), strict=True),
+            key=lambda pair: pair[0].behind.time,
         )
-        self.next, self.left, self._lost = final.next, final.left, final.lost
+        self.next, self.left = final.behind.next, final.behind.left
+        self._lost = final.behind.lost
         whole = len(streams) == 1 and streams[0].shares is None
         self.sync = parts[0].sync(streams[0].size, most) if whole else None
 
@@ -114,19 +115,16 @@ class _Part:
         self._held = 0
         self._syncs: deque[Sync] = deque(maxlen=_MOST_SYNCS)
         self.instructions = 0
-        self.time = -1  # of the last row
-        self.next: int | None = None
-        self.left = False
-        self.lost = False
+        self.behind = Behind()
 
     def add(self, rows: Rows, since: int) -> None:
         self._note(rows, since)
-        self._end(rows)
+        self.behind.add(rows)
         kept = rows.time >= np.uint64(since)
         if not kept.any():
             return
         broken = rows.end == End.LOST
-        holes = rows.events.row[np.isin(rows.events.kind, _HOLES)].astype(np.int64) - rows.first
+        holes = rows.events.row[np.isin(rows.events.kind, HOLES)].astype(np.int64) - rows.first
         broken[holes[holes > 0] - 1] = True
         if (holes == 0).any() and self._batches:
             self._batches[-1][-1][-1] = True
@@ -157,18 +155,6 @@ class _Part:
                 self._syncs.append(Sync(offset, at))
         while len(self._syncs) > 1 and self.instructions - self._syncs[1].before >= self._most:
             self._syncs.popleft()
-
-    def _end(self, rows: Rows) -> None:
-        """Remember what was told behind the last row."""
-        behind = rows.events.row == rows.first + len(rows)
-        if len(rows):
-            self.time, self.next, self.left = int(rows.time[-1]), None, False
-            self.lost = bool(rows.end[-1] == End.LOST)
-        self.lost |= bool((behind & np.isin(rows.events.kind, _HOLES)).any())
-        borders = np.flatnonzero(behind & np.isin(rows.events.kind, _BORDERS))
-        if len(borders):
-            self.left = bool(rows.events.kind[borders[-1]] == EventKind.DISABLED)
-            self.next = None if self.left else int(rows.events.ip[borders[-1]])
 
     def sync(self, size: int, most: int) -> Sync | None:
         found = None

@@ -128,7 +128,7 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         counts = stream.counts()
         threads.append((stream.title, counts.instructions))
         losses.bytes += stream.size - counts.elsewhere_bytes
-        losses.bytes_lost += sum(span.end - span.start for span in stream.ledger() if span.is_gap)
+        losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
         stream.forget()
         if is_outside:
             named += outside(trace, stream)

@@ -12,6 +12,7 @@ from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag
 from rtit.sideband.losses import WORDS
 from rtit.trace.in_words import settings_in_words, switches_in_words
+from rtit.trace.packets import KINDS
 from rtit.trace.source import AuxBytes
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 _SPAN = 1 << 56
+_PACKETS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -100,23 +102,24 @@ def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
 
 
 def _buffer(trace: Trace, stream: Stream) -> Buffer:
-    import numpy as np
-
-    from rtit.trace.packets import KINDS
+    from rtit._core import PacketScan
 
     source = stream.source
     pieces = source.pieces if isinstance(source, AuxBytes) else []
     found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
     psb, tsc, ovf = (KINDS.index(name) for name in ("PSB", "TSC", "OVF"))
     high = pieces[0].reference // _SPAN * _SPAN if pieces else 0
-    for part in stream.packets():
-        found.psbs += int(np.count_nonzero(part.kind == psb))
-        found.overflows += int(np.count_nonzero(part.kind == ovf))
-        found.bad += part.bad.length if part.bad is not None else 0
-        times = part.payload[part.kind == tsc]
-        if len(times):
+    scan = PacketScan(stream.parts())
+    while (batch := scan.next(_PACKETS)) is not None:
+        # what is looked for in bytes is not worth loading NumPy
+        kinds, payload, bad = bytes(batch[0]), memoryview(batch[3]), batch[5]
+        found.psbs += kinds.count(psb)
+        found.overflows += kinds.count(ovf)
+        found.bad += bad[1] if bad is not None else 0
+        places = kinds.find(tsc), kinds.rfind(tsc)
+        if places[0] >= 0:
             clock = trace.clock
-            first, last = (high | int(times[place]) for place in (0, -1))
+            first, last = (high | payload[place] for place in places)
             if clock is not None:
                 first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
             found.first = first if found.first is None else found.first

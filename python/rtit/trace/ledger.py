@@ -38,6 +38,12 @@ class Span:
         """Whether something of what ran may be missing in it."""
         return self.kind in _GAPS
 
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """From a row of the native decoder's account."""
+        start, end, trust, cause, text, _, _ = row
+        return cls(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
+
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
         return f"{text}: {self.error}" if self.error else text

@@ -17,7 +17,7 @@ from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.filtering import Filter
 from rtit.trace.ipc import COLUMN, with_ipc
-from rtit.trace.ledger import Ledger, with_losses
+from rtit.trace.ledger import Ledger, Row, Span, with_losses
 from rtit.trace.numbers import Numbered
 from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
 from rtit.trace.results import Branches, Instructions, SyncPoints
@@ -393,11 +393,18 @@ class Stream:
         """The account of every byte, as far as it was decoded last; decodes the whole stream
         if none has been used.
         """
+        return Ledger.of(self._account())
+
+    def spans(self) -> list[Span]:
+        """What is in `ledger`, for a look at a few: no columns are made."""
+        return [Span.of(row) for row in self._account()]
+
+    def _account(self) -> list[Row]:
         own = self._shared()
         rows = self._decoded().ledger()
         if own is not None:
             rows = own.ledger(rows)
-        return Ledger.of(with_losses(rows, self.missing) if self.missing else rows)
+        return with_losses(rows, self.missing) if self.missing else rows
 
     def counts(self) -> Counts:
         """Totals, of the same bytes as `ledger`."""

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rtit.readable import readable
+from rtit.views.behind import Behind
 
 if TYPE_CHECKING:
     from rtit.trace import Ended, Stream, Trace
@@ -102,7 +103,9 @@ class Crash:
         return f"  <- {self.ending}, not executed{source}"
 
     def calls(self, most: int) -> list[tuple[str, str]]:
-        """The last calls before it, the latest last: where from (`caller+0x12`), and where to."""
+        """The last calls before it, the latest last: where from (`caller+0x12`), and where to. None
+        if the trace ends before.
+        """
         import numpy as np
 
         from rtit._core import Flow
@@ -110,7 +113,9 @@ class Crash:
         kinds = [number for number, name in Flow.ENDS.items() if name in ("call", "indirect call")]
         found: list[tuple[int, int, int]] = []
         open_: tuple[int, int] | None = None  # a call whose target is in the next part
+        behind = Behind()
         for rows in self._stream.rows():
+            behind.add(rows)
             if open_ is not None and len(rows):
                 found.append((*open_, int(rows.start[0])))
                 open_ = None
@@ -121,12 +126,19 @@ class Crash:
                 else:
                     open_ = place
             found = found[-most:]
+        if not self._reached(behind):
+            return []
         names = self._trace.symbols
         tid = self._stream.tid
         return [
             (str(names.lookup(tid, time, ip)), str(names.lookup(tid, time, target)))
             for time, ip, target in found
         ]
+
+    def _reached(self, behind: Behind) -> bool:
+        if behind.next is not None:
+            return behind.next == self.ip
+        return not behind.left and "stopped" not in self._trace.facts
 
     def line(self, fields: list[str], nanoseconds: int) -> bytes:
         """It as the last line of a listing with these fields."""

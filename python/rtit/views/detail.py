@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
+from rtit.views.fields import TIMING
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
     from rtit.trace import Instructions, Stream, Table, Trace
-
-_TIMING = ("earliest", "latest", "cycles", "freq", "ipc")
-FIELDS = ("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx", *_TIMING)
-"""Beside those of `listing`; perf's names where it has one."""
 
 _LINES = 1 << 14
 _Line = tuple[int, str]
@@ -58,7 +55,7 @@ def _parts(lines: Iterator[_Line]) -> Iterator[tuple[bytes, int]]:
 def _lines(trace: Trace, stream: Stream, fields: list[str], where: Selection) -> Iterator[_Line]:
     ipc = _Ipc() if "ipc" in fields else None
     show = _Shown(trace, stream, fields)
-    timing = not set(_TIMING).isdisjoint(fields)
+    timing = not set(TIMING).isdisjoint(fields)
     # of the first and the last alone the cycles before them are not known
     part = where if ipc is None else Selection(time=where.time)
     found = _texts(stream.instructions(part, timing=timing), fields, show, ipc)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 from rtit.trace.places import Places
 from rtit.trace.selection import LATEST, Selection
 from rtit.views.crash import crash
-from rtit.views.detail import detailed
+from rtit.views.fields import LISTED
 
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace import Stream, Trace
 
-FIELDS = ("ip", "tid", "time", "sym", "asm")
 _PART = 1 << 20
 _Part = tuple[bytes, int]
 
@@ -32,7 +31,7 @@ def listing(
     """The lines of the streams, one stream after the other, or with `merge` in order of time: whole
     lines of UTF-8, in parts of about a megabyte.
 
-    `fields` are of FIELDS, and of those of `detail`; `selection` says which instructions of these
+    `fields` are those of `views.fields`; `selection` says which instructions of these
     streams have a line. Raises UsageError for a function that is nowhere.
     """
     selection = selection or Selection()
@@ -41,8 +40,10 @@ def listing(
     where.check(pid for stream in streams for pid in stream.pids)
     # what text is made of natively has one thread a stream
     several = any(stream.has_several for stream in streams)
-    detail = not set(fields) <= set(FIELDS) or (several and "tid" in fields)
+    detail = not set(fields) <= set(LISTED) or (several and "tid" in fields)
     detail |= any(stream.is_taken_out for stream in streams)
+    if detail:
+        from rtit.views.detail import detailed
     if detail and merge:
         parts = detailed(trace, streams, fields, selection, merge=True)
         yield from _ends(chain(parts, [end.part for end in ends if end is not None]), selection)

@@ -10,7 +10,7 @@ from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
 
 if TYPE_CHECKING:
-    from rtit.trace import Ledger, Span, Stream, Trace
+    from rtit.trace import Span, Stream, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         functions[name, path] += count
     shares = _shares(trace, stream)
     counts = stream.counts()
-    ledger = stream.ledger()
-    unsure = _unsure(stream, ledger)
+    spans = stream.spans()
+    unsure = _unsure(stream, spans)
     stream.forget()  # of thousands of streams each would keep a decoder
     return StreamStatistics(
         title=stream.title,
@@ -80,19 +80,20 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         instructions=counts.instructions,
         branches=counts.branches,
         pt_bytes=stream.size - counts.elsewhere_bytes,
-        losses=tuple(span for span in ledger if span.is_gap),
-        exact_bytes=sum(span.end - span.start for span in ledger if span.kind == "exact"),
+        losses=tuple(span for span in spans if span.is_gap),
+        exact_bytes=sum(span.end - span.start for span in spans if span.kind == "exact"),
         shares=shares,
         unsure=unsure,
     )
 
 
-def _unsure(stream: Stream, ledger: Ledger) -> tuple[int, int]:
+def _unsure(stream: Stream, spans: list[Span]) -> tuple[int, int]:
+    if not any(span.cause == ErrorClass.TURN_UNKNOWN for span in spans):
+        return 0, 0
     import numpy as np
 
+    ledger = stream.ledger()
     places = ledger.cause == ErrorClass.TURN_UNKNOWN
-    if not places.any():
-        return 0, 0
     # in order, and none over another
     first, last = ledger.value[places], ledger.start[places]
     instructions = 0

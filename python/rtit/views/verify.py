@@ -167,7 +167,7 @@ def _verdict(
     if not outcome["identical"] and "reason" not in outcome:
         return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")
     instructions = outcome["instructions"]
-    lost = [span for stream in streams for span in stream.ledger() if span.is_gap]
+    lost = [span for stream in streams for span in stream.spans() if span.is_gap]
     if not outcome["identical"]:
         reason = (
             f"{outcome['reason']} after {instructions:,} equal instructions: "
