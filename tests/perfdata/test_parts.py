@@ -12,21 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from compressed import FRAME, raw
+from memory import at_most
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import PerfData, Writer
 from rtit.perfdata.records import HEADER
 
 PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
-
-MAGIC = bytes.fromhex("28b52ffd")
-# no checksum, no dictionary, window of 8 MB (RFC 8878, section 3.1.1.1)
-FRAME = MAGIC + bytes([0x00, 13 << 3])
-
-
-def raw(data: bytes, *, last: bool = False) -> bytes:
-    """A block that is not compressed."""
-    return (int(last) | len(data) << 3).to_bytes(3, "little") + data
 
 
 def repeated(byte: int, count: int) -> bytes:
@@ -117,8 +110,9 @@ def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, pieces: list[bytes], message: str) -> None:
-    with pytest.raises(PerfDataError, match=message) as error:
-        PerfData(compressed(tmp_path / "b", pieces))
+    path = compressed(tmp_path / "b", pieces)
+    with at_most(48), pytest.raises(PerfDataError, match=message) as error:
+        PerfData(path)
     assert error.value.offset is not None
 
 

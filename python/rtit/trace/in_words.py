@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rtit.perfdata import IntelPtInfo, PerfData
 
 _PSB_SHIFT = 11
+_MOST_MTC = 15
 
 _SWITCHES = {
     0: "not recorded",
@@ -89,7 +90,10 @@ def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
     if tick is not None:
         text += f" ({float(1000 / tick):,.0f} MHz)"
     if config_value(config, "mtc"):
-        ticks = 1 << info.mtc_period(config)
+        period = info.mtc_period(config)
+        if period > _MOST_MTC:
+            return f"{text}, MTC of a period that no processor has ({period:#x})"
+        ticks = 1 << period
         text += f", MTC every {ticks} crystal clocks"
         if tick is not None and info.tsc_ctc_n and info.tsc_ctc_d:
             text += f" ({float(ticks * tick * info.tsc_ctc_n / info.tsc_ctc_d):,.0f} ns)"
