@@ -68,6 +68,7 @@ mod timed;
 mod totals;
 mod unrolled;
 mod walk;
+mod watch;
 mod window;
 
 pub use bitmap::{added, class, Index, Which};
@@ -97,4 +98,5 @@ pub use time::{GuestTsc, TimeSettings};
 pub use timed::{TimedColumns, TimedInstructions};
 pub use totals::{EdgeTotal, RunTotal, Totals};
 pub use unrolled::{unrolled, InstructionTotal, Unrolled};
+pub use watch::Watch;
 pub use window::{Source, Window};

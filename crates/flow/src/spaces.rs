@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use rtit_image::View;
 
+use crate::watch::Watch;
+
 /// What tells address spaces apart (section 33.5): CR3, whether it is a guest's (NR), and whose guest it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct SpaceKey {
@@ -34,6 +36,7 @@ pub struct Spaces {
     keys: Vec<(SpaceKey, usize)>,
     turns: Vec<Turn>,
     shared: Shared,
+    pub(crate) watch: Watch,
 }
 
 /// Code that no process has for itself: numbers of views.
@@ -64,7 +67,13 @@ impl Spaces {
             keys: Vec::new(),
             turns: Vec::new(),
             shared: Shared::default(),
+            watch: Watch::default(),
         }
+    }
+
+    /// Who is asked on long ways through the code whether to give up.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = watch;
     }
 
     /// The kernel is in the upper half of addresses of every process, whatever CR3 is (with page-table isolation it has

@@ -1,12 +1,9 @@
 //! How a stream is decoded in slices, with a look at Ctrl-C and at who is asked for pages after each.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use rtit_flow::{Division, Flow, Segments, Settings, Sink, Spaces, Sum};
 
-use crate::missing::Missing;
-use crate::spaces::check;
+use crate::raising::{check, Raisers};
 use crate::stream::Stream;
 
 /// Ctrl-C is looked for after this many bytes of a stream.
@@ -15,15 +12,16 @@ const SLICE: usize = 1 << 20;
 /// Decoding pauses when more points wait; those of a slice come on top.
 const MOST_POINTS: usize = 1 << 16;
 
-/// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages.
+/// Decodes until the sink is full, without the GIL. Raises what those raise who are asked for pages, and
+/// what signal handlers raise.
 pub fn advance<S: Sink + Send>(
     py: Python<'_>,
-    missing: &[Arc<Missing>],
+    raisers: &Raisers,
     flow: &mut Flow<Stream, S>,
 ) -> PyResult<()> {
-    advance_slice(py, missing, flow)?;
+    advance_slice(py, raisers, flow)?;
     while !is_full(flow) && !flow.is_finished() {
-        advance_slice(py, missing, flow)?;
+        advance_slice(py, raisers, flow)?;
     }
     Ok(())
 }
@@ -31,12 +29,12 @@ pub fn advance<S: Sink + Send>(
 /// As `advance`, but to the end of a turn at the furthest.
 pub fn advance_in_turn<S: Sink + Send>(
     py: Python<'_>,
-    missing: &[Arc<Missing>],
+    raisers: &Raisers,
     flow: &mut Flow<Stream, S>,
 ) -> PyResult<()> {
-    advance_slice(py, missing, flow)?;
+    advance_slice(py, raisers, flow)?;
     while !is_full(flow) && !flow.is_finished() && !flow.is_paused() {
-        advance_slice(py, missing, flow)?;
+        advance_slice(py, raisers, flow)?;
     }
     Ok(())
 }
@@ -48,7 +46,7 @@ fn is_full<S: Sink>(flow: &mut Flow<Stream, S>) -> bool {
 
 fn advance_slice<S: Sink + Send>(
     py: Python<'_>,
-    missing: &[Arc<Missing>],
+    raisers: &Raisers,
     flow: &mut Flow<Stream, S>,
 ) -> PyResult<()> {
     let goes_on = !is_full(flow) && py.allow_threads(|| flow.advance_by(SLICE));
@@ -56,7 +54,7 @@ fn advance_slice<S: Sink + Send>(
         let position = flow.position();
         flow.stream_mut().go_on(py, position)?;
     }
-    go_on(py, missing)
+    go_on(py, raisers)
 }
 
 /// The stream for as many threads as `division` says.
@@ -71,10 +69,11 @@ pub fn segments<S: Sum>(
     Ok(Box::new(Segments::new(stream, spaces, &settings, division)))
 }
 
-/// Decodes to the end, without the GIL. Raises what those raise who are asked for pages.
+/// Decodes to the end, without the GIL. Raises what those raise who are asked for pages, and
+/// what signal handlers raise.
 pub fn sum<S: Sum>(
     py: Python<'_>,
-    missing: &[Arc<Missing>],
+    raisers: &Raisers,
     all: &mut Segments<Stream, S>,
 ) -> PyResult<()> {
     while py.allow_threads(|| all.advance()) {
@@ -82,13 +81,13 @@ pub fn sum<S: Sum>(
             let position = all.position();
             all.stream_mut().go_on(py, position)?;
         }
-        go_on(py, missing)?;
+        go_on(py, raisers)?;
     }
-    go_on(py, missing)
+    go_on(py, raisers)
 }
 
 /// Looks at who was asked for pages, and for Ctrl-C.
-pub fn go_on(py: Python<'_>, missing: &[Arc<Missing>]) -> PyResult<()> {
-    check(missing)?;
+pub fn go_on(py: Python<'_>, raisers: &Raisers) -> PyResult<()> {
+    check(py, raisers)?;
     py.check_signals()
 }

@@ -7,7 +7,7 @@ use rtit_listing::{CallTotal, Calls, Context, NONE};
 use crate::column::Column;
 use crate::flow::Flow;
 use crate::names::Names;
-use crate::way::Way;
+use crate::way::{Way, Whole};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calls, module)?)
@@ -33,6 +33,7 @@ fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py
     };
     flow.advance(py, inner)?;
     let (rows, contexts) = py.allow_threads(|| inner.sink_mut().finish());
+    way.end(Whole::Calls);
     let columns = PyDict::new(py);
     let wide = |number: u32| match number {
         NONE => u64::MAX,

@@ -1,7 +1,7 @@
 //! `Decoder`: one short stream after the other over the same code, into edges.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
@@ -16,9 +16,9 @@ use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
 use crate::column::Column;
 use crate::image::Space;
-use crate::missing::Missing;
+use crate::raising::{check, Raisers};
 use crate::settings::{settings_of, Given};
-use crate::spaces::{check, Coded};
+use crate::spaces::Coded;
 use crate::start::Beginning;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -45,7 +45,7 @@ pub struct Decoder {
 struct State {
     persistent: Persistent,
     hits: EdgeHits,
-    missing: Vec<Arc<Missing>>,
+    raisers: Raisers,
     bytes: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Decoder {
         most: usize,
         walk: bool,
     ) -> PyResult<Decoder> {
-        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
         let mut settings = settings_of(Given {
             mtc_freq,
             tsc_ctc,
@@ -96,7 +96,7 @@ impl Decoder {
         let state = State {
             persistent: Persistent::new(spaces, &settings),
             hits: EdgeHits::default(),
-            missing,
+            raisers,
             bytes: Vec::new(),
         };
         Ok(Decoder {
@@ -125,7 +125,7 @@ impl Decoder {
         let State {
             persistent,
             hits,
-            missing,
+            raisers,
             bytes,
         } = &mut *guard;
         let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches)) else {
@@ -137,14 +137,15 @@ impl Decoder {
         persistent.start_at(start.map(|start| start.0));
         let window = Window::whole(bytes);
         persistent.begin(window);
+        raisers.iter().for_each(|each| each.begin());
         while py.allow_threads(|| {
             let until = persistent.position().saturating_add(SLICE);
             persistent.advance(window, until, hits)
         }) {
-            check(missing)?;
+            check(py, raisers)?;
             py.check_signals()?;
         }
-        check(missing)?;
+        check(py, raisers)?;
         if let Some(bitmap) = &bitmap {
             let cells = cells(py, bitmap)?;
             if !add {
@@ -187,12 +188,12 @@ impl Decoder {
         start: u64,
         end: u64,
     ) -> PyResult<()> {
-        let Coded { spaces, missing } = Coded::new(space, spaces)?;
+        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
         let mut state = self.lock()?;
         if !state.persistent.forget(spaces, start, end) {
             return Err(PyValueError::new_err("other spaces than before"));
         }
-        state.missing = missing;
+        state.raisers = raisers;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! `Flow`: one PT stream and its code into what ran, as columns.
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -20,15 +20,15 @@ use crate::column::Column;
 use crate::image::Space;
 use crate::in_turn::InTurn;
 use crate::listing::Listing;
-use crate::missing::Missing;
 use crate::names::Names;
 use crate::points::columns;
+use crate::raising::Raisers;
 use crate::results::{block_columns, rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turn};
 use crate::start::Beginning;
 use crate::stream::Stream;
-use crate::way::Way;
+use crate::way::{Way, Whole};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
@@ -66,8 +66,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     way: Mutex<Way>,
-    /// Who is asked for pages.
-    missing: Vec<Arc<Missing>>,
+    raisers: Raisers,
     division: Division,
 }
 
@@ -114,13 +113,13 @@ impl Flow {
             walk,
             points,
         })?;
-        let Coded { spaces, missing } = Coded::new(space.get(), spaces)?
+        let Coded { spaces, raisers } = Coded::new(space.get(), spaces)?
             .with_turns(space, &turns)?
             .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
         let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
-            missing,
+            raisers,
             division: Division::of(threads),
         })
     }
@@ -140,7 +139,7 @@ impl Flow {
         let Way::Rows(flow) = &mut *way else {
             return Err(taken());
         };
-        let rows = flow.next(py, &self.missing, max_rows)?;
+        let rows = flow.next(py, &self.raisers, max_rows)?;
         rows.map(|rows| rows_dict(py, rows)).transpose()
     }
 
@@ -154,7 +153,7 @@ impl Flow {
         let Way::Runs(flow) = &mut *way else {
             return Err(taken());
         };
-        let Some(runs) = flow.next(py, &self.missing, max_runs)? else {
+        let Some(runs) = flow.next(py, &self.raisers, max_runs)? else {
             return Ok(None);
         };
         Ok(Some((
@@ -173,7 +172,7 @@ impl Flow {
         let Way::Instructions(flow) = &mut *way else {
             return Err(taken());
         };
-        let Some(found) = flow.next_of_all(py, &self.missing, max_instructions)? else {
+        let Some(found) = flow.next_of_all(py, &self.raisers, max_instructions)? else {
             return Ok(None);
         };
         Ok(Some((
@@ -198,7 +197,7 @@ impl Flow {
         let Way::Timed(flow) = &mut *way else {
             return Err(taken());
         };
-        let taken = flow.next(py, &self.missing, max_instructions)?;
+        let taken = flow.next(py, &self.raisers, max_instructions)?;
         Ok(taken.map(|taken| {
             [
                 taken.ips.into(),
@@ -224,7 +223,7 @@ impl Flow {
         let Way::Branches(flow) = &mut *way else {
             return Err(taken());
         };
-        let taken = flow.next(py, &self.missing, max_branches)?;
+        let taken = flow.next(py, &self.raisers, max_branches)?;
         Ok(taken.map(|taken| {
             [
                 taken.from.into(),
@@ -249,7 +248,7 @@ impl Flow {
         let Way::Numbers(flow, _) = &mut *way else {
             return Err(taken());
         };
-        let numbers = flow.next_of_all(py, &self.missing, max_blocks)?;
+        let numbers = flow.next_of_all(py, &self.raisers, max_blocks)?;
         Ok(numbers.map(Column::from))
     }
 
@@ -297,13 +296,17 @@ impl Flow {
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
         let mut way = self.lock()?;
+        if let Way::Ended(Whole::Lines, _) = *way {
+            return Ok(None);
+        }
         let Way::Lines(flow) = &mut *way else {
             return Err(taken());
         };
         flow.sink_mut().set_limits(max_bytes, max_lines);
-        advance(py, &self.missing, flow)?;
+        advance(py, &self.raisers, flow)?;
         let part = py.allow_threads(|| flow.sink_mut().take(max_bytes, max_lines, until));
         if part.lines == 0 && flow.sink_mut().next_time().is_none() {
+            way.end(Whole::Lines);
             return Ok(None);
         }
         Ok(Some((PyBytes::new(py, &part.text), part.lines)))
@@ -312,14 +315,21 @@ impl Flow {
     /// The TSC estimate of the next line after `list`; None at the end.
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         let mut way = self.lock()?;
+        if let Way::Ended(Whole::Lines, _) = *way {
+            return Ok(None);
+        }
         let Way::Lines(flow) = &mut *way else {
             return Err(taken());
         };
         if flow.sink_mut().next_time().is_none() {
             flow.sink_mut().set_limits(1, 1);
-            advance(py, &self.missing, flow)?;
+            advance(py, &self.raisers, flow)?;
         }
-        Ok(flow.sink_mut().next_time())
+        let next = flow.sink_mut().next_time();
+        if next.is_none() {
+            way.end(Whole::Lines);
+        }
+        Ok(next)
     }
 
     /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), "" where
@@ -342,8 +352,9 @@ impl Flow {
         let Way::Functions(flow) = &mut *way else {
             return Err(taken());
         };
-        advance(py, &self.missing, flow)?;
+        advance(py, &self.raisers, flow)?;
         let found = py.allow_threads(|| flow.sink_mut().finish());
+        way.end(Whole::Functions);
         let rows = found.into_iter();
         Ok(rows
             .map(|((name, path), count)| (name, path, count))
@@ -356,11 +367,16 @@ impl Flow {
         if let Some(parts) = way.take() {
             *way = Way::Count(segments(py, self.division, parts)?);
         }
+        if let Way::Ended(Whole::Count, ended) = &*way {
+            return counts_dict(py, &ended.counts, &ended.ledger);
+        }
         let Way::Count(all) = &mut *way else {
             return Err(taken());
         };
-        sum(py, &self.missing, all)?;
-        counts_dict(py, &all.counts(), all.ledger())
+        sum(py, &self.raisers, all)?;
+        let counts = counts_dict(py, &all.counts(), all.ledger());
+        way.end(Whole::Count);
+        counts
     }
 
     /// Decodes to the end and adds up what ran, whatever the order. Columns are little-endian bytes, sorted.
@@ -377,11 +393,12 @@ impl Flow {
         let Way::Totals(all) = &mut *way else {
             return Err(taken());
         };
-        sum(py, &self.missing, all)?;
+        sum(py, &self.raisers, all)?;
         let (runs, edges) = py.allow_threads(|| {
             let totals = all.sum();
             (totals.runs(), totals.edges())
         });
+        way.end(Whole::Totals);
         totals_dict(py, &runs, &edges)
     }
 
@@ -461,7 +478,7 @@ impl Flow {
         py: Python<'_>,
         flow: &mut rtit_flow::Flow<Stream, S>,
     ) -> PyResult<()> {
-        advance(py, &self.missing, flow)
+        advance(py, &self.raisers, flow)
     }
 
     /// None before the first results were taken.

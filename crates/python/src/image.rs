@@ -13,6 +13,7 @@ use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
 
 use crate::arguments::OsText;
 use crate::missing::{Asked, Missing};
+use crate::raising::Raising;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Code>()?;
@@ -216,7 +217,7 @@ impl Space {
             out.extend(part.iter().take(count));
         }
         if let Some(missing) = missing {
-            missing.check()?;
+            missing.check(py)?;
         }
         self.lock().view = Some((time, view));
         Ok(PyBytes::new(py, &out))

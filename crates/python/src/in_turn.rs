@@ -1,18 +1,18 @@
 //! Results in order, by one thread or by several.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use rtit_flow::{Counts, Division, Flow, InOrder, Ledger, Ordered, Point, Settings, Spaces};
 
 use crate::advance::{advance, advance_in_turn, go_on};
-use crate::missing::Missing;
+use crate::ended::Ended;
+use crate::raising::Raisers;
 use crate::stream::Stream;
 
 /// Where results in order come from.
 pub(crate) enum InTurn<S: InOrder> {
     One(Box<Flow<Stream, S>>),
     Several(Box<Ordered<Stream, S>>),
+    Ended(Box<Ended>),
 }
 
 impl<S: InOrder> InTurn<S> {
@@ -40,34 +40,55 @@ impl<S: InOrder> InTurn<S> {
     pub fn next(
         &mut self,
         py: Python<'_>,
-        missing: &[Arc<Missing>],
+        raisers: &Raisers,
         max: usize,
     ) -> PyResult<Option<S::Batch>> {
-        match self {
-            InTurn::One(flow) => {
-                flow.sink_mut().set_limit(max.max(1));
-                advance_in_turn(py, missing, flow)?;
-                Ok(taken(py, flow))
-            }
-            InTurn::Several(all) => several(py, missing, all, max),
-        }
+        self.next_by(py, raisers, max, advance_in_turn)
     }
 
     /// As `next`, also over the borders of turns.
     pub fn next_of_all(
         &mut self,
         py: Python<'_>,
-        missing: &[Arc<Missing>],
+        raisers: &Raisers,
         max: usize,
     ) -> PyResult<Option<S::Batch>> {
-        match self {
+        self.next_by(py, raisers, max, advance)
+    }
+
+    fn next_by(
+        &mut self,
+        py: Python<'_>,
+        raisers: &Raisers,
+        max: usize,
+        advance: impl Fn(Python<'_>, &Raisers, &mut Flow<Stream, S>) -> PyResult<()>,
+    ) -> PyResult<Option<S::Batch>> {
+        let batch = match self {
             InTurn::One(flow) => {
                 flow.sink_mut().set_limit(max.max(1));
-                advance(py, missing, flow)?;
-                Ok(taken(py, flow))
+                advance(py, raisers, flow)?;
+                taken(py, flow)
             }
-            InTurn::Several(all) => several(py, missing, all, max),
+            InTurn::Several(all) => several(py, raisers, all, max)?,
+            InTurn::Ended(_) => return Ok(None),
+        };
+        if batch.is_none() {
+            self.end();
         }
+        Ok(batch)
+    }
+
+    /// All results have been taken.
+    fn end(&mut self) {
+        let (counts, ledger) = self.account();
+        let ended = Ended {
+            counts,
+            ledger: ledger.clone(),
+            turns: self.turns(),
+            visited: Vec::new(),
+            points: self.take_points(),
+        };
+        *self = InTurn::Ended(Box::new(ended));
     }
 
     /// How many turns have begun.
@@ -75,6 +96,7 @@ impl<S: InOrder> InTurn<S> {
         match self {
             InTurn::One(flow) => flow.turns(),
             InTurn::Several(_) => 0,
+            InTurn::Ended(ended) => ended.turns,
         }
     }
 
@@ -83,6 +105,7 @@ impl<S: InOrder> InTurn<S> {
         match self {
             InTurn::One(flow) => flow.take_points(),
             InTurn::Several(_) => Vec::new(),
+            InTurn::Ended(ended) => std::mem::take(&mut ended.points),
         }
     }
 
@@ -90,6 +113,7 @@ impl<S: InOrder> InTurn<S> {
         match self {
             InTurn::One(flow) => (flow.counts(), flow.ledger()),
             InTurn::Several(all) => (all.counts(), all.ledger()),
+            InTurn::Ended(ended) => (ended.counts.clone(), &ended.ledger),
         }
     }
 }
@@ -103,7 +127,7 @@ fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> Option<S::Ba
 
 fn several<S: InOrder>(
     py: Python<'_>,
-    missing: &[Arc<Missing>],
+    raisers: &Raisers,
     all: &mut Ordered<Stream, S>,
     max: usize,
 ) -> PyResult<Option<S::Batch>> {
@@ -122,6 +146,6 @@ fn several<S: InOrder>(
             let position = all.position();
             all.stream_mut().go_on(py, position)?;
         }
-        go_on(py, missing)?;
+        go_on(py, raisers)?;
     }
 }

@@ -8,15 +8,20 @@ mod as_bytes;
 mod calls;
 mod column;
 mod decoder;
+mod ended;
 mod flow;
+#[cfg(target_os = "linux")]
+mod guard;
 mod image;
 mod in_turn;
+mod interrupt;
 mod listing;
 mod missing;
 mod names;
 mod packet;
 mod packet_columns;
 mod points;
+mod raising;
 mod results;
 mod settings;
 mod spaces;
@@ -41,6 +46,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calls::register(module)?;
     decoder::register(module)?;
     flow::register(module)?;
+    #[cfg(target_os = "linux")]
+    guard::register(module)?;
     image::register(module)?;
     listing::register(module)?;
     names::register(module)?;

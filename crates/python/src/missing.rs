@@ -7,6 +7,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rtit_image::{Bytes, Fetch, NoAnswer, PAGE};
 
+use crate::raising::Raising;
+
 /// A callable that is given the address of a page and gives its bytes, or None. What it raises is kept for whoever
 /// decodes; until that is taken nothing is asked.
 pub struct Missing {
@@ -20,11 +22,6 @@ impl Missing {
             callable,
             raised: Mutex::new(None),
         })
-    }
-
-    /// The error that the callable has raised, if it has.
-    pub fn check(&self) -> PyResult<()> {
-        self.raised().take().map_or(Ok(()), Err)
     }
 
     fn raised(&self) -> MutexGuard<'_, Option<PyErr>> {
@@ -46,6 +43,12 @@ impl Missing {
             )));
         }
         Ok(Some(Bytes::from(buffer.to_vec(py)?)))
+    }
+}
+
+impl Raising for Missing {
+    fn check(&self, _: Python<'_>) -> PyResult<()> {
+        self.raised().take().map_or(Ok(()), Err)
     }
 }
 

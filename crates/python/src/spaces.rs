@@ -9,22 +9,26 @@ use pyo3::types::PyDict;
 use rtit_flow::{SpaceKey, Spaces};
 
 use crate::image::Space;
-use crate::missing::Missing;
+use crate::interrupt::Interrupt;
+use crate::raising::{Raisers, Raising};
 
 /// TSC, and the code; None: what runs is passed over; whether it is no matter of doubt when it begins.
 pub type Turn = (u64, Option<Py<Space>>, bool);
 
-/// The code of a stream, and who is asked for pages of it.
+/// The code of a stream, and who is asked while one goes through it: for pages, and whether to go on.
 pub struct Coded {
     pub spaces: Spaces,
-    pub missing: Vec<Arc<Missing>>,
+    pub raisers: Raisers,
 }
 
 impl Coded {
     /// `space` for everything, and those of `others` where their keys hold: (CR3, NR) or (CR3, NR, VMCS pointer).
     pub fn new(space: &Space, others: Option<&Bound<'_, PyDict>>) -> PyResult<Coded> {
         let mut spaces = Spaces::new(space.inner().view());
-        let mut missing: Vec<_> = space.missing().into_iter().collect();
+        let (watch, interrupt) = Interrupt::new();
+        spaces.watch(watch);
+        let mut raisers: Raisers = vec![interrupt];
+        raisers.extend(raising(space));
         for (key, other) in others.into_iter().flatten() {
             let (cr3, nr, vmcs) = match key.extract::<(u64, u64, Option<u64>)>() {
                 Ok(key) => key,
@@ -38,9 +42,9 @@ impl Coded {
             }
             let other = other.downcast::<Space>()?.get();
             spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
-            missing.extend(other.missing());
+            raisers.extend(raising(other));
         }
-        Ok(Coded { spaces, missing })
+        Ok(Coded { spaces, raisers })
     }
 
     /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in order.
@@ -56,7 +60,7 @@ impl Coded {
             last = *since;
             let view = space.as_ref().map(|space| {
                 *known.entry(space.as_ptr() as usize).or_insert_with(|| {
-                    self.missing.extend(space.get().missing());
+                    self.raisers.extend(raising(space.get()));
                     self.spaces.add_view(space.get().inner().view())
                 })
             });
@@ -71,18 +75,18 @@ impl Coded {
     /// With the code of the kernel, and of guests; the last ones added.
     pub fn with_shared(mut self, kernel: Option<&Space>, guest: Option<&Space>) -> Coded {
         if let Some(space) = kernel {
-            self.missing.extend(space.missing());
+            self.raisers.extend(raising(space));
             self.spaces.kernel(space.inner().view());
         }
         if let Some(space) = guest {
-            self.missing.extend(space.missing());
+            self.raisers.extend(raising(space));
             self.spaces.guest(space.inner().view());
         }
         self
     }
 }
 
-/// Raises what one of those has raised who were asked for pages.
-pub fn check(missing: &[Arc<Missing>]) -> PyResult<()> {
-    missing.iter().try_for_each(|missing| missing.check())
+/// Who is asked for its pages.
+fn raising(space: &Space) -> Option<Arc<dyn Raising>> {
+    space.missing().map(|missing| missing as Arc<dyn Raising>)
 }

@@ -6,6 +6,7 @@ use rtit_flow::{
 };
 use rtit_listing::{ByFunction, Calls, Lines};
 
+use crate::ended::Ended;
 use crate::in_turn::InTurn;
 use crate::stream::Stream;
 
@@ -24,6 +25,17 @@ pub(crate) enum Way {
     Timed(InTurn<TimedInstructions>),
     /// With what the numbers mean.
     Numbers(InTurn<Numbers>, BlockTable),
+    Ended(Whole, Box<Ended>),
+}
+
+/// Ways whose results have been taken as a whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whole {
+    Lines,
+    Functions,
+    Calls,
+    Count,
+    Totals,
 }
 
 impl Way {
@@ -35,6 +47,22 @@ impl Way {
         }
     }
 
+    /// All results have been taken.
+    pub fn end(&mut self, way: Whole) {
+        let Some((counts, ledger)) = self.account() else {
+            return;
+        };
+        let ledger = ledger.clone();
+        let ended = Ended {
+            counts,
+            ledger,
+            turns: self.turn(),
+            visited: self.visited().to_vec(),
+            points: self.take_points(),
+        };
+        *self = Way::Ended(way, Box::new(ended));
+    }
+
     /// How many turns have begun.
     pub fn turn(&self) -> usize {
         match self {
@@ -42,6 +70,7 @@ impl Way {
             Way::Runs(flow) => flow.turns(),
             Way::Timed(flow) => flow.turns(),
             Way::Branches(flow) => flow.turns(),
+            Way::Ended(_, ended) => ended.turns,
             _ => 0,
         }
     }
@@ -50,6 +79,7 @@ impl Way {
     pub fn visited(&self) -> &[usize] {
         match self {
             Way::Count(flow) => flow.visited(),
+            Way::Ended(_, ended) => &ended.visited,
             _ => &[],
         }
     }
@@ -79,6 +109,7 @@ impl Way {
             Way::Branches(flow) => flow.account(),
             Way::Timed(flow) => flow.account(),
             Way::Numbers(flow, _) => flow.account(),
+            Way::Ended(_, ended) => (ended.counts.clone(), &ended.ledger),
         })
     }
 }

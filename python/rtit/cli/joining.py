@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import mmap
 import os
 import re
 import tempfile
@@ -19,6 +18,8 @@ from rtit.errors import InputError
 from rtit.perfdata import TimeConversion, Writer, rotate
 from rtit.perfdata.attr import config_mask
 from rtit.perfdata.griffin import Log, Pages, read_log
+from rtit.perfdata.mapped import Mapped
+from rtit.perfdata.scan import check_size
 from rtit.trace.settings import Settings, checked, cpu_named
 
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
@@ -47,7 +48,7 @@ def join(arguments: argparse.Namespace) -> None:
         if not os.fstat(file.fileno()).st_size:
             raise InputError("there is no packet in it", source=str(raw), offset=0)
         with (
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as packets,
+            Mapped.of(file.fileno()) as packets,
             memoryview(packets) as view,
         ):
             seen = _look([view])
@@ -58,6 +59,7 @@ def join(arguments: argparse.Namespace) -> None:
                     writer.mmap2(_THREAD, _THREAD, 0, *place, path)
                 writer.itrace_start(_THREAD, _THREAD, 0)
                 writer.auxtrace(_THREAD, _THREAD, view, None, max(1, seen.tsc))
+            check_size(packets, len(view), str(raw))
     out.line(f"{arguments.output}: thread {_THREAD}, {len(maps):,} mappings")
 
 
@@ -71,7 +73,9 @@ def join_griffin(arguments: argparse.Namespace) -> int:
         if not os.fstat(file.fileno()).st_size:
             raise InputError("the file is empty", source=name, offset=0)
         # It is unmapped with the last view of it.
-        log = read_log(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), name)
+        mapped = Mapped.of(file.fileno())
+        size = len(mapped)
+        log = read_log(memoryview(mapped), name)
     seen = _look([part for tid in log.packets for part in log.stream(tid)])
     with _writer(arguments, known, seen, ["--griffin", name]) as writer:
         _tell(writer, log)
@@ -83,10 +87,11 @@ def join_griffin(arguments: argparse.Namespace) -> int:
                 if not whole.tell():
                     continue
                 with (
-                    mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) as packets,
+                    Mapped.of(whole.fileno()) as packets,
                     memoryview(packets) as view,
                 ):
                     writer.auxtrace(tid, log.threads[tid], view, None, max(1, seen.tsc))
+    check_size(mapped, size, name)
     pages = sum(isinstance(each, Pages) for each in log.told)
     out.line(f"{arguments.output}: {len(log.packets):,} threads, {pages:,} stretches of code")
     if log.incomplete is None:

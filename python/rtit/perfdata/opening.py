@@ -7,7 +7,6 @@ file without a name, on disk and not in memory, and gone when it is closed.
 from __future__ import annotations
 
 import io
-import mmap
 import os
 import stat
 import tempfile
@@ -18,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 from rtit.errors import PerfDataError, UnsupportedError
 
 from .header import MAGICS
+from .mapped import Mapped
 from .parts import MAIN
 
 _PART = 1 << 20
@@ -29,7 +29,7 @@ class Opened(NamedTuple):
     """
 
     name: str
-    map: mmap.mmap
+    map: Mapped
     modified: float
     folder: str | None = None
 
@@ -68,13 +68,13 @@ def _map(file: BinaryIO, name: str) -> Opened:
     if status is not None and stat.S_ISREG(status.st_mode) and not file.tell():
         if not status.st_size:
             raise PerfDataError("the file is empty", source=name, offset=0)
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = Mapped.of(file.fileno())
         return Opened(name, mapped, status.st_mtime)
     if status is not None and not _flows(status.st_mode):
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
     with tempfile.TemporaryFile() as copy:
         size = _copy(file, copy, name)
-        mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
+        mapped = Mapped.of(copy.fileno(), size)
     return Opened(name, mapped, time.time())
 
 

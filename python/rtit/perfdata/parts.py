@@ -7,7 +7,6 @@ the header, `data.0` and so on with records alone.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import struct
@@ -21,6 +20,7 @@ from rtit.errors import PerfDataError
 from . import records
 from .decode import Decoder
 from .header import Header, Section
+from .mapped import Mapped
 from .records import HEADER
 from .sample import SampleLayouts
 from .scan import Behind, Place, Scan, check_size
@@ -37,7 +37,7 @@ _RATIO = 256
 class Part(NamedTuple):
     """Records, mapped: `view` is all of them, `map` what they are in."""
 
-    map: mmap.mmap
+    map: Mapped
     view: memoryview
     scan: Scan
 
@@ -66,7 +66,7 @@ def bare(path: str, source: str) -> Part | None:
         with Path(path).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return None
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = Mapped.of(file.fileno())
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     return _part(mapped, source)
@@ -99,11 +99,11 @@ def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
         if not size:
             return None
         copy.flush()
-        mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
+        mapped = Mapped.of(copy.fileno(), size)
     return _part(mapped, source)
 
 
-def _part(mapped: mmap.mmap, source: str) -> Part:
+def _part(mapped: Mapped, source: str) -> Part:
     view = memoryview(mapped)
     whole = Header(None, 0, Section(0, len(view)), ())
     size = len(view)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from rtit.errors import PerfDataError
 
 from . import records
 from .header import Header
+from .mapped import Mapped
 from .records import HEADER
 
 _AUXTRACE = records.Auxtrace.layout.number
@@ -28,12 +28,12 @@ class Place(NamedTuple):
     size: int
 
 
-def check_size(mapped: mmap.mmap, size: int, source: str) -> None:
+def check_size(mapped: Mapped, size: int, source: str) -> None:
     """Raise PerfDataError if the file has become shorter than it was when it was mapped: to read
-    what is not there any more would be the end of the process.
+    what is not there any more gives zeros.
     """
     now = mapped.size()
-    if now < size:
+    if now < size or mapped.was_cut:
         message = "the file became shorter while it was read"
         raise PerfDataError(message, source=source, offset=now, value=now)
 

@@ -54,6 +54,7 @@ class AuxBytes:
                 open_data(self._data).check()
                 behind.at(piece.file_offset + start)
                 yield piece.data[start : min(start + _PART, own)]
+        open_data(self._data).check()
 
     def _own(self) -> Iterator[tuple[Piece, int]]:
         """The pieces, and how many bytes at the start of each are not the next one's, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -370,7 +371,9 @@ class Stream:
         """
         if self.is_taken_out:
             return Totals(tables.runs_of(self.blocks()), tables.edges_of(self.branches()))
-        return tables.totals(self.native())
+        flow = self.native()
+        with self._kept():
+            return tables.totals(flow)
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
         """How often each transfer was taken: of all, those of `totals`; of several address spaces
@@ -449,7 +452,8 @@ class Stream:
             if timing:
                 told = clocked(flow, self._known().start_time, of(flow))
                 found = with_ipc(told) if counted else (batch for batch, _ in told)
-            yield from found if self._taken is None else Own(self._taken).all(found)
+            with self._kept():
+                yield from found if self._taken is None else Own(self._taken).all(found)
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
@@ -460,10 +464,20 @@ class Stream:
     ) -> Iterator[Rows]:
         first = 0
         whose = Whose(self.shares, timed=timed) if self.shares is not None else None
-        while (columns := flow.next(tables.ROWS)) is not None:
-            rows = Rows.of(columns, first, spaced=spaced)
-            yield rows if whose is None else whose.tell(rows, flow.turn)
-            first += len(rows)
+        with self._kept():
+            while (columns := flow.next(tables.ROWS)) is not None:
+                rows = Rows.of(columns, first, spaced=spaced)
+                yield rows if whose is None else whose.tell(rows, flow.turn)
+                first += len(rows)
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What decoding has found so far is no account of the stream if something ended it."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt):
+            self._flow = None
+            raise
 
     def _known(self) -> Settings:
         if isinstance(self.settings, RtitError):
@@ -481,13 +495,11 @@ class Stream:
         flow = self._flow
         if flow is None or not flow.counts():
             flow = self.native()
-            flow.count()
+            with self._kept():
+                flow.count()
         return flow
 
     def _decodable(self) -> Iterator[memoryview]:
         """The parts; what was decoded before one could not be had is not worth keeping."""
-        try:
+        with self._kept():
             yield from self.parts()
-        except Exception:
-            self._flow = None
-            raise

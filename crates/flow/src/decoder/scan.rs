@@ -29,7 +29,7 @@ fn stops_next(packet: &Packet, stream: Window<'_>) -> bool {
 }
 
 impl Decoder {
-    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come. `stream`
+    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come (`Watch` may say so). `stream`
     /// is what `new` was given, or a later window that begins at or before `position`.
     pub fn decode<S: Sink>(&mut self, stream: Window<'_>, sink: &mut S) -> bool {
         self.decode_until(stream, usize::MAX, sink)
@@ -42,7 +42,7 @@ impl Decoder {
         offset: usize,
         sink: &mut S,
     ) -> bool {
-        if self.finished {
+        if self.finished || self.walker.watched.gave_up() {
             return false;
         }
         if self.searching && !self.search(stream) {
@@ -51,7 +51,11 @@ impl Decoder {
         let offset = offset.min(stream.limit());
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
         scanner.set_block(self.block);
-        while !sink.is_full() && scanner.position() < offset && !self.searching {
+        while !sink.is_full()
+            && scanner.position() < offset
+            && !self.searching
+            && !self.walker.watched.gave_up()
+        {
             if self.state == State::On && self.is_unbound() {
                 match self.steps(stream, offset, &mut scanner, sink) {
                     Stepped::On => continue,
@@ -105,7 +109,7 @@ impl Decoder {
         self.walker.give_hits(sink);
         self.position = scanner.position();
         self.block = scanner.block();
-        !self.finished
+        !self.finished && !self.walker.watched.gave_up()
     }
 
     /// Moves to the next PSB, or to the end of the stream. False if this window does not tell where that is.

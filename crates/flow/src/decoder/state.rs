@@ -255,6 +255,11 @@ impl Decoder {
         self.finished
     }
 
+    /// `Watch` said so.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.walker.watched.gave_up()
+    }
+
     pub(super) fn event<S: Sink>(
         &self,
         kind: EventKind,

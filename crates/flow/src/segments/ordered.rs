@@ -124,7 +124,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
 
     /// Decodes one round, in batches of about `limit` rows, or to the end of the window; false if the stream has ended.
     pub fn advance(&mut self, limit: usize) -> bool {
-        if self.is_finished() {
+        if self.is_finished() || self.gave_up() {
             return false;
         }
         let limit = limit.max(1);
@@ -167,7 +167,9 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             self.workers.push(Worker { decoder, sink });
         }
         let workers = &mut self.workers[..threads];
-        let parts = spread(workers, &pieces, |worker, piece| worker.part(&job, piece));
+        let parts = spread(workers, &pieces, &self.spaces.watch, |worker, piece| {
+            worker.part(&job, piece)
+        });
         let rows = self.rows;
         let (mut failures, mut used) = (0, 0);
         let mut end: Option<State<S>> = None;
@@ -205,7 +207,11 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
         } else {
             self.patience.waited();
         }
-        !self.is_finished()
+        !self.is_finished() && !self.gave_up()
+    }
+
+    fn gave_up(&self) -> bool {
+        self.workers.iter().any(|worker| worker.decoder.gave_up())
     }
 
     /// Bytes that the next round takes, about: a window should hold as many.

@@ -70,7 +70,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
 
     /// Decodes one round (`Division::round`) or to the end of the window; false if the stream has ended.
     pub fn advance(&mut self) -> bool {
-        if self.carry.finished {
+        if self.carry.finished || self.decoders.iter().any(Decoder::gave_up) {
             return false;
         }
         let window = self.stream.window();
@@ -98,7 +98,9 @@ impl<B: Source, S: Sum> Segments<B, S> {
             self.decoders.push(decoder);
         }
         let decoders = &mut self.decoders[..threads.max(1)];
-        let parts = spread(decoders, &pieces, |decoder, piece| job.part(decoder, piece));
+        let parts = spread(decoders, &pieces, &self.spaces.watch, |decoder, piece| {
+            job.part(decoder, piece)
+        });
         let (end, failures) = join_all(
             &mut Joined {
                 ledger: &mut self.ledger,
@@ -118,7 +120,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
         } else {
             self.patience.waited();
         }
-        !self.carry.finished
+        !self.carry.finished && !self.decoders.iter().any(Decoder::gave_up)
     }
 
     /// Spans without gaps up to where decoding has come; complete once the stream has ended.

@@ -7,6 +7,7 @@ use super::walker::Walker;
 use crate::code::Code;
 use crate::spaces::Spaces;
 use crate::steps::Steps;
+use crate::watch::Watched;
 
 impl Walker {
     /// The program is known to be somewhere before the first packet.
@@ -27,6 +28,7 @@ impl Walker {
         self.deferred = false;
         self.elsewhere = false;
         self.came = None;
+        self.watched.start_again();
         self.of_each(spaces, |code, view, steps, first| {
             steps.start_again();
             // a space is followed forward in time alone
@@ -40,6 +42,7 @@ impl Walker {
 
     /// Code has changed, or is to be asked for anew: `spaces` have what holds.
     pub fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
+        self.watched = Watched::new(spaces.watch.clone());
         // no number of a node is kept
         self.go_to(0, 0);
         self.of_each(spaces, |code, view, steps, first| {

@@ -13,6 +13,7 @@ use crate::sink::{End, Sink};
 use crate::spaces::Spaces;
 use crate::stack::{Entry, ReturnStack};
 use crate::steps::Steps;
+use crate::watch::Watched;
 
 /// Results waiting for a deferred TIP never exceed those of one long TNT.
 const MAX_RESULTS: u8 = 64;
@@ -48,10 +49,12 @@ pub(crate) struct Walker {
     pub(super) elsewhere: bool,
     /// When the program came from somewhere else, until `arrive`.
     pub(super) came: Option<u64>,
+    pub watched: Watched,
 }
 
 impl Walker {
     pub fn new(spaces: Spaces, settings: &Settings) -> Walker {
+        let watched = Watched::new(spaces.watch.clone());
         let (others, view) = Others::new(spaces, settings);
         Walker {
             code: Code::new(settings.cache_limit, 0),
@@ -73,6 +76,7 @@ impl Walker {
             returns: !settings.no_retcomp,
             elsewhere: false,
             came: None,
+            watched,
         }
     }
 

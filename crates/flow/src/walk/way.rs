@@ -429,6 +429,9 @@ impl Walker {
     pub(super) fn follow(&mut self, index: u32) -> Result<u32, Cause> {
         let node = self.code.node(index);
         let (fall, ip, mode) = (node.fall, node.next, node.mode);
+        if self.watched.passes() {
+            return Err(Cause::EndlessLoop { ip });
+        }
         if fall != NO_NODE && self.code.node(fall).stop != Stop::Dead {
             return Ok(fall);
         }

@@ -1,0 +1,104 @@
+//! Long ways through code without packets can be given up.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use rtit_flow::{
+    Counting, Division, Flow, HashedRuns, Ordered, Persistent, Segments, Settings, Spaces, Watch,
+};
+use rtit_image::Space;
+
+/// Nothing but NOPs.
+const SIZE: usize = 16 << 20;
+/// Questions after which it is given up.
+const LAST: u32 = 3;
+
+/// PSB, MODE.Exec, FUP 1000, PSBEND; TIP 2000, for which there is no branch.
+fn stream() -> Vec<u8> {
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([
+        0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23, 0x2d, 0x00, 0x20,
+    ]);
+    stream
+}
+
+fn watched() -> (Spaces, Arc<AtomicU32>) {
+    let mut space = Space::new();
+    space.map(0, 0x1000, vec![0x90; SIZE].into());
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let mut spaces = Spaces::new(space.view());
+    spaces.watch(Watch::new(move || {
+        count.fetch_add(1, Ordering::Relaxed) + 1 >= LAST
+    }));
+    (spaces, asked)
+}
+
+#[test]
+fn one_stream() {
+    let (spaces, asked) = watched();
+    let mut flow = Flow::with_sink(stream(), spaces, &Settings::default(), Counting);
+    while flow.advance() {}
+    assert!(!flow.is_finished());
+    assert_eq!(asked.load(Ordering::Relaxed), LAST);
+    assert!(!flow.advance());
+    assert_eq!(asked.load(Ordering::Relaxed), LAST);
+}
+
+#[test]
+fn several_threads() {
+    let (spaces, asked) = watched();
+    let division = Division {
+        threads: 2,
+        segment: 20,
+        lead: 20,
+        results: 1 << 20,
+    };
+    let bytes = stream().repeat(4);
+    let mut all: Segments<Vec<u8>, Counting> =
+        Segments::new(bytes, spaces, &Settings::default(), division);
+    while all.advance() {}
+    assert!(!all.is_finished());
+    assert!(asked.load(Ordering::Relaxed) >= LAST);
+}
+
+#[test]
+fn several_threads_in_order() {
+    let (spaces, asked) = watched();
+    let division = Division {
+        threads: 2,
+        segment: 20,
+        lead: 20,
+        results: 1 << 20,
+    };
+    let bytes = stream().repeat(4);
+    let sink = HashedRuns::default();
+    let mut all = Ordered::new(bytes, spaces, &Settings::default(), division, sink);
+    while all.advance(1000) {}
+    assert!(!all.is_finished());
+    assert!(asked.load(Ordering::Relaxed) >= LAST);
+}
+
+/// The next stream begins anew.
+#[test]
+fn one_after_the_other() {
+    let (spaces, asked) = watched();
+    let mut decoder = Persistent::new(spaces, &Settings::default());
+    for count in [LAST, LAST + 1] {
+        decoder.run(&stream(), &mut Counting);
+        assert_eq!(asked.load(Ordering::Relaxed), count);
+    }
+}
+
+/// Without anybody to ask, or with patience, it is an error of the stream.
+#[test]
+fn patience() {
+    let mut space = Space::new();
+    space.map(0, 0x1000, vec![0x90; SIZE].into());
+    let mut spaces = Spaces::new(space.view());
+    spaces.watch(Watch::new(|| false));
+    let mut flow = Flow::with_sink(stream(), spaces, &Settings::default(), Counting);
+    while flow.advance() {}
+    assert!(flow.is_finished());
+    assert_eq!(flow.counts().instructions, SIZE as u64);
+}
