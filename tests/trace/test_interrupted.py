@@ -23,7 +23,7 @@ mode = encode("MODE.Exec", csl=1, csd=0, iflag=0)
 trace = PSB + mode + there + encode("TIP", ip_bytes=3, payload=0x2000)
 image = Image(missing=defaultdict(partial(bytes, 4096)).__getitem__)  # no end, and no bytecode
 (stream,) = decode(trace, image).streams
-long = Image().add(0x1000, bytes(1 << 24))  # each time a part of a second, and there are hours of it
+long = Image().add(0x1000, bytes(1 << 24))  # hours of it
 (several,) = decode([trace * 50_000] * 4, long, threads=2).streams
 for _ in range(2):
     try:

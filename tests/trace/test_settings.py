@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rtit.errors import UsageError
+from rtit.image import Image
 from rtit.perfdata import PerfData
-from rtit.trace import decode
+from rtit.trace import Decoder, decode
 from rtit.trace.settings import of_perf, processor
 
 
@@ -55,3 +58,19 @@ def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], tra
 def test_settings_that_have_another_shape(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="whole numbers"):
         decode(b"", **settings)
+
+
+@pytest.mark.parametrize("of", [decode, lambda _, **given: Decoder(Image(), **given)])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ranges": repeat((0, 1))}, "5 filter ranges: there are 4 at most"),
+        ({"ranges": [count()]}, "a filter range .* 2 whole numbers"),
+        ({"cpu": count()}, "cpu .* 3 whole numbers"),
+    ],
+)
+def test_settings_without_an_end(
+    of: Callable[..., object], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        of(b"", **settings)

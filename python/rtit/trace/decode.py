@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtit.image import Image
 from rtit.trace.origin import Bare
-from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named, few
 from rtit.trace.source import Source, source_of
 from rtit.trace.spaces import Spaces
 from rtit.trace.trace import Trace
@@ -69,7 +69,7 @@ def decode(
         no_tnt=no_tnt,
         no_retcomp=no_retcomp,
         cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
-        ranges=tuple(ranges),
+        ranges=few(ranges),
         start=start,
         threads=threads,
     )

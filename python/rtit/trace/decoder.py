@@ -9,7 +9,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.trace.counts import Counts
 from rtit.trace.ledger import Ledger
-from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named
+from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named, few
 from rtit.trace.spaces import Spaces, native_spaces
 from rtit.trace.totals import EdgeTotals
 
@@ -93,7 +93,7 @@ class Decoder:
                 start_time=start_time,
                 guest_tsc=guest_tsc,
                 cpu=cpu_named(cpu) if isinstance(cpu, str) else cpu,
-                ranges=tuple(ranges),
+                ranges=few(ranges),
                 no_tnt=no_tnt,
                 no_retcomp=no_retcomp,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from rtit.errors import PerfDataError, UsageError
 from rtit.perfdata import PerfData
@@ -159,9 +160,14 @@ def checked(settings: Settings) -> Settings:
     return settings
 
 
+def few(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Filter ranges as a user gives them, one more than there can be at most."""
+    return tuple(islice(ranges, MAX_RANGES + 1))
+
+
 def _numbers(name: str, given: Iterable[int], count: int) -> tuple[int, ...]:
     try:
-        numbers = tuple(operator.index(number) for number in given)
+        numbers = tuple(operator.index(number) for number in islice(given, count + 1))
     except TypeError:
         numbers = ()
     if len(numbers) != count:
