@@ -15,6 +15,7 @@ import pytest
 
 from large import text
 from live import finished, to_the_end, until
+from programs.build import ALIKE
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.qemu.settings import RUN_AHEAD
 from rtit.capture.recording import Recording
@@ -27,20 +28,6 @@ AT_ONCE = "0000000"
 # words: they are as long as one another.
 FEW = ["0000001", "0000007"]
 AHEAD = ["0000050", "1000000"]
-# One thread, and nothing that depends on the time or the pid.
-NAMES = [
-    "altstack_longjmp",
-    "crash_late",
-    "exec_chain",
-    "pointers",
-    "recursion",
-    "rep_fault",
-    "returns",
-    "segv_caught",
-    "self_modify",
-    "signal_nested",
-    "trap_flag",
-]
 EVENTS = ["intel_pt//u", "intel_pt/cyc=1/u", "intel_pt/mtc_period=0,psb_period=0/u"]
 ProgramBuilder = Callable[[str], Path]
 
@@ -97,7 +84,7 @@ def compare(record: Recorder, argv: list[str], event: str, ways: list[str]) -> i
 
 
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALIKE)
 def test_the_same_packets(name: str, event: str, record: Recorder, program: ProgramBuilder) -> None:
     assert compare(record, [str(program(name))], event, FEW + AHEAD[1:]) > 100
 

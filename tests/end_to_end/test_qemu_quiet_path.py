@@ -14,7 +14,7 @@ import pytest
 
 from large import text
 from live import to_the_end
-from programs.build import PROGRAMS
+from programs.build import ALIKE, PROGRAMS
 from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
@@ -22,21 +22,6 @@ from rtit.packets import Packet, scan
 from rtit.trace import Trace
 from rtit.unit import TimeModel
 
-# One thread, and nothing that depends on the time or the pid.
-NAMES = [
-    "altstack_longjmp",
-    "crash_late",
-    "exec_chain",
-    "pointers",
-    "recursion",
-    "rep",
-    "rep_fault",
-    "returns",
-    "segv_caught",
-    "self_modify",
-    "signal_nested",
-    "trap_flag",
-]
 PSB = bytes.fromhex("0282" * 8)
 EVENTS = {
     "default": ("intel_pt//u", 1),
@@ -127,7 +112,7 @@ def compare(
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALIKE)
 def test_static(
     name: str, kind: str, qemu: Found, program: Callable[[str], Path], tmp_path: Path
 ) -> None:

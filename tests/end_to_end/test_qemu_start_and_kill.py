@@ -83,6 +83,24 @@ def test_a_number_does_not_make_a_process_ours(
     assert bystander.poll() is None
 
 
+def test_nobody_is_waited_for_who_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with start_qemu(request(tmp_path, "sleep", "1000")) as session:
+        while session.totals.threads < 1:
+            session.step(0.1)
+        select, waited = session._selector.select, []
+
+        def seen(timeout: float | None = None) -> object:
+            waited.append(timeout)
+            return select(timeout)
+
+        monkeypatch.setattr(session._selector, "select", seen)
+        session.kill()
+        while session.step(10):
+            pass
+        session.finish()
+    assert waited[-1] == 0
+
+
 def test_a_killed_recorder_leaves_no_folder(tmp_path: Path) -> None:
     """Nor does one whose whole group is killed."""
     # a socket's path is short

@@ -169,6 +169,13 @@ def compiled(
     return executable
 
 
+ALIKE = (
+    *("altstack_longjmp", "crash_late", "exec_chain", "pointers", "recursion", "rep", "rep_fault"),
+    *("returns", "segv_caught", "self_modify", "signal_nested", "trap_flag"),
+)
+"""Those that run alike each time: one thread, and nothing that depends on the time or the pid."""
+
+
 @functools.cache
 def _version(compiler: str) -> str:
     result = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import resource
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from live import RTIT
+from rtit.capture.qemu import open_files
+from rtit.capture.qemu.open_files import OpenFiles
 
 FEW = 40
 SCRIPT = "for i in $(seq 24); do (sleep 0.5; :) & done; wait; ulimit -Sn"
@@ -35,6 +38,21 @@ def test_the_soft_limit_is_the_programs_alone(tmp_path: Path) -> None:
     assert ended.stdout.split() == [str(FEW)]
     assert "too many processes" not in ended.stderr
     assert "killed" not in ended.stderr
+
+
+def test_without_a_reserve_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is still there when the recorder looks again, which must not be at once."""
+    files = OpenFiles()
+    waited: list[float] = []
+    monkeypatch.setattr(open_files, "_nothing", lambda: -1)
+    monkeypatch.setattr("time.sleep", waited.append)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.setblocking(False)  # it does not listen: nothing can be accepted
+        for _ in range(3):
+            files.turn_away(listener)
+    files.close()
+    assert len(waited) == 3
+    assert min(waited) > 0
 
 
 def test_beyond_the_hard_limit_processes_end(tmp_path: Path) -> None:

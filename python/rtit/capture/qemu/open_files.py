@@ -7,7 +7,9 @@ import os
 import resource
 import socket
 import threading
+import time
 
+_A_MOMENT = 0.02
 _LOCK = threading.Lock()
 _soft = 0
 """The limit as it was before the first of the recordings under way, 0 without one."""
@@ -37,12 +39,14 @@ class OpenFiles:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (_soft, hard))
 
     def turn_away(self, listener: socket.socket) -> None:
-        """Close the next connection that waits, if there is a file left for it."""
+        """Close the next connection that waits; where no file is left for it, a moment passes."""
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
-        with contextlib.suppress(OSError):
+        try:
             listener.accept()[0].close()
+        except OSError:
+            time.sleep(_A_MOMENT)
         self._reserve = _nothing()
 
     def close(self) -> None:

@@ -22,21 +22,32 @@ class Processes:
         self._mark = b"RTIT_QEMU_FOLDER=" + os.fsencode(folder)
         self._selector = selector
         self._files: dict[int, int] = {}
+        self._others = False
         # The rest is for the connections. Processes beyond it have the folder's pipe alone.
         self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
+    @property
+    def may_live(self) -> bool:
+        """Not all that were seen are known to have ended."""
+        return self._others or bool(self._files)
+
     def saw(self, pid: int) -> None:
         """The plugin in a process says that it has the number `pid`."""
-        if pid in self._files or len(self._files) >= self._most:
+        if pid in self._files:
+            return
+        if len(self._files) >= self._most:
+            self._others = True
             return
         try:
             file = os.pidfd_open(pid)
         except (OSError, OverflowError):
+            self._others = True
             return
         if self._is_ours(pid, file):
             self._files[pid] = file
             self._selector.register(file, selectors.EVENT_READ, self)
         else:
+            self._others = True
             os.close(file)
 
     def ended(self, file: int) -> int:

@@ -101,7 +101,7 @@ class QemuSession(UnitSession):
                 self._process.wait(timeout)
                 return False
             return True
-        ready = self._selector.select(timeout)
+        ready = self._selector.select(0 if self._is_over() else timeout)
         for key, _ in ready:
             if key.fileobj is self._listener:
                 self._accept()
@@ -116,6 +116,12 @@ class QemuSession(UnitSession):
         if self._connections or ready:
             return True
         return self._process is not None and self._process.poll() is None
+
+    def _is_over(self) -> bool:
+        """Nobody is left who could say anything."""
+        if self._process is None or self._connections or self._processes.may_live:
+            return False
+        return self._process.poll() is not None
 
     def snapshot(self) -> None:
         """Write the last packets of every thread, of a recording that keeps those alone.

@@ -39,7 +39,7 @@ def plugin_settings(
         f"truth={truth}",
         f"joined={joined}",
         f"snapshot={int(extent.snapshot is not None)}",
-        f"ahead={os.environ.get(RUN_AHEAD, 'auto')}",
+        f"ahead={os.environ.get(RUN_AHEAD) or 'auto'}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
         f"compress_after_psb={int(RECORDED.compress_after_psb)}",

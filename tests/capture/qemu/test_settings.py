@@ -1,0 +1,24 @@
+"""What the plugin is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtit.capture.options import PtOptions
+from rtit.capture.qemu.settings import RUN_AHEAD, plugin_settings
+from rtit.capture.store.extent import Extent
+from rtit.capture.window import Window
+from rtit.registers import FULL
+from rtit.unit import TimeModel
+
+
+@pytest.mark.parametrize(("set_to", "ahead"), [(None, "auto"), ("", "auto"), ("7", "7")])
+def test_how_far_it_runs_ahead(
+    set_to: str | None, ahead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_AHEAD, raising=False)
+    if set_to is not None:
+        monkeypatch.setenv(RUN_AHEAD, set_to)
+    options = PtOptions.parse("intel_pt//u", profile=FULL)
+    text = plugin_settings(options, "none", 1, (), Window(), Extent(), TimeModel())
+    assert f"ahead={ahead}\n" in text.splitlines(keepends=True)
