@@ -11,10 +11,13 @@ from pathlib import Path
 from programs.build import C_LIBRARY, COMMON, SOURCES, compiled
 
 FOLDER = SOURCES / "torture"
-PROGRAMS = ("processes", "surroundings", "signals", "rewriting", "overwriting", "encodings")
+PROGRAMS = (
+    *("processes", "surroundings", "signals", "rewriting", "overwriting", "encodings"),
+    "libraries",
+)
 RANDOM = "random_code"
 
-HELPERS = {"loses_its_file", "loses_its_file_to_another"}
+HELPERS = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 """Modes that another mode starts."""
 
 QEMU_DIFFERS = {
@@ -39,9 +42,18 @@ QEMU_DIFFERS = {
 """Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
 
 QUICK = {
-    *("family", "vfork_without_exec", "group_killed", "exec_among_threads", "orphans"),
+    *(
+        "family",
+        "vfork_without_exec",
+        "group_killed",
+        "exec_among_threads",
+        "killed_in_exec",
+        "orphans",
+    ),
+    *("daemonised", "another_root", "another_user", "vsyscall", "reused"),
     *("closes_all", "over_all_files", "undumpable", "strange_names"),
     *("nested", "timers", "frame_changed", "frame_copied", "frame_into_the_kernel", "steps_over"),
+    *("traps_of_the_process", "traps_ignored", "traps_that_kill"),
     *("breakpoints", "own_steps", "from_a_file", "traps_waited_for", "stack_overflow", "turning"),
     *("values", "next_instruction", "own_loop", "across_pages", "by_a_thread", "files_in_turn"),
     *("moved", "file_deleted", "file_replaced"),
@@ -84,9 +96,25 @@ class Behaviour:
 def executable(program: str) -> Path:
     """One of `PROGRAMS` or `RANDOM`, built. Raises CannotBuildError."""
     source = FOLDER / f"{program}.c"
-    flags = [*COMMON, *C_LIBRARY, "-Wno-infinite-recursion"]
+    flags = [*COMMON, *(_with_libraries() if program == "libraries" else C_LIBRARY)]
+    flags += ["-Wno-infinite-recursion"]
     depends = [(FOLDER / "torture.h").read_bytes()]
     return compiled(f"torture-{program}", [str(source)], language="c", flags=flags, depends=depends)
+
+
+def _with_libraries() -> list[str]:
+    """Flags that tell a program of two."""
+    source = str(FOLDER / "library.c")
+    found = [
+        compiled(
+            f"torture-library-{which}",
+            [source],
+            language="c",
+            flags=[*COMMON, "-shared", "-fPIC", f"-DWHICH={which}"],
+        )
+        for which in (1, 2)
+    ]
+    return [f'-D{name}="{path}"' for name, path in zip(("FIRST", "SECOND"), found, strict=True)]
 
 
 def modes(program: str) -> list[str]:

@@ -80,17 +80,25 @@ fn status_field(tid: pid_t, field: &str) -> Option<String> {
 
 /// Whether the process has a handler for `signal`.
 pub(crate) fn catches(tid: pid_t, signal: i32) -> bool {
-    let mask = status_field(tid, "SigCgt").and_then(|value| u64::from_str_radix(&value, 16).ok());
-    match (mask, signal) {
-        (Some(mask), 1..=64) => mask >> (signal - 1) & 1 == 1,
-        _ => false,
-    }
+    is_in(tid, "SigCgt", signal)
+}
+
+/// Whether the process ignores `signal`.
+pub(crate) fn ignores(tid: pid_t, signal: i32) -> bool {
+    is_in(tid, "SigIgn", signal)
 }
 
 /// Whether `signal` waits in the thread's own queue.
 pub(crate) fn is_pending(tid: pid_t, signal: i32) -> bool {
-    let set = status_field(tid, "SigPnd").and_then(|value| u64::from_str_radix(&value, 16).ok());
-    set.is_some_and(|set| set >> (signal - 1) & 1 == 1)
+    is_in(tid, "SigPnd", signal)
+}
+
+fn is_in(tid: pid_t, set: &str, signal: i32) -> bool {
+    let set = status_field(tid, set).and_then(|value| u64::from_str_radix(&value, 16).ok());
+    match (set, signal) {
+        (Some(set), 1..=64) => set >> (signal - 1) & 1 == 1,
+        _ => false,
+    }
 }
 
 /// Whether the thread's file `fd` is a signalfd that gives one of these signals.

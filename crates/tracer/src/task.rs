@@ -4,7 +4,7 @@
 //! ([`Task::outside`]). A system call, a fault or a signal takes the thread out of context; the event that brings it back
 //! is written only when an instruction really ran, since more signals may come before that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use libc::pid_t;
@@ -97,6 +97,10 @@ pub(crate) struct Task {
     pub(crate) armed: bool,
     /// The program blocks SIGTRAP, which the kernel must not know while it is stepped.
     pub(crate) trap_blocked: bool,
+    /// The process ignores SIGTRAP; its threads share this.
+    pub(crate) trap_ignored: Rc<Cell<bool>>,
+    /// For one step the kernel knows that SIGTRAP is blocked.
+    pub(crate) trap_exposed: bool,
     /// The last POPF or IRET set TF.
     pub(crate) popped_tf: bool,
     /// The program has set TF: each instruction has a trap of its own.
@@ -134,6 +138,8 @@ impl Task {
             starting: false,
             armed: false,
             trap_blocked: false,
+            trap_ignored: Rc::default(),
+            trap_exposed: false,
             popped_tf: false,
             own_steps: false,
             held: None,
@@ -158,6 +164,11 @@ impl Task {
         Task {
             traced: self.traced,
             trap_blocked: self.trap_blocked,
+            trap_ignored: if pid == self.pid {
+                self.trap_ignored.clone()
+            } else {
+                Rc::new(Cell::new(self.trap_ignored.get()))
+            },
             own_affinity: self.own_affinity,
             ..Task::new(tid, pid, space)
         }

@@ -226,6 +226,16 @@ static int through_gs(void) {
     return tell(value);
 }
 
+// A page that the kernel executes for the program, if it has it.
+static int vsyscall(void) {
+    const uintptr_t page = 0xffffffffff600000;
+    catch_faults();
+    if (sigsetjmp(landing, 1)) return tell(-1);
+    long now = ((long (*)(long *))(page + 0x400))(0);
+    int there = ((int (*)(unsigned *, unsigned *, void *))(page + 0x800))(0, 0, 0);
+    return tell((now > 0) + 2 * (there == 0));
+}
+
 static int pushed_flags(void) {
     unsigned long flags;
     __asm__ volatile("pushf\n pop %0" : "=r"(flags));
@@ -242,5 +252,5 @@ static int of_the_processor(void) {
 
 MODES(MODE(strings), MODE(string_faults), MODE(ends_of_pages), MODE(fifteen_bytes), MODE(overlaps), MODE(prefixed_branches),
       MODE(loops), MODE(returns), MODE(deep_calls), MODE(interrupt_returns), MODE(far_returns), MODE(calls_of_32_bits),
-      MODE(call_at_a_page_end), MODE(not_executable), MODE(through_gs), MODE(pushed_flags), MODE(of_the_processor));
+      MODE(call_at_a_page_end), MODE(not_executable), MODE(through_gs), MODE(vsyscall), MODE(pushed_flags), MODE(of_the_processor));
 MAIN

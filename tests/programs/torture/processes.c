@@ -140,6 +140,34 @@ static int exec_again(void) {
     return 1;
 }
 
+// With many words, so that an exec takes its time.
+static int runs_itself(void) {
+    static char *words[4000];
+    for (int i = 0; i < 3999; i++) words[i] = "word";
+    words[0] = arguments[0], words[1] = "runs_itself";
+    execv(words[0], words);
+    return 1;
+}
+
+// The signal comes at any moment of an exec, also when the old program does not run any more and the new one not yet.
+static int killed_in_exec(void) {
+    enum { COUNT = 12 };
+    pid_t all[COUNT];
+    int left = 4000;
+    for (int i = 0; i < COUNT; i++)
+        if (!(all[i] = fork())) return runs_itself();
+    sleep_ms(300);
+    for (int i = 0; i < COUNT; i++) kill(all[i], SIGTERM), sleep_ms(7);
+    for (int i = 0; i < COUNT; i++) {
+        int status = 0;
+        while (waitpid(all[i], &status, WNOHANG) == 0 && left-- > 0) sleep_ms(2);
+        counted += WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+        if (!status) kill(all[i], SIGKILL);
+    }
+    printf("%d\n", counted);
+    return 0;
+}
+
 static void *exec_now(void *unused) {
     execl("/bin/echo", "echo", "from a thread", (char *)0);
     return unused;
@@ -179,6 +207,18 @@ static int orphans(void) {
         _exit(0);
     }
     return 3;
+}
+
+// A session of its own, no file of those that were open, and nobody who waits for it.
+static int daemonised(void) {
+    if (fork()) return child_status() + 4;
+    setsid();
+    if (fork()) _exit(0);
+    if (chdir("/")) _exit(1);
+    for (int i = 0; i < 1024; i++) close(i);
+    sleep_ms(200);
+    counted = work(8);
+    _exit(open("/dev/null", O_WRONLY));
 }
 
 static int any_child(void) {
@@ -238,7 +278,7 @@ static int stopped_and_continued(void) {
 }
 
 MODES(MODE(family), MODE(many_at_once), MODE(many_threads), MODE(vfork_without_exec), MODE(group_killed),
-      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again),
-      MODE(exec_among_threads), MODE(exec_from_memory), MODE(large_environment), MODE(orphans), MODE(any_child),
+      MODE(exit_among_threads), MODE(first_thread_ends_first), MODE(forks_among_threads), MODE(exec_again), MODE(runs_itself), MODE(killed_in_exec),
+      MODE(exec_among_threads), MODE(exec_from_memory), MODE(large_environment), MODE(orphans), MODE(daemonised), MODE(any_child),
       MODE(clone_vfork), MODE(clone_vm), MODE(wants_a_tracer), MODE(stopped_and_continued));
 MAIN

@@ -1,4 +1,5 @@
 // Signals: nested, timed, blocked, taken from a file; frames that are forged; faults that are survived.
+#include <pthread.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -207,6 +208,122 @@ static int traps_waited_for(void) {
     return 0;
 }
 
+static volatile int seen;
+
+static void see(int number, siginfo_t *info, void *frame) {
+    (void)frame;
+    seen += number == SIGTRAP && info->si_pid == getpid();
+}
+
+static void *waits_for_a_trap(void *set) {
+    siginfo_t info;
+    counted += sigwaitinfo(set, &info) == SIGTRAP && info.si_code == SI_USER && info.si_pid == getpid();
+    return 0;
+}
+
+static void *reads_a_trap(void *set) {
+    struct signalfd_siginfo info;
+    int file = signalfd(-1, set, 0);
+    counted += read(file, &info, sizeof info) == sizeof info && info.ssi_signo == SIGTRAP &&
+               info.ssi_code == SI_USER && info.ssi_pid == (uint32_t)getpid();
+    close(file);
+    return 0;
+}
+
+static void *lets_traps_come(void *set) {
+    pthread_sigmask(SIG_UNBLOCK, set, 0);
+    for (int i = 0; i < 2000 && !seen; i++) sleep_ms(1);
+    return 0;
+}
+
+static void *lets_traps_come_at_work(void *set) {
+    pthread_sigmask(SIG_UNBLOCK, set, 0);
+    while (seen < 2) counted += work(2) - 1;
+    return 0;
+}
+
+// Sent to the process: a thread gets it that waits for it, already or later, or one that does not block it.
+static int traps_of_the_process(void) {
+    void *(*const takers[])(void *) = {waits_for_a_trap, reads_a_trap, lets_traps_come, lets_traps_come_at_work};
+    sigset_t set, pending;
+    pthread_t thread;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    catch(SIGTRAP, see, 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_create(&thread, 0, takers[i], &set);
+        sleep_ms(100);
+        kill(getpid(), SIGTRAP);
+        pthread_join(thread, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        kill(getpid(), SIGTRAP);
+        sigpending(&pending);
+        counted += sigismember(&pending, SIGTRAP);
+        pthread_create(&thread, 0, takers[i], &set);
+        pthread_join(thread, 0);
+    }
+    sigpending(&pending);
+    printf("%d %d %d\n", counted, seen, sigismember(&pending, SIGTRAP));
+    return 0;
+}
+
+// Nobody may notice that a step cannot leave the signal ignored; over exec, too.
+static int traps_ignored(void) {
+    struct sigaction before = {.sa_handler = SIG_DFL}, now = {.sa_handler = SIG_IGN};
+    if (arguments[2]) {
+        raise(SIGTRAP);
+        sigaction(SIGTRAP, 0, &before);
+        return printf("%d\n", before.sa_handler == SIG_IGN) < 0;
+    }
+    sigaction(SIGTRAP, &now, &before);
+    counted += before.sa_handler == SIG_DFL;
+    work(4);
+    raise(SIGTRAP);
+    kill(getpid(), SIGTRAP);
+    if (!fork()) {
+        kill(getpid(), SIGTRAP);
+        execl(arguments[0], arguments[0], "traps_ignored", "again", (char *)0);
+    }
+    counted += child_status() == 0;
+    now.sa_handler = count;
+    sigaction(SIGTRAP, &now, &before);
+    counted += before.sa_handler == SIG_IGN;
+    raise(SIGTRAP);
+    printf("%d\n", counted);
+    return 0;
+}
+
+static void breakpoint(void) {
+    __asm__ volatile("int3");
+}
+
+static void own_step(void) {
+    __asm__ volatile("pushf\n orl $0x100, (%%rsp)\n popf\n nop\n nop" : : : "memory", "cc");
+}
+
+// A trap that an instruction makes ends a process that blocks or ignores it, whatever handler there is.
+static int traps_that_kill(void) {
+    static void (*const traps[])(void) = {breakpoint, own_step};
+    for (int i = 0; i < 6; i++) {
+        if (fork()) {
+            counted += child_status() == -SIGTRAP;
+            continue;
+        }
+        limit(RLIMIT_CORE, 0);
+        signal(SIGTRAP, i / 2 == 1 ? SIG_IGN : i / 2 == 2 ? SIG_DFL : count);
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGTRAP);
+        if (i / 2 == 0) sigprocmask(SIG_BLOCK, &set, 0);
+        traps[i % 2]();
+        _exit(0);
+    }
+    printf("%d\n", counted);
+    return 0;
+}
+
 __attribute__((noinline)) static int bottomless(int depth) {
     volatile char kept[2048];
     kept[0] = (char)depth;
@@ -279,6 +396,7 @@ static int aborts(void) {
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
       MODE(frame_into_the_kernel), MODE(jumps_out), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
-      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(stack_overflow), MODE(turning), MODE(coroutines),
+      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(traps_of_the_process),
+      MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
       MODE(broken_pipe), MODE(aborts));
 MAIN

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "torture.h"
 
@@ -102,6 +103,33 @@ static int own_users(void) {
     return 0;
 }
 
+// Of code that is made here nobody can ask a file.
+static int in_a_child(void) {
+    if (!fork()) {
+        uint8_t *code = pages(ALL);
+        put_odd(code, 3);
+        _exit(call(code, 2) + work(6));
+    }
+    return child_status();
+}
+
+// Nothing that a recorder might open is there any more.
+static int another_root(void) {
+    mkdir("empty", 0755);
+    int made = chroot("empty") == 0 && chdir("/") == 0;
+    counted = work(6);
+    printf("%d %d\n", made, in_a_child());
+    return 0;
+}
+
+// As nobody, who may not read what belongs to whom recorded it.
+static int another_user(void) {
+    int made = setgid(65534) == 0 && setuid(65534) == 0;
+    counted = work(6);
+    printf("%d %d\n", made, in_a_child());
+    return 0;
+}
+
 static int strict_calls(void) {
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
     char text[] = "a\n";
@@ -148,6 +176,6 @@ static int told_by_a_filter(void) {
 }
 
 MODES(MODE(closes_all), MODE(over_all_files), MODE(no_bytes_in_files), MODE(no_more_files), MODE(no_more_memory),
-      MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces), MODE(own_users), MODE(strict_calls),
+      MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces), MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls),
       MODE(filtered_calls), MODE(killed_by_a_filter), MODE(told_by_a_filter));
 MAIN

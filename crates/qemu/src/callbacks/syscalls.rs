@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::callbacks::unlike;
 use crate::failure::die;
 use crate::interface::api::PluginId;
-use crate::interface::{defaults, memory};
+use crate::interface::{defaults, memory, taken};
 use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
 use crate::process::threads;
@@ -115,7 +115,10 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         }
         // How long these are, they do not say: look at everything anew.
         libc::SYS_shmat | libc::SYS_shmdt => shared.unmapped(0, ALL),
-        libc::SYS_rt_sigaction if a2 != 0 => defaults::catch(a1 as i32),
+        libc::SYS_rt_sigaction if a2 != 0 => {
+            defaults::catch(a1 as i32);
+            taken::wrap(a1 as i32);
+        }
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
         _ => {}
     }

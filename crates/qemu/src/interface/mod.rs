@@ -4,3 +4,4 @@ pub(crate) mod api;
 pub(crate) mod cpu;
 pub(crate) mod defaults;
 pub(crate) mod memory;
+pub(crate) mod taken;

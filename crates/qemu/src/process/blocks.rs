@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::events::leaving::REFUSED;
+use crate::interface::taken;
 use crate::process::ending::park;
 use crate::process::faults;
 use crate::shared::state::shared;
@@ -43,6 +44,7 @@ fn unusual_block(thread: &mut Thread, block: &'static Block) {
     };
     if let Some(what) = signal {
         faults::handled();
+        taken::handed_over();
         thread.interrupt(what);
     }
     let begins = thread.is_out();

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::interface::taken;
 use crate::process::{lifeline, threads};
 use crate::shared::ring;
 use crate::shared::state::{ids, shared};
@@ -39,6 +40,7 @@ extern "C" fn in_child() {
     shared.lock.release();
     keep_only(me);
     ring::forked();
+    taken::handed_over();
     if me.is_null() {
         return;
     }

@@ -6,7 +6,7 @@ use crate::events::look::look;
 use crate::events::tally;
 use crate::failure::die;
 use crate::interface::cpu::{Cpu, State};
-use crate::interface::defaults;
+use crate::interface::{defaults, taken};
 use crate::process::ending::wait_if_ending;
 use crate::process::faults;
 use crate::shared::link::Kind;
@@ -54,6 +54,7 @@ pub(crate) fn begin(vcpu: u32, state: *const State) -> *mut Thread {
     if parent == 0 {
         defaults::catch_all();
         faults::watch();
+        taken::watch();
         thread.inherit(shared.config.legacy);
     }
     announce(shared, &thread, parent, pid);

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use crate::interface::taken::set_mask;
 use crate::thread::state::Legacy;
 
 /// Folder of the recording: socket, clock, settings, plugin.
@@ -18,8 +19,8 @@ const PROGRAM: &[u8] = b"RTIT_QEMU_PROGRAM";
 const COMM: &[u8] = b"RTIT_QEMU_COMM";
 /// Instructions and hash of the thread's path so far, and 1 if a TraceStop ended its trace.
 const CHAIN: &[u8] = b"RTIT_QEMU_CHAIN";
-/// The program starts with all signals unblocked.
-const UNBLOCK: &[u8] = b"RTIT_QEMU_UNBLOCK";
+/// The signals that the program blocks, as a number in hexadecimal of 16 digits.
+const MASK: &[u8] = b"RTIT_QEMU_MASK";
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 const HIDDEN: &[u8] = b"RTIT_GUEST_";
 
@@ -69,7 +70,7 @@ pub(crate) fn take_environment() {
         static mut environ: *mut *mut c_char;
     }
     let mut given = Given::default();
-    let mut unblock = false;
+    let mut mask = None;
     // SAFETY: before main, in the only thread; the array ends with a null pointer and its strings with NUL.
     unsafe {
         if environ.is_null() || !is_recorded(environ) {
@@ -88,7 +89,7 @@ pub(crate) fn take_environment() {
                 PROGRAM => given.program = value.to_vec(),
                 COMM => given.comm = value.to_vec(),
                 CHAIN => given.chain = value.to_vec(),
-                UNBLOCK => unblock = true,
+                MASK => mask = parse_mask(value),
                 PRELOAD => {}
                 _ => {
                     let hidden = if name.starts_with(HIDDEN) {
@@ -103,13 +104,11 @@ pub(crate) fn take_environment() {
             from = from.add(1);
         }
         *into = std::ptr::null_mut();
-        if unblock {
-            let mut none = std::mem::zeroed();
-            libc::sigemptyset(&mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        }
     }
     let _ = GIVEN.set(given);
+    if let Some(mask) = mask {
+        set_mask(mask);
+    }
 }
 
 unsafe fn is_recorded(mut entry: *mut *mut c_char) -> bool {
@@ -130,6 +129,7 @@ pub(crate) fn environment(
     program: &[u8],
     comm: &[u8],
     legacy: Legacy,
+    mask: u64,
 ) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = guest.iter().map(|entry| hide(entry)).collect();
     let pair = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
@@ -140,6 +140,7 @@ pub(crate) fn environment(
     let (count, hash) = legacy.chain;
     let text = format!("{count} {hash} {}", u8::from(legacy.stopped));
     all.push(pair(CHAIN, text.as_bytes()));
+    all.push(pair(MASK, format!("{mask:016x}").as_bytes()));
     all.push(pair(PRELOAD, plugin.as_os_str().as_bytes()));
     all
 }
@@ -150,6 +151,10 @@ fn hide(entry: &[u8]) -> Vec<u8> {
     } else {
         entry.to_vec()
     }
+}
+
+fn parse_mask(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
 fn parse_legacy(text: &[u8]) -> Legacy {

@@ -1,7 +1,7 @@
 //! Attaching to programs that run: all their threads are stopped, and what a trace needs to know of them is written
 //! before they go on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io;
 use std::rc::Rc;
@@ -97,10 +97,12 @@ impl Engine<'_> {
     fn introduce(&mut self, pid: pid_t, tids: &[pid_t]) {
         self.shared.add(pid);
         let space = Rc::new(RefCell::new(Space::default()));
+        let ignored = Rc::new(Cell::new(procfs::ignores(pid, libc::SIGTRAP)));
         let mut parent = 0;
         for &tid in tids {
             let mut task = Task::new(tid, pid, space.clone());
             task.position = Position::Attaching;
+            task.trap_ignored = Rc::clone(&ignored);
             let parent_process = if parent == 0 { 0 } else { pid };
             self.announce(&mut task, parent, parent_process, parent != 0);
             self.write_name(&task, false);

@@ -148,6 +148,9 @@ impl Engine<'_> {
             libc::SYS_prctl if call.arguments[0] as i32 == libc::PR_SET_NAME => {
                 self.write_name(task, false);
             }
+            libc::SYS_rt_sigaction if call.arguments[0] == libc::SIGTRAP as u64 => {
+                self.trap_action(task, call)?;
+            }
             libc::SYS_sched_setaffinity => {
                 let tid = call.arguments[0] as libc::pid_t;
                 if tid == 0 || tid == task.tid {

@@ -79,6 +79,7 @@ impl Engine<'_> {
         if task.trap_blocked {
             sys::block_trap(task.tid)?;
         }
+        self.take_trap(task);
         if let Some(held) = task.held {
             sys::send(task.pid, task.tid, held.info.si_signo)?;
         }

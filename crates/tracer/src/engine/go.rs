@@ -19,6 +19,9 @@ impl Engine<'_> {
         if task.traced && in_user && self.shared.released() {
             self.release(task);
         }
+        if task.traced && task.trap_blocked && signal == 0 {
+            self.expose_trap(task)?;
+        }
         let caught = signal != 0 && task.injected.is_some_and(|injected| injected.caught);
         let how = match &task.position {
             _ if !task.traced => Go::Free,

@@ -7,6 +7,7 @@
 use std::io;
 
 use crate::engine::state::Engine;
+use crate::engine::traps::is_of_process;
 use crate::sys;
 use crate::task::{Held, Position, Task};
 
@@ -20,10 +21,15 @@ impl Engine<'_> {
             }
             if held.sent && held.until.is_none() && task.trap_blocked {
                 // No call has taken it.
-                task.held = Some(Held {
-                    sent: false,
-                    ..held
-                });
+                task.held = if is_of_process(&held.info) {
+                    self.traps.push((task.pid, held.info));
+                    None
+                } else {
+                    Some(Held {
+                        sent: false,
+                        ..held
+                    })
+                };
                 return Ok(true);
             }
             if held.sent {
@@ -58,7 +64,12 @@ impl Engine<'_> {
 
     /// Lets the thread go on after a step, with the signal that has waited long enough.
     pub(super) fn go_after_step(&mut self, task: &mut Task) -> io::Result<()> {
+        if !self.traps.is_empty() && !task.trap_blocked {
+            self.take_trap(task);
+        }
         let due = |held: &Held| match held.until {
+            // It has a stop of its own.
+            _ if held.sent => false,
             None => !task.trap_blocked,
             Some(until) => task.retired >= until,
         };
@@ -66,7 +77,7 @@ impl Engine<'_> {
             Some(held) if self.detaching.is_none() && due(&held) => {
                 task.held = None;
                 sys::set_signal_info(task.tid, &held.info)?;
-                self.deliver(task, held.info.si_signo)
+                self.deliver_sent(task, held.info.si_signo)
             }
             _ => self.go(task, 0),
         }

@@ -46,6 +46,8 @@ impl Engine<'_> {
     /// The first program is at its exec.
     pub(super) fn began(&mut self, task: &mut Task) -> io::Result<()> {
         self.new_program(task)?;
+        task.trap_ignored
+            .set(procfs::ignores(task.tid, libc::SIGTRAP));
         // There is no earlier code that anything could rely on.
         task.stale = false;
         self.go(task, 0)
@@ -97,6 +99,8 @@ impl Engine<'_> {
                 // The caller goes on under the number of the process's first thread.
                 task.position = caller.position.clone();
                 task.own_affinity = caller.own_affinity;
+                task.trap_blocked = caller.trap_blocked;
+                task.held = caller.held;
                 task.traced = caller.traced;
                 self.end(&mut caller, 0);
             }
@@ -108,6 +112,7 @@ impl Engine<'_> {
     fn new_program(&mut self, task: &mut Task) -> io::Result<()> {
         let registers = sys::registers(task.tid)?;
         task.space = Rc::new(RefCell::new(Space::default()));
+        self.own_trap_action(task);
         let path = procfs::executable(task.tid).unwrap_or_default();
         self.emit_blob(
             Record {
@@ -211,6 +216,7 @@ impl Engine<'_> {
         }
         if task.tid == task.pid {
             self.shared.remove(task.pid);
+            self.traps.retain(|&(of, _)| of != task.pid);
         }
         let took = task
             .injected

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use libc::pid_t;
 
 use crate::engine::state::Engine;
+use crate::engine::traps::hide_trap;
 use crate::event::{Kind, Record, KILLED};
 use crate::space::Space;
 use crate::sys::{self, Go, Status};
@@ -101,6 +102,7 @@ impl Engine<'_> {
         if task.armed {
             self.disarm(task)?;
         }
+        hide_trap(task)?;
         if matches!(task.position, Position::Attaching) {
             self.first_stop(task, status)?;
         }

@@ -20,6 +20,8 @@ pub(super) struct Engine<'a> {
     pub(super) early: HashMap<pid_t, Vec<Status>>,
     /// Threads that were just started.
     pub(super) newborn: Vec<pid_t>,
+    /// A SIGTRAP that waits for a thread of its process that may have it.
+    pub(super) traps: Vec<(pid_t, libc::siginfo_t)>,
     /// Instructions retired by all threads.
     pub(super) clock: u64,
     pub(super) window: Window,
@@ -59,6 +61,7 @@ impl<'a> Engine<'a> {
             tasks: HashMap::new(),
             early: HashMap::new(),
             newborn: Vec::new(),
+            traps: Vec::new(),
             clock: 0,
             window: Window::new(None, None),
             root,

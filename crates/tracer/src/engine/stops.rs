@@ -56,7 +56,7 @@ impl Engine<'_> {
                 self.deliver(task, libc::SIGTRAP)
             }
             // Sent by somebody.
-            _ => self.deliver_unless_held(task, libc::SIGTRAP),
+            _ => self.sent_trap(task),
         }
     }
 
@@ -169,11 +169,11 @@ impl Engine<'_> {
         self.deliver_unless_held(task, signal)
     }
 
-    fn deliver_unless_held(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+    pub(super) fn deliver_unless_held(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
         if self.detaching.is_none() && self.hold(task, signal)? {
             return self.go(task, 0);
         }
-        self.deliver(task, signal)
+        self.deliver_sent(task, signal)
     }
 
     /// The instruction at the thread's position did not retire.
@@ -192,6 +192,14 @@ impl Engine<'_> {
             ..Record::new(Kind::Fault, task.id())
         });
         task.outside = Some(Resume::Other);
+    }
+
+    /// A signal that no instruction of the program made: it may be ignored.
+    pub(super) fn deliver_sent(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
+        if signal == libc::SIGTRAP && task.trap_ignored.get() {
+            return self.go(task, 0);
+        }
+        self.deliver(task, signal)
     }
 
     pub(super) fn deliver(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {

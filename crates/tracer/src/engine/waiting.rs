@@ -4,6 +4,7 @@
 //! queue, where it would be; what is not taken comes back by a stop of its own.
 
 use std::io;
+use std::{mem, ptr};
 
 use libc::pid_t;
 
@@ -18,8 +19,15 @@ const MOST_FILES: u64 = 4096;
 impl Engine<'_> {
     /// A call begins.
     pub(super) fn hand_back(&mut self, task: &mut Task, call: &Call) -> io::Result<()> {
+        if call.compat || (task.held.is_none() && !self.trap_waits(task.pid)) {
+            return Ok(());
+        }
+        if task.trap_blocked && !takes(task.tid, call) {
+            return Ok(());
+        }
+        self.take_trap(task);
         if let Some(held) = &mut task.held {
-            if held.until.is_none() && !held.sent && !call.compat && takes(task.tid, call) {
+            if held.until.is_none() && !held.sent {
                 sys::queue(task.pid, task.tid, &held.info)?;
                 held.sent = true;
             }
@@ -34,11 +42,15 @@ impl Engine<'_> {
         call: &Call,
         result: i64,
     ) -> io::Result<()> {
-        let Some(held) = task.held.filter(|held| held.until.is_none()) else {
+        let held = task.held.filter(|held| held.until.is_none());
+        if held.is_none() && !self.trap_waits(task.pid) {
             return Ok(());
-        };
-        if held.sent && !procfs::is_pending(task.tid, libc::SIGTRAP) {
-            task.held = None;
+        }
+        if let Some(held) = held {
+            if held.sent && !procfs::is_pending(task.tid, libc::SIGTRAP) {
+                task.held = None;
+                tell(task.tid, call, result, &held.info)?;
+            }
         }
         let asked = call.number as i64 == libc::SYS_rt_sigpending && !call.compat;
         if asked && result == 0 {
@@ -51,8 +63,34 @@ impl Engine<'_> {
     }
 }
 
+/// The call has taken the signal, which came from us: it tells from whom it was.
+fn tell(tid: pid_t, call: &Call, result: i64, info: &libc::siginfo_t) -> io::Result<()> {
+    let [_, at, ..] = call.arguments;
+    // SAFETY: a structure of integers that is read as bytes.
+    let bytes = unsafe {
+        std::slice::from_raw_parts(ptr::from_ref(info).cast::<u8>(), mem::size_of_val(info))
+    };
+    match call.number as i64 {
+        libc::SYS_rt_sigtimedwait if at != 0 && result == i64::from(libc::SIGTRAP) => {
+            memory::write(tid, at, bytes)
+        }
+        libc::SYS_read if result > 0 => {
+            let all = mem::size_of::<libc::signalfd_siginfo>() as u64;
+            let mut each = (0..result as u64 / all).map(|index| at.wrapping_add(index * all));
+            let is_trap = |at: &u64| {
+                memory::read_u64(tid, *at).is_some_and(|word| word as u32 == libc::SIGTRAP as u32)
+            };
+            // code, process and user: in a siginfo there is padding behind the code
+            let who = [&bytes[8..12], &bytes[16..24]].concat();
+            each.find(is_trap)
+                .map_or(Ok(()), |at| memory::write(tid, at.wrapping_add(8), &who))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether the call takes a pending SIGTRAP, or tells that there is one, before it does anything else.
-fn takes(tid: pid_t, call: &Call) -> bool {
+pub(super) fn takes(tid: pid_t, call: &Call) -> bool {
     let [first, second, ..] = call.arguments;
     let gives = |fd: u64| procfs::is_of_signals(tid, fd as i32, sys::TRAP);
     let bit = |set: u64, fd: u64| {

@@ -65,6 +65,6 @@ class Guest:
             "RTIT_QEMU_FOLDER": folder,
             "RTIT_QEMU_PROGRAM": str(Path(self.cwd or ".") / self.program),
             "RTIT_QEMU_COMM": os.fsdecode(os.fsencode(self.name)[:15]),
-            "RTIT_QEMU_UNBLOCK": "1",
+            "RTIT_QEMU_MASK": "0",
             "LD_PRELOAD": f"{folder}/plugin.so",
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use crate::failure::die;
-use crate::interface::memory;
+use crate::interface::{memory, taken};
 use crate::process::ending::leave_for_exec;
 use crate::process::exec::plan::{may, own_program, plan, real_path, Plan};
 use crate::process::exec::stack;
@@ -63,14 +63,15 @@ pub(crate) fn exec(
 
     let real = real_path(&program).unwrap_or(program);
     let folder = &shared.config.folder;
-    let longest = environment(folder, &variables, &real, comm, LONGEST);
+    let longest = environment(folder, &variables, &real, comm, LONGEST, 0);
     if !stack::holds(&command, &longest) {
         // The error is the kernel's to give; our variables and QEMU's options must not make the difference.
         stack::narrow(&mut thread.call.stack);
         return;
     }
+    let mask = taken::keep_for_exec();
     let legacy = leave_for_exec(thread);
-    let whole = environment(folder, &variables, &real, comm, legacy);
+    let whole = environment(folder, &variables, &real, comm, legacy, mask);
     let error = run(&qemu, command, whole);
     // Other threads have been stopped, perhaps; and QEMU would run the program without us.
     die(&format!(
