@@ -105,6 +105,11 @@ impl Spaces {
         self.views.iter().any(View::asks) || self.has_turns()
     }
 
+    /// Whether all runs in one space, without turns.
+    pub(crate) fn are_one(&self) -> bool {
+        self.views.len() == 1 && self.turns.is_empty()
+    }
+
     /// Whether there are turns.
     pub(crate) fn has_turns(&self) -> bool {
         !self.turns.is_empty()

@@ -11,7 +11,7 @@ mod same;
 #[path = "steps/segments.rs"]
 mod segments;
 
-use program::{plan, Plan, Traced};
+use program::{plan, Plan, Traced, Whose};
 use proptest::prelude::*;
 use rtit_flow::{Cpu, EventKind, Flow, Settings};
 use same::check;
@@ -22,6 +22,14 @@ fn config(cases: u32) -> ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::default()
     }
+}
+
+fn whose() -> impl Strategy<Value = Option<Whose>> {
+    prop_oneof![
+        5 => Just(Some(Whose::Ours)),
+        1 => Just(Some(Whose::Nobodys)),
+        1 => Just(None),
+    ]
 }
 
 proptest! {
@@ -49,6 +57,23 @@ proptest! {
     fn cut_and_spliced_streams(plan in plan(), other in plan(), cut in any::<usize>(), from in any::<usize>()) {
         let mut traced = plan.trace();
         traced.splice(cut, &other.trace(), from);
+        check(&traced, plan.settings())?;
+    }
+
+    /// Threads that share a processor by turns: what is passed over, and where no packet tells whose turn it is.
+    #[test]
+    fn turns(
+        plan in plan(),
+        in_kernel in any::<bool>(),
+        shares in proptest::collection::vec((0..2000u16, whose()), 1..12),
+        flip in any::<Option<(usize, u8)>>(),
+    ) {
+        let plan = if in_kernel { plan.in_kernel() } else { plan };
+        let mut traced = plan.trace();
+        traced.share(shares);
+        if flip.is_some_and(|(_, bits)| bits & 3 == 0) {
+            traced.damage(flip);
+        }
         check(&traced, plan.settings())?;
     }
 

@@ -69,11 +69,18 @@ impl Decoder {
         };
         self.walker.give_sites();
         let mut lane = Lane::new(base_of(node), self.last_ip);
+        if self.doubt.told == position {
+            lane.told = 0;
+        }
+        lane.leaves_mtcs = self.doubt.from.is_some();
         let waiting = self.run_kernel::<S>(&bytes[..end + AHEAD], end, &mut lane, sink);
         if lane.at == 0 {
             return Stepped::Not;
         }
         self.last_ip = lane.last_ip;
+        if lane.told != Lane::NONE {
+            self.doubt.told = position + lane.told;
+        }
         for (kind, count) in [
             (Kind::Tnt, lane.at as u64 - lane.other_bytes),
             (Kind::Tip, lane.tips),

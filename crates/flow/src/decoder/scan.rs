@@ -210,9 +210,6 @@ impl Decoder {
         self.walker.keep_within_limit();
         sink.packet(offset);
         let result = self.dispatch(packet, sink, stamp);
-        if self.walker.next_turn() != u64::MAX || self.walker.turns() != self.doubt.turns {
-            self.note_arrivals(packet);
-        }
         if let Err(cause) = result {
             self.fail(offset, cause, sink);
             let moves = matches!(packet.kind, PacketKind::Tip(_) | PacketKind::TipPgd(_));
@@ -222,6 +219,9 @@ impl Decoder {
                     self.fail(offset, cause, sink);
                 }
             }
+        }
+        if self.walker.next_turn() != u64::MAX || self.walker.turns() != self.doubt.turns {
+            self.note_arrivals(packet);
         }
     }
 }

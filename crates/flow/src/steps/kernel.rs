@@ -98,9 +98,15 @@ pub(crate) struct Lane {
     pub other_bytes: u64,
     /// Core cycles that the log does not tell.
     pub cycles: u64,
+    /// End of the last CYC and of the MTCs right behind it; `NONE` if there was no CYC.
+    pub told: usize,
+    /// MTCs are the walker's: what time they tell may settle something.
+    pub leaves_mtcs: bool,
 }
 
 impl Lane {
+    pub const NONE: usize = usize::MAX;
+
     pub fn new(base: u32, last_ip: u64) -> Lane {
         Lane {
             at: 0,
@@ -112,6 +118,8 @@ impl Lane {
             mtcs: 0,
             other_bytes: 0,
             cycles: 0,
+            told: Lane::NONE,
+            leaves_mtcs: false,
         }
     }
 
@@ -293,8 +301,9 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             lane.cycs += 1;
             at += length;
             other_bytes += length as u64;
+            lane.told = at;
         } else if byte == MTC {
-            if before_psb(bytes, at + 2) {
+            if lane.leaves_mtcs || before_psb(bytes, at + 2) {
                 break Exit::Leave;
             }
             if KEEP != keep::ORDER {
@@ -307,6 +316,9 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             }
             log.push((Mark::MTC | u32::from(bytes[at + 1]), at as u32));
             lane.mtcs += 1;
+            if lane.told == at {
+                lane.told += 2;
+            }
             at += 2;
             other_bytes += 2;
         } else {

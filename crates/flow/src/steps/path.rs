@@ -18,6 +18,8 @@ const STACK: usize = 64;
 pub(crate) struct Path {
     /// RETs may be compressed.
     returns: bool,
+    /// Far transfers stay in this space: there is no other, and no turns, which begin with them.
+    alone: bool,
     /// The nodes run through, and how each ended.
     pub visits: Vec<(u32, How)>,
     /// Call sites whose RET has not come; the last 64 matter.
@@ -31,9 +33,10 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub fn new(returns: bool) -> Path {
+    pub fn new(returns: bool, alone: bool) -> Path {
         Path {
             returns,
+            alone,
             ..Path::default()
         }
     }
@@ -99,6 +102,7 @@ impl Path {
         let node = self.next;
         let (stop, mode) = (code.node(node).stop, code.node(node).mode);
         match stop {
+            Stop::Far | Stop::Syscall if !self.alone => return None,
             Stop::IndirectJump | Stop::IndirectCall | Stop::Far | Stop::Syscall => {
                 self.visit(code, node, How::Tip(ip))?;
             }

@@ -75,7 +75,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub fn new(limits: StepLimits, returns: bool) -> Steps {
+    pub fn new(limits: StepLimits, returns: bool, alone: bool) -> Steps {
         Steps {
             limits,
             returns,
@@ -94,7 +94,7 @@ impl Steps {
             addresses: Totals::default(),
             bytes: 0,
             log: Vec::new(),
-            path: Path::new(returns),
+            path: Path::new(returns, alone),
             left: Vec::new(),
         }
     }

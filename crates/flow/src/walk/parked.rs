@@ -30,7 +30,7 @@ impl Others {
             Some(Parked {
                 code: Code::new(settings.cache_limit, index + 1),
                 view,
-                steps: Steps::new(settings.steps, !settings.no_retcomp),
+                steps: Steps::new(settings.steps, !settings.no_retcomp, false),
             })
         };
         let others = Others {

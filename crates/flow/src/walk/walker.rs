@@ -55,6 +55,7 @@ pub(crate) struct Walker {
 impl Walker {
     pub fn new(spaces: Spaces, settings: &Settings) -> Walker {
         let watched = Watched::new(spaces.watch.clone());
+        let alone = spaces.are_one();
         let (others, view) = Others::new(spaces, settings);
         Walker {
             code: Code::new(settings.cache_limit, 0),
@@ -62,7 +63,7 @@ impl Walker {
             others,
             seen: 0,
             stack: ReturnStack::default(),
-            steps: Steps::new(settings.steps, !settings.no_retcomp),
+            steps: Steps::new(settings.steps, !settings.no_retcomp, alone),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,

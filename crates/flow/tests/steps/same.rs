@@ -99,7 +99,7 @@ pub fn follow<S: Sink>(
     mut take: impl FnMut(&mut Flow<Pieces<'_>, S>, &mut Results),
 ) {
     let pieces = Pieces::new(&traced.stream, size);
-    let mut flow = Flow::with_sink(pieces, traced.view(), settings, sink);
+    let mut flow = Flow::with_sink(pieces, traced.spaces(), settings, sink);
     loop {
         let more = flow.advance_by(size);
         take(&mut flow, results);

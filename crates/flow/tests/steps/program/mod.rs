@@ -5,11 +5,12 @@ mod run;
 
 use op::{op, Op};
 use proptest::prelude::*;
-use rtit_flow::{Settings, TimeSettings};
+use rtit_flow::{Settings, Spaces, TimeSettings};
 use rtit_image::{Space, View};
 use run::Run;
 
 const BASE: u64 = 0x40_1000;
+const KERNEL: u64 = 0xffff_ffff_8040_1000;
 
 /// A program and how it runs: every choice on the way is one of `choices`, over and over.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub struct Plan {
     clocks: bool,
     /// At the n-th PSB the operations from there on are others.
     pokes: Vec<(u8, u8)>,
+    base: u64,
 }
 
 impl Default for Plan {
@@ -35,6 +37,7 @@ impl Default for Plan {
             compress: true,
             clocks: true,
             pokes: Vec::new(),
+            base: BASE,
         }
     }
 }
@@ -58,6 +61,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
                 compress,
                 clocks,
                 pokes,
+                base: BASE,
             },
         )
 }
@@ -66,6 +70,16 @@ pub struct Traced {
     pub stream: Vec<u8>,
     pub ips: Vec<u64>,
     space: Space,
+    turns: Vec<Turn>,
+}
+
+/// Since when, and whose: somebody of the same code, nobody, somebody who is passed over.
+pub type Turn = (u64, Option<Whose>);
+
+#[derive(Clone, Copy, Debug)]
+pub enum Whose {
+    Ours,
+    Nobodys,
 }
 
 impl Traced {
@@ -76,11 +90,34 @@ impl Traced {
             stream,
             ips: Vec::new(),
             space,
+            turns: Vec::new(),
         }
     }
 
     pub fn view(&self) -> View {
         self.space.view()
+    }
+
+    /// The code, and whose turn it is when.
+    pub fn spaces(&self) -> Spaces {
+        let mut spaces = Spaces::new(self.view());
+        for &(since, whose) in &self.turns {
+            let view = whose.map(|_| spaces.add_view(self.view()));
+            match whose {
+                Some(Whose::Nobodys) => spaces.idle(since, view),
+                _ => spaces.turn(since, view),
+            }
+        }
+        spaces
+    }
+
+    /// Turns begin so many ticks one after the other.
+    pub fn share(&mut self, turns: Vec<(u16, Option<Whose>)>) {
+        let mut since = 0;
+        self.turns.extend(turns.into_iter().map(|(after, whose)| {
+            since += u64::from(after);
+            (since, whose)
+        }));
     }
 
     /// Flips bits of these bytes of the stream.
@@ -136,10 +173,18 @@ impl Plan {
             Op::Conditional(to) => Op::Conditional(to.wrapping_add(1)),
             Op::PtWrite => return None,
         };
-        let start: u64 = BASE + self.ops[..at].iter().map(|op| op.length()).sum::<u64>();
+        let start: u64 = self.base + self.ops[..at].iter().map(|op| op.length()).sum::<u64>();
         let mut plan = self.clone();
         plan.ops[at] = op;
         Some((plan, start, start + op.length()))
+    }
+
+    /// The same program in the upper half of addresses.
+    pub fn in_kernel(self) -> Plan {
+        Plan {
+            base: KERNEL,
+            ..self
+        }
     }
 
     pub fn changes_while_it_runs(&self) -> bool {

@@ -3,7 +3,7 @@
 use rtit_image::Space;
 
 use super::op::Op;
-use super::{Plan, Traced, BASE};
+use super::{Plan, Traced};
 
 pub struct Run<'a> {
     plan: &'a Plan,
@@ -24,7 +24,7 @@ impl<'a> Run<'a> {
         // the end of the program is an indirect jump, so that nothing runs out of it
         let ops: Vec<Op> = [&plan.ops[..], &[Op::IndirectJump]].concat();
         let mut starts = Vec::new();
-        let mut ip = BASE;
+        let mut ip = plan.base;
         for op in &ops {
             starts.push(ip);
             ip += op.length();
@@ -37,6 +37,7 @@ impl<'a> Run<'a> {
                 stream: Vec::new(),
                 ips: Vec::new(),
                 space: Space::new(),
+                turns: Vec::new(),
             },
             choice: 0,
             at: 0,
@@ -47,7 +48,7 @@ impl<'a> Run<'a> {
             psbs: 0,
         };
         let code = run.code(0);
-        run.traced.space.map(0, BASE, code.into());
+        run.traced.space.map(0, plan.base, code.into());
         run
     }
 
