@@ -60,6 +60,26 @@ proptest! {
         check(&traced, plan.settings())?;
     }
 
+    /// Settings that the stream was not made with: compressed RETs where there should be none, another clock, errata.
+    #[test]
+    fn wrong_settings(
+        plan in plan(),
+        flip in any::<Option<(usize, u8)>>(),
+        no_retcomp in any::<bool>(),
+        no_tnt in prop_oneof![5 => Just(false), 1 => Just(true)],
+        model in proptest::option::of(prop_oneof![Just(0x3d), Just(0x4e), Just(0x5c), Just(0x97), any::<u16>()]),
+    ) {
+        let mut traced = plan.trace();
+        traced.damage(flip);
+        let cpu = model.map(|model| Cpu { family: 6, model, stepping: 3 });
+        let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
+        check(&traced, settings)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(600))]
+
     /// Threads that share a processor by turns: what is passed over, and where no packet tells whose turn it is.
     #[test]
     fn turns(
@@ -75,22 +95,6 @@ proptest! {
             traced.damage(flip);
         }
         check(&traced, plan.settings())?;
-    }
-
-    /// Settings that the stream was not made with: compressed RETs where there should be none, another clock, errata.
-    #[test]
-    fn wrong_settings(
-        plan in plan(),
-        flip in any::<Option<(usize, u8)>>(),
-        no_retcomp in any::<bool>(),
-        no_tnt in prop_oneof![5 => Just(false), 1 => Just(true)],
-        model in proptest::option::of(prop_oneof![Just(0x3d), Just(0x4e), Just(0x5c), Just(0x97), any::<u16>()]),
-    ) {
-        let mut traced = plan.trace();
-        traced.damage(flip);
-        let cpu = model.map(|model| Cpu { family: 6, model, stepping: 3 });
-        let settings = Settings { no_retcomp, no_tnt, cpu, ..Plan::default().settings() };
-        check(&traced, settings)?;
     }
 }
 

@@ -29,6 +29,7 @@ MORE: dict[str, Field] = {
     "pid": ("pid", "i4", None),
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
+    "perf_time": ("perf_time", "u8", None),
 }
 """Columns that a table has if they are asked for.
 
@@ -42,6 +43,8 @@ more: the stretch between two CYCs; cycles in which nothing was traced, or anoth
 count. NaN before the first CYC and behind the last, and where cycles were not all counted (sleep,
 loss, another CBR). Packets have `time`, the estimate behind each as it is, and the bounds of when
 it was made.
+Instructions have `perf_time` if it is asked for: the TSC that perf's printed time is
+(`perf_times.py`).
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
 share `tid` and `pid` of who ran.
 Of a stream of several address spaces `space`: the one in which a row's code is, 0 for what is in

@@ -21,6 +21,8 @@ from rtit.trace.ipc import COLUMN, with_ipc
 from rtit.trace.ledger import Ledger, Row, Span, with_losses
 from rtit.trace.numbers import Numbered
 from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
+from rtit.trace.perf_times import COLUMNS as PERF_TIME
+from rtit.trace.perf_times import with_perf_times
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
@@ -307,12 +309,15 @@ class Stream:
         return Numbered(lambda: self.native(in_order=True))
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False
+        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """Every instruction."""
+        """Every instruction; with `perf_time` also the time that perf prints, which takes three
+        times as long.
+        """
         of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
-        more = (*self._spaces, *self._whose)
-        return self._table(Instructions, of, where, timing=timing, more=more)
+        more = (*self._spaces, *self._whose, *(PERF_TIME if perf_time else ()))
+        then = partial(with_perf_times, self) if perf_time else iter
+        return self._table(Instructions, of, where, timing=timing, more=more, then=then)
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """Every branch and other transfer; `edges` adds them up."""
@@ -442,6 +447,7 @@ class Stream:
         *,
         timing: bool,
         more: tuple[str, ...] = (),
+        then: Callable[[Iterator[B]], Iterator[B]] = iter,
     ) -> Table[B]:
         wanted = self._wanted(where)
 
@@ -453,7 +459,7 @@ class Stream:
                 told = clocked(flow, self._known().start_time, of(flow))
                 found = with_ipc(told) if counted else (batch for batch, _ in told)
             with self._kept():
-                yield from found if self._taken is None else Own(self._taken).all(found)
+                yield from then(found if self._taken is None else Own(self._taken).all(found))
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()

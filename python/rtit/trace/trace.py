@@ -258,12 +258,14 @@ class Trace:
         return self._all(Rows, lambda stream: stream.blocks(where, timing=timing), where)
 
     def instructions(
-        self, where: Selection | None = None, *, timing: bool = False
+        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
         """As `Stream.instructions`, of all streams."""
-        return self._all(
-            Instructions, lambda stream: stream.instructions(where, timing=timing), where
-        )
+
+        def of(stream: Stream) -> Table[Instructions]:
+            return stream.instructions(where, timing=timing, perf_time=perf_time)
+
+        return self._all(Instructions, of, where)
 
     def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
         """As `Stream.branches`, of all streams."""

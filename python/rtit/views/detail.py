@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
-from rtit.views.fields import TIMING
+from rtit.views.fields import PERF_TIME, TIMING
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def _lines(trace: Trace, stream: Stream, fields: list[str], where: Selection) ->
     timing = not set(TIMING).isdisjoint(fields)
     # of the first and the last alone the cycles before them are not known
     part = where if ipc is None else Selection(time=where.time)
-    found = _texts(stream.instructions(part, timing=timing), fields, show, ipc)
+    perf_time = PERF_TIME in fields
+    found = _texts(stream.instructions(part, timing=timing, perf_time=perf_time), fields, show, ipc)
     if ipc is not None and where.head is not None:
         return islice(found, where.head)
     if ipc is not None and where.tail is not None:
@@ -116,6 +117,7 @@ class _Shown:
             return [self._bound(each) for each in getattr(batch, name).tolist()]
         plain: dict[str, Callable[[], list[str]]] = {
             "time": lambda: [f"{self._nanoseconds(each):15}" for each in batch.time.tolist()],
+            PERF_TIME: lambda: [f"{self._nanoseconds(t):15}" for t in batch.perf_time.tolist()],
             "ip": lambda: [f"{each:16x}" for each in batch.ip.tolist()],
             "insnlen": lambda: [f"{each:2}" for each in batch.size.tolist()],
             "bits": lambda: [str(each) for each in batch.bits.tolist()],

@@ -5,5 +5,6 @@ from __future__ import annotations
 LISTED = ("ip", "tid", "time", "sym", "asm")
 """What one looks at mostly."""
 TIMING = ("earliest", "latest", "cycles", "freq", "ipc")
-DETAILED = ("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx", *TIMING)
+PERF_TIME = "perf_time"
+DETAILED = ("pid", "comm", "cpu", "dso", "insn", "insnlen", "bits", "in_tx", *TIMING, PERF_TIME)
 """What takes longer; perf's names where it has one."""

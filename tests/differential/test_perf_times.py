@@ -1,0 +1,132 @@
+"""`perf_time` is what stock perf prints of each instruction, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from live import Recorder
+from rtit.capture.ptrace import replay
+from rtit.cli.main import main
+from rtit.trace import Trace
+from rtit.unit import TimeModel
+
+ProgramBuilder = Callable[[str], Path]
+TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "hase"
+SAME = TimeModel()
+OTHER = TimeModel(cpi=3, core_ratio=21)
+# with CYCs perf takes the rate from what comes, we from what was: they agree where it is always one
+RECORDINGS = [
+    ("intel_pt//u", SAME, 0),
+    ("intel_pt//u", OTHER, 0),
+    ("intel_pt/mtc_period=0,psb_period=0/u", OTHER, 0),
+    ("intel_pt/mtc=0,noretcomp/u", OTHER, 0),
+    ("intel_pt/cyc/u", SAME, 0),
+    ("intel_pt/cyc,mtc_period=0/u", SAME, 0),
+    ("intel_pt//u", SAME, 1),
+    ("intel_pt/cyc/u", SAME, 2),
+]
+
+
+def listed(data: Path, symfs: dict[str, Path] | None = None) -> dict[int, list[tuple[int, int]]]:
+    """(ns, address) of each instruction by thread, as perf lists them; of a thread on several CPUs
+    in the order of time.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    try:
+        text = perf.script(data, ["--itrace=i0ns", "--ns", "-F", "tid,time,ip"], symfs)
+    except perf.PerfMissingError as error:
+        pytest.skip(str(error))
+    for line in text.splitlines():
+        tid, time, ip = line.split()
+        found.setdefault(int(tid), []).append((int(time[:-1].replace(".", "")), int(ip, 16)))
+    return found
+
+
+def ours(trace: Trace) -> dict[int, list[tuple[int, int]]]:
+    assert trace.clock is not None
+    found: dict[int, list[tuple[int, int]]] = {}
+    for stream in trace.threads:
+        columns = stream.instructions(perf_time=True).columns()
+        times = trace.clock.nanoseconds(columns["perf_time"])
+        pairs = zip(times.tolist(), columns["ip"].tolist(), strict=True)
+        found.setdefault(stream.tid, []).extend(pairs)
+    return {tid: sorted(rows, key=lambda row: row[0]) for tid, rows in found.items()}
+
+
+@pytest.mark.parametrize(("event", "model", "cpus"), RECORDINGS)
+@pytest.mark.parametrize("name", ["threads", "signal_nested"])
+def test_each_instruction(
+    name: str,
+    event: str,
+    model: TimeModel,
+    cpus: int,
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+) -> None:
+    """Also of threads that share a CPU, whose perf has one time."""
+    data = tmp_path / "perf.data"
+    replay(record([program(name)]).log, data, event=event, time=model, cpus=cpus)
+    theirs = listed(data)
+    with Trace(data) as trace:
+        found = ours(trace)
+    assert found.keys() == theirs.keys()
+    for tid, rows in found.items():
+        assert len(rows) > 100
+        assert rows == sorted(theirs[tid], key=lambda row: row[0])
+
+
+@pytest.mark.parametrize(
+    ("recording", "elf"),
+    [
+        ("loopy-skylake", "loopy"),
+        ("control_flow-skylake", "control_flow"),
+        ("loopy-broadwell-snapshot", "loopy"),
+    ],
+)
+def test_real_files(recording: str, elf: str) -> None:
+    data, code = TRACES / f"{recording}.perf.data", TRACES / f"{elf}.elf"
+    if not data.exists():
+        pytest.skip(f"{data} is not there")
+    with Trace(data) as trace:
+        paths = {each.path for some in trace.mappings().values() for each in some}
+    symfs = {path: code for path in paths if path.endswith(f"/{elf}")}
+    with Trace(data, path_map={path: str(code) for path in symfs}) as trace:
+        found = ours(trace)
+    assert found == listed(data, symfs)
+
+
+def test_what_is_known_is_no_later(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path
+) -> None:
+    """Where no user code began since the last timing packet perf's time is between our bounds."""
+    data = tmp_path / "perf.data"
+    replay(record([program("recursion")]).log, data, event="intel_pt/mtc_period=0/u")
+    with Trace(data) as trace:
+        rows = trace.instructions(timing=True, perf_time=True).columns()
+    assert (rows["earliest"] <= rows["perf_time"]).all()
+    assert (rows["perf_time"] <= rows["latest"]).mean() > 0.9
+    assert (rows["time"] == rows["perf_time"]).mean() > 0.8
+
+
+def test_in_a_listing(
+    program: ProgramBuilder,
+    record: Recorder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = tmp_path / "perf.data"
+    replay(record([program("recursion")]).log, data)
+    (theirs,) = listed(data).values()
+    last = theirs[-1][1]
+    assert main(["instructions", "--fields", "perf_time,ip", str(data)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(int(time), int(ip, 16)) for time, ip in rows] == theirs
+    where = f"{last:#x}-{last + 1:#x}"
+    assert main(["instructions", "--fields", "perf_time", "--range", where, str(data)]) == 0
+    chosen = [int(line) for line in capsys.readouterr().out.split()]
+    assert chosen == [time for time, ip in theirs if ip == last]
