@@ -5,6 +5,11 @@ use std::num::NonZeroUsize;
 /// More threads than these are not used unless they are asked for: each has tables of its own.
 const MOST_THREADS: usize = 8;
 
+/// Segments of a round for each thread, where order matters: their results wait all at once.
+const PIECES: usize = 2;
+/// Bytes of results that wait at most, of all segments of a round.
+const WAITING: usize = 1 << 28;
+
 /// How a stream is divided. Results are the same, whatever is set here, but for which block has which number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Division {
@@ -31,7 +36,7 @@ impl Division {
             threads,
             segment: 1 << 19,
             lead: 1 << 17,
-            results: 1 << 25,
+            results: (1 << 25).min(WAITING / threads),
         }
     }
 
@@ -40,11 +45,34 @@ impl Division {
         self.segment.saturating_mul(self.pieces())
     }
 
+    /// Segments of a round whose results are taken in order.
+    pub(super) fn pieces_in_order(&self) -> usize {
+        let most = WAITING / self.results.max(1);
+        self.threads
+            .saturating_mul(PIECES)
+            .min(most.max(self.threads))
+    }
+
     /// Segments of a round: some for each thread, as they do not take the same time.
     pub(super) fn pieces(&self) -> usize {
         match self.threads {
             0 | 1 => 1,
             threads => threads.saturating_mul(4),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_for_any_number_of_threads() {
+        for threads in 1..=255 {
+            let division = Division::of(threads);
+            let pieces = division.pieces_in_order();
+            assert!(pieces >= threads);
+            assert!(pieces * division.results <= WAITING, "{division:?}");
         }
     }
 }

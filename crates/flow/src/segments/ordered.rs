@@ -20,8 +20,6 @@ const RESERVE: usize = 4;
 const LEAST_SEGMENT: usize = 1 << 15;
 /// Bytes that should be there for a round without segments.
 const FIRST: usize = 1 << 18;
-/// Segments of a round for each thread: their results wait all at once.
-const PIECES: usize = 2;
 
 /// A stream followed by several threads, with the results of one.
 pub struct Ordered<B, S: InOrder> {
@@ -132,7 +130,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
         let position = self.state.carry.position;
         let pieces = match self.segment() {
             Some(segment) => {
-                let count = self.division.threads * PIECES;
+                let count = self.division.pieces_in_order();
                 let lead = self.patience.lead;
                 let division = Division {
                     segment,
@@ -217,7 +215,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
     /// Bytes that the next round takes, about: a window should hold as many.
     pub fn round(&self) -> usize {
         match self.segment() {
-            Some(segment) => segment * self.division.threads * PIECES,
+            Some(segment) => segment * self.division.pieces_in_order(),
             None => FIRST,
         }
     }
