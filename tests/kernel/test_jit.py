@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import re
 import shutil
 import struct
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
@@ -215,6 +217,28 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "dup", full)
     with pytest.raises(ImageError, match="Too many open files"):
         read_jitdump(str(path))
+
+
+def test_few_descriptors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many dumps there are; another file of the same name is not taken for the dump."""
+    monkeypatch.setattr("rtit.image.jit._OPEN", WeakSet())
+    monkeypatch.setattr("rtit.image.jit._MOST_OPEN", 2)
+    paths = [tmp_path / f"jit-{pid}.dump" for pid in range(20)]
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in paths:
+        path.write_bytes(DUMP)
+    dumps = [read_jitdump(str(path)) for path in paths]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 2
+    for dump in dumps:
+        assert [each.code for each in dump.loads] == [FIRST, SECOND]
+    (tmp_path / "other").write_bytes(DUMP)
+    (tmp_path / "other").rename(paths[-1])
+    paths[-2].unlink()
+    assert dumps[-1].code(0) == dumps[-2].code(0) == b""
+    del dumps, dump
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_size_that_is_absurd(tmp_path: Path) -> None:

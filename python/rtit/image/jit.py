@@ -34,6 +34,7 @@ _MOST_NAME, _LONGEST_NAME = 1 << 10, 1 << 16
 """So many bytes of a name are kept, and read."""
 _LARGEST_MAP = 1 << 26
 _MOST_FILES = 1 << 10
+_MOST_OPEN = 1 << 6
 DUMP = re.compile(r"jit-([0-9]{1,10})\.dump")
 MAP = re.compile(r"perf-([0-9]{1,10})\.map")
 
@@ -50,10 +51,11 @@ class Load(NamedTuple):
 class JitDump:
     """The functions of a process in order of the file: columns `times`, `addresses`, `sizes` (of
     code, bytes) and `names`. `cut` says why it ends early, None if it does not. Times are TSC ticks
-    with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC.
+    with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC. `file` is its descriptor, which is kept
+    for the first of many alone: the others are opened for each function.
     """
 
-    def __init__(self, pid: int, file: int, *, in_ticks: bool) -> None:
+    def __init__(self, pid: int, path: str, file: int, *, in_ticks: bool) -> None:
         self.pid = pid
         self.in_ticks = in_ticks
         self.cut: str | None = None
@@ -61,17 +63,26 @@ class JitDump:
         self.names: list[str] = []
         self._places = array("Q")
         self._last: dict[int, int] | None = None  # by address, once something has moved
-        self._file = file
-        weakref.finalize(self, os.close, file)
+        self._path, self._identity = path, _identity(file)
+        self._file: int | None = None
+        if len(_OPEN) < _MOST_OPEN:
+            self._file = os.dup(file)
+            weakref.finalize(self, os.close, self._file)
+            _OPEN.add(self)
 
     def __len__(self) -> int:
         return len(self.times)
 
     def code(self, number: int) -> bytes:
-        """The code of a function; nothing if the file has become shorter."""
-        size = self.sizes[number]
+        """The code of a function; nothing if the file has become shorter, or is another by now."""
+        size, place = self.sizes[number], self._places[number]
         try:
-            code = os.pread(self._file, size, self._places[number])
+            if self._file is not None:
+                code = os.pread(self._file, size, place)
+            else:
+                with Path(self._path).open("rb", buffering=0) as file:
+                    same = _identity(file.fileno()) == self._identity
+                    code = os.pread(file.fileno(), size, place) if same else b""
         except OSError:
             return b""
         return code if len(code) == size else b""
@@ -103,6 +114,15 @@ class JitDump:
         if number is not None and new < UPPER - self.sizes[number]:
             place, size = self._places[number], self.sizes[number]
             self.add(time, new, place, size, self.names[number])
+
+
+_OPEN: weakref.WeakSet[JitDump] = weakref.WeakSet()
+"""Those that keep their descriptor."""
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
 
 
 def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -142,7 +162,8 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
         if magic != _MAGIC or version != 1:
             raise ImageError("no jitdump of version 1", source=source, offset=0, value=magic)
         try:
-            found = JitDump(pid, os.dup(file.fileno()), in_ticks=bool(flags & _ARCH_TIMESTAMP))
+            in_ticks = bool(flags & _ARCH_TIMESTAMP)
+            found = JitDump(pid, path, file.fileno(), in_ticks=in_ticks)
             found.cut = _read_records(found, file, max(size, _HEADER.size), source)
         except OSError as error:
             raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
