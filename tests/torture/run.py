@@ -84,16 +84,14 @@ class Runner:
     def kills(self, backend: str) -> None:
         """Recorders that are killed: what they left is readable, and right as far as it goes."""
         from torture.cases import Case
-        from torture.recorded import killed
+        from torture.recorded import killed, right_as_far_as_it_goes
 
         chance = random.Random(self.wanted.seed)
         for number in range(self.wanted.kill):
             mode = chance.choice(["family", "many_threads", "exec_again", "forks_among_threads"])
             after = chance.uniform(0.2, 2.5)
             code, verdict = killed(Case("processes", (mode,)).argv, backend, self.empty(), after)
-            # Nothing was written yet, or a prefix, or it had ended.
-            early = "No such file" in verdict or "no instruction was compared" in verdict
-            told = "" if code in (0, 3) or early else verdict.strip()
+            told = "" if right_as_far_as_it_goes(code, verdict) else verdict.strip()
             self.tell(f"kill {number} {mode} after {after:.2f} s", backend, told, "")
 
     def tell(self, name: str, backend: str, wrong: str, said: str) -> None:

@@ -5,15 +5,17 @@ The quick ones; `python tests/torture/run.py` records all, random machine code, 
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from programs.build import CannotBuildError
 from rtit.capture.qemu import Found
 from torture.cases import QUICK, Case, behaviour, cases, random_case
-from torture.recorded import record
+from torture.recorded import killed, record, right_as_far_as_it_goes
 
 
 def named(mode: str) -> Case:
@@ -49,6 +51,16 @@ def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
 def test_every_quick_mode_exists() -> None:
     named("family")
     assert {case.mode for case in cases()} >= QUICK
+
+
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+@pytest.mark.parametrize("mode", ["exec_again", "forks_among_threads"])
+def test_a_recorder_that_is_killed(backend: str, mode: str, folder: Path) -> None:
+    """At some moment: the test does not ask for the same one each time."""
+    need(backend)
+    after = random.uniform(0.3, 1.5)
+    code, verdict = killed(named(mode).argv, backend, folder, after)
+    assert right_as_far_as_it_goes(code, verdict), f"after {after} s: {verdict}"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
 from rtit.trace.categories import ErrorClass
+from rtit.trace.rounds import Repeats, repeats
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 EXIT_CODE = 3
 UNSURE = "nothing tells whether what ran was before or after a switch of threads"
+
+
+def _bounds(found: Repeats) -> str:
+    return f"; {found}" if found.least or found.most is not None else ""
 
 
 class Gaps:
@@ -39,13 +44,15 @@ class Gaps:
         """
         for stream in streams:
             unsure = 0
+            times: Iterator[Repeats] | None = None
             for span in stream.spans():
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
                 elif span.cause == ErrorClass.TURN_UNKNOWN:
                     unsure += 1
                 elif span.cause == ErrorClass.REPEATS_UNKNOWN:
-                    out.complain(self._verb, f"{stream.title}: {span.error}")
+                    times = times or iter(repeats(stream))
+                    out.complain(self._verb, f"{stream.title}: {span.error}{_bounds(next(times))}")
             if unsure:
                 out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
 

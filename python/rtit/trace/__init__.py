@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SyncPoint,
         SyncPoints,
     )
+    from rtit.trace.rounds import Repeats, repeats
     from rtit.trace.rows import Block, Event, Events, Rows
     from rtit.trace.selection import Selection, Times
     from rtit.trace.settings import Settings, Start
@@ -66,6 +67,7 @@ __all__ = [
     "Place",
     "Places",
     "Process",
+    "Repeats",
     "Rows",
     "Run",
     "RunTotal",
@@ -87,6 +89,7 @@ __all__ = [
     "Trace",
     "Trust",
     "decode",
+    "repeats",
 ]
 
 __getattr__ = exports(
@@ -102,6 +105,7 @@ __getattr__ = exports(
         "packets": "PacketRow Packets",
         "places": "Place Places",
         "results": "Branch Branches Instruction Instructions SyncPoint SyncPoints",
+        "rounds": "Repeats repeats",
         "rows": "Block Event Events Rows",
         "selection": "Selection Times",
         "settings": "Settings Start",

@@ -1,0 +1,87 @@
+"""How long loops without packets took, of which the trace does not tell how often they went round.
+
+A round takes time, but how much no packet says. What can be said is how much time all of them had:
+after what the last packet of the path before tells, until the packet that tells where the loop was
+left. The way into the loop is in it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rtit.trace.categories import ErrorClass
+from rtit.trace.packets import KINDS
+from rtit.trace.selection import LATEST
+
+if TYPE_CHECKING:
+    from rtit.trace.ledger import Ledger
+    from rtit.trace.packets import Packets
+    from rtit.trace.stream import Stream
+
+_RESULTS = tuple(map(KINDS.index, ("TNT", "TNT.64")))
+_PATH = (*_RESULTS, *map(KINDS.index, ("TIP", "TIP.PGE", "TIP.PGD", "FUP")))
+
+
+class Repeats(NamedTuple):
+    """A loop without a packet, left at instruction `ip`, as the packet at `offset` tells. Since the
+    path's packet before, at least `least` and at most `most` TSC ticks had passed; `most` is None
+    where no time is known behind it.
+    """
+
+    offset: int
+    ip: int
+    least: int
+    most: int | None
+
+    def __str__(self) -> str:
+        most = f"at most {self.most:,}" if self.most is not None else "any number of"
+        return f"at least {self.least:,} and {most} ticks passed meanwhile"
+
+
+class _Told(NamedTuple):
+    """A packet of the path: between which times it came, and whether it has results of branches,
+    the first of which may be as old as the packet before.
+    """
+
+    earliest: int
+    latest: int
+    has_results: bool = False
+
+
+def repeats(stream: Stream) -> list[Repeats]:
+    """Those of which the ledger of `stream` says that nothing tells how often, in order. Looks at
+    the packets once more if there is one.
+    """
+    return _repeats(stream.ledger(), stream.packets(timing=True))
+
+
+def _repeats(ledger: Ledger, packets: Iterable[Packets]) -> list[Repeats]:
+    import numpy as np
+
+    wanted = ledger.cause == ErrorClass.REPEATS_UNKNOWN
+    waiting = list(zip(ledger.start[wanted].tolist(), ledger.value[wanted].tolist(), strict=True))
+    found: list[Repeats] = []
+    last = [_Told(0, LATEST)] * 2
+    for batch in packets if waiting else ():
+        places = np.flatnonzero(np.isin(batch.kind, _PATH))
+        while len(found) < len(waiting):
+            offset, ip = waiting[len(found)]
+            at = int(np.searchsorted(batch.offset, np.uint64(offset)))
+            if at == len(batch):
+                break
+            number = int(np.searchsorted(places, at))
+            before, newest = (last + [_told(batch, place) for place in places[:number][-2:]])[-2:]
+            begin = before.earliest if newest.has_results else newest.earliest
+            end = _told(batch, at)
+            most = end.latest - begin if end.latest < LATEST else None
+            found.append(Repeats(offset, ip, max(0, end.earliest - newest.latest), most))
+        if len(found) == len(waiting):
+            break
+        last = (last + [_told(batch, place) for place in places[-2:]])[-2:]
+    return found
+
+
+def _told(packets: Packets, index: int) -> _Told:
+    earliest, latest = (int(packets.more[name][index]) for name in ("earliest", "latest"))
+    return _Told(earliest, latest, int(packets.kind[index]) in _RESULTS)

@@ -1,0 +1,96 @@
+"""Loops without packets: how much time they had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rtit
+from programs.build import CannotBuildError
+from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.request import Request
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.trace import Repeats, Stream, Trace, repeats
+from rtit.views.verify import verify
+
+# 1000 nop; 1001 nop; 1002 nop; 1003 jmp 1001; 1005 jz 1001; 1007 jmp 1005
+CODE = bytes.fromhex("909090ebfc74faebfc")
+LEFT = 0x1002
+TAKEN = b"\x06"
+"""A TNT packet with one result."""
+INTO_A_LOOP = 100
+"""Instructions at most from the packet before to the loop, and to its end once."""
+
+
+def full(name: str, ip: int) -> bytes:
+    return encode(name, ip_bytes=6, payload=ip)
+
+
+def time(ticks: int) -> bytes:
+    return encode("TSC", tsc=ticks)
+
+
+def decoded(begin: int, *parts: bytes) -> tuple[Stream, int]:
+    """The stream, and where the packet is that leaves the loop."""
+    before = encode("PSB") + time(1000) + b"\x99\x01" + full("FUP", begin) + encode("PSBEND")
+    before += b"".join(parts)
+    end = full("FUP", LEFT) + encode("TIP.PGD", ip_bytes=0)
+    image = rtit.Image().add(0x1000, CODE)
+    trace = rtit.decode(before + end + time(6000), image)
+    return trace.streams[0], len(before)
+
+
+@pytest.mark.parametrize("between", [0, 40_000])
+def test_between_times_that_are_known(between: int) -> None:
+    """The loop may have begun with the PSB, or right before the time after it; also if the packets
+    come in several batches.
+    """
+    stream, at = decoded(0x1000, time(1500), encode("PAD") * between, time(5000))
+    assert repeats(stream) == [Repeats(at, LEFT, 5000 - 1500, 6000 - 1000)]
+
+
+def test_results_may_be_older_than_their_packet() -> None:
+    stream, at = decoded(0x1005, time(1200), TAKEN, time(2000), time(5000))
+    assert repeats(stream) == [Repeats(at, LEFT, 5000 - 2000, 6000 - 1000)]
+
+
+def test_nothing_known_behind() -> None:
+    stream, at = decoded(0x1000)
+    data = stream.read()[: at + len(full("FUP", LEFT)) + 1]
+    (cut,) = rtit.decode(data, rtit.Image().add(0x1000, CODE)).streams
+    assert repeats(cut) == [Repeats(at, LEFT, 0, None)]
+
+
+def test_no_such_loop() -> None:
+    (stream,) = rtit.decode(time(1000)).streams
+    assert repeats(stream) == []
+
+
+@pytest.mark.parametrize("event", ["intel_pt//u", "intel_pt/cyc=1/u"])
+def test_with_truth(
+    event: str, qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recording's time is its instructions, which the truth counts."""
+    from live import to_the_end
+    from torture.cases import executable
+
+    try:
+        argv = [str(executable("signals")), "turning"]
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    data, truth = tmp_path / "data", tmp_path / "truth"
+    to_the_end(start_qemu(Request(argv, output=data, event=event, truth=truth), found=qemu))
+    with Trace(data) as trace:
+        (verdict,) = verify(trace, str(truth))
+        found = repeats(trace.streams[0])
+    assert verdict.identical
+    assert len(found) >= 1
+    least = sum(each.least for each in found)
+    most = sum(each.most for each in found if each.most is not None)
+    assert least - len(found) * INTO_A_LOOP <= verdict.repeated <= most
+    assert least > verdict.repeated // 2  # it tells something
+    assert main(["instructions", str(data), "--tail", "1"]) == 0
+    said = capsys.readouterr().err
+    assert all(str(each) in said for each in found)
