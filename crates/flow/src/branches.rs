@@ -3,6 +3,7 @@
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{Copies, Kept};
+use crate::reuse::copied;
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
@@ -116,12 +117,12 @@ impl Branches {
             }
         }
         BranchColumns {
-            from: rows.from[..len].to_vec(),
-            to: rows.to[..len].to_vec(),
-            kind: rows.kind[..len].to_vec(),
-            time: rows.time[..len].to_vec(),
+            from: copied(&rows.from[..len]),
+            to: copied(&rows.to[..len]),
+            kind: copied(&rows.kind[..len]),
+            time: copied(&rows.time[..len]),
             offset: match self.places {
-                true => rows.offset[..len].to_vec(),
+                true => copied(&rows.offset[..len]),
                 false => Vec::new(),
             },
             space,

@@ -3,6 +3,7 @@
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{column, Copies, Kept, Parts};
+use crate::reuse::copied;
 use crate::rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
@@ -211,14 +212,14 @@ impl InOrder for Columns {
         self.in_tx.resize(self.len, self.now_in_tx.into());
         let (rows, len) = (&self.rows, self.len);
         RowColumns {
-            start: rows.start[..len].to_vec(),
-            last: rows.last[..len].to_vec(),
-            time: rows.time[..len].to_vec(),
-            offset: rows.offset[..len].to_vec(),
-            instructions: rows.instructions[..len].to_vec(),
-            end: rows.end[..len].to_vec(),
-            bits: rows.bits[..len].to_vec(),
-            in_tx: std::mem::take(&mut self.in_tx),
+            start: copied(&rows.start[..len]),
+            last: copied(&rows.last[..len]),
+            time: copied(&rows.time[..len]),
+            offset: copied(&rows.offset[..len]),
+            instructions: copied(&rows.instructions[..len]),
+            end: copied(&rows.end[..len]),
+            bits: copied(&rows.bits[..len]),
+            in_tx: copied(&self.in_tx),
             space: self.space.take(len),
             events: self.clear(),
         }

@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kept::{column, Copies, Kept, Parts};
+use crate::reuse::copied;
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
@@ -196,9 +197,9 @@ impl InOrder for HashedRuns {
     fn take_batch(&mut self) -> HashColumns {
         let runs = self.runs();
         let columns = HashColumns {
-            start: runs.start.to_vec(),
-            instructions: runs.instructions.to_vec(),
-            hash: runs.hash.to_vec(),
+            start: copied(runs.start),
+            instructions: copied(runs.instructions),
+            hash: copied(runs.hash),
         };
         self.clear();
         columns

@@ -2,6 +2,7 @@
 
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
+use crate::reuse::copied;
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
@@ -125,8 +126,8 @@ impl InOrder for Instructions {
 
     fn take_batch(&mut self) -> InstructionColumns {
         let columns = InstructionColumns {
-            ips: self.ips().to_vec(),
-            lengths: self.lengths().to_vec(),
+            ips: copied(self.ips()),
+            lengths: copied(self.lengths()),
         };
         self.clear();
         columns

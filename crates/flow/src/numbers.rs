@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::event::Event;
 use crate::hash::AddressHasher;
 use crate::kept::{Copies, Kept};
+use crate::reuse::copied;
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
 
@@ -178,7 +179,7 @@ impl InOrder for Numbers {
     }
 
     fn take_batch(&mut self) -> Vec<u32> {
-        let batch = self.numbers[..self.whole].to_vec();
+        let batch = copied(&self.numbers[..self.whole]);
         self.numbers.copy_within(self.whole..self.len, 0);
         self.len -= self.whole;
         self.whole = 0;

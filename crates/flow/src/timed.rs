@@ -4,6 +4,7 @@ use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
 use crate::kept::{Copies, Kept, Part, Parts};
+use crate::reuse::copied;
 use crate::segments::InOrder;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
@@ -77,14 +78,16 @@ impl TimedInstructions {
     pub fn take(&mut self) -> TimedColumns {
         let (rows, len) = (&mut self.rows, std::mem::take(&mut self.len));
         rows.in_tx.resize(len, self.now_in_tx.into());
+        let in_tx = copied(&rows.in_tx);
+        rows.in_tx.clear();
         TimedColumns {
-            ips: rows.ips[..len].to_vec(),
-            lengths: rows.lengths[..len].to_vec(),
-            times: rows.times[..len].to_vec(),
-            bits: rows.bits[..len].to_vec(),
-            in_tx: std::mem::take(&mut rows.in_tx),
+            ips: copied(&rows.ips[..len]),
+            lengths: copied(&rows.lengths[..len]),
+            times: copied(&rows.times[..len]),
+            bits: copied(&rows.bits[..len]),
+            in_tx,
             offsets: match self.places {
-                true => rows.offsets[..len].to_vec(),
+                true => copied(&rows.offsets[..len]),
                 false => Vec::new(),
             },
             space: self.space.take(len),

@@ -1,12 +1,14 @@
 //! `Column`: numbers that Python reads where Rust left them.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
+use std::mem::take;
 use std::ptr;
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyMemoryView};
+use rtit_flow::give_back;
 
 /// A column of numbers (u8, u32, u64, f64) with the buffer protocol: `numpy.asarray(column)` and `memoryview(column)` see
 /// them without a copy, read-only. `len(column)` is how many there are, and it gives them one by one.
@@ -55,6 +57,17 @@ impl Column {
             numbers,
             shape: [count as isize],
             strides: [size as isize],
+        }
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        match self {
+            Numbers::Octets(numbers) => give_back(take(numbers)),
+            Numbers::Halves(numbers) => give_back(take(numbers)),
+            Numbers::Words(numbers) => give_back(take(numbers)),
+            Numbers::Reals(_) => (),
         }
     }
 }

@@ -7,8 +7,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind, HashedRuns,
-    Instructions, Ledger, Numbers, Sink, TimedInstructions,
+    give_back, BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind,
+    HashedRuns, Instructions, Ledger, Numbers, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
@@ -156,11 +156,15 @@ impl Flow {
         let Some(runs) = flow.next(py, &self.raisers, max_runs)? else {
             return Ok(None);
         };
-        Ok(Some((
+        let columns = (
             words(py, &runs.start, |&word| word)?,
             halves(py, &runs.instructions, |&half| half)?,
             words(py, &runs.hash, |&word| word)?,
-        )))
+        );
+        give_back(runs.start);
+        give_back(runs.instructions);
+        give_back(runs.hash);
+        Ok(Some(columns))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
@@ -175,10 +179,13 @@ impl Flow {
         let Some(found) = flow.next_of_all(py, &self.raisers, max_instructions)? else {
             return Ok(None);
         };
-        Ok(Some((
+        let columns = (
             words(py, &found.ips, |&ip| ip)?,
             PyBytes::new(py, &found.lengths),
-        )))
+        );
+        give_back(found.ips);
+        give_back(found.lengths);
+        Ok(Some(columns))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as

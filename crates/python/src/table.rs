@@ -26,9 +26,11 @@ enum Given<'py> {
     ),
 }
 
-/// Columns of one length as lines of UTF-8, a blank between two and none at the end. Each is ("hexadecimal" | "decimal" |
-/// "signed" | "commas", numbers, width), decimal 2^64-1 being `-`; ("words", numbers, words), a word that there is not being
-/// empty; or ("places", numbers, offsets, names), as `rtit.image.Location` is printed. ValueError for anything else.
+/// Columns as lines of UTF-8, as many as the shortest has rows, a blank between two columns and none at the end. Each is
+/// ("hexadecimal" | "decimal" | "signed" | "commas", numbers, width), on the right of a width of at most 1024 characters:
+/// of "decimal" 2^64-1 is `-`, "signed" takes two's complement; ("words", numbers, words), a word that there is not being
+/// empty; or ("places", numbers, offsets, names), as `rtit.image.Location` is printed, on the left of 32 characters.
+/// Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
 #[pyfunction]
 fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bound<'py, PyBytes>> {
     let columns: Vec<Column> = columns

@@ -10,12 +10,13 @@ use super::spread::spread;
 use crate::counts::Counts;
 use crate::decoder::{Carry, Decoder};
 use crate::ledger::Ledger;
+use crate::reuse::Lease;
 use crate::settings::Settings;
 use crate::spaces::Spaces;
 use crate::window::{Source, Window};
 
 /// A segment should give one in so many of the bytes of results that it may.
-const RESERVE: usize = 4;
+const RESERVE: usize = 16;
 /// Bytes of a segment, at least, as long as `Division::segment` is not less: its lead is to be short beside it.
 const LEAST_SEGMENT: usize = 1 << 15;
 /// Bytes that should be there for a round without segments.
@@ -39,6 +40,8 @@ pub struct Ordered<B, S: InOrder> {
     /// Of the last round.
     rows_per_byte: Option<f64>,
     patience: Patience,
+    /// The memory of batches is used again.
+    _lease: Lease,
 }
 
 struct Worker<S> {
@@ -110,6 +113,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             rows: 0,
             rows_per_byte: None,
             patience: Patience::new(),
+            _lease: Lease::new(),
             stream,
             spaces,
             settings: *settings,
