@@ -73,6 +73,20 @@ def markdown(result: dict[str, Any]) -> str:
             "",
         ]
         lines += table(["decoder", "first, us", "again, us"], [timed(row) for row in found["rows"]])
+    if found := result.get("opening"):
+        lines += ["", "## Opening a large recording (a process of its own for each)", ""]
+        lines += [
+            f"{found['bytes'] / 1e6:,.0f} MB, {found['records']:,} records, nothing of it in "
+            "memory; read: what came from the disk; memory: by how much the peak grew, pages of "
+            "the file among it.",
+            "",
+        ]
+        rows = [
+            [row["what"], f"{row['wall']:.1f}", f"{row['cpu']:.1f}"]
+            + [f"{row[name] / 1e6:,.0f}" for name in ("read", "memory")]
+            for row in found["rows"]
+        ]
+        lines += table(["", "s", "CPU s", "MB read", "MB of memory"], rows)
     return "\n".join(lines) + "\n"
 
 

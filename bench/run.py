@@ -18,7 +18,7 @@ BENCH = Path(__file__).resolve().parent
 TESTS = BENCH.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-WHAT = ("packetizing", "recording", "counting", "profiles", "decoding", "short")
+WHAT = ("packetizing", "recording", "counting", "profiles", "decoding", "short", "opening")
 STEPPED = 3
 """Repetitions of what is recorded by single steps, which takes seconds."""
 
@@ -40,6 +40,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import clock
     import counting
     import decoding
+    import opening
     import packetizing
     import profiles
     import recording
@@ -57,6 +58,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "profiles": None,
         "decoding": None,
         "short": None,
+        "opening": None,
     }
     wanted = {arguments.only} if arguments.only else set(WHAT)
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as name:
@@ -80,6 +82,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if "short" in wanted:
             recording.record([program, str(arguments.times)], data)
             result["short"] = short.short(data, program, 5 * arguments.repetitions)
+        if "opening" in wanted:
+            recording.record([program, str(arguments.times)], data)
+            result["opening"] = opening.opening(data, arguments.large)
     result["load"].append(clock.load())
     return result
 
@@ -91,6 +96,7 @@ def main() -> int:
     parser.add_argument("--only", choices=WHAT)
     parser.add_argument("--repetitions", type=int, default=5, metavar="N")
     parser.add_argument("--megabytes", type=float, default=16, help="of PT to decode")
+    parser.add_argument("--large", type=float, default=1000, help="megabytes of a file to open")
     parser.add_argument("--times", type=int, default=4, help="rounds of the workload")
     parser.add_argument("--no-save", action="store_true")
     arguments = parser.parse_args()

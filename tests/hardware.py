@@ -44,7 +44,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Makes the kernel's files of a machine."""
 
     def made(
-        *, pmu: bool = True, paranoid: str | None = "2", capabilities: int = 0, **cpu: str
+        *,
+        pmu: bool = True,
+        paranoid: str | None = "2",
+        capabilities: int = 0,
+        mlock_kb: str = "516",
+        memlock: str = "8388608",
+        kptr_restrict: str = "0",
+        **cpu: str,
     ) -> Path:
         root = tmp_path / "machine"
         files = {
@@ -52,6 +59,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
                 f"{name}\t: {value}\n" for name, value in {**INTEL, **cpu}.items()
             )
             + "\nprocessor\t: 1\nvendor_id\t: nobody\n",
+            "proc/sys/kernel/perf_event_mlock_kb": f"{mlock_kb}\n",
+            "proc/sys/kernel/kptr_restrict": f"{kptr_restrict}\n",
+            "proc/self/limits": "Limit Soft Limit Hard Limit Units\nMax processes 95 95 processes\n"
+            f"Max locked memory         {memlock}              {memlock}              bytes\n",
             "proc/self/status": f"Name:\trtit\nCapEff:\t{capabilities:016x}\n",
         }
         if paranoid is not None:

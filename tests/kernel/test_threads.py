@@ -297,6 +297,9 @@ def test_what_may_be_anothers_is_in_the_ledger(
         assert counted.losses == () or not cyc
     assert main(["report", str(data), "--kcore", kcore]) in (0, 3)
     assert f"{len(doubts)} times nothing tells whether" in capsys.readouterr().out
+    assert main(["report", "--json", str(data), "--kcore", kcore]) in (0, 3)
+    (told_of,) = json.loads(capsys.readouterr().out)["streams"]
+    assert told_of["unsure"] == {"switches": len(doubts), "instructions": len(inside)}
     assert main(["instructions", str(data), "--kcore", kcore, "--head", "3"]) in (0, 3)
     recording.copies(machine, data / "kcore_dir")
     with Trace(data) as trace:

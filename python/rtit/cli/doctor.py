@@ -54,13 +54,13 @@ def _hardware() -> Finding:
 
 
 def _hardware_recording() -> Finding:
-    from rtit.capture.perf.find import find_perf, no_permission
+    from rtit.capture.perf.find import find_perf, limits, no_permission
 
     found = find_perf()
     if isinstance(found, str):
         return Finding("record --backend perf", None, f"not here: {found}")
     text = f"{found.perf} {found.version}; not yet tried on hardware by us"
-    limits = [
+    forbidden = [
         problem
         for problem in (
             no_permission(kernel=True),
@@ -68,7 +68,7 @@ def _hardware_recording() -> Finding:
         )
         if problem is not None
     ]
-    return Finding("record --backend perf", True, "; ".join([text, *limits[:1]]))
+    return Finding("record --backend perf", True, "; ".join([text, *forbidden[:1], *limits()]))
 
 
 def _decoder() -> Finding:

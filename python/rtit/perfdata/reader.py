@@ -123,6 +123,10 @@ class PerfData:
         for part in self._parts[1:]:
             check_size(part[0], len(part[1]), self.path)
 
+    def let_go(self) -> None:
+        """Take the file out of memory; what is asked for again is read again."""
+        self._let_go(0, len(self._map))
+
     def _let_go(self, start: int, end: int) -> None:
         start -= start % mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, start, end - start)

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 
 from rtit.perfdata import PerfData
-from rtit.perfdata.records import Record
+from rtit.perfdata.records import FIRST_USER_TYPE, Record
 
 _KEPT = 1 << 16
 """Records that are kept while they are sorted; of more only the places are, and they are read
@@ -14,9 +14,13 @@ again.
 """
 
 
+_AT_ONCE = 1 << 12
+"""Of records that are read again the pages of so many stay in memory."""
+
+
 def in_order(data: PerfData) -> Iterator[tuple[int, Record]]:
-    """All records with their times in TSC ticks; 0 for what carries no time, or where the file does
-    not say how to convert. Records of one time stay in the order of the file.
+    """The kernel's records with their times in TSC ticks; 0 for what carries no time, or where the
+    file does not say how to convert. Records of one time stay in the order of the file.
     """
     kept: list[tuple[int, Record]] = []
     for pair in _timed(data):
@@ -32,27 +36,39 @@ def in_order(data: PerfData) -> Iterator[tuple[int, Record]]:
 
 
 def _timed(data: PerfData) -> Iterator[tuple[int, Record]]:
+    return ((_ticks(data, record), record) for record in data.records() if _has_time(record))
+
+
+def _has_time(record: Record) -> bool:
+    """Those that perf adds, AUXTRACE among them, have none, and would break the order."""
+    return record.type < FIRST_USER_TYPE
+
+
+def _ticks(data: PerfData, record: Record) -> int:
     convert = data.time_conversion
-    for record in data.records():
-        when = record.sample_id.time if record.sample_id else None
-        yield convert.to_tsc(when) if convert is not None and when else 0, record
+    when = record.sample_id.time if record.sample_id else None
+    return convert.to_tsc(when) if convert is not None and when else 0
 
 
 def _read_again(data: PerfData) -> Iterator[tuple[int, Record]]:
-    times = array("Q")
+    times, offsets, numbers = array("Q"), array("Q"), array("Q")
     sorted_already = True
-    for ticks, _ in _timed(data):
-        time = min(max(ticks, 0), (1 << 64) - 1)
+    for number, record in enumerate(data.records()):
+        if not _has_time(record):
+            continue
+        time = min(max(_ticks(data, record), 0), (1 << 64) - 1)
         sorted_already = sorted_already and (not times or times[-1] <= time)
-        times.append(time)
+        for column, value in ((times, time), (offsets, record.offset), (numbers, number)):
+            column.append(value)
     if sorted_already:
         yield from _timed(data)
         return
     import numpy as np
 
-    offsets = np.fromiter((record.offset for record in data.records()), np.uint64, len(times))
     ends = np.cumsum(data.counts_of_parts())
+    parts = np.searchsorted(ends, np.frombuffer(numbers, np.uint64), "right")
     order = np.argsort(np.frombuffer(times, np.uint64), kind="stable")
-    for index in order:
-        part = int(np.searchsorted(ends, index, "right"))
-        yield times[index], data.record_at(part, int(offsets[index]))
+    for count, index in enumerate(order):
+        if count % _AT_ONCE == 0:
+            data.let_go()
+        yield times[index], data.record_at(int(parts[index]), offsets[index])

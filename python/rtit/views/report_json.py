@@ -36,6 +36,7 @@ def report_json(
                 "pt_bytes": each.pt_bytes,
                 "exact_bytes": each.exact_bytes,
                 "losses": [str(span) for span in each.losses],
+                "unsure": {"switches": each.unsure[0], "instructions": each.unsure[1]},
                 "threads": dict(each.shares),
             }
             for each in found.streams

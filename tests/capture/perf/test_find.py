@@ -9,7 +9,7 @@ import pytest
 from hardware import Machine, machine
 from rtit.capture.options import PtOptions
 from rtit.capture.perf import find
-from rtit.capture.perf.find import Found, find_perf, no_hardware, no_permission
+from rtit.capture.perf.find import Found, find_perf, limits, no_hardware, no_permission
 from rtit.cli.main import main
 from rtit.errors import UsageError
 
@@ -121,6 +121,27 @@ def test_what_the_processor_has(machine: Machine, perf: Path) -> None:
             PtOptions.parse(f"intel_pt/{wrong}/u", profile=profile)
 
 
+def test_limits_of_the_kernel(machine: Machine) -> None:
+    """kernel/events/core.c, perf_mmap: what is not privileged has these; kptr_restrict 1 hides
+    addresses from those without privilege, 2 from all.
+    """
+    machine()
+    (told,) = limits()
+    assert "516 KB a CPU (perf_event_mlock_kb) and 8,192 KB more" in told
+    for free in ({"paranoid": "-1"}, {"capabilities": 1 << 38}, {"memlock": "unlimited"}):
+        machine(**free)
+        assert limits() == []
+    for restrict, capabilities, told_of in (
+        ("1", 0, True),
+        ("1", 1 << 38, False),
+        ("2", 1 << 38, True),
+    ):
+        machine(paranoid="-1", capabilities=capabilities, kptr_restrict=restrict)
+        assert any(f"kptr_restrict is {restrict}" in each for each in limits()) is told_of
+    machine(mlock_kb="none")
+    assert limits() == []
+
+
 def test_doctor(machine: Machine, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     assert main(["doctor"]) == 0
@@ -128,6 +149,8 @@ def test_doctor(machine: Machine, perf: Path, capsys: pytest.CaptureFixture[str]
     assert lines["PT hardware"].startswith("yes  the kernel offers it")
     assert lines["record --backend perf"].startswith(f"yes  {perf} 6.1.192")
     assert "only root may trace the kernel" in lines["record --backend perf"]
+    assert "not yet tried on hardware" in lines["record --backend perf"]
+    assert "8,192 KB more in all (ulimit -l)" in lines["record --backend perf"]
     machine(paranoid="4")
     assert main(["doctor"]) == 0
     assert "record --backend perf  -    not here: perf_event_paranoid is 4" in (

@@ -23,6 +23,9 @@ ROOT = Path("/")
 PMUS = "sys/bus/event_source/devices"
 PMU = f"{PMUS}/intel_pt"
 _PARANOID = "proc/sys/kernel/perf_event_paranoid"
+_MLOCK = "proc/sys/kernel/perf_event_mlock_kb"
+_RESTRICT = "proc/sys/kernel/kptr_restrict"
+_LOCKED = "Max locked memory"
 _PATIENCE = 20.0
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
 
@@ -143,6 +146,54 @@ def no_permission(*, kernel: bool = False, everybody: bool = False) -> str | Non
         f"perf_event_paranoid is {paranoid}, so only root may trace {what}: run as root, or "
         f"`sudo sysctl kernel.perf_event_paranoid={most}`"
     )
+
+
+def limits() -> list[str]:
+    """What of the kernel's settings makes recordings smaller or poorer, a sentence each."""
+    return [text for text in (_buffer_limit(), _hidden_addresses()) if text is not None]
+
+
+def _buffer_limit() -> str | None:
+    """An AUX buffer is locked memory: the kernel allows each user so much a CPU, and RLIMIT_MEMLOCK
+    beside it, all CPUs together (Documentation/admin-guide/sysctl/kernel.rst).
+    """
+    if _privileged() or _number(_PARANOID) == -1:
+        return None
+    each, locked = _number(_MLOCK), _locked()
+    if each is None or locked is None:
+        return None
+    return (
+        f"buffers may take {each:,} KB a CPU (perf_event_mlock_kb) and {locked // 1024:,} KB more "
+        "in all (ulimit -l): for larger ones run as root, or raise these"
+    )
+
+
+def _hidden_addresses() -> str | None:
+    restrict = _number(_RESTRICT)
+    if not restrict or (restrict == 1 and _privileged()):
+        return None
+    return (
+        f"kptr_restrict is {restrict}: kernel code has no names; "
+        "`sudo sysctl kernel.kptr_restrict=0` shows them"
+    )
+
+
+def _number(name: str) -> int | None:
+    try:
+        return int((ROOT / name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _locked() -> int | None:
+    """RLIMIT_MEMLOCK in bytes; None without a limit."""
+    try:
+        text = (ROOT / "proc/self/limits").read_text()
+    except OSError:
+        return None
+    lines = (line.removeprefix(_LOCKED) for line in text.splitlines() if line.startswith(_LOCKED))
+    words = next(lines, "").split()
+    return int(words[0]) if words and words[0].isdecimal() else None
 
 
 def _privileged() -> bool:

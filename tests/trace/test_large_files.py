@@ -1,0 +1,83 @@
+"""A large recording is read as often as it must be, and does not come into memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memory import at_most
+from rtit.packets import encode
+from rtit.perfdata import PerfData, Switches, Writer
+from rtit.perfdata.records import Comm
+from rtit.sideband.order import in_order
+from rtit.trace import Trace
+from rtit.trace.contents import contents
+from rtit.trace.source import AuxBytes
+
+TSC = encode("TSC", tsc=10)
+PSB = encode("PSB") + TSC + encode("PSBEND") + bytes(6)
+PIECE, PIECES, NAMES = 1 << 16, 1024, 70
+"""Bytes, pieces, and records between two of them: more than are kept to be sorted."""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two CPUs take turns, each with records of later times than the next one's first."""
+    path = tmp_path_factory.mktemp("large") / "perf.data"
+    data = PSB + TSC * ((PIECE - len(PSB)) // len(TSC))
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+        for number in range(PIECES):
+            cpu, begin = number % 2, (number - number % 2) * 1_000_000
+            for each in range(NAMES):
+                out.comm(7, 7, begin + each * 10 + cpu + 1, f"name {each}")
+            out.auxtrace(-1, -1, data, None, 10, cpu=cpu)
+    return path
+
+
+def test_memory_does_not_grow_with_the_file(large: Path) -> None:
+    with at_most(56), Trace(large) as trace:
+        assert len(trace.streams) == 2
+        assert sum(each.psbs for each in contents(trace).buffers) == PIECES
+        packets = Counter[str]()
+        for stream in trace.streams:
+            packets += stream.counts().packets
+    assert packets["PSB"] == PIECES
+
+
+def test_many_records_in_the_order_of_their_times(large: Path) -> None:
+    with PerfData(large) as data:
+        times = [time for time, record in in_order(data) if isinstance(record, Comm)]
+    assert len(times) == PIECES * NAMES
+    assert times == sorted(times)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of packets that were taken out of a file."""
+    found: list[int] = []
+    parts: Callable[[AuxBytes], Iterator[memoryview]] = AuxBytes.parts
+
+    def watched(source: AuxBytes) -> Iterator[memoryview]:
+        for part in parts(source):
+            found.append(len(part))
+            yield part
+
+    monkeypatch.setattr(AuxBytes, "parts", watched)
+    return found
+
+
+def test_packets_are_read_once(large: Path, taken: list[int]) -> None:
+    """By opening not at all; by what tells of them, or decodes them, as often as it is asked."""
+    with Trace(large) as trace:
+        assert len(trace.threads) >= len(trace.streams)
+        assert taken == []
+        size = sum(stream.size for stream in trace.streams)
+        assert size == PIECE * PIECES
+        contents(trace)
+        assert sum(taken) == size
+        for stream in trace.streams:
+            stream.counts()
+        assert sum(taken) == 2 * size
