@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import Switches, TimeConversion, Writer
 
 HASE = "hase/loopy-skylake.perf.data"
 
@@ -73,3 +73,22 @@ def test_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "command:     rtit record" in text
     assert "user code, a buffer a thread" in text
     assert "the buffers are empty" in text
+
+
+def test_a_time_in_each_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ns = 1000 + (TSC * 3 >> 1)."""
+    path = tmp_path / "perf.data"
+    clock = TimeConversion(1, 3, 1000)
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", time=clock) as out:
+        out.auxtrace(7, 7, bytes(8), None, 100)
+    assert told(capsys, 0, "--at", "0x10", str(path)) == "TSC    16 (0x10)\nperf   0.000001024 s\n"
+    assert json.loads(told(capsys, 0, "--at", "16", "--json", str(path))) == {
+        "tsc": 16,
+        "nanoseconds": 1024,
+    }
+    assert told(capsys, 0, "--at", "1024ns", str(path)).startswith("TSC    16 ")
+    assert told(capsys, 0, "--at", "0.000001024s", str(path)).startswith("TSC    16 ")
+    assert "clock:       perf's, in ns = 0x3e8 + (TSC * 3 >> 1)" in told(capsys, 0, str(path))
+    for wrong in ("1.5", "xs", "s", "-1", "1e99999999s", str(1 << 64), "nans"):
+        assert main(["info", f"--at={wrong}", str(path)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

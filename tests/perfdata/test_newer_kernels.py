@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtit.errors import PerfDataError
 from rtit.perfdata import PerfData, TimeConversion, Writer
 from rtit.perfdata.header import FILE
 from rtit.perfdata.records import HEADER
 from rtit.trace import Trace
+from rtit.trace.clocks import clocks_in_words
+from rtit.trace.contents import contents
 from rtit.trace.in_words import settings_in_words
 
 U64 = st.integers(0, (1 << 64) - 1)
@@ -96,6 +99,67 @@ def test_counters_of_pebs(tmp_path: Path) -> None:
             3: "dummy:u"
         }
         assert "PEBS records of counter 3: dummy:u" in settings_in_words(data)
+
+
+def header_feature(number: int, body: bytes) -> bytes:
+    return HEADER.pack(80, 0, HEADER.size + 8 + len(body)) + struct.pack("<Q", number) + body
+
+
+def test_clocks_are_named(tmp_path: Path) -> None:
+    """HEADER_CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, in ns. Of the
+    second event use_clockid, bit 25 of the flags, and CLOCK_MONOTONIC_RAW, 4.
+    """
+    path = tmp_path / "perf.data"
+    opened_file(path)
+    # 2000-01-01 is 946684800 s after 1970
+    wall = struct.pack("<IIQQ", 1, 4, 946_684_800_000_000_007, 5_000_000_003)
+    with_records(path, header_feature(29, wall))
+    content = bytearray(path.read_bytes())
+    (attrs,) = struct.unpack_from("<Q", content, 24)
+    second = attrs + ATTR + 16
+    (flags,) = struct.unpack_from("<Q", content, second + 40)
+    struct.pack_into("<Q", content, second + 40, flags | 1 << 25)
+    struct.pack_into("<i", content, second + 92, 4)
+    path.write_bytes(content)
+    with PerfData(path) as data:
+        words = clocks_in_words(data)
+    assert words == [
+        "perf's, in ns = 0x0 + (TSC * 1024 >> 10)",
+        "records have times of CLOCK_MONOTONIC_RAW: not perf's, so that packets have others",
+        "CLOCK_MONOTONIC_RAW 5.000000003 was 2000-01-01 00:00:00.000000007 UTC",
+    ]
+
+
+def test_a_wall_clock_that_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "perf.data"
+    opened_file(path)
+    with_records(path, header_feature(29, bytes(8)))
+    with PerfData(path) as data, pytest.raises(PerfDataError, match="HEADER_CLOCK_DATA"):
+        clocks_in_words(data)
+
+
+def test_records_of_virtual_machines(tmp_path: Path) -> None:
+    """ID_INDEX: u64 nr, of each id u64 id, idx, cpu, tid; behind them u64 machine_pid, vcpu. Thread
+    7 of the machine that is process 1234 is not thread 7 here.
+    """
+    path = tmp_path / "perf.data"
+    writer = opened_file(path)
+    writer.comm(7, 7, 5, "ours")
+    writer.flush()
+    index = struct.pack("<Q", 2) + struct.pack("<8Q", 2, 0, 0, 7, 77, 0, 0, 7)
+    index += struct.pack("<4Q", 0, 0, 1234, 3)
+    comm = struct.pack("<ii8s", 7, 7, b"theirs") + struct.pack("<iiQQ", 7, 7, 9, 77)
+    more = HEADER.pack(69, 0, HEADER.size + len(index)) + index
+    more += HEADER.pack(3, 0, HEADER.size + len(comm)) + comm
+    with_records(path, more)
+    with Trace(path) as trace:
+        assert trace.data.guest_ids == {77: (1234, 3)}
+        assert trace.comms == {7: "ours"}
+        assert contents(trace).machine["guest 1234"].startswith("records of 1 of its CPUs")
+    # an older perf has no machines there
+    path.write_bytes(path.read_bytes().replace(struct.pack("<QQ", 1234, 3), bytes(16)))
+    with Trace(path) as trace:
+        assert trace.comms == {7: "theirs"}
 
 
 def test_pause_and_resume(tmp_path: Path) -> None:

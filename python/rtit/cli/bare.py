@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rtit.cli.bare_values import filter_ranges, guest_tsc, named_number, numbers, start
+from rtit.cli.bare_values import filter_ranges, guest_tsc_of_all, named_number, numbers, start
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         nom_freq=nom_freq,
         cpuid_15=cpuid_15,
         start_time=named_number(arguments, "start_time"),
-        guest_tsc=guest_tsc(getattr(arguments, "guest_tsc", None)),
+        guest_tsc=guest_tsc_of_all(getattr(arguments, "guest_tsc", None)),
         ranges=filter_ranges(getattr(arguments, "filter", None)),
         no_tnt=getattr(arguments, "notnt", False),
         no_retcomp=getattr(arguments, "noretcomp", False),

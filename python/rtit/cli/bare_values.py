@@ -9,6 +9,7 @@ from rtit.errors import PerfDataError, UsageError
 
 if TYPE_CHECKING:
     from rtit.trace import Start
+    from rtit.trace.guest_time import GuestTsc
 
 
 def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
@@ -19,14 +20,34 @@ def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
     return mtc_freq, nom_freq, _pair(getattr(arguments, "cpuid_15", None))
 
 
-def guest_tsc(text: str | None) -> tuple[int, int]:
-    """--guest-tsc; the offset may be negative: it is added in arithmetic of 64 bits. Raises
-    UsageError.
-    """
+def guest_tsc(texts: list[str] | None) -> GuestTsc:
+    """--guest-tsc: of all guests, or of each VMCS, or `auto`. Raises UsageError."""
     from rtit.trace.settings import NO_SCALING
 
-    if text is None:
+    if not texts:
         return NO_SCALING
+    if texts == ["auto"]:
+        return "auto"
+    named = [text.partition(":") for text in texts]
+    if any(colon for _, colon, _ in named):
+        return {_number("--guest-tsc", vmcs): _scaling(text) for vmcs, _, text in named}
+    if len(texts) > 1:
+        raise UsageError("--guest-tsc twice: VMCS:OFFSET says of which guest each is")
+    return _scaling(texts[0])
+
+
+def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
+    """--guest-tsc of bare PT. Raises UsageError."""
+    found = guest_tsc(texts)
+    if not isinstance(found, tuple):
+        raise UsageError("--guest-tsc by VMCS is for recordings: bare PT takes OFFSET[,MULTIPLIER]")
+    return found
+
+
+def _scaling(text: str) -> tuple[int, int]:
+    """The offset may be negative: it is added in arithmetic of 64 bits."""
+    from rtit.trace.settings import NO_SCALING
+
     try:
         numbers = [int(word, 0) for word in text.split(",")]
         offset, multiplier = numbers if len(numbers) == 2 else (*numbers, NO_SCALING[1])

@@ -9,8 +9,10 @@ from rtit.cli import out
 from rtit.cli.bare import add_raw
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, opened
+from rtit.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
     from rtit.trace.contents import Buffer, Contents
 
@@ -22,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_images(parser)
     add_raw(parser)
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="one time in each clock, and nothing else: TIME is a TSC value, or ns or seconds of "
+        "perf's clock as 5ns, 1.5s",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -30,6 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.trace.contents import contents
 
     with opened(arguments) as trace:
+        if arguments.at is not None:
+            _convert(trace, arguments.at, as_json=arguments.json)
+            return 0
         found = contents(trace)
         if arguments.json:
             from dataclasses import asdict
@@ -38,6 +49,40 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _print(trace, found)
     return EXIT_CODE if found.losses or found.missing else 0
+
+
+def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
+    from rtit.trace.clocks import seconds
+
+    clock = trace.clock
+    if clock is None:
+        raise UnsupportedError(f"{trace.path} does not say how TSC and perf's clock convert")
+    tsc, nanoseconds = _time(text, clock)
+    if as_json:
+        out.document({"tsc": tsc, "nanoseconds": nanoseconds})
+    else:
+        out.line(f"TSC    {tsc} ({tsc:#x})")
+        out.line(f"perf   {seconds(nanoseconds)} s")
+
+
+def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
+    """TSC and ns of what was given. Raises UsageError."""
+    from decimal import Decimal
+
+    number, unit = (text[:-2], 1) if text.endswith("ns") else (text[:-1], 10**9)
+    try:
+        if not text.endswith("s"):
+            tsc = int(text, 0)
+            found = tsc, clock.to_nanoseconds(tsc)
+        else:
+            exact = Decimal(number) * unit
+            when = int(exact) if abs(exact) < 1 << 64 else -1
+            found = clock.to_tsc(when), when
+    except (ValueError, ArithmeticError):
+        raise UsageError(f"--at {text}: it is a TSC value, or a time as 5ns or 1.5s") from None
+    if not all(0 <= each < 1 << 64 for each in found):
+        raise UsageError(f"--at {text}: it has 64 bits")
+    return found
 
 
 def _print(trace: Trace, found: Contents) -> None:

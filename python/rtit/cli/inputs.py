@@ -55,9 +55,11 @@ def add_images(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--guest-tsc",
-        metavar="OFFSET[,MULTIPLIER]",
+        action="append",
+        metavar="[VMCS:]OFFSET[,MULTIPLIER]",
         help="of a virtual machine that was traced with its host: what it sees of the TSC, "
-        "OFFSET + TSC * MULTIPLIER / 2^48; all time is then the host's",
+        "OFFSET + TSC * MULTIPLIER / 2^48, each time for the machine with this VMCS, or once for "
+        "all; auto: offsets are found where TMA packets tell; all time is then the host's",
     )
     parser.add_argument(
         "--jit",

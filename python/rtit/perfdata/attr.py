@@ -65,6 +65,7 @@ class AttrFlag(IntFlag):
     EXCLUDE_GUEST = 1 << 20
     MMAP2 = 1 << 23
     COMM_EXEC = 1 << 24
+    USE_CLOCKID = 1 << 25
     CONTEXT_SWITCH = 1 << 26
     NAMESPACES = 1 << 28
     KSYMBOL = 1 << 29

@@ -63,7 +63,19 @@ class Event:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class WallClock:
+    """CLOCK_DATA: when the clock `clockid` (CLOCK_* of Linux) was at `then`, it was `wall` in UTC,
+    ns since 1970.
+    """
+
+    clockid: int
+    wall: int
+    then: int
+
+
 _U32 = struct.Struct("<I")
+_CLOCKS = struct.Struct("<IIQQ")
 _U32_PAIR = struct.Struct("<II")
 _U64 = struct.Struct("<Q")
 _U64_PAIR = struct.Struct("<QQ")
@@ -133,6 +145,12 @@ def pack_pmus(pmus: Mapping[int, str]) -> bytes:
 def unpack_pmus(at: Cursor) -> dict[int, str]:
     """The inverse of `pack_pmus`."""
     return {at.u32(): at.string() for _ in range(_count(at, at.u32(), 8))}
+
+
+def unpack_clocks(at: Cursor) -> WallClock:
+    """CLOCK_DATA: u32 version, u32 clockid, u64 wall clock, u64 that clock, both in ns."""
+    _, clockid, wall, then = at.unpack(_CLOCKS)
+    return WallClock(clockid, wall, then)
 
 
 def pack_index(entries: Iterable[int]) -> bytes:

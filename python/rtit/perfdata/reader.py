@@ -20,7 +20,16 @@ from .bpf import bpf_code
 from .clock import TimeConversion
 from .cursor import Cursor
 from .decode import Decoder
-from .features import Event, Feature, parse_facts, unpack_events, unpack_pmus, unpack_strings
+from .features import (
+    Event,
+    Feature,
+    WallClock,
+    parse_facts,
+    unpack_clocks,
+    unpack_events,
+    unpack_pmus,
+    unpack_strings,
+)
 from .header import SECTION, Header
 from .opening import open_map
 from .parts import Part, bare, inflated, others
@@ -189,6 +198,17 @@ class PerfData:
                 found[record.hw_id] = of_id[who.id]
         return found
 
+    @cached_property
+    def guest_ids(self) -> dict[int, tuple[int, int]]:
+        """Of events of virtual machines (`perf inject --guest-data`) by their ids: the process that
+        the machine is, and its CPU. pid, tid and cpu of their records are the machine's own.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for place in self._scan.noted[records.IdIndex.layout.number]:
+            record = self._decoder.as_type(records.IdIndex, place)
+            found |= {number: (machine, vcpu) for number, machine, vcpu in record.machines}
+        return found
+
     # What the file says about itself
 
     @property
@@ -211,6 +231,14 @@ class PerfData:
                 except ValueError:
                     continue
         return found
+
+    @cached_property
+    def wall_clock(self) -> WallClock | None:
+        """What time of day it was (`perf record -k`); None if the file does not say. Raises
+        PerfDataError for a section that is cut.
+        """
+        at = self._feature_cursor(Feature.CLOCK_DATA)
+        return unpack_clocks(at) if at else None
 
     @cached_property
     def features(self) -> frozenset[int]:

@@ -50,17 +50,31 @@ class FinishedRound(Record):
 @row(69, "ID_INDEX", "Q", Tail.BYTES)
 @dataclass(slots=True)
 class IdIndex(Record):
-    """Which CPU and thread each event id belongs to."""
+    """Which CPU and thread each event id belongs to, and, if `perf inject` brought records of
+    virtual machines in, which machine.
+    """
 
     count: int
     data: bytes
 
     _ENTRY: ClassVar[struct.Struct] = struct.Struct("<QQqq")
+    _MACHINE: ClassVar[struct.Struct] = struct.Struct("<QQ")
 
     @property
     def entries(self) -> list[tuple[int, int, int, int]]:
         """(id, index, cpu, tid) each."""
         return list(self._ENTRY.iter_unpack(self.data[: self.count * self._ENTRY.size]))
+
+    @property
+    def machines(self) -> list[tuple[int, int, int]]:
+        """(id, machine, vcpu) of each event of a virtual machine: the process that it is. They lie
+        behind all entries, for each of which there is one.
+        """
+        start, size = self.count * self._ENTRY.size, self.count * self._MACHINE.size
+        if len(self.data) < start + size:
+            return []
+        found = self._MACHINE.iter_unpack(self.data[start : start + size])
+        return [(one[0], *of) for one, of in zip(self.entries, found, strict=True) if of[0]]
 
     def problem(self) -> str | None:
         """All entries must lie in the record."""

@@ -22,7 +22,8 @@ that names it forty bytes.
 def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None) -> Threads:
     """Bring `images` through the times of a recording; returns its threads. `jit` are files that
     say what code programs made, with what they are to be called. Of more threads than can be
-    remembered the later ones are nobody's, and `images` has the problem.
+    remembered the later ones are nobody's, and `images` has the problem. Records of virtual
+    machines are passed over: their threads have numbers that threads here have, too.
     """
     threads = Threads(data)
     known: set[int] = set()
@@ -34,8 +35,11 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
             images.kernel.lacks("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
     jitted = Jitted(images, jit or {}, pids)
+    guests = data.guest_ids
     for time, record in in_order(data):
         jitted.until(time)
+        if guests and record.sample_id is not None and record.sample_id.id in guests:
+            continue
         tid = _begun(record)
         if tid is not None and tid not in known:
             if len(known) >= _MOST_THREADS:

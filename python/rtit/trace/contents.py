@@ -11,6 +11,8 @@ from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag
 from rtit.sideband.losses import WORDS
+from rtit.trace.clocks import clocks_in_words
+from rtit.trace.guest_time import HostTime
 from rtit.trace.in_words import settings_in_words, switches_in_words
 from rtit.trace.packets import KINDS
 from rtit.trace.source import AuxBytes
@@ -98,13 +100,21 @@ def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
         ("switches", switches_in_words(data)),
         *facts.items(),
     )
-    return ((name, text) for name, text in rows if text)
+    yield from ((name, text) for name, text in rows if text)
+    machines: dict[int, set[int]] = {}
+    for machine, vcpu in data.guest_ids.values():
+        machines.setdefault(machine, set()).add(vcpu)
+    for machine, vcpus in sorted(machines.items()):
+        yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs, which are passed over"
+    for number, text in enumerate(clocks_in_words(data)):
+        yield "clock" + (f" {number + 1}" if number else ""), text
 
 
 def _buffer(trace: Trace, stream: Stream) -> Buffer:
     from rtit._core import PacketScan
 
     source = stream.source
+    source = source.source if isinstance(source, HostTime) else source
     pieces = source.pieces if isinstance(source, AuxBytes) else []
     found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
     psb, tsc, ovf = (KINDS.index(name) for name in ("PSB", "TSC", "OVF"))

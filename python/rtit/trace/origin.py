@@ -16,6 +16,7 @@ from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
+from rtit.trace.guest_time import GuestTsc, HostTime, Scaling, guest_offsets
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, of_perf
 from rtit.trace.shares import Shares, shared
 from rtit.trace.snapshots import connected, placed
@@ -110,7 +111,7 @@ class Recording:
         threads: int = 0,
         pack: Pack | None = None,
         lookup: Lookup | None = None,
-        guest_tsc: tuple[int, int] = NO_SCALING,
+        guest_tsc: GuestTsc = NO_SCALING,
         kernel: KernelFiles | None = None,
         guests: Mapping[int, KernelFiles] | None = None,
         jit: Sequence[str | os.PathLike[str]] | None = None,
@@ -190,6 +191,11 @@ class Recording:
         return self._sideband[1].endings.processes
 
     @cached_property
+    def _counters(self) -> dict[int, str]:
+        found = self.data.pebs_counters
+        return {number: event.name or f"counter {number}" for number, event in found.items()}
+
+    @cached_property
     def processes(self) -> list[Process]:
         threads = self._sideband[1]
         return threads.processes.all(threads.endings.processes)
@@ -260,6 +266,25 @@ class Recording:
     def _bytes(self, pieces: list[Piece]) -> AuxBytes:
         return AuxBytes(self.data, pieces, snapshot=self.is_snapshot)
 
+    def _host_time(self, pieces: list[Piece]) -> Source:
+        """The bytes, with times of the host where guests are known by their VMCS."""
+        source = self._bytes(pieces)
+        return HostTime(source, self._guests_by_vmcs) if self._guests_by_vmcs else source
+
+    @cached_property
+    def _guests_by_vmcs(self) -> Mapping[int, Scaling]:
+        given, info = self._guest_tsc, self.data.info
+        if given != "auto":
+            return {} if isinstance(given, tuple) else given
+        found: dict[int, Scaling] = {}
+        if info is not None:
+            ratio = info.tsc_ctc_n, info.tsc_ctc_d
+            for _, parts in self._parts():
+                for part in parts:
+                    for vmcs, offset in guest_offsets(self._bytes(part), ratio).items():
+                        found.setdefault(vmcs, (offset, NO_SCALING[1]))
+        return found
+
     def _stream(self, queue: Queue, pieces: list[Piece], part: int) -> Stream:
         images, threads = self._sideband
         ranges: tuple[tuple[int, int], ...] = ()
@@ -273,7 +298,8 @@ class Recording:
         try:
             start = pieces[0].reference
             settings = of_perf(self.data, start, self._cpu, ranges, self._threads)
-            settings = replace(settings, guest_tsc=self._guest_tsc)
+            if isinstance(self._guest_tsc, tuple):
+                settings = replace(settings, guest_tsc=self._guest_tsc)
             if queue.cpu >= 0:
                 shares = shared(threads.turns.on(queue.cpu), images, self.data)
         except (PerfDataError, UnsupportedError) as error:
@@ -287,7 +313,7 @@ class Recording:
         runs = (turn.pid for turn in shares.turns) if shares is not None else (pid,)
         machine = images.guest_of(runs)
         return Stream(
-            self._bytes(pieces),
+            self._host_time(pieces),
             images.image(tid),
             settings,
             cpu=queue.cpu,
@@ -303,6 +329,7 @@ class Recording:
             guest=images.known(guest_pid(machine)) if machine is not None else None,
             machine=machine or 0,
             spaces=self._spaces or None,
+            counters=self._counters,
         )
 
 

@@ -89,6 +89,8 @@ def _times(stream: Decoded) -> Iterator[tuple[U64, NDArray[np.int32]]]:
     whose = Whose(stream.shares, timed=False) if stream.shares is not None else None
     ran = now = 0
     for batch, offset in tables.instructions(flow):
+        # of what timing packets told `known` has all; nothing goes on while too much of it waits
+        flow.points()
         if not len(batch):
             continue
         known.read(offset, ran)
@@ -278,6 +280,7 @@ def _branches(stream: Decoded) -> Iterator[tuple[NDArray[Any], ...]]:
 
     flow, last = stream.native(points=True, in_order=True), -1
     for batch, offset in tables.branches(flow):
+        flow.points()
         waits = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
         place, source = offset[waits], batch.source[waits]
         enters = (source >= _UPPER) & (batch.target[waits] < _UPPER)

@@ -33,7 +33,7 @@ from rtit.trace.spaces import COLUMNS as SPACES
 from rtit.trace.spaces import Spaces, native_spaces, pid_of_space
 from rtit.trace.timing import COLUMNS, clocked
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
-from rtit.trace.whose import Whose
+from rtit.trace.whose import Whose, who_ran
 
 if TYPE_CHECKING:
     from rtit import _core
@@ -55,10 +55,10 @@ class Stream:
     address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
     stream is of several threads; `of_thread` is what one of them did: with the kernel in the trace
     that takes decoding all of them, and of `counts` instructions, branches and bytes are the
-    thread's, the rest is the CPU's. `missing` says at which offsets
-    something was lost before it came into the file, and why. `kernel` has the code of the kernel,
-    which is in every process, `guest` that of the kernel of the virtual machine that is process
-    `machine`, 0 if that is not known.
+    thread's, the rest is the CPU's. `missing` says at which offsets something was lost before it
+    came into the file, and why. `kernel` has the code of the kernel, which is in every process,
+    `guest` that of the kernel of the virtual machine that is process `machine`, 0 if that is not
+    known. `counters`: what each counter of PEBS counts.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -86,6 +86,7 @@ class Stream:
     kernel: Image | None = None
     guest: Image | None = None
     machine: int = 0
+    counters: Mapping[int, str] | None = None
     _flow: _core.Flow | None = None
     _own: Shared | None = None
 
@@ -231,7 +232,7 @@ class Stream:
         wanted = self._wanted(where)
         if wanted is None:
             return iter(())
-        return chosen(happenings(wanted.until_last(self.rows())), wanted)
+        return chosen(happenings(wanted.until_last(self.rows()), self.counters), wanted)
 
     def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
@@ -253,22 +254,13 @@ class Stream:
         if not self.has_several or isinstance(self.settings, RtitError):
             return [itself]
         if self.shares is None or not self.shares.can_part:
-            return self._whose_rows() or [itself]
+            return who_ran(self.blocks()) or [itself]
         flow = self.of_thread(*_NOBODY, {}).native()
         flow.count()
         turns = map(self.shares.turn, flow.visited)
         return list(
             dict.fromkeys((turn.pid, turn.tid) if turn is not None else itself for turn in turns)
         ) or [itself]
-
-    def _whose_rows(self) -> list[tuple[int, int]]:
-        found: dict[tuple[int, int], None] = {}
-        for rows in self.blocks():
-            tids = rows.more["tid"]
-            begins = [*range(min(1, len(rows))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
-            pairs = (rows.more[name][begins].tolist() for name in ("pid", "tid"))
-            found |= dict.fromkeys(zip(*pairs, strict=True))
-        return list(found)
 
     @property
     def last_turn(self) -> int:
@@ -311,9 +303,7 @@ class Stream:
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """Every instruction; with `perf_time` also the time that perf prints, which takes three
-        times as long.
-        """
+        """Every instruction; with `perf_time` the time that perf prints, three times as slow."""
         of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
         more = (*self._spaces, *self._whose, *(PERF_TIME if perf_time else ()))
         then = partial(with_perf_times, self) if perf_time else iter

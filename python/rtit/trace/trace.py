@@ -17,6 +17,7 @@ from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
 from rtit.trace import opening, tables
 from rtit.trace.batch import B, Table
+from rtit.trace.guest_time import GuestTsc, check_guests
 from rtit.trace.ledger import Ledger
 from rtit.trace.origin import Lookup, Origin, Recording
 from rtit.trace.packets import Packets
@@ -41,7 +42,8 @@ class Trace:
     for by their build ids in `build_id_cache`, a folder as perf keeps it (~/.debug), and, if
     `debuginfod` is true, by the servers of DEBUGINFOD_URLS, symbols as well.
     `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
-    where it was traced together with its host: time is the host's. `cpu` is DisplayFamily,
+    where it was traced together with its host: time is the host's; of several machines by their
+    VMCS pointers; "auto": offsets are found where TMA packets tell. `cpu` is DisplayFamily,
     DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
     `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
     are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
@@ -63,7 +65,7 @@ class Trace:
         threads: int = 0,
         build_id_cache: str | os.PathLike[str] | None = None,
         debuginfod: bool = False,
-        guest_tsc: tuple[int, int] = NO_SCALING,
+        guest_tsc: GuestTsc = NO_SCALING,
         kernel: KernelFiles | None = None,
         guest: KernelFiles | None = None,
         guest_mount: str | os.PathLike[str] | None = None,
@@ -78,7 +80,8 @@ class Trace:
             path_map = {there: there, **(path_map or {})}
         if guest is not None:
             guests[0] = guest
-        workers = checked(Settings(threads=threads, guest_tsc=guest_tsc)).threads
+        workers = checked(Settings(threads=threads)).threads
+        check_guests(guest_tsc)
         lookup = Lookup(build_id_cache, asked=debuginfod)
         pack = opening.pack_in(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)

@@ -7,6 +7,7 @@ next thread that runs, as perf has it, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.sideband import Turn
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=Batch)
 _UNKNOWN = Turn(0, NOBODY, NOBODY)
+
+
+def who_ran(batches: Iterable[Batch]) -> list[tuple[int, int]]:
+    """(pid, tid) of all whose rows these are, in the order in which they come."""
+    found: dict[tuple[int, int], None] = {}
+    for batch in batches:
+        tids = batch.more["tid"]
+        begins = [*range(min(1, len(batch))), *((tids[1:] != tids[:-1]).nonzero()[0] + 1)]
+        pairs = (batch.more[name][begins].tolist() for name in ("pid", "tid"))
+        found |= dict.fromkeys(zip(*pairs, strict=True))
+    return list(found)
 
 
 class Whose:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from plain import stream
 from rtit.packets import Value, encode
@@ -141,6 +142,28 @@ def test_a_record_of_pebs_has_named_registers() -> None:
     }
 
 
+def test_a_pebs_record_names_what_was_counted() -> None:
+    """Table 33-47: item 1 of a Basic block has a bit for each counter; without it there may be one
+    counter alone.
+    """
+    begin, end = packet("BBP", sz=0, type=4), packet("BEP", ip=1) + ip("FUP", 0x1004)
+    both, none = begin + item(1, 1 << 3 | 1 << 33) + end, begin + item(0, 0x1004) + end
+
+    def events(packets: bytes, counters: dict[int, str]) -> list[tuple[str, ...] | None]:
+        happened = replace(decoded(packets), counters=counters).events()
+        return [each.events for each in happened if isinstance(each, PebsRecord)]
+
+    counters = {0: "branches:pp", 3: "cycles:ppp", 33: "loads:P"}
+    assert events(both + none, counters) == [("cycles:ppp", "loads:P"), None]
+    assert events(both + none, {0: "branches:pp"}) == [None, ("branches:pp",)]
+    assert events(both + none, {}) == [None, None]
+    assert events(both, {3: "cycles:ppp", 1 << 63: "wrong"}) == [("cycles:ppp",)]
+    record = next(replace(decoded(both), counters=counters).events(), None)
+    shown = [describe(each) for each in replace(decoded(both), counters=counters).events()]
+    assert record is not None
+    assert any("events=cycles:ppp,loads:P" in line for line in shown)
+
+
 def test_an_overflow_cuts_a_record() -> None:
     packets = packet("BBP", sz=0, type=4) + item(0, 0x1002) + packet("OVF") + ip("FUP", 0x2000)
     record, overflow = told(packets)
@@ -212,6 +235,7 @@ def test_json() -> None:
         "at": None,
         "registers": {"Instruction Pointer": 7},
         "whole": True,
+        "events": None,
     }
 
 

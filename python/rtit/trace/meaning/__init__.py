@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rtit.trace.meaning.chosen import chosen
 from rtit.trace.meaning.join import Join
@@ -66,9 +66,13 @@ __all__ = [
 ]
 
 
-def happenings(chunks: Iterable[Rows]) -> Iterator[Happening]:
-    """What happened, in the order of the stream, from all rows of it."""
-    join = Join()
+def happenings(
+    chunks: Iterable[Rows], counters: Mapping[int, str] | None = None
+) -> Iterator[Happening]:
+    """What happened, in the order of the stream, from all rows of it; `counters` names what each
+    counter of PEBS counts.
+    """
+    join = Join(counters or {})
     last: int | None = None
     for rows in chunks:
         for event in rows.events:

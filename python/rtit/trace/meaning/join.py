@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rtit.packets import CFE_TYPES
 from rtit.trace.categories import ErrorClass, EventKind
@@ -27,16 +27,18 @@ _WITH_VECTOR = frozenset({0x5, 0xE})
 
 
 class Join:
-    """Puts together what belongs together. `see` every event in order, `flush` at the end."""
+    """Puts together what belongs together. `see` every event in order, `flush` at the end.
+    `counters`: what those of PEBS count, by number.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Mapping[int, str]) -> None:
         self._data: dict[int, Event] = {}  # EVD by type, until their CFE
         self._controls: list[tuple[Event, dict[int, Event]]] = []  # CFEs without an IP yet
         self._transaction: Event | None = None
         self._overflow: tuple[Event, int | None] | None = None
         self._queued: list[Happening] = []
         self._power = Power()
-        self._records = Records()
+        self._records = Records(counters)
         self._ratio = self._mode = -1
         self._off: str | None = None  # why tracing is off
 

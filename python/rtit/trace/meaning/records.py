@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rtit.packets import item_name
 from rtit.trace.categories import EventKind
@@ -11,9 +11,10 @@ from rtit.trace.rows import Event
 
 
 class Records:
-    """The blocks up to a BEP are one record."""
+    """The blocks up to a BEP are one record. `counters`: what each counter counts, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Mapping[int, str]) -> None:
+        self._counters = counters
         self._first: Event | None = None
         self._type = 0
         self._registers: dict[str, int] = {}
@@ -44,4 +45,13 @@ class Records:
                 at=at,
                 registers=registers,
                 whole=whole,
+                events=self._events(registers),
             )
+
+    def _events(self, registers: Mapping[str, int]) -> tuple[str, ...] | None:
+        """By the counters that the record names (Table 33-47), or by the only one."""
+        which = registers.get("Applicable Counters")
+        if which is None:
+            return tuple(self._counters.values()) if len(self._counters) == 1 else None
+        found = (name for number, name in self._counters.items() if which >> number & 1)
+        return tuple(found) or None

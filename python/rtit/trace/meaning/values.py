@@ -173,13 +173,15 @@ class Paused(Happening):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PebsRecord(Happening):
     """A record of PEBS. at: the instruction it belongs to. registers: values by the names of
-    Table 33-47, `0xTYPE:0xID` for reserved ones. whole: False if an overflow has cut it.
+    Table 33-47, `0xTYPE:0xID` for reserved ones. whole: False if an overflow has cut it. events:
+    what the counters counted whose record it is, None where the recording does not say.
     """
 
     what: ClassVar[str] = "PEBS"
     at: int | None
     registers: Mapping[str, int]
     whole: bool
+    events: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

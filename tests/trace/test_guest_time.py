@@ -1,0 +1,203 @@
+"""Times of several virtual machines as the host's: what the trace unit writes without offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.cli.main import main
+from rtit.errors import UsageError
+from rtit.packets import encode
+from rtit.perfdata import Writer
+from rtit.scenario.parser import parse
+from rtit.scenario.runner import run
+from rtit.trace import Bytes, Trace
+from rtit.trace.guest_time import HostTime, guest_offsets
+from rtit.trace.source import Source
+
+NO_SCALING = 1 << 48
+FIRST, SECOND = 0x5000, 0x6000
+TSC_CTC = (80, 2)
+"""Of the model: CPUID.15H EBX and EAX."""
+
+
+def machines(first: str, second: str) -> bytes:
+    """Two machines on a processor, one after the other, twice, with their controls."""
+    turn = """
+vmptrld {ip:#x} {ip:#x} {vmcs:#x}
+vmcs {controls}
+retire 37
+vm_entry {ip:#x} 0x2000
+retire 333
+insert_psb
+retire 21
+insert_psb
+vm_exit 0x2004 {ip:#x}
+retire 100
+insert_psb"""
+    turns = [
+        turn.format(ip=0x1000, vmcs=vmcs, controls=controls)
+        for vmcs, controls in 2 * ((FIRST, first), (SECOND, second))
+    ]
+    text = f"""section 33.5.2.1
+ctl OS BranchEn TSCEn MTCEn MTCFreq=0
+arch cpl=0 vmx=root vmcs={FIRST:#x}
+enable 0x1000
+{"".join(turns)}
+"""
+    return run(parse(text, "machines")).raw
+
+
+PLAIN = machines("tsc_offset=0", "tsc_offset=0")
+MOVED = machines("tsc_offset=-123456", "tsc_offset=987654321")
+OFFSETS = {FIRST: -123456, SECOND: 987654321}
+GUESTS = {vmcs: (offset % (1 << 64), NO_SCALING) for vmcs, offset in OFFSETS.items()}
+
+
+class Cut:
+    """Bytes in parts of some sizes."""
+
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        self._data, self._sizes = data, sizes
+        self.size = len(data)
+
+    def parts(self) -> Iterator[memoryview]:
+        at = 0
+        for size in self._sizes:
+            yield memoryview(self._data)[at : at + size]
+            at += size
+        yield memoryview(self._data)[at:]
+
+
+def rewritten(source: Source, guests: dict[int, tuple[int, int]]) -> bytes:
+    return b"".join(bytes(part) for part in HostTime(source, guests).parts())
+
+
+@given(st.lists(st.integers(1, 70), max_size=30))
+def test_however_it_is_cut(sizes: list[int]) -> None:
+    assert PLAIN != MOVED
+    assert rewritten(Cut(MOVED, sizes), GUESTS) == PLAIN
+
+
+def test_each_machine_by_its_vmcs() -> None:
+    only = machines("tsc_offset=-123456", "tsc_offset=0")
+    assert rewritten(Bytes(only), {FIRST: GUESTS[FIRST]}) == PLAIN
+    assert rewritten(Bytes(only), {SECOND: GUESTS[FIRST]}) != PLAIN
+    assert rewritten(Bytes(only), {}) == only
+
+
+def test_scaled() -> None:
+    half = machines("tsc_offset=5 tsc_multiplier=0x800000000000", "tsc_offset=0")
+    found = rewritten(Bytes(half), {FIRST: (5, NO_SCALING // 2)})
+    # half a tick is lost
+    assert len(found) == len(PLAIN)
+    assert sum(a != b for a, b in zip(found, PLAIN, strict=True)) <= found.count(b"\x02\x82" * 8)
+
+
+def test_a_tsc_outside_of_psb() -> None:
+    """It is the guest's from the PIP on, whatever the VMCS packet before it."""
+
+    def stream(tsc: int) -> bytes:
+        begin = encode("PSB") + encode("TSC", tsc=50) + encode("PSBEND")
+        entry = encode("VMCS", pointer=SECOND) + encode("PIP", nr=1, cr3=0x7000)
+        host = encode("PIP", nr=0, cr3=0x7000) + encode("TSC", tsc=900)
+        return begin + encode("TSC", tsc=60) + entry + encode("TSC", tsc=tsc) + host
+
+    assert rewritten(Bytes(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
+    wrapped = rewritten(Bytes(stream(70)), {SECOND: (100, NO_SCALING)})
+    assert wrapped == stream((1 << 56) - 30)
+
+
+def test_found() -> None:
+    """The crystal clock is one: to the tick here, where it has 40 ticks of the TSC."""
+    found = guest_offsets(Bytes(MOVED), TSC_CTC)
+    assert found == {vmcs: offset % (1 << 56) for vmcs, offset in OFFSETS.items()}
+    assert guest_offsets(Bytes(PLAIN), TSC_CTC) == {FIRST: 0, SECOND: 0}
+    assert guest_offsets(Bytes(MOVED), (0, 0)) == {}
+
+
+def recorded(path: Path, packets: bytes) -> Path:
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", tsc_ctc=TSC_CTC) as out:
+        out.auxtrace(-1, -1, packets, None, 1_000_000_000, cpu=0)
+    return path
+
+
+def times(path: Path, guest_tsc: object) -> list[int]:
+    with Trace(path, guest_tsc=guest_tsc) as trace:  # type: ignore[arg-type]
+        (stream,) = trace.streams
+        found: list[int] = stream.packets(timing=True).columns()["time"].tolist()
+        return found
+
+
+def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, moved = (
+        recorded(tmp_path / name, data) for name, data in (("plain", PLAIN), ("moved", MOVED))
+    )
+    truth = times(plain, (0, NO_SCALING))
+    assert times(moved, GUESTS) == truth
+    assert times(moved, "auto") == truth
+    assert times(moved, (0, NO_SCALING)) != truth
+    assert main(["events", str(plain)]) in (0, 3)
+    shown = capsys.readouterr().out
+    options = [f"--guest-tsc={vmcs:#x}:{offset}" for vmcs, offset in OFFSETS.items()]
+    for each in (options, ["--guest-tsc", "auto"]):
+        assert main(["events", *each, str(moved)]) in (0, 3)
+        assert capsys.readouterr().out == shown
+    assert main(["events", str(moved)]) in (0, 3)
+    assert capsys.readouterr().out != shown
+    assert main(["info", *options, str(moved)]) in (0, 3)
+
+
+def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = recorded(tmp_path / "perf.data", PLAIN)
+    wrong: tuple[Any, ...] = (
+        {FIRST: (0, 0)},
+        {-1: (0, 1)},
+        {FIRST: (1 << 64, 1)},
+        {FIRST: 5},
+        "of none",
+    )
+    for each in wrong:
+        with pytest.raises(UsageError, match="guest_tsc"):
+            Trace(data, guest_tsc=each)
+    twice = ["--guest-tsc", "5", "--guest-tsc", "6"]
+    for options in (
+        twice,
+        ["--guest-tsc", "x:5"],
+        ["--guest-tsc", "5:"],
+        ["--guest-tsc", "0x5:0,0"],
+    ):
+        assert main(["events", *options, str(data)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_stream_that_begins_in_a_guest() -> None:
+    """Within PSB+ PIP and VMCS come behind the TSC (section 33.3.7)."""
+
+    def stream(tsc: int) -> bytes:
+        whose = encode("PIP", nr=1, cr3=0x7000) + encode("VMCS", pointer=SECOND)
+        return encode("PSB") + encode("TSC", tsc=tsc) + whose + encode("PSBEND")
+
+    assert rewritten(Bytes(stream(1070)), {SECOND: (1000, NO_SCALING)}) == stream(70)
+
+
+def test_found_by_crystal_clocks() -> None:
+    """TSC less FastCounter is where the crystal clock was CTC (section 33.4.2.15)."""
+
+    def clocks(tsc: int, ctc: int, fast_counter: int) -> bytes:
+        return encode("TSC", tsc=tsc) + encode("TMA", ctc=ctc, fast_counter=fast_counter)
+
+    # 20 clocks of 40 ticks behind 997, over the wrap of CTC, and 7 more: 1804
+    stream = encode("PSB") + clocks(1000, 0xFFF0, 3) + encode("PSBEND")
+    stream += encode("VMCS", pointer=SECOND) + encode("PIP", nr=1, cr3=0x7000)
+    stream += clocks(1804 + 5000, 4, 7) + encode("PIP", nr=0, cr3=0x7000)
+    assert guest_offsets(Bytes(stream + clocks(3000, 0x22, 0)), TSC_CTC) == {SECOND: 5000}
+    # as long as CTC takes to wrap: which clock it was is not told
+    later = clocks(1000 + (40 << 16), 0xFFF0, 3)
+    assert guest_offsets(Bytes(stream + later), TSC_CTC) == {}
+    assert guest_offsets(Bytes(stream), TSC_CTC) == {}
