@@ -247,6 +247,7 @@ impl EdgeHits {
 impl Sink for EdgeHits {
     const EDGES: bool = true;
     const WANTS: Wants = Wants::Hits;
+    const PLACES: bool = false;
 
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
 

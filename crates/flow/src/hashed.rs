@@ -301,6 +301,7 @@ impl Copies for HashedRuns {
 
 impl Sink for HashedRuns {
     const WANTS: Wants = Wants::Order;
+    const PLACES: bool = false;
 
     #[inline]
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {

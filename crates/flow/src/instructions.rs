@@ -200,6 +200,7 @@ impl Copies for Instructions {
 
 impl Sink for Instructions {
     const WANTS: Wants = Wants::Order;
+    const PLACES: bool = false;
 
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let (at, end) = (self.len, self.len + sequence.lengths.len());

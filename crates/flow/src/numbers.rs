@@ -272,6 +272,7 @@ impl Copies for Numbers {
 
 impl Sink for Numbers {
     const WANTS: Wants = Wants::Order;
+    const PLACES: bool = false;
 
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let number = self.table.known().number(Block::of(sequence));

@@ -74,6 +74,8 @@ pub struct StepLimits {
     pub stride: usize,
     /// When more words than this are kept of steps, all are made anew.
     pub words: usize,
+    /// Bytes that are taken before there are phrases, steps of several packets; 0: at once, of all that comes again.
+    pub phrases: usize,
 }
 
 impl StepLimits {
@@ -82,6 +84,7 @@ impl StepLimits {
         entries: 0,
         stride: 0,
         words: 0,
+        phrases: usize::MAX,
     };
 }
 
@@ -91,6 +94,7 @@ impl Default for StepLimits {
             entries: 1 << 20,
             stride: usize::MAX,
             words: 1 << 22,
+            phrases: 1 << 15,
         }
     }
 }

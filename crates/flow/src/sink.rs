@@ -158,6 +158,8 @@ pub trait Sink {
     /// Whether `edge` is called.
     const EDGES: bool = false;
     const WANTS: Wants = Wants::Walk;
+    /// Whether the offsets of packets matter; else a step may be of several packets, and tells that of the first.
+    const PLACES: bool = true;
 
     /// What is told until the next call of this comes from the packet at `offset`.
     fn packet(&mut self, _offset: u64) {}
@@ -224,6 +226,7 @@ pub struct Counting;
 
 impl Sink for Counting {
     const WANTS: Wants = Wants::Counts;
+    const PLACES: bool = false;
 
     #[inline]
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}

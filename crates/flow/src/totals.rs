@@ -122,6 +122,7 @@ fn take_off<K: Eq + Hash>(from: &mut CountsBy<K>, counts: CountsBy<K>) {
 impl Sink for Totals {
     const EDGES: bool = true;
     const WANTS: Wants = Wants::Totals;
+    const PLACES: bool = false;
 
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         self.add_run(sequence.start, sequence.lengths.len() as u32, 1);

@@ -11,10 +11,10 @@ use crate::walk::Stamp;
 use crate::window::Window;
 
 /// Entries of the log, at most.
-const LOG: usize = MOST_SUMMED;
+const LOG: usize = 1 << 13;
 
 /// Steps that a sink is given at once.
-const PART: usize = 256;
+const PART: usize = MOST_SUMMED;
 
 /// What became of the next packets.
 pub(super) enum Stepped {
@@ -133,12 +133,16 @@ impl Decoder {
                 }
                 _ => LOG,
             };
-            let exit = steps.run(&mut walker.stack, bytes, end, room, lane);
+            let exit = steps.run(S::PLACES, &mut walker.stack, bytes, end, room, lane);
             let went_on = match exit {
                 Exit::Leave => return None,
                 Exit::Tnt(tnt) => steps.fill_tnt(code, view, lane.base, tnt),
                 Exit::Tip(ip) => steps.fill_tip(code, view, lane.base, ip),
                 Exit::NoCall => false,
+                Exit::Phrase => {
+                    steps.fill_phrase(bytes, lane);
+                    true
+                }
                 Exit::Return(site) => {
                     let next = steps.fill_return(code, view, lane.base, site, lane.at);
                     if let Some(next) = next {
@@ -168,12 +172,12 @@ impl Decoder {
         let walker = &mut self.walker;
         let steps = &walker.steps;
         let visits = steps.visits();
-        let mut weights = Weights::default();
         let mut before = walker.time();
         let mut time = self.clock.stamp();
         let mut placed = [Placed::default(); PART];
         for part in steps.log.chunks(PART) {
             let mut count = 0;
+            let mut weights = Weights::default();
             for &(entry, at) in part {
                 let offset = base as u64 + u64::from(at);
                 if entry & (Mark::CYC | Mark::MTC) == 0 {
@@ -198,6 +202,7 @@ impl Decoder {
                 self.clock.mark(offset);
                 time = self.clock.stamp();
             }
+            weights.add_to(&mut self.counts);
             if S::WANTS == Wants::Order {
                 sink.steps(&Taken {
                     placed: &placed[..count],
@@ -207,7 +212,6 @@ impl Decoder {
                 });
             }
         }
-        weights.add_to(&mut self.counts);
         if lane.cycles != 0 {
             self.clock.cyc(lane.cycles);
         }

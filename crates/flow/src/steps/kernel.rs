@@ -1,64 +1,15 @@
 //! The loop over the packets that have steps.
 
-use rtit_packet::table::IP_PAYLOAD;
-use rtit_packet::{Kind, PSB};
-
 use super::act::{Acts, Pushes};
 use super::hits::{Counting, Hits};
 use super::table::{find, tnt_slot, Entry, Key};
+use super::wire::{
+    before_psb, is_tnt, tip as tip_of, CYC, CYC_MASK, CYC_MORE, MTC, OVF, TIP, TIP_MASK,
+};
 use crate::stack::ReturnStack;
 
 /// Bytes after the packets that are read, so that a packet can be looked at as a whole.
 pub(crate) const AHEAD: usize = 16;
-
-const TIP: u8 = header(Kind::Tip);
-const TIP_MASK: u8 = mask(Kind::Tip);
-const CYC: u8 = header(Kind::Cyc);
-const CYC_MASK: u8 = mask(Kind::Cyc);
-const MTC: u8 = header(Kind::Mtc);
-/// A CYC goes on in another byte.
-const CYC_MORE: u8 = 4;
-/// Within a CYC it may be a packet of its own (erratum SKD007).
-const OVF: [u8; 2] = [Kind::Ovf.row().header[0], Kind::Ovf.row().header[1]];
-/// Even, and neither PAD nor the escape: a short TNT.
-const LAST_NO_TNT: u8 = 2;
-
-const fn header(kind: Kind) -> u8 {
-    kind.row().header[0]
-}
-
-const fn mask(kind: Kind) -> u8 {
-    kind.row().mask[0]
-}
-
-/// By IPBytes (Table 33-17): length of a TIP packet, 0 if it has no IP or is none; the bits of LastIP that it replaces.
-const LENGTH: [u8; 8] = lengths();
-const REPLACED: [u64; 8] = [
-    0,
-    0xffff,
-    0xffff_ffff,
-    u64::MAX,
-    0xffff_ffff_ffff,
-    0,
-    u64::MAX,
-    0,
-];
-/// The one whose upper bits are those of bit 47.
-const SIGN_EXTENDED: usize = 3;
-
-const fn lengths() -> [u8; 8] {
-    let mut lengths = [0; 8];
-    let mut i = 0;
-    while i < 8 {
-        if let Some(size) = IP_PAYLOAD[i] {
-            if size > 0 {
-                lengths[i] = size + 1;
-            }
-        }
-        i += 1;
-    }
-    lengths
-}
 
 /// What the log says beside step numbers, which are below these: timing packets.
 pub(crate) struct Mark;
@@ -82,6 +33,8 @@ pub(crate) enum Exit {
     Return(u32),
     /// Before a RET without a call; `lane.rest` follows it.
     NoCall,
+    /// A phrase is to be made of what comes next.
+    Phrase,
 }
 
 /// Where the program is in the stream and in the code.
@@ -125,10 +78,7 @@ impl Lane {
 
     /// Whether a packet that begins with this byte may have a step.
     pub fn takes(first: u8) -> bool {
-        first & 1 == 0 && first > LAST_NO_TNT
-            || first & TIP_MASK == TIP
-            || first & CYC_MASK == CYC
-            || first == MTC
+        is_tnt(first) || first & TIP_MASK == TIP || first & CYC_MASK == CYC || first == MTC
     }
 }
 
@@ -154,7 +104,7 @@ pub(super) mod keep {
 
 /// Takes what a step is to leave behind.
 #[inline(always)]
-fn note<const KEEP: u8>(
+pub(super) fn note<const KEEP: u8>(
     step: &mut u32,
     log: &mut Vec<(u32, u32)>,
     at: usize,
@@ -168,29 +118,21 @@ fn note<const KEEP: u8>(
     }
 }
 
-pub(super) type Kernel = fn(Tables<'_>, &mut ReturnStack, &[u8], usize, usize, &mut Lane) -> Exit;
-
 /// Takes steps from `lane.at` on while `at < end` and the log is shorter than `room`. `bytes` go on for `AHEAD` more.
 ///
 /// `RETURNS`: RETs may be compressed. `KEEP`: one of `keep`; with the order CYCs go into the log, too, else
 /// `lane.cycles` counts cycles.
 #[inline(never)]
 pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
-    tables: Tables<'_>,
+    tables: &mut Tables<'_>,
     stack: &mut ReturnStack,
     bytes: &[u8],
     end: usize,
     room: usize,
     lane: &mut Lane,
 ) -> Exit {
-    let Tables {
-        tnt,
-        tip,
-        ret,
-        acts,
-        hits,
-        log,
-    } = tables;
+    let (tnt, tip, ret) = (&mut *tables.tnt, &mut *tables.tip, &mut *tables.ret);
+    let (acts, hits, log) = (tables.acts, &mut *tables.hits, &mut *tables.log);
     let mut hits = hits.counting();
     if end + AHEAD > bytes.len() || tnt.is_empty() || tip.is_empty() || ret.is_empty() {
         return Exit::Leave;
@@ -204,7 +146,7 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             break Exit::Leave;
         }
         let mut byte = bytes[at];
-        if byte & 1 == 0 && byte > LAST_NO_TNT {
+        if is_tnt(byte) {
             if RETURNS && rest != 0 {
                 byte = rest;
             }
@@ -239,22 +181,15 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             base = step.next;
             at += usize::from(rest == 0);
         } else if byte & TIP_MASK == TIP {
-            let kind = usize::from(byte >> 5);
-            let length = LENGTH[kind];
             let payload = bytes
                 .get(at + 1..at + 9)
                 .and_then(|bytes| bytes.try_into().ok());
-            let (Some(payload), true) = (payload, length != 0) else {
+            let Some((length, _, ip)) = tip_of(byte, payload, last_ip) else {
                 break Exit::Leave;
             };
             if before_psb(bytes, at + usize::from(length)) {
                 break Exit::Leave;
             }
-            let mut payload = u64::from_le_bytes(payload);
-            if kind == SIGN_EXTENDED {
-                payload = ((payload << 16) as i64 >> 16) as u64;
-            }
-            let ip = last_ip & !REPLACED[kind] | payload & REPLACED[kind];
             let Some(slot) = find(tip, ip.slot(base, 0, tip_mask), base, ip) else {
                 break Exit::Tip(ip);
             };
@@ -336,16 +271,9 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
     exit
 }
 
-/// Whether the packet before `end` may have swallowed the beginning of a PSB.
-#[inline(always)]
-fn before_psb(bytes: &[u8], end: usize) -> bool {
-    let [first, second] = [PSB[0], PSB[1]];
-    matches!(bytes.get(end..end + 2), Some(pair) if pair == [first, second] || pair == [second, first])
-}
-
 /// The calls of a step that are still open, and room for those that are not.
 #[inline(always)]
-fn take(stack: &mut ReturnStack, peak: u8, pushes: Pushes<'_>) {
+pub(super) fn take(stack: &mut ReturnStack, peak: u8, pushes: Pushes<'_>) {
     stack.make_room(peak);
     match pushes {
         Pushes::None => {}

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rtit_image::View;
-
-use super::act::{Acts, Deed};
+use super::act::Acts;
+use super::compose::Composed;
+use super::follow::{run, Run};
 use super::hits::Hits;
-use super::kernel::{keep, run, Exit, Kernel, Lane, Tables};
+use super::kernel::{keep, Exit, Lane, Tables};
 use super::nodes::NodeTotals;
 use super::path::Path;
-use super::table::{base_of, node_of, tnt_slot, Entry, Key, Left, Table};
+use super::phrase::{Phrases, PRICE, PRICE_IN_ORDER};
+use super::table::{tnt_slot, Key, Left, Table};
 use super::visit::{Taken, Visits};
-use crate::code::{Code, Stop};
+use crate::code::Code;
 use crate::counts::Counts;
 use crate::settings::StepLimits;
 use crate::sink::{Placed, Sink, Steps as _, Wants};
@@ -31,10 +32,12 @@ const MAX_BYTES: usize = 1 << 30;
 
 /// A step, as it is looked up.
 #[derive(Clone, Copy, Debug)]
-enum Name {
+pub(super) enum Name {
     Tnt(u32, u8),
     Tip(u32, u64),
     Return(u32, u32),
+    /// By slot and number.
+    Phrase(usize, u32),
 }
 
 /// No epoch comes twice, so that the numbers of one space are not taken for those of another.
@@ -44,34 +47,36 @@ fn next_epoch() -> u32 {
 }
 
 pub(crate) struct Steps {
-    limits: StepLimits,
+    pub(super) limits: StepLimits,
     /// RETs may be compressed.
-    returns: bool,
+    pub(super) returns: bool,
     /// Steps are taken and not counted.
     pub idle: bool,
     /// What the sink wants: the tables are filled for this.
-    wants: Wants,
-    tnt: Table<()>,
-    tip: Table<u64>,
-    ret: Table<u32>,
-    acts: Acts,
-    visits: Visits,
+    pub(super) wants: Wants,
+    pub(super) tnt: Table<()>,
+    pub(super) tip: Table<u64>,
+    pub(super) ret: Table<u32>,
+    pub(super) phrases: Phrases,
+    pub(super) acts: Acts,
+    pub(super) visits: Visits,
     /// Counts another set of step numbers whenever they begin again.
-    epoch: u32,
+    pub(super) epoch: u32,
     /// The steps that visit a node; kept from the first change of code on.
-    by_node: Option<HashMap<u32, Vec<Name>>>,
+    pub(super) by_node: Option<HashMap<u32, Vec<Name>>>,
     /// Those of a sink that wants hits.
-    hits: Hits,
+    pub(super) hits: Hits,
     /// Hits that were added up.
-    counted: Counts,
-    nodes: NodeTotals,
-    addresses: Totals,
+    pub(super) counted: Counts,
+    pub(super) nodes: NodeTotals,
+    pub(super) addresses: Totals,
     /// Bytes taken since hits were added up.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// What the kernel wrote: step numbers or marks, with places in the window.
     pub log: Vec<(u32, u32)>,
-    path: Path,
-    left: Vec<Left>,
+    pub(super) path: Path,
+    pub(super) composed: Composed,
+    pub(super) left: Vec<Left>,
 }
 
 impl Steps {
@@ -84,6 +89,7 @@ impl Steps {
             tnt: Table::new(0, 0),
             tip: Table::new(0, 0),
             ret: Table::new(0, 0),
+            phrases: Phrases::default(),
             acts: Acts::default(),
             visits: Visits::default(),
             epoch: next_epoch(),
@@ -95,6 +101,7 @@ impl Steps {
             bytes: 0,
             log: Vec::new(),
             path: Path::new(returns, alone),
+            composed: Composed::default(),
             left: Vec::new(),
         }
     }
@@ -112,6 +119,11 @@ impl Steps {
             self.tnt = Table::new(FIRST_TNT, limit);
             self.tip = Table::new(FIRST_OTHER, limit);
             self.ret = Table::new(FIRST_OTHER, limit);
+            let price = match wants {
+                Wants::Order => PRICE_IN_ORDER,
+                _ => PRICE,
+            };
+            self.phrases = Phrases::new(&self.limits, price);
         }
         true
     }
@@ -129,7 +141,7 @@ impl Steps {
         self.epoch
     }
 
-    fn keeps(&self) -> u8 {
+    pub(super) fn keeps(&self) -> u8 {
         match self.wants {
             Wants::Order => keep::ORDER,
             _ if self.idle => keep::NOTHING,
@@ -138,9 +150,11 @@ impl Steps {
         }
     }
 
-    /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log.
+    /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log. `places`: which packet
+    /// each step came from is asked for, so that none may have several.
     pub fn run(
         &mut self,
+        places: bool,
         stack: &mut ReturnStack,
         bytes: &[u8],
         end: usize,
@@ -148,7 +162,7 @@ impl Steps {
         lane: &mut Lane,
     ) -> Exit {
         let keeps = self.keeps();
-        let tables = Tables {
+        let mut tables = Tables {
             tnt: &mut self.tnt.entries,
             tip: &mut self.tip.entries,
             ret: &mut self.ret.entries,
@@ -157,7 +171,7 @@ impl Steps {
             log: &mut self.log,
         };
         let kernel = match (self.returns, keeps) {
-            (false, keep::HITS) => run::<false, { keep::HITS }> as Kernel,
+            (false, keep::HITS) => run::<false, { keep::HITS }> as Run,
             (true, keep::HITS) => run::<true, { keep::HITS }>,
             (false, keep::ORDER) => run::<false, { keep::ORDER }>,
             (true, keep::ORDER) => run::<true, { keep::ORDER }>,
@@ -166,112 +180,11 @@ impl Steps {
             (false, _) => run::<false, { keep::NOTHING }>,
             (true, _) => run::<true, { keep::NOTHING }>,
         };
-        kernel(tables, stack, bytes, end, room, lane)
+        let phrases = (!places).then_some(&mut self.phrases);
+        kernel(&mut tables, phrases, stack, bytes, end, room, lane)
     }
 
-    /// Makes the step of a short TNT. False: the walker must take the packet.
-    pub fn fill_tnt(&mut self, code: &mut Code, view: &View, base: u32, tnt: u8) -> bool {
-        let start = node_of(base);
-        if code.node(start).stop == Stop::Dead || self.path.of_tnt(code, view, start, tnt).is_none()
-        {
-            return false;
-        }
-        let (number, act) = self.keep(code);
-        self.name(number, Name::Tnt(base, tnt >> 1));
-        let slot = tnt_slot(base, tnt >> 1, self.tnt.mask());
-        let entry = self.entry(base, number, act, ());
-        self.tnt.put(slot, entry, number, &mut self.left);
-        self.add_up_left();
-        true
-    }
-
-    /// Makes the step of a TIP to `ip`. False: the walker must take the packet.
-    pub fn fill_tip(&mut self, code: &mut Code, view: &View, base: u32, ip: u64) -> bool {
-        let start = node_of(base);
-        if code.node(start).stop == Stop::Dead || self.path.of_tip(code, view, start, ip).is_none()
-        {
-            return false;
-        }
-        let (number, act) = self.keep(code);
-        self.name(number, Name::Tip(base, ip));
-        let slot = ip.slot(base, 0, self.tip.mask());
-        let entry = self.entry(base, number, act, ip);
-        self.tip.put(slot, entry, number, &mut self.left);
-        self.add_up_left();
-        true
-    }
-
-    /// Makes the step of the RET at the end of a node to a call site, takes it, and gives the base that comes next; `at`
-    /// is the place of the packet. None: the walker must take it.
-    pub fn fill_return(
-        &mut self,
-        code: &mut Code,
-        view: &View,
-        base: u32,
-        site: u32,
-        at: usize,
-    ) -> Option<u32> {
-        let node = node_of(base);
-        if code.node(node).stop == Stop::Dead {
-            return None;
-        }
-        self.path.of_return(code, view, node, site)?;
-        let (number, _) = self.keep(code);
-        self.name(number, Name::Return(base, site));
-        let slot = site.slot(base, 0, self.ret.mask());
-        let mut entry = self.entry(base, number, 0, site);
-        match self.keeps() {
-            keep::ORDER => self.log.push((number, at as u32)),
-            keep::HITS => entry.hits = 1,
-            keep::BY_NUMBER => self.hits.count(number),
-            _ => {}
-        }
-        let next = entry.next;
-        self.ret.put(slot, entry, number, &mut self.left);
-        self.add_up_left();
-        Some(next)
-    }
-
-    /// Gives the path that was just followed a number, and its deed 32 bits.
-    fn keep(&mut self, code: &Code) -> (u32, u32) {
-        let number = self.visits.add(code, &self.path.visits);
-        if self.wants == Wants::Hits {
-            self.hits.reach(number);
-        }
-        let deed = Deed {
-            peak: self.path.peak as u8,
-            pops: self.path.rest.is_some(),
-            rest: self.path.rest.unwrap_or(0),
-        };
-        let act = match self.returns {
-            true => self.acts.encode(deed, &self.path.pushes),
-            false => 0,
-        };
-        (number, act)
-    }
-
-    fn entry<K>(&self, base: u32, number: u32, act: u32, key: K) -> Entry<K> {
-        Entry {
-            base,
-            next: base_of(self.path.next),
-            hits: match self.wants {
-                Wants::Order | Wants::Hits => number,
-                _ => 0,
-            },
-            act,
-            key,
-        }
-    }
-
-    fn name(&mut self, number: u32, name: Name) {
-        if let Some(by_node) = &mut self.by_node {
-            for (node, _) in self.visits.of(number) {
-                by_node.entry(node).or_default().push(name);
-            }
-        }
-    }
-
-    fn add_up_left(&mut self) {
+    pub(super) fn add_up_left(&mut self) {
         while let Some(left) = self.left.pop() {
             self.add_up(left.number, left.hits);
         }
@@ -311,6 +224,12 @@ impl Steps {
         drain(&mut self.tnt, &mut hits);
         drain(&mut self.tip, &mut hits);
         drain(&mut self.ret, &mut hits);
+        self.phrases.drain_hits(|number, count| {
+            hits.push(Left {
+                number,
+                hits: count,
+            })
+        });
         for left in hits {
             self.add_up(left.number, left.hits);
         }
@@ -320,6 +239,7 @@ impl Steps {
     /// what is kept of steps long replaced takes too much room. Nothing may be in the log.
     pub fn keep_within_limit(&mut self, bytes: usize) {
         self.bytes += bytes;
+        self.phrases.warm_up(bytes);
         if self.visits.size() + self.acts.len() > self.limits.words {
             self.recycle();
         } else if self.bytes > MAX_BYTES {
@@ -341,6 +261,7 @@ impl Steps {
         self.tnt.clear();
         self.tip.clear();
         self.ret.clear();
+        self.phrases.clear();
         self.acts.clear();
         self.visits.clear();
         self.hits.clear();
@@ -390,6 +311,9 @@ impl Steps {
         for (slot, entry) in self.ret.live() {
             names.push((self.ret.number(slot), Name::Return(entry.base, entry.key)));
         }
+        for (slot, number) in self.phrases.live() {
+            names.push((number, Name::Phrase(slot, number)));
+        }
         for (number, name) in names {
             self.name(number, name);
         }
@@ -409,6 +333,9 @@ impl Steps {
             Name::Return(base, site) => {
                 let slot = site.slot(base, 0, self.ret.mask());
                 self.ret.remove_if(slot, base, site, &mut self.left);
+            }
+            Name::Phrase(slot, number) => {
+                self.phrases.remove_if(slot, number, &mut self.left);
             }
         }
     }
@@ -431,7 +358,8 @@ impl Steps {
             .tnt
             .hits()
             .chain(self.tip.hits())
-            .chain(self.ret.hits());
+            .chain(self.ret.hits())
+            .chain(self.phrases.hits());
         for (number, hits) in hits {
             self.visits.weight(number).add_to(counts, hits.into());
         }

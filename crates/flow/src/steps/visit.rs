@@ -1,5 +1,7 @@
 //! What a step runs through: the nodes, and how each ends.
 
+use std::ops::Range;
+
 use super::how::How;
 use super::weight::Weight;
 use crate::code::{Code, Node};
@@ -19,6 +21,7 @@ pub(super) const MAX_NODE: u32 = (1 << (32 - BITS)) - 1;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     first: u32,
+    rows: u32,
     weight: Weight,
 }
 
@@ -34,7 +37,7 @@ pub(crate) struct Visits {
 impl Visits {
     /// How much is kept, about in words.
     pub fn size(&self) -> usize {
-        self.words.len() + 3 * self.steps.len()
+        self.words.len() + 5 * self.steps.len()
     }
 
     /// The most rows that a step can make.
@@ -70,10 +73,45 @@ impl Visits {
             self.words.push(node << BITS | tag);
             self.words.extend(more);
         }
+        self.number(first, rows, weight)
+    }
+
+    /// Keeps steps as one and gives its number.
+    pub fn join(&mut self, steps: &[u32]) -> u32 {
+        let first = self.words.len() as u32;
+        let (mut rows, mut weight) = (0, Weight::default());
+        for &step in steps {
+            rows += self.rows(step);
+            weight.add(self.weight(step));
+            let words = self.words_of(step);
+            // the last step so far is followed by what is written here
+            self.words
+                .extend_from_within(words.start..words.end.min(first as usize));
+        }
+        self.number(first, rows, weight)
+    }
+
+    fn number(&mut self, first: u32, rows: usize, weight: Weight) -> u32 {
         self.most_rows = self.most_rows.max(rows);
         self.most_instructions = self.most_instructions.max(weight.instructions as usize);
-        self.steps.push(Entry { first, weight });
+        let rows = rows as u32;
+        self.steps.push(Entry {
+            first,
+            rows,
+            weight,
+        });
         self.steps.len() as u32 - 1
+    }
+
+    /// How many rows a step makes, at most.
+    pub fn rows(&self, step: u32) -> usize {
+        self.steps[step as usize].rows as usize
+    }
+
+    fn words_of(&self, step: u32) -> Range<usize> {
+        let first = self.steps[step as usize].first as usize;
+        let next = self.steps.get(step as usize + 1);
+        first..next.map_or(self.words.len(), |next| next.first as usize)
     }
 
     #[inline(always)]
@@ -83,10 +121,7 @@ impl Visits {
 
     /// The nodes of a step in order.
     pub fn of(&self, step: u32) -> impl Iterator<Item = (u32, How)> + '_ {
-        let first = self.steps[step as usize].first as usize;
-        let next = self.steps.get(step as usize + 1);
-        let end = next.map_or(self.words.len(), |next| next.first as usize);
-        let mut words = self.words[first..end].iter().copied();
+        let mut words = self.words[self.words_of(step)].iter().copied();
         std::iter::from_fn(move || {
             let word = words.next()?;
             let mut wide = || {

@@ -7,7 +7,8 @@ use crate::counts::Counts;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Weight {
     pub instructions: u32,
-    /// 16 bits each: conditional branches, indirect ones, RETs, compressed RETs; a step has six of each at most.
+    /// 16 bits each: conditional branches, indirect ones, RETs, compressed RETs; of each a packet has six at most, and a
+    /// phrase 96.
     branches: u64,
 }
 
@@ -34,6 +35,12 @@ impl Weight {
         };
     }
 
+    /// As much more.
+    pub fn add(&mut self, more: Weight) {
+        self.instructions += more.instructions;
+        self.branches += more.branches;
+    }
+
     /// A step without leads to a RET, which is a step of its own.
     #[inline(always)]
     pub fn has_branches(self) -> bool {
@@ -49,15 +56,15 @@ impl Weight {
     }
 }
 
-/// The weights of some steps one after the other, `MOST_SUMMED` and a few at most.
+/// The weights of some steps one after the other, `MOST_SUMMED` at most.
 #[derive(Default)]
 pub(crate) struct Weights {
     instructions: u64,
     branches: u64,
 }
 
-/// Six times as many fit into 16 bits, with room for two packets more.
-pub(crate) const MOST_SUMMED: usize = 1 << 13;
+/// 96 times as many fit into 16 bits.
+pub(crate) const MOST_SUMMED: usize = 1 << 8;
 
 impl Weights {
     #[inline(always)]
@@ -81,21 +88,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_a_log_has_do_not_run_into_each_other() {
+    fn as_many_as_are_summed_do_not_run_into_each_other() {
         let mut weight = Weight::default();
-        for _ in 0..6 {
+        for _ in 0..96 {
             weight.count(7, How::Returned(0));
         }
         let mut weights = Weights::default();
-        let steps = MOST_SUMMED as u64 + 20;
+        let steps = MOST_SUMMED as u64;
         for _ in 0..steps {
             weights.add(weight);
         }
         let mut counts = Counts::default();
         weights.add_to(&mut counts);
-        assert_eq!(counts.instructions, 42 * steps);
+        assert_eq!(counts.instructions, 7 * 96 * steps);
         assert_eq!((counts.conditional, counts.indirect), (0, 0));
-        assert_eq!(counts.returns, 6 * steps);
-        assert_eq!(counts.compressed_returns, 6 * steps);
+        assert_eq!(counts.returns, 96 * steps);
+        assert_eq!(counts.compressed_returns, 96 * steps);
     }
 }

@@ -200,7 +200,11 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             limit,
             results: most,
         };
-        for steps in [StepLimits::default(), StepLimits::NONE] {
+        let eager = StepLimits {
+            phrases: 0,
+            ..StepLimits::default()
+        };
+        for steps in [StepLimits::default(), eager, StepLimits::NONE] {
             let settings = Settings { steps, ..settings };
             let found = results(traced, &settings, Some(way));
             let differs = found.differs(&expected);

@@ -131,8 +131,14 @@ fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
         entries: 128,
         stride: 9,
         words: 40,
+        phrases: 0,
+    };
+    let eager = StepLimits {
+        phrases: 0,
+        ..StepLimits::default()
     };
     prop_oneof![
+        2 => Just((eager, 1 << 20)),
         3 => Just((StepLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
         1 => Just((StepLimits::default(), 60)),

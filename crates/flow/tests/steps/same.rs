@@ -204,6 +204,10 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
     };
     let reference = results(traced, &walked, usize::MAX, usize::MAX);
     let whole = StepLimits::default();
+    let eager = StepLimits {
+        phrases: 0,
+        ..whole
+    };
     let cases = [
         (usize::MAX, usize::MAX, settings.cache_limit, whole),
         (100, 3, settings.cache_limit, whole),
@@ -226,6 +230,19 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
                 entries: 256,
                 stride: 5,
                 words: 40,
+                phrases: 0,
+            },
+        ),
+        // several packets at once wherever that is possible
+        (usize::MAX, 20, settings.cache_limit, eager),
+        (
+            50,
+            usize::MAX,
+            60,
+            StepLimits {
+                entries: 128,
+                stride: 40,
+                ..eager
             },
         ),
     ];

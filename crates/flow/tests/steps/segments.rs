@@ -71,7 +71,11 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             lead: 1000,
             results: 1,
         };
-        for steps in [StepLimits::default(), StepLimits::NONE] {
+        let eager = StepLimits {
+            phrases: 0,
+            ..StepLimits::default()
+        };
+        for steps in [StepLimits::default(), eager, StepLimits::NONE] {
             let settings = Settings { steps, ..settings };
             let found = summed(traced, &settings, division, size);
             let differs = found.differs(&reference);
