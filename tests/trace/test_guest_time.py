@@ -187,7 +187,7 @@ def test_a_stream_that_begins_in_a_guest() -> None:
 
 
 def test_found_by_crystal_clocks() -> None:
-    """TSC less FastCounter is where the crystal clock was CTC (section 33.4.2.15)."""
+    """TSC less FastCounter is where the crystal clock was CTC (section 33.4.2.13)."""
 
     def clocks(tsc: int, ctc: int, fast_counter: int) -> bytes:
         return encode("TSC", tsc=tsc) + encode("TMA", ctc=ctc, fast_counter=fast_counter)
