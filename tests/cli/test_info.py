@@ -40,6 +40,8 @@ def test_found_by_map(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mapping = f"{loopy}={traces / 'hase' / 'loopy.elf'}"
     again = json.loads(told(capsys, 0, "--json", "--map", mapping, str(traces / HASE)))
     assert [each["problem"] for each in again["files"] if each["path"] == loopy] == [None]
+    listed = told(capsys, 0, "--map", mapping, str(traces / HASE)).splitlines()
+    assert any(line.strip().startswith(f"{loopy} (build id ") for line in listed)
     assert found["buffers"][0]["size"] == 1392
     assert found["buffers"][0]["first"] <= found["buffers"][0]["last"]
 

@@ -104,8 +104,9 @@ def _print(trace: Trace, found: Contents) -> None:
     _list(
         f"code: {known:,} of {len(found.files):,} files are known",
         [
-            f"{each.path} (build id {each.build_id or 'not known'}): {each.problem}"
-            for each in found.missing
+            f"{each.path} (build id {each.build_id or 'not known'})"
+            + (f": {each.problem}" if each.problem is not None else "")
+            for each in sorted(found.files, key=lambda each: each.problem is None)
         ],
     )
     _list("what would help", found.hints)
