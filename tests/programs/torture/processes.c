@@ -93,7 +93,7 @@ static int group_killed(void) {
     setpgid(0, 0);
     start_turning(4);
     if (!fork()) turn_for_ever(0);
-    sleep_ms(30);
+    sleep_ms(300);
     kill(0, SIGKILL);
     return 1;
 }
