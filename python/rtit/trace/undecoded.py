@@ -1,0 +1,154 @@
+"""One stream of packets, as the file has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rtit.errors import RtitError
+from rtit.image import KERNEL, UPPER, Image, Images, guest_pid
+from rtit.packets import BadBytes, Packet, scan_parts
+from rtit.perfdata import TimeConversion
+from rtit.trace import tables
+from rtit.trace.batch import Table
+from rtit.trace.filtering import Filter
+from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
+from rtit.trace.selection import Selection
+from rtit.trace.settings import Settings
+from rtit.trace.shares import Shares
+from rtit.trace.source import Source
+from rtit.trace.spaces import Spaces, pid_of_space
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Undecoded:
+    """What is known of a stream before it is decoded, and its packets: see `Stream`."""
+
+    source: Source
+    image: Image
+    settings: Settings | RtitError
+    cpu: int = -1
+    tid: int = -1
+    pid: int = -1
+    name: str | None = None
+    part: int = 0
+    clock: TimeConversion | None = None
+    images: Images | None = None
+    spaces: Spaces | None = None
+    shares: Shares | None = None
+    missing: Sequence[tuple[int, str]] = ()
+    kernel: Image | None = None
+    guest: Image | None = None
+    machine: int = 0
+    counters: Mapping[int, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.title}, {self.size:,} bytes of PT>"
+
+    @property
+    def title(self) -> str:
+        """How to call it."""
+        where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
+        if self.tid < 0 and self.cpu < 0:
+            return "stream"
+        title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
+        if self.shares is not None and self.has_several:
+            title = f"{where}{len(self.shares.tids)} threads"
+        return f"{title}, part {self.part}" if self.part else title
+
+    @property
+    def others(self) -> list[tuple[int, Image]]:
+        """The address spaces beside that of `image`, in the order in which native code numbers
+        them, with their processes: those of `spaces` have numbers of their own.
+        """
+        images = (self.spaces or {}).values()
+        found = [(pid_of_space(number), image) for number, image in enumerate(images)]
+        found += self.shares.others(self.image) if self.shares is not None else []
+        found += [(KERNEL, self.kernel)] if self.kernel is not None else []
+        pid = guest_pid(self.machine)
+        return found + ([(pid, self.guest)] if self.guest is not None else [])
+
+    @property
+    def has_spaces(self) -> bool:
+        """Whether its rows say in which address space they are."""
+        return bool(self.spaces) or self.guest is not None
+
+    @property
+    def has_several(self) -> bool:
+        """Whether its rows are of several threads."""
+        return self.shares is not None and self.shares.tid is None
+
+    @property
+    def is_taken_out(self) -> bool:
+        """Whether it is one thread's, and all others are followed, too: `native` is of all."""
+        return self._taken is not None
+
+    @property
+    def _taken(self) -> int | None:
+        return self.shares.taken if self.shares is not None else None
+
+    def code_at(self, ip: int, tid: int | None = None) -> Image:
+        """Where the code at an address is: the kernel's, or that of a thread's process, of its own
+        one without `tid`.
+        """
+        if self.kernel is not None and ip >= UPPER:
+            return self.kernel
+        if tid is None or self.images is None:
+            return self.image
+        return self.images.image(int(tid))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes whose code is in it, its own first."""
+        return self.pid, *(pid for pid, _ in self.others)
+
+    @property
+    def size(self) -> int:
+        """Bytes of PT."""
+        return self.source.size
+
+    def read(self) -> bytes:
+        """All its bytes."""
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[memoryview]:
+        """As `read`, in parts, each good until the next is taken."""
+        return self.source.parts()
+
+    def scan(self) -> Iterator[Packet | BadBytes]:
+        """Its packets as objects, with their bytes, and what lies between: hundreds of times as
+        slow as `packets`.
+        """
+        return scan_parts(self.parts())
+
+    def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
+        """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the
+        error of `settings` then, if it is one.
+        """
+        wanted = self._wanted(where)
+        if not timing and (wanted is None or not wanted.is_timed):
+            return tables.table(Packets, lambda: packets(self.parts()), wanted)
+        known = self._known()
+        ratio, guest = known.max_nonturbo_ratio, known.guest_tsc
+        clocks: Clocks = (known.mtc_freq, known.tsc_ctc, ratio, known.start_time, guest)
+        if timing:
+            return tables.table(Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED)
+        return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
+
+    @property
+    def last_turn(self) -> int:
+        """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
+        turns = self.shares.turns if self.shares is not None else ()
+        return max((turn.since for turn in turns if turn.tid == self.tid), default=0)
+
+    def _known(self) -> Settings:
+        if isinstance(self.settings, RtitError):
+            raise self.settings.with_traceback(None)
+        return self.settings
+
+    def _wanted(self, where: Selection | None) -> Filter | None:
+        if where is None:
+            return Filter()
+        if not where.takes(self):
+            return None
+        return Filter.meant(where, self.pids, self.images, self.clock)
