@@ -141,7 +141,9 @@ def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "temporary").mkdir()
+    # longer than the path of a socket may be
+    temporary = tmp_path / ("temporary" * 12)
+    temporary.mkdir()
     with subprocess.Popen(
         [*RTIT, "gdb", str(shared), "--gdb", "gdb -nx", "--ex", "shell echo ready"],
         stdin=subprocess.PIPE,
@@ -151,7 +153,7 @@ def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Sign
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(rtit.__file__).parent.parent),
             "HOME": str(tmp_path),
-            "TMPDIR": str(tmp_path / "temporary"),
+            "TMPDIR": str(temporary),
         },
     ) as server:
         assert server.stdout is not None
@@ -162,7 +164,7 @@ def test_what_ends_it_ends_gdb(shared: Path, tmp_path: Path, number: signal.Sign
         # gdb has this pipe, too: it closes when both are gone.
         server.stdout.read()
         assert server.wait(60) == 128 + number
-    assert not [*(tmp_path / "temporary").iterdir()]
+    assert not [*temporary.iterdir()]
 
 
 def test_one_that_comes_over_the_network(shared: Path) -> None:

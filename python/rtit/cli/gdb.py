@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import tempfile
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
@@ -122,9 +123,13 @@ def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace)
     main = target.program.main
     with (
         tempfile.TemporaryDirectory(prefix="rtit-gdb-") as folder,
+        ExitStack() as stack,
         sockets.socket(sockets.AF_UNIX) as listener,
     ):
-        place = str(Path(folder) / "socket")
+        number = os.open(folder, os.O_PATH)
+        stack.callback(os.close, number)
+        # The path of a socket has some hundred bytes at most, which TMPDIR alone may have.
+        place = f"/proc/{os.getpid()}/fd/{number}/socket"
         listener.bind(place)
         listener.listen(1)
         program = main.path if main is not None else None
