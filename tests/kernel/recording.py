@@ -55,9 +55,9 @@ class KernelWriter(Writer):
         self._sideband(records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL)
 
 
-def write(machine: Machine, path: Path, *, bpf_at: int = 0) -> Path:
+def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -> Path:
     """A directory `path` with the recording and copies of the kernel. `bpf_at`: when (TSC) the BPF
-    program was loaded, 0: before.
+    program was loaded, 0: before; `bpf_gone`: when it went, 0: it stayed.
     """
     path.mkdir()
     trace = machine.trace
@@ -80,6 +80,8 @@ def write(machine: Machine, path: Path, *, bpf_at: int = 0) -> Path:
             out.mmap2(thread.pid, thread.tid, 1, *place, str(built.path))
         first = machine.threads[0]
         out.itrace_start(first.pid, first.tid, 2)
+        if bpf_gone:
+            out.ksymbol(bpf_gone, BPF, len(BPF_CODE), BPF_NAME, gone=True)
         changes: list[Poke | Switch] = [*machine.pokes, *machine.switches]
         for each in sorted(changes, key=attrgetter("time")):
             if isinstance(each, Switch):

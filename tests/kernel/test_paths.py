@@ -222,3 +222,17 @@ def test_a_bpf_program(later: bool, tmp_path: Path) -> None:
             assert ips == ran(machine)
         name = trace.symbols.lookup(KERNEL, machine.time, BPF + 1)
         assert str(name) == f"{recording.BPF_NAME}+0x1"
+
+
+def test_a_bpf_program_that_went(tmp_path: Path) -> None:
+    """What is at its place afterwards nobody knows, whatever the copy has there."""
+    machine = Machine()
+    machine.syscall(calls=BPF)
+    gone = machine.time
+    machine.syscall(calls=BPF)
+    data = recording.write(machine, tmp_path / "perf.data", bpf_gone=gone)
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        ips = [int(ip) for part in stream.instructions() for ip in part.ip]
+        assert ips.count(BPF) == 1 < ran(machine).count(BPF)
+        assert any(span.is_gap for span in stream.ledger())
