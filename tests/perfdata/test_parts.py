@@ -16,7 +16,8 @@ from compressed import FRAME, raw
 from memory import at_most
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import PerfData, Writer
-from rtit.perfdata.records import HEADER
+from rtit.perfdata.records import HEADER, Auxtrace
+from rtit.trace import Trace
 
 PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
@@ -145,6 +146,19 @@ def test_a_directory(tmp_path: Path) -> None:
     with PerfData(folder) as data:
         assert data.path == str(folder)
         assert [len(pieces) for pieces in data.auxtrace_buffers().values()] == [1]
+
+
+def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
+    """Longer than the file with the header: that is not let go of behind its end."""
+    plain(tmp_path / "data")
+    size = 40 << 20
+    fixed = Auxtrace.layout.fixed
+    head = HEADER.pack(71, 0, HEADER.size + fixed.size) + fixed.pack(size, 0, 100, 1, 8, -1, 0)
+    (tmp_path / "data.0").write_bytes(head + b"\x02\x82" * 8)
+    os.truncate(tmp_path / "data.0", len(head) + size)
+    with Trace(tmp_path) as trace:
+        found = {stream.tid: stream.counts().packets for stream in trace.streams}
+    assert found[8] == {"PSB": 1, "PAD": size - 16}
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:

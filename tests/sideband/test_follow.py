@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from memory import at_most
+from rtit.errors import PerfDataError
 from rtit.image import Images
 from rtit.perfdata import PerfData, TimeConversion, Writer
-from rtit.perfdata.records import Comm, Fork, TextPoke
+from rtit.perfdata.records import HEADER, Comm, Fork, TextPoke
 from rtit.sideband import follow
 from rtit.sideband.order import in_order
 
@@ -56,6 +58,61 @@ def test_many_are_read_again(kept: int, tmp_path: Path, monkeypatch: pytest.Monk
     with PerfData(tmp_path / "two") as data:
         found = [record.tid for _, record in in_order(data) if isinstance(record, Comm)]
     assert found == list(range(1, 9))
+
+
+def named(path: Path, times: range) -> bytes:
+    """A recording of threads with the numbers of their times; the bytes of these records."""
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
+        out.flush()
+        begin = out.size
+        for time in times:
+            out.comm(1, time, 100 + time, "x")
+        out.flush()
+        end = out.size
+    return path.read_bytes()[begin:end]
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 16])
+def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    named(folder / "data", range(1, 40, 4))
+    (folder / "data.0").write_bytes(named(tmp_path / "other", range(2, 40, 4)))
+    (folder / "data.1").write_bytes(named(tmp_path / "third", range(4, 40, 2)))
+    with PerfData(folder) as data:
+        found = [record.tid for _, record in in_order(data) if isinstance(record, Comm)]
+    wanted = [*range(1, 40, 4), *range(2, 40, 4), *range(4, 40, 2)]
+    assert found == sorted(wanted)
+
+
+@pytest.mark.parametrize("size", [0, 7, 0xFFFF])
+def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rtit.sideband.order._KEPT", 0)
+    path = tmp_path / "perf.data"
+    body = named(path, range(9, 0, -1))
+    # the first in the file has the last time
+    at = path.read_bytes().index(body) + HEADER.size - 2
+    with PerfData(path) as data:
+        records = in_order(data)
+        assert any(isinstance(record, Comm) for _, record in records)
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(size.to_bytes(2, "little"))
+        with pytest.raises(PerfDataError, match="changed while") as error:
+            list(records)
+    assert error.value.value == size
+
+
+def test_large_records_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
+        for number in range(2000):
+            out.text_poke(1, 1, 10_000 - number, 0x1000, bytes(60_000))
+    with at_most(80), PerfData(path) as data:
+        found = [time for time, record in in_order(data) if isinstance(record, TextPoke)]
+    assert len(found) == 2000
+    assert found == sorted(found)
 
 
 def test_more_threads_than_can_be_remembered(

@@ -49,9 +49,15 @@ def test_memory_does_not_grow_with_the_file(large: Path) -> None:
 
 def test_many_records_in_the_order_of_their_times(large: Path) -> None:
     with PerfData(large) as data:
-        times = [time for time, record in in_order(data) if isinstance(record, Comm)]
-    assert len(times) == PIECES * NAMES
-    assert times == sorted(times)
+        convert = data.time_conversion
+        assert convert is not None
+        found = [(time, each.comm) for time, each in in_order(data) if isinstance(each, Comm)]
+    assert found == [
+        (convert.to_tsc(pair * 2_000_000 + number * 10 + cpu + 1), f"name {number}")
+        for pair in range(PIECES // 2)
+        for number in range(NAMES)
+        for cpu in range(2)
+    ]
 
 
 @pytest.fixture

@@ -133,12 +133,17 @@ class PerfData:
             check_size(part[0], len(part[1]), self.path)
 
     def let_go(self) -> None:
-        """Take the file out of memory; what is asked for again is read again."""
-        self._let_go(0, len(self._map))
+        """Take all parts of the file out of memory; what is asked for again is read again."""
+        for part in self._parts:
+            part.map.madvise(mmap.MADV_DONTNEED)
 
     def _let_go(self, start: int, end: int) -> None:
+        """Of the file itself: pieces of its other parts, whose places it is not told, may be longer
+        than it is.
+        """
         start -= start % mmap.PAGESIZE
-        self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+        if start < len(self._map):
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     # Records
 
@@ -148,17 +153,26 @@ class PerfData:
         What was compressed comes last, and so do the other files of a directory. Raises
         PerfDataError for a record that is too short for its type.
         """
-        for part in self._parts:
-            yield from part.records(self._layouts, self.path)
+        for records_of_part in self.records_by_part():
+            yield from records_of_part
 
-    def counts_of_parts(self) -> list[int]:
-        """How many of `records` come from each part of the file."""
-        return [sum(1 for _ in part.records(self._layouts, self.path)) for part in self._parts]
+    def records_by_part(self) -> Iterator[Iterator[Record]]:
+        """`records`, those of each part of the file by themselves."""
+        return (part.records(self._layouts, self.path) for part in self._parts)
 
     def record_at(self, part: int, offset: int) -> Record:
-        """The record of `records` at this offset of a part, again."""
+        """The record of `records` at this offset of a part, again. Raises PerfDataError if there is
+        none any more.
+        """
         found = self._parts[part]
         place = Place(offset, *HEADER.unpack_from(found.view, offset))
+        if not HEADER.size <= place.size <= len(found.view) - offset:
+            raise PerfDataError(
+                "the file changed while it was read",
+                source=self.path,
+                offset=offset,
+                value=place.size,
+            )
         return Decoder(found.view, self._layouts, self.path).record(place)
 
     def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:

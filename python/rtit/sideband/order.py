@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import mmap
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from rtit.perfdata import PerfData
 from rtit.perfdata.records import FIRST_USER_TYPE, Record
 
-_KEPT = 1 << 16
-"""Records that are kept while they are sorted; of more only the places are, and they are read
-again.
+_KEPT, _KEPT_BYTES = 1 << 16, 1 << 24
+"""Records that are kept while they are sorted, and the bytes of all; of more only the places are,
+and they are read again.
 """
-
-
-_AT_ONCE = 1 << 12
-"""Of records that are read again the pages of so many stay in memory."""
+_AT_ONCE = 1 << 24
+"""So many bytes of pages, as far as records that are read again lie in them, stay in memory."""
 
 
 def in_order(data: PerfData) -> Iterator[tuple[int, Record]]:
     """The kernel's records with their times in TSC ticks; 0 for what carries no time, or where the
-    file does not say how to convert. Records of one time stay in the order of the file.
+    file does not say how to convert. Records of one time stay in the order of the file. Raises
+    PerfDataError, also if the file changes meanwhile.
     """
     kept: list[tuple[int, Record]] = []
+    size = 0
     for pair in _timed(data):
         kept.append(pair)
-        if len(kept) > _KEPT:
+        size += pair[1].size
+        if len(kept) > _KEPT or size > _KEPT_BYTES:
             break
     else:
         kept.sort(key=lambda pair: pair[0])
@@ -51,24 +54,30 @@ def _ticks(data: PerfData, record: Record) -> int:
 
 
 def _read_again(data: PerfData) -> Iterator[tuple[int, Record]]:
-    times, offsets, numbers = array("Q"), array("Q"), array("Q")
+    times, offsets, ends = array("Q"), array("Q"), list[int]()
     sorted_already = True
-    for number, record in enumerate(data.records()):
-        if not _has_time(record):
-            continue
-        time = min(max(_ticks(data, record), 0), (1 << 64) - 1)
-        sorted_already = sorted_already and (not times or times[-1] <= time)
-        for column, value in ((times, time), (offsets, record.offset), (numbers, number)):
-            column.append(value)
+    for records in data.records_by_part():
+        for record in records:
+            if not _has_time(record):
+                continue
+            time = _ticks(data, record)
+            sorted_already = sorted_already and (not times or times[-1] <= time)
+            times.append(time)
+            offsets.append(record.offset)
+        ends.append(len(times))
     if sorted_already:
         yield from _timed(data)
         return
     import numpy as np
 
-    ends = np.cumsum(data.counts_of_parts())
-    parts = np.searchsorted(ends, np.frombuffer(numbers, np.uint64), "right")
     order = np.argsort(np.frombuffer(times, np.uint64), kind="stable")
-    for count, index in enumerate(order):
-        if count % _AT_ONCE == 0:
+    read = _AT_ONCE
+    for index in order:
+        if read >= _AT_ONCE:
+            data.check()
             data.let_go()
-        yield times[index], data.record_at(int(parts[index]), offsets[index])
+            read = 0
+        record = data.record_at(bisect_right(ends, index), offsets[index])
+        read += record.size + mmap.PAGESIZE
+        yield times[index], record
+    data.check()
