@@ -27,7 +27,7 @@ _MLOCK = "proc/sys/kernel/perf_event_mlock_kb"
 _RESTRICT = "proc/sys/kernel/kptr_restrict"
 _LOCKED = "Max locked memory"
 _PATIENCE = 20.0
-_CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38
+_CAP_IPC_LOCK, _CAP_SYS_ADMIN, _CAP_SYSLOG, _CAP_PERFMON = 14, 21, 34, 38
 
 # names of the kernel's files -> fields of a profile
 _FLAGS = {
@@ -140,7 +140,7 @@ def no_permission(*, kernel: bool = False, everybody: bool = False) -> str | Non
     except (OSError, ValueError):
         return f"the kernel has no perf events: /{_PARANOID} cannot be read"
     most, what = (0, "all CPUs") if everybody else (1, "the kernel") if kernel else (2, "programs")
-    if paranoid <= most or _privileged():
+    if paranoid <= most or _holds(_CAP_SYS_ADMIN, _CAP_PERFMON):
         return None
     return (
         f"perf_event_paranoid is {paranoid}, so only root may trace {what}: run as root, or "
@@ -155,9 +155,10 @@ def limits() -> list[str]:
 
 def _buffer_limit() -> str | None:
     """An AUX buffer is locked memory: the kernel allows each user so much a CPU, and RLIMIT_MEMLOCK
-    beside it, all CPUs together (Documentation/admin-guide/sysctl/kernel.rst).
+    beside it, all CPUs together, unless it holds CAP_IPC_LOCK
+    (Documentation/admin-guide/sysctl/kernel.rst).
     """
-    if _privileged() or _number(_PARANOID) == -1:
+    if _holds(_CAP_IPC_LOCK) or _number(_PARANOID) == -1:
         return None
     each, locked = _number(_MLOCK), _locked()
     if each is None or locked is None:
@@ -169,8 +170,9 @@ def _buffer_limit() -> str | None:
 
 
 def _hidden_addresses() -> str | None:
+    """The same file of the kernel's: 1 hides them from those without CAP_SYSLOG, 2 from all."""
     restrict = _number(_RESTRICT)
-    if not restrict or (restrict == 1 and _privileged()):
+    if not restrict or (restrict == 1 and _holds(_CAP_SYSLOG)):
         return None
     return (
         f"kptr_restrict is {restrict}: kernel code has no names; "
@@ -196,13 +198,14 @@ def _locked() -> int | None:
     return int(words[0]) if words and words[0].isdecimal() else None
 
 
-def _privileged() -> bool:
+def _holds(*capabilities: int) -> bool:
+    """Whether this process has any of these."""
     try:
         status = (ROOT / "proc/self/status").read_text()
         held = int(status.partition("CapEff:")[2].split()[0], 16)
     except (OSError, ValueError, IndexError):
         return os.geteuid() == 0
-    return bool(held >> _CAP_SYS_ADMIN & 1 or held >> _CAP_PERFMON & 1)
+    return any(held >> capability & 1 for capability in capabilities)
 
 
 def pmu_profile() -> Profile | None:
