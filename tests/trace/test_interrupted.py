@@ -52,8 +52,11 @@ def test_straight_code_without_an_end(how: str) -> None:
         [sys.executable, "-c", DECODES.format(how=how)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        for _ in range(2):
-            assert process.stdout.readline() == "begins\n"
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
-        assert process.wait() == 0
+        try:
+            for _ in range(2):
+                assert process.stdout.readline() == "begins\n"
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupted\n"
+            assert process.wait() == 0
+        finally:
+            process.kill()  # else the failure waits for hours

@@ -27,17 +27,23 @@ PACKETS = b"".join(
 )
 
 TAKES = """
-import resource, sys
+import sys
+from pathlib import Path
 from rtit.trace import Trace
+
+def peak():
+    # not ru_maxrss, which begins with what the parent had
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmHWM:") + 1])
 
 with Trace(sys.argv[1]) as trace:
     streams = trace.streams
     results = lambda stream: {results}
     results(streams[0])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     for stream in streams[1:]:
         results(stream)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print((peak() - before) * 1024)
     accounts = {{(stream.counts().instructions, len(list(stream.ledger()))) for stream in streams}}
     print(len(accounts), len(streams))
 """
