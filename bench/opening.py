@@ -14,6 +14,8 @@ import replicate
 
 PIECE = 1 << 18
 CPUS = 4
+THREADS = 25
+"""Of each piece: a switch, which is two records, and a name each."""
 STEPS = {
     "opened: records, threads, processes": "rtit.Trace(path).threads",
     "`rtit info`: every packet": "contents(rtit.Trace(path))",
@@ -41,7 +43,7 @@ print(json.dumps({
 
 
 def opening(recording: Path, megabytes: float) -> dict[str, Any]:
-    """Measures a recording of 4 CPUs, in pieces of 256 KB with 50 switches and names each.
+    """Measures a recording of 4 CPUs, in pieces of 256 KB or more, with switches and names.
 
     Gives {"bytes", "records", "rows"}; a row is {"what", "wall", "cpu", "read", "memory"}, of a
     process of its own that begins with nothing of the file in memory: seconds, bytes that came from
@@ -68,7 +70,7 @@ def made(recording: Path, path: Path, size: int) -> int:
         time = 1_000_000_000
         while out.size < size:
             cpu = count % CPUS
-            for thread in range(25):
+            for thread in range(THREADS):
                 time += 100
                 out.switch(
                     cpu, time, (1000 + thread, 1000 + thread), (1001 + thread, 1001 + thread)
@@ -76,7 +78,7 @@ def made(recording: Path, path: Path, size: int) -> int:
                 out.comm(1001 + thread, 1001 + thread, time + 50, f"worker {thread}")
             out.auxtrace(-1, -1, data, None, time, cpu=cpu)
             count += 1
-    return count * 51
+    return count * (3 * THREADS + 1)
 
 
 def measured(path: Path, step: str) -> dict[str, float]:
