@@ -16,8 +16,8 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 
 # Rust's tests are built and run beside Python's; what they say comes at the end.
 test: $(BUILT)
-	@echo 'cargo test --release --workspace --exclude rtit-python --quiet &'
-	@cargo test --release --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
+	@echo 'cargo test --profile tests --workspace --exclude rtit-python --quiet &'
+	@cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
 	echo '$(BIN)/pytest -q -n $(WORKERS) --dist loadfile'; $(BIN)/pytest -q -n $(WORKERS) --dist loadfile; code=$$?; \
 	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \
