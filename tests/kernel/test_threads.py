@@ -18,6 +18,7 @@ from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.gather import profile
 from rtit.trace import End, ErrorClass, Selection, Trace
+from rtit.trace.apart import Shared
 from rtit.views.statistics import statistics
 
 
@@ -106,6 +107,23 @@ def test_cr3_tells_whose_code_runs_where_time_is_behind(isolated: bool, tmp_path
         assert ips[-(len(ran) - learned) :] == ran[learned:]
         spans = [span for span in stream.ledger() if span.is_gap]
         assert all(span.start < stream.size // 4 for span in spans)
+
+
+def test_what_was_interrupted_is_no_account(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object, _rows: object) -> None:
+        raise KeyboardInterrupt
+
+    with Trace(recorded) as trace:
+        expected = [each.counts() for each in trace.threads]
+    with Trace(recorded) as trace:
+        with monkeypatch.context() as patched:
+            patched.setattr(Shared, "see_branches", interrupted)
+            for thread in trace.threads:
+                with pytest.raises(KeyboardInterrupt):
+                    thread.counts()
+        assert [each.counts() for each in trace.threads] == expected
 
 
 def test_a_cr3_that_contradicts_is_in_the_ledger(tmp_path: Path) -> None:

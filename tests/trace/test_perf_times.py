@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import rtit
+from memory import at_most
 from rtit.packets import encode
 
 MTCS = 100_000
@@ -25,3 +26,37 @@ def test_however_many_timing_packets() -> None:
     assert columns["perf_time"].tolist() == (1000 + TICKS * np.arange(1, MTCS + 1)).tolist()
     # ours is when its run began
     assert (columns["time"] <= columns["perf_time"]).all()
+
+
+# 1000 nop; 1001 jmp rax
+INDIRECT = rtit.Image().add(0x1000, b"\x90\xff\xe0")
+
+
+def tip(name: str) -> bytes:
+    return encode(name, ip_bytes=6, payload=0x1000)
+
+
+def test_timing_packets_alone_take_no_memory() -> None:
+    """While a program is where nothing is traced."""
+    count = 1 << 21
+    begin = encode("PSB") + encode("TSC", tsc=1000) + encode("TMA", ctc=0, fast_counter=0)
+    begin += tip("FUP") + encode("PSBEND") + tip("TIP")
+    away = b"".join(encode("MTC", ctc=ctc) for ctc in [*range(1, 256), 0]) * (count // 256)
+    (stream,) = rtit.decode(
+        begin + away + tip("TIP") + tip("TIP"), INDIRECT, cpuid_15=(1, TICKS)
+    ).streams
+    with at_most(64):
+        found = stream.instructions(perf_time=True).columns()["perf_time"].tolist()
+    end = 1000 + TICKS * count
+    assert found == [1000, 1000, 1000, end, end, end]
+
+
+def test_the_last_time_that_a_tsc_can_have() -> None:
+    """Where user code begins some ticks are added: the TSC has 64 bits."""
+    most = (1 << 64) - 1
+    begin = encode("PSB") + encode("TSC", tsc=(1 << 56) - 1) + tip("FUP") + encode("PSBEND")
+    off = encode("TIP.PGD", ip_bytes=0) + tip("TIP.PGE")
+    packets = begin + tip("TIP") + off + tip("TIP") + off + tip("TIP")
+    (stream,) = rtit.decode(packets, INDIRECT, start_time=most).streams
+    found = stream.instructions(perf_time=True).columns()["perf_time"].tolist()
+    assert found == [most, most, 2 * 2 - 1, 2 * 2 - 1, 4 * 2 - 1, 4 * 2 - 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from rtit.views.verify import verify
 # 1000 nop; 1001 nop; 1002 nop; 1003 jmp 1001; 1005 jz 1001; 1007 jmp 1005
 CODE = bytes.fromhex("909090ebfc74faebfc")
 LEFT = 0x1002
-TAKEN = b"\x06"
-"""A TNT packet with one result."""
+TAKEN, NOT_TAKEN = b"\x06", b"\x04"
+"""TNT packets with one result."""
 INTO_A_LOOP = 100
 """Instructions at most from the packet before to the loop, and to its end once."""
 
@@ -61,6 +62,25 @@ def test_nothing_known_behind() -> None:
     data = stream.read()[: at + len(full("FUP", LEFT)) + 1]
     (cut,) = rtit.decode(data, rtit.Image().add(0x1000, CODE)).streams
     assert repeats(cut) == [Repeats(at, LEFT, 0, None)]
+
+
+def test_time_that_goes_back() -> None:
+    """No number of ticks is less than none."""
+    stream, at = decoded(0x1005, time(9000), NOT_TAKEN, TAKEN, time(500))
+    assert repeats(stream) == [Repeats(at, LEFT, 0, None)]
+
+
+def test_a_pipe_is_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is told of all the same, and that is no error."""
+    (tmp_path / "code").write_bytes(CODE)
+    data = decoded(0x1000, time(1500))[0].read()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["instructions", "--raw", "-", "--image", f"{tmp_path / 'code'}@1000"]) == 0
+    said = capsys.readouterr().err
+    assert "how often it went round is not known" in said
+    assert said.count("\n") == 1
 
 
 def test_no_such_loop() -> None:

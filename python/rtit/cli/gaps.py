@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
+from rtit.errors import UsageError
 from rtit.trace.categories import ErrorClass
 from rtit.trace.rounds import Repeats, repeats
 
@@ -16,8 +17,17 @@ EXIT_CODE = 3
 UNSURE = "nothing tells whether what ran was before or after a switch of threads"
 
 
-def _bounds(found: Repeats) -> str:
-    return f"; {found}" if found.least or found.most is not None else ""
+def _repeats(stream: Stream) -> Iterator[Repeats]:
+    try:
+        return iter(repeats(stream))
+    except UsageError:  # of a pipe, whose packets can be had once
+        return iter(())
+
+
+def _bounds(found: Repeats | None) -> str:
+    if found is None or (not found.least and found.most is None):
+        return ""
+    return f"; {found}"
 
 
 class Gaps:
@@ -51,8 +61,9 @@ class Gaps:
                 elif span.cause == ErrorClass.TURN_UNKNOWN:
                     unsure += 1
                 elif span.cause == ErrorClass.REPEATS_UNKNOWN:
-                    times = times or iter(repeats(stream))
-                    out.complain(self._verb, f"{stream.title}: {span.error}{_bounds(next(times))}")
+                    times = times or _repeats(stream)
+                    bounds = _bounds(next(times, None))
+                    out.complain(self._verb, f"{stream.title}: {span.error}{bounds}")
             if unsure:
                 out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
 

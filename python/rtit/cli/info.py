@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="one time in each clock, and nothing else: TIME is a TSC value, or ns or seconds of "
-        "perf's clock as 5ns, 1.5s",
+        help="one time as TSC and by perf's clock, and nothing else: TIME is a TSC value, or ns or "
+        "seconds of perf's clock as 5ns, 1.5s",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -105,10 +105,10 @@ class HostTime:
 
 
 def guest_offsets(source: Source, tsc_ctc: tuple[int, int]) -> dict[int, int]:
-    """The TSC offsets of guests that are not scaled, by VMCS pointer, to some ticks: what crystal
-    clock a TSC belongs to the TMA behind it says, and that clock is the host's in guests, too.
-    `tsc_ctc`: TSC ticks per crystal tick as a fraction. Of a guest where nothing tells there is
-    none: without TMA, or where so long passed between times of the host that CTC began anew.
+    """The TSC offsets of guests, taken not to be scaled, by VMCS pointer, to some ticks: what
+    crystal clock a TSC belongs to the TMA behind it says, and that clock is the host's in guests,
+    too. `tsc_ctc`: TSC ticks per crystal tick as a fraction. Of a guest where nothing tells there
+    is none: without TMA, or where so long passed between times of the host that CTC began anew.
     """
     votes: dict[int, Counter[int]] = {}
     host: _Tsc | None = None

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from rtit.image import UPPER
 from rtit.trace import tables
 from rtit.trace.categories import End, EventKind
 from rtit.trace.packets import KINDS, packets
@@ -37,7 +38,7 @@ COLUMNS = ("perf_time",)
 _TOLD = ("TSC", "MTC", "CYC", "CBR", "PSBEND")
 _CYCLES = 2
 """That perf takes an instruction to last."""
-_UPPER = 1 << 63
+_WRAP = (1 << 64) - 1
 
 
 class Decoded(Protocol):
@@ -105,7 +106,7 @@ def _times(stream: Decoded) -> Iterator[tuple[U64, NDArray[np.int32]]]:
                 if not len(found) and behind == len(batch):
                     # the packet told of more than is in this batch
                     marks.again(mark)
-                    break
+                    continue
                 at = start + int(found[0]) if len(found) else behind
                 count = at + len(found[:1])
             at = max(at, done)
@@ -140,12 +141,13 @@ class _Ahead:
         """All up to this offset that was not taken before."""
         import numpy as np
 
-        while not self._ended and not (len(self._left[0]) and self._left[0][-1] > offset):
+        found = [self._left]
+        while not self._ended and not (len(found[-1][0]) and found[-1][0][-1] > offset):
             batch = next(self._batches, None)
             self._ended = batch is None
             if batch is not None:
-                pairs = zip(self._left, batch, strict=True)
-                self._left = tuple(np.concatenate(pair) for pair in pairs)
+                found.append(batch)
+        self._left = tuple(map(np.concatenate, zip(*found, strict=True)))
         at = int(np.searchsorted(self._left[0], np.uint64(offset), "right"))
         taken = tuple(each[:at] for each in self._left)
         self._left = tuple(each[at:] for each in self._left)
@@ -168,6 +170,9 @@ class _Known:
             for part in packets(stream.parts(), (*clock, settings.guest_tsc)):
                 which = np.isin(part.kind, kinds)
                 cbr, psbend = (part.kind == kind for kind in kinds[-2:])
+                # of those that follow each other the last tells all: nothing may run for long
+                times = which & ~cbr & ~psbend
+                which[:-1] &= ~(times[:-1] & times[1:])
                 columns = (part.offset, part.more["time"], np.where(cbr, part.payload, 0), psbend)
                 yield tuple(each[which] for each in columns)
 
@@ -212,7 +217,8 @@ class _Known:
         """What perf takes for the time where user code begins, and so many have run."""
         _, time, ratio, since = (int(each[self._before(offset)]) for each in self._told)
         ticks = _CYCLES * (ran - since)
-        return time + (ticks * self._nominal // ratio if self._nominal and ratio else ticks)
+        ticks = ticks * self._nominal // ratio if self._nominal and ratio else ticks
+        return time + ticks & _WRAP
 
     def _before(self, offset: int) -> int:
         import numpy as np
@@ -254,8 +260,8 @@ class _Marks:
         places, source, enters = self._branches.until(offset)
         # a packet's first branch, if time was told since the packet before
         told = np.searchsorted(known.offset, places, "left")
-        before = np.searchsorted(known.offset, np.append(self._last, places[:-1]), "left")
-        which = (told != before[: len(places)]) | (enters > 0)
+        before = np.searchsorted(known.offset, np.uint64(self._last), "left")
+        which = (np.diff(told, prepend=before) != 0) | (enters > 0)
         columns = (each[which].tolist() for each in (places, source, enters))
         found += [_Mark(at, ip, bool(begins)) for at, ip, begins in zip(*columns, strict=True)]
         if len(places):
@@ -283,7 +289,7 @@ def _branches(stream: Decoded) -> Iterator[tuple[NDArray[Any], ...]]:
         flow.points()
         waits = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
         place, source = offset[waits], batch.source[waits]
-        enters = (source >= _UPPER) & (batch.target[waits] < _UPPER)
+        enters = (source >= UPPER) & (batch.target[waits] < UPPER)
         first = np.diff(place.astype(np.int64), prepend=last) != 0
         last = int(place[-1]) if len(place) else last
         which = first | enters

@@ -26,7 +26,7 @@ _PATH = (*_RESULTS, *map(KINDS.index, ("TIP", "TIP.PGE", "TIP.PGD", "FUP")))
 class Repeats(NamedTuple):
     """A loop without a packet, left at instruction `ip`, as the packet at `offset` tells. Since the
     path's packet before, at least `least` and at most `most` TSC ticks had passed; `most` is None
-    where no time is known behind it.
+    where no time is known behind it, or time went back.
     """
 
     offset: int
@@ -74,7 +74,7 @@ def _repeats(ledger: Ledger, packets: Iterable[Packets]) -> list[Repeats]:
             before, newest = (last + [_told(batch, place) for place in places[:number][-2:]])[-2:]
             begin = before.earliest if newest.has_results else newest.earliest
             end = _told(batch, at)
-            most = end.latest - begin if end.latest < LATEST else None
+            most = end.latest - begin if begin <= end.latest < LATEST else None
             found.append(Repeats(offset, ip, max(0, end.earliest - newest.latest), most))
         if len(found) == len(waiting):
             break

@@ -181,7 +181,9 @@ class Stream(Undecoded):
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """Every instruction; with `perf_time` the time that perf prints, three times as slow."""
+        """Every instruction; with `perf_time` the time that perf prints: three times as slow, with
+        many CYCs far slower.
+        """
         of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
         more = (*self._spaces, *self._whose, *(PERF_TIME if perf_time else ()))
         then = partial(with_perf_times, self) if perf_time else iter
@@ -300,11 +302,12 @@ class Stream(Undecoded):
 
     def _shared(self) -> Shared | None:
         if self._own is None and self._taken is not None:
-            self._own = Shared(self._taken)
+            own = Shared(self._taken)
             for rows in self._rows(self.native()):
-                self._own.see(rows)
+                own.see(rows)
             for branches in self.branches():
-                self._own.see_branches(branches)
+                own.see_branches(branches)
+            self._own = own
         return self._own
 
     def _table(

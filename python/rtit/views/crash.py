@@ -103,8 +103,8 @@ class Crash:
         return f"  <- {self.ending}, not executed{source}"
 
     def calls(self, most: int) -> list[tuple[str, str]]:
-        """The last calls before it, the latest last: where from (`caller+0x12`), and where to. None
-        if the trace ends before.
+        """The last calls before it, the latest last: where from (`caller+0x12`), and where to.
+        Empty if the trace ends before.
         """
         import numpy as np
 
