@@ -85,9 +85,15 @@ extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// A handler of the calling thread begins, or the thread is another process's now.
+/// A handler of the calling thread begins.
 pub(crate) fn handed_over() {
     LAST.set(None);
+}
+
+/// The calling process is a fork's child: it stays, though its parent may be about to run another program.
+pub(crate) fn forked() {
+    LAST.set(None);
+    LEAVES.store(0, Ordering::SeqCst);
 }
 
 /// The calling thread is about to run another program: from now on signals wait for that. Gives what that blocks.

@@ -26,6 +26,11 @@ pub(super) fn wait_if_ending() {
     }
 }
 
+/// The calling process is a fork's child: it lives, though its parent may be ending.
+pub(super) fn forked() {
+    ENDING.store(false, Ordering::SeqCst);
+}
+
 /// All threads but the calling one end where they are.
 pub(crate) fn stop_others(status: u32) {
     stop_each(false, |thread| thread.end(status, OF_PROCESS));

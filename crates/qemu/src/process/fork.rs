@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::interface::taken;
-use crate::process::{lifeline, threads};
+use crate::process::{ending, lifeline, threads};
 use crate::shared::ring;
 use crate::shared::state::{ids, shared};
 use crate::shared::threads::{current, keep_only};
@@ -33,14 +33,17 @@ extern "C" fn in_child() {
     let me = current();
     // SAFETY: the lock is held since before the fork.
     let locked = unsafe { shared.held() };
-    locked.live.retain(|&thread| thread == me);
+    // A parent that ends, or becomes another program, has forgotten us.
+    locked.live.clear();
+    locked.live.extend((!me.is_null()).then_some(me));
     if let Some(tallies) = &mut locked.tallies {
         tallies.begin_anew(&shared.link, pid);
     }
     shared.lock.release();
     keep_only(me);
     ring::forked();
-    taken::handed_over();
+    ending::forked();
+    taken::forked();
     if me.is_null() {
         return;
     }
