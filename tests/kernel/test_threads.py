@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,7 +19,7 @@ from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
 from rtit.profile.gather import profile
-from rtit.trace import End, ErrorClass, Selection, Trace
+from rtit.trace import Bytes, End, ErrorClass, Selection, Trace
 from rtit.trace.apart import Shared
 from rtit.views.statistics import statistics
 
@@ -107,6 +109,25 @@ def test_cr3_tells_whose_code_runs_where_time_is_behind(isolated: bool, tmp_path
         assert ips[-(len(ran) - learned) :] == ran[learned:]
         spans = [span for span in stream.ledger() if span.is_gap]
         assert all(span.start < stream.size // 4 for span in spans)
+
+
+def test_perfs_times_of_one_thread_are_those_of_all(recorded: Path) -> None:
+    """Also where damage leaves it open whose some rows are."""
+    drawn = Random(5)
+    with Trace(recorded) as trace:
+        (stream,) = trace.streams
+        packets = stream.read()
+        for _ in range(20):
+            damaged = bytearray(packets)
+            for place in drawn.sample(range(len(packets)), 3):
+                damaged[place] = drawn.randrange(256)
+            source = Bytes(bytes(damaged))
+            whole = replace(stream, source=source).instructions(perf_time=True).columns()
+            for thread in trace.threads:
+                found = replace(thread, source=source).instructions(perf_time=True).columns()
+                own = whole["tid"] == thread.tid
+                assert found["ip"].tolist() == whole["ip"][own].tolist()
+                assert found["perf_time"].tolist() == whole["perf_time"][own].tolist()
 
 
 def test_what_was_interrupted_is_no_account(

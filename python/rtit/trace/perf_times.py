@@ -58,19 +58,22 @@ class Decoded(Protocol):
 
 
 def perf_times(stream: Decoded) -> Iterator[U64]:
-    """TSC ticks for each instruction of `stream.instructions()`, in batches; `Trace.clock` makes
-    perf's nanoseconds of them. Decodes the stream three times. Raises what decoding does.
+    """TSC ticks for each instruction that is decoded of `stream`, in batches: of one thread of
+    several, if the others are followed, for those of all. `Trace.clock` makes perf's nanoseconds of
+    them. Decodes the stream three times. Raises what decoding does.
     """
     shares = stream.shares
     if shares is None or shares.tid is None:
         return (times for times, _ in _times(stream))
     # perf's time is that of the CPU, whoever runs
-    whole = _copy(stream, shares=replace(shares, tid=None))
-    return (times[tids == shares.tid] for times, tids in _times(whole))
+    times = _times(_copy(stream, shares=replace(shares, tid=None)))
+    if shares.taken is not None:
+        return (each for each, _ in times)
+    return (each[tids == shares.tid] for each, tids in times)
 
 
 def with_perf_times(stream: Decoded, found: Iterator[Instructions]) -> Iterator[Instructions]:
-    """All instructions of a stream with the column `perf_time`."""
+    """All instructions that are decoded of a stream, `found`, with the column `perf_time`."""
     import numpy as np
 
     times, left = perf_times(stream), np.zeros(0, np.uint64)

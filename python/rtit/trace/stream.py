@@ -330,7 +330,8 @@ class Stream(Undecoded):
                 told = clocked(flow, self._known().start_time, of(flow))
                 found = with_ipc(told) if counted else (batch for batch, _ in told)
             with self._kept():
-                yield from then(found if self._taken is None else Own(self._taken).all(found))
+                found = then(found)
+                yield from found if self._taken is None else Own(self._taken).all(found)
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
