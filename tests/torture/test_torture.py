@@ -48,6 +48,16 @@ def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
     assert found.behaviour == behaviour([str(qemu.qemu), *case.argv], folder), found.said
 
 
+def test_a_trap_that_waits_when_the_file_is_full(folder: Path) -> None:
+    """The program runs on without stops: the kernel has to know what it blocks, and what waits."""
+    case = named("trap_that_waits_long")
+    options = ("--max-size=16K", "-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
+    found = record(case.argv, "ptrace", folder, *options)
+    assert found.identical, found.verdict
+    assert "more were executed" in found.verdict
+    assert found.behaviour == behaviour(case.argv, folder), found.said
+
+
 def test_every_quick_mode_exists() -> None:
     named("family")
     assert {case.mode for case in cases()} >= QUICK

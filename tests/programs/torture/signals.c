@@ -208,6 +208,24 @@ static int traps_waited_for(void) {
     return 0;
 }
 
+// One that waits while much is executed, perhaps until nobody follows any more.
+static int trap_that_waits_long(void) {
+    sigset_t set, pending;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    raise(SIGTRAP);
+    for (int i = 0; i < 4; i++) counted += work(18), getppid();
+    sigpending(&pending);
+    printf("%d", sigismember(&pending, SIGTRAP));
+    raise(SIGTRAP);
+    printf(" %d", sigwaitinfo(&set, &info) == SIGTRAP);
+    sigpending(&pending);
+    printf(" %d\n", sigismember(&pending, SIGTRAP));
+    return 0;
+}
+
 static volatile int seen;
 
 static void see(int number, siginfo_t *info, void *frame) {
@@ -396,7 +414,7 @@ static int aborts(void) {
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
       MODE(frame_into_the_kernel), MODE(jumps_out), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
-      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(traps_of_the_process),
-      MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
+      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long),
+      MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
       MODE(broken_pipe), MODE(aborts));
 MAIN

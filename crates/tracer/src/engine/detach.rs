@@ -76,19 +76,25 @@ impl Engine<'_> {
             // Its step has ended, and the trap is what the thread stops for next, before it runs.
             return sys::resume(task.tid, Go::Free, 0);
         }
-        if task.trap_blocked {
-            sys::block_trap(task.tid)?;
-        }
-        self.take_trap(task);
-        if let Some(held) = task.held {
-            sys::send(task.pid, task.tid, held.info.si_signo)?;
-        }
+        self.give_back(task)?;
         self.end_here(task);
         task.detached = true;
         if task.tid == task.pid {
             self.shared.remove(task.pid);
         }
         sys::detach(task.tid, signal)
+    }
+
+    /// The kernel gets to know what was kept from it: that SIGTRAP is blocked, and a signal that waits.
+    pub(super) fn give_back(&mut self, task: &mut Task) -> io::Result<()> {
+        if std::mem::take(&mut task.trap_blocked) {
+            sys::block_trap(task.tid)?;
+        }
+        self.take_trap(task);
+        match task.held.take() {
+            Some(held) => sys::send(task.pid, task.tid, held.info.si_signo),
+            None => Ok(()),
+        }
     }
 
     fn end_here(&mut self, task: &mut Task) {

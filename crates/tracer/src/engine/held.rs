@@ -22,7 +22,7 @@ impl Engine<'_> {
             if held.sent && held.until.is_none() && task.trap_blocked {
                 // No call has taken it.
                 task.held = if is_of_process(&held.info) {
-                    self.traps.push((task.pid, held.info));
+                    self.let_wait(task.pid, held.info);
                     None
                 } else {
                     Some(Held {

@@ -164,6 +164,8 @@ impl Engine<'_> {
         self.leave(task, 0);
         task.traced = false;
         task.position = Position::Exiting;
+        // It may have been killed.
+        let _ = self.give_back(task);
         if let (Some(all), false) = (&self.affinity, task.own_affinity) {
             // Untraced, it need not share our CPU; if it may not move, it stays.
             let _ = sys::set_affinity(task.tid, all);

@@ -1,8 +1,8 @@
 //! SIGTRAP where the program blocks or ignores it, which steps do not let the kernel know.
 //!
-//! The kernel forgets at the first trap of a step that the program ignores the signal: what it would then do is done here.
-//! An instruction that traps by itself ends a program that blocks the signal: for that one the kernel must know. A signal
-//! that was sent to a whole process waits here until one of its threads may have it.
+//! The kernel forgets at the first trap of a step that the program ignores the signal: what it would then do is done
+//! here. An instruction that traps by itself ends a program that blocks the signal: for that one the kernel must know.
+//! A signal that was sent to a whole process waits here until one of its threads may have it.
 
 use std::cell::Cell;
 use std::io;
@@ -18,7 +18,8 @@ use crate::task::{Call, Held, Next, Position, Task};
 use crate::{memory, procfs};
 
 impl Engine<'_> {
-    /// The thread goes on by a step: if that ends in a trap of the program's own, the kernel gets to know that it is blocked.
+    /// The thread goes on by a step: if that ends in a trap of the program's own, the kernel gets to know that it is
+    /// blocked.
     pub(super) fn expose_trap(&self, task: &mut Task) -> io::Result<()> {
         let Position::User(next) = &task.position else {
             return Ok(());
@@ -64,10 +65,17 @@ impl Engine<'_> {
                 until: None,
                 sent: true,
             });
-        } else if !self.trap_waits(task.pid) {
-            self.traps.push((task.pid, info));
+        } else {
+            self.let_wait(task.pid, info);
         }
         Ok(())
+    }
+
+    /// Any thread of the process may have it. Two are one.
+    pub(super) fn let_wait(&mut self, pid: pid_t, info: siginfo_t) {
+        if !self.trap_waits(pid) {
+            self.traps.push((pid, info));
+        }
     }
 
     /// Whether one waits for any thread of the process.

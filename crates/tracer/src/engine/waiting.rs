@@ -53,7 +53,7 @@ impl Engine<'_> {
             }
         }
         let asked = call.number as i64 == libc::SYS_rt_sigpending && !call.compat;
-        if asked && result == 0 {
+        if asked && result == 0 && task.trap_blocked {
             let at = call.arguments[0];
             if let Some(set) = memory::read_u64(task.tid, at) {
                 memory::write(task.tid, at, &(set | sys::TRAP).to_le_bytes())?;
