@@ -17,7 +17,7 @@
 //!    step may be dead, but no step begins there, and what fills a step refuses a dead node.
 //! 4. Hits are added up before a step is replaced and before numbers of nodes become invalid.
 //! 5. A return stack of 64 entries loses the oldest when calls go deeper, also those that return within a step: a step says
-//!    how deep its calls go (`Deed::peak`).
+//!    how deep its calls go (`Deed::peak`), and none of a phrase's own calls falls off.
 //! 6. A phrase is what its steps are one after the other: it is made of steps, at the place where the kernel would take
 //!    them, and dropped with the nodes that it visits.
 //!

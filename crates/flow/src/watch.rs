@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// Nodes of up to 512 instructions between two questions.
 const PERIOD: u32 = 1 << 12;
 
-/// Whom a decoder asks, on a long way through code without packets, whether to give up. Then nothing more comes of the stream,
-/// and what was found last means nothing.
+/// Whom a decoder asks, on a long way through code without packets, whether to give up. Then nothing more comes of the
+/// stream, and what was found last means nothing.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 

@@ -141,3 +141,44 @@ fn a_call_that_returns_at_once_pushes_the_oldest_off() {
     let rets = ips.iter().filter(|&&ip| ip == 0x100b).count();
     assert_eq!(rets, 2 * 62);
 }
+
+/// 65 calls are open within packets that come again and again, and 64 of them return.
+#[test]
+fn calls_of_packets_that_come_again_push_each_other_off() {
+    // 1000 jz 1002; 1002 call 1008; 1007 ret: 58 of these, one in the other; jz; 7 more of these; ret
+    let call = [0xe8, 1, 0, 0, 0, 0xc3];
+    let code = [
+        vec![0x74, 0],
+        call.repeat(58),
+        vec![0x74, 0],
+        call.repeat(7),
+        vec![0xc3],
+    ]
+    .concat();
+    // TNT of a result for each of the jumps; TNTs of 6, of 19 * 3 and of 1 RET
+    let calls = [&[0x04, 0x04, 0xfe][..], &[0x1e; 19]].concat();
+    // the RET to 1007 and the one there have lost their calls: TIP 1007, TIP 1000
+    let sound = [&calls[..], &[0x06, 0x2d, 0x07, 0x10, 0x2d, 0x00, 0x10]].concat();
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+    // a PAD, behind which steps are known
+    stream.extend(&sound);
+    stream.push(0);
+    stream.extend(sound.repeat(6));
+    // a TNT of 2 says that one of them has not; TIP 1000
+    let wrong = stream.len() + calls.len();
+    stream.extend(calls);
+    stream.extend([0x0e, 0x2d, 0x00, 0x10]);
+    stream.extend(sound);
+    let traced = Traced::of(stream, 0x1000, &code);
+    check(&traced, Settings::default()).unwrap();
+    let mut rows = Flow::new(&traced.stream[..], traced.view(), &Settings::default());
+    while rows.next_rows(usize::MAX).is_some() {}
+    let errors: Vec<u64> = rows
+        .ledger()
+        .spans()
+        .iter()
+        .filter_map(|span| span.error.map(|error| error.offset))
+        .collect();
+    assert_eq!(errors, [wrong as u64]);
+}

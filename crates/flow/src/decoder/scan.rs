@@ -29,8 +29,8 @@ fn stops_next(packet: &Packet, stream: Window<'_>) -> bool {
 }
 
 impl Decoder {
-    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come (`Watch` may say so). `stream`
-    /// is what `new` was given, or a later window that begins at or before `position`.
+    /// Decodes until the sink is full or the window or the stream ends; false if there is no more to come (`Watch` may say
+    /// so). `stream` is what `new` was given, or a later window that begins at or before `position`.
     pub fn decode<S: Sink>(&mut self, stream: Window<'_>, sink: &mut S) -> bool {
         self.decode_until(stream, usize::MAX, sink)
     }

@@ -4,13 +4,11 @@ use rtit_packet::PSB;
 
 use super::act::{Acts, Deed, Pushes};
 use super::kernel::Lane;
+use super::path::STACK;
 use super::phrase::{Reach, WINDOW};
 use super::table::{find, tnt_slot, Entry, Key, Table};
 use super::visit::Visits;
 use super::wire::{is_tnt, tip, TIP, TIP_MASK};
-
-/// The return stack holds this many.
-const STACK: usize = 64;
 
 /// Rows and instructions of a phrase: batches end between phrases.
 const MOST_ROWS: usize = 96;
@@ -85,32 +83,36 @@ impl Composed {
         (self.packets > 1 || self.deed.pops && !reach.ends_in_tip).then_some(reach)
     }
 
-    /// Takes a step: what it does to the stack, but for what `Deed::pops` says.
-    fn take<K: Key>(&mut self, known: &Known<'_>, table: &Table<K>, slot: usize) -> Deed {
+    /// Takes a step: what it does to the stack, but for what `Deed::pops` says. None: with it more calls of the phrase are
+    /// open at once than the stack holds.
+    fn take<K: Key>(&mut self, known: &Known<'_>, table: &Table<K>, slot: usize) -> Option<Deed> {
         let (entry, number): (&Entry<K>, u32) = (&table.entries[slot], table.number(slot));
         self.steps.push(number);
         self.rows += known.visits.rows(number);
         self.instructions += known.visits.weight(number).instructions as usize;
         self.next = entry.next;
         if !known.returns || entry.act == 0 {
-            return Deed::default();
+            return Some(Deed::default());
         }
         let (deed, pushes) = known.acts.decode(entry.act);
         let peak = self.pushes.len() + usize::from(deed.peak);
-        self.deed.peak = self.deed.peak.max(peak.min(STACK) as u8);
         match pushes {
             Pushes::None => {}
             Pushes::One(site) => self.pushes.push(site),
             Pushes::Many(sites) => self.pushes.extend(sites),
         }
-        deed
+        if peak.max(self.pushes.len()) > STACK {
+            return None;
+        }
+        self.deed.peak = self.deed.peak.max(peak as u8);
+        Some(deed)
     }
 
     fn tnt(&mut self, known: &Known<'_>, mut tnt: u8) -> Option<()> {
         while tnt != 0 {
             let slot = tnt_slot(self.next, tnt >> 1, known.tnt.mask());
             let slot = find(&known.tnt.entries, slot, self.next, ())?;
-            let deed = self.take(known, known.tnt, slot);
+            let deed = self.take(known, known.tnt, slot)?;
             if !deed.pops {
                 return Some(());
             }
@@ -118,13 +120,10 @@ impl Composed {
                 (self.deed.pops, self.deed.rest) = (true, deed.rest);
                 return Some(());
             };
-            if self.pushes.len() > STACK {
-                return None;
-            }
             let slot = site.slot(self.next, 0, known.ret.mask());
             let slot = find(&known.ret.entries, slot, self.next, site)?;
             self.pushes.pop();
-            let _ = self.take(known, known.ret, slot);
+            self.take(known, known.ret, slot)?;
             tnt = deed.rest;
         }
         Some(())
@@ -133,11 +132,8 @@ impl Composed {
     fn tip(&mut self, known: &Known<'_>, ip: u64) -> Option<()> {
         let slot = ip.slot(self.next, 0, known.tip.mask());
         let slot = find(&known.tip.entries, slot, self.next, ip)?;
-        let deed = self.take(known, known.tip, slot);
+        let deed = self.take(known, known.tip, slot)?;
         if deed.pops {
-            if self.pushes.len() > STACK {
-                return None;
-            }
             (self.deed.pops, self.deed.rest) = (self.pushes.pop().is_none(), 0);
         }
         Some(())

@@ -11,7 +11,7 @@ use crate::code::{Code, Stop};
 const MAX_CHAIN: usize = 16;
 
 /// The return stack holds this many.
-const STACK: usize = 64;
+pub(super) const STACK: usize = 64;
 
 /// Where a packet leads from a node, or as much of it as goes without the return stack. Kept to be used again.
 #[derive(Default)]

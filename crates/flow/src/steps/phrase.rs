@@ -122,7 +122,6 @@ pub(crate) struct Phrases {
     pub(super) entries: Vec<Phrase>,
     /// Number of the step, by slot.
     numbers: Vec<u32>,
-    used: usize,
     evicted: usize,
     limit: usize,
     /// Bytes that are still to be taken before there are any.
@@ -169,20 +168,36 @@ impl Phrases {
     fn resize(&mut self, size: usize) {
         self.entries = vec![Phrase::default(); size];
         self.numbers = vec![0; size];
-        self.used = 0;
         self.evicted = 0;
     }
 
     pub fn clear(&mut self) {
         self.entries.fill(Phrase::default());
-        self.used = 0;
         self.evicted = 0;
     }
 
     /// The place of the phrase that begins with these bytes; `rest` as `Lane` has it.
     #[inline(always)]
     pub fn at(&self, base: u32, bytes: &[u8; WINDOW], rest: u8) -> At {
-        at(self.entries.len() - 1, base, bytes, rest)
+        let word = |from: usize| {
+            let bytes = bytes
+                .get(from..from + 8)
+                .and_then(|bytes| bytes.try_into().ok());
+            u64::from_le_bytes(bytes.unwrap_or_default())
+        };
+        let (mut low, high) = (word(0), word(8));
+        if rest != 0 {
+            low = low & !0xff | u64::from(rest);
+        }
+        let mixed = (low ^ u64::from(base)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ high.wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mixed = mixed ^ mixed >> 32;
+        At {
+            slot: (mixed >> 12) as usize & (self.entries.len() - 1),
+            tag: mixed as u16 | 1,
+            low,
+            high,
+        }
     }
 
     /// So many look-ups found something, and then one nothing. Whether a phrase is to be made.
@@ -237,7 +252,6 @@ impl Phrases {
             self.evicted += 1;
             self.remove(at.slot, left);
         }
-        self.used += 1;
         self.entries[at.slot] = phrase;
         self.numbers[at.slot] = number;
         if self.evicted * 4 > self.entries.len() && self.entries.len() < self.limit {
@@ -257,7 +271,6 @@ impl Phrases {
             hits: self.entries[slot].hits,
         });
         self.entries[slot] = Phrase::default();
-        self.used -= 1;
     }
 
     /// Removes a phrase, if it is still there.
@@ -289,29 +302,6 @@ impl Phrases {
         let all = self.entries.iter().zip(&self.numbers).enumerate();
         all.filter(|(_, (phrase, _))| phrase.base != 0)
             .map(|(slot, (_, &number))| (slot, number))
-    }
-}
-
-#[inline(always)]
-fn at(mask: usize, base: u32, bytes: &[u8; WINDOW], rest: u8) -> At {
-    let word = |from: usize| {
-        let bytes = bytes
-            .get(from..from + 8)
-            .and_then(|bytes| bytes.try_into().ok());
-        u64::from_le_bytes(bytes.unwrap_or_default())
-    };
-    let (mut low, high) = (word(0), word(8));
-    if rest != 0 {
-        low = low & !0xff | u64::from(rest);
-    }
-    let mixed = (low ^ u64::from(base)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        ^ high.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    let mixed = mixed ^ mixed >> 32;
-    At {
-        slot: (mixed >> 12) as usize & mask,
-        tag: mixed as u16 | 1,
-        low,
-        high,
     }
 }
 

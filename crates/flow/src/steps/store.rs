@@ -47,7 +47,7 @@ fn next_epoch() -> u32 {
 }
 
 pub(crate) struct Steps {
-    pub(super) limits: StepLimits,
+    limits: StepLimits,
     /// RETs may be compressed.
     pub(super) returns: bool,
     /// Steps are taken and not counted.
@@ -61,17 +61,17 @@ pub(crate) struct Steps {
     pub(super) acts: Acts,
     pub(super) visits: Visits,
     /// Counts another set of step numbers whenever they begin again.
-    pub(super) epoch: u32,
+    epoch: u32,
     /// The steps that visit a node; kept from the first change of code on.
     pub(super) by_node: Option<HashMap<u32, Vec<Name>>>,
     /// Those of a sink that wants hits.
     pub(super) hits: Hits,
     /// Hits that were added up.
-    pub(super) counted: Counts,
-    pub(super) nodes: NodeTotals,
-    pub(super) addresses: Totals,
+    counted: Counts,
+    nodes: NodeTotals,
+    addresses: Totals,
     /// Bytes taken since hits were added up.
-    pub(super) bytes: usize,
+    bytes: usize,
     /// What the kernel wrote: step numbers or marks, with places in the window.
     pub log: Vec<(u32, u32)>,
     pub(super) path: Path,
@@ -220,17 +220,13 @@ impl Steps {
             self.hits = hits;
             return;
         }
-        let mut hits = Vec::new();
-        drain(&mut self.tnt, &mut hits);
-        drain(&mut self.tip, &mut hits);
-        drain(&mut self.ret, &mut hits);
-        self.phrases.drain_hits(|number, count| {
-            hits.push(Left {
-                number,
-                hits: count,
-            })
-        });
-        for left in hits {
+        let mut all = Vec::new();
+        let mut take = |number, hits| all.push(Left { number, hits });
+        self.tnt.drain_hits(&mut take);
+        self.tip.drain_hits(&mut take);
+        self.ret.drain_hits(&mut take);
+        self.phrases.drain_hits(&mut take);
+        for left in all {
             self.add_up(left.number, left.hits);
         }
     }
@@ -398,13 +394,4 @@ impl Steps {
         self.nodes.move_to(code, &mut self.addresses);
         to.join(std::mem::take(&mut self.addresses));
     }
-}
-
-fn drain<K: Key>(table: &mut Table<K>, hits: &mut Vec<Left>) {
-    table.drain_hits(|number, count| {
-        hits.push(Left {
-            number,
-            hits: count,
-        })
-    });
 }

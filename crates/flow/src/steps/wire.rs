@@ -13,7 +13,7 @@ pub(super) const CYC_MORE: u8 = 4;
 /// Within a CYC it may be a packet of its own (erratum SKD007).
 pub(super) const OVF: [u8; 2] = [Kind::Ovf.row().header[0], Kind::Ovf.row().header[1]];
 /// Even, and neither PAD nor the escape: a short TNT.
-pub(super) const LAST_NO_TNT: u8 = 2;
+const LAST_NO_TNT: u8 = 2;
 
 const fn header(kind: Kind) -> u8 {
     kind.row().header[0]
