@@ -35,7 +35,7 @@ def run(
     """In a process of its own, which would not survive."""
     file.write_bytes(b"x" * (3 * PAGE))
     return subprocess.run(
-        [sys.executable, "-c", before + READ.format(left=left, more=more), str(file)],
+        [sys.executable, "-u", "-c", before + READ.format(left=left, more=more), str(file)],
         capture_output=True,
         text=True,
         check=False,
