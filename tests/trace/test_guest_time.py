@@ -160,6 +160,7 @@ def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str
         {-1: (0, 1)},
         {FIRST: (1 << 64, 1)},
         {FIRST: 5},
+        {"0x1000": (0, 1)},
         "of none",
     )
     for each in wrong:

@@ -84,3 +84,24 @@ def test_a_trace_that_ends_before_has_no_last_calls(
     report = capfd.readouterr().out
     assert "SIGSEGV at address 0x0 in main+" in report
     assert " -> " not in report
+
+
+def test_a_trace_whose_end_is_damaged_has_no_last_calls(
+    program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, exe = tmp_path / "data", program("crash_late")
+    need("qemu")
+    event = "intel_pt/psb_period=12/u"
+    to_the_end(start(Request([str(exe)], backend="qemu", output=data, event=event)))
+    with Trace(data) as trace:
+        [stream] = trace.streams
+        piece = stream.source.pieces[0]  # type: ignore[attr-defined]
+    broken = bytearray(data.read_bytes())
+    place = piece.file_offset + piece.size // 2
+    broken[place : place + 8] = b"\x02\xff" * 4  # no packets, and no PSB behind them
+    data.write_bytes(broken)
+    capfd.readouterr()
+    assert main(["report", str(data)]) == 3
+    report = capfd.readouterr().out
+    assert "SIGSEGV at address 0x0 in main+" in report
+    assert " -> " not in report

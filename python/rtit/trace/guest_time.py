@@ -42,6 +42,8 @@ def check_guests(given: GuestTsc) -> None:
     else:
         for vmcs, scaling in given.items():
             checked(Settings(guest_tsc=scaling))
+            if not isinstance(vmcs, int):
+                raise UsageError(f"guest_tsc of VMCS {vmcs!r}: that is a number")
             if not scaling[1] or not 0 <= vmcs < 1 << 64:
                 raise UsageError(f"guest_tsc of VMCS {vmcs:#x}: it cannot be {scaling}")
 

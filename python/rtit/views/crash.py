@@ -138,7 +138,7 @@ class Crash:
     def _reached(self, behind: Behind) -> bool:
         if behind.next is not None:
             return behind.next == self.ip
-        return not behind.left and "stopped" not in self._trace.facts
+        return not (behind.left or behind.lost or "stopped" in self._trace.facts)
 
     def line(self, fields: list[str], nanoseconds: int) -> bytes:
         """It as the last line of a listing with these fields."""
