@@ -91,7 +91,7 @@ def test_a_trace_whose_end_is_damaged_has_no_last_calls(
 ) -> None:
     data, exe = tmp_path / "data", program("crash_late")
     need("qemu")
-    event = "intel_pt/psb_period=12/u"
+    event = "intel_pt/psb_period=5/u"
     to_the_end(start(Request([str(exe)], backend="qemu", output=data, event=event)))
     with Trace(data) as trace:
         [stream] = trace.streams
