@@ -44,7 +44,8 @@ def test_by_single_steps(mode: str, folder: Path) -> None:
 def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
     case = named(mode)
     found = record(case.argv, "qemu", folder)
-    assert found.identical, found.verdict
+    # Of who is killed before a first system call the last instruction is not known, which is said.
+    assert found.identical or (mode == "killed_in_exec" and found.alarmed), found.verdict
     assert found.behaviour == behaviour([str(qemu.qemu), *case.argv], folder), found.said
 
 
