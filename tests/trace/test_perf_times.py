@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import rtit
 from memory import at_most
@@ -60,3 +61,14 @@ def test_the_last_time_that_a_tsc_can_have() -> None:
     (stream,) = rtit.decode(packets, INDIRECT, start_time=most).streams
     found = stream.instructions(perf_time=True).columns()["perf_time"].tolist()
     assert found == [most, most, 2 * 2 - 1, 2 * 2 - 1, 4 * 2 - 1, 4 * 2 - 1]
+
+
+def test_two_decodings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of damaged streams of several threads: nothing that was decoded is lost."""
+    packets = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND") + tip("TIP")
+    (stream,) = rtit.decode(packets, INDIRECT).streams
+    one = np.array([7], np.uint64)
+    monkeypatch.setattr("rtit.trace.perf_times.perf_times", lambda _: iter([one]))
+    columns = stream.instructions(perf_time=True).columns()
+    assert columns["perf_time"].tolist() == [7, *columns["time"].tolist()[1:]]
+    assert len(columns["ip"]) == 2

@@ -73,13 +73,15 @@ def perf_times(stream: Decoded) -> Iterator[U64]:
 
 
 def with_perf_times(stream: Decoded, found: Iterator[Instructions]) -> Iterator[Instructions]:
-    """All instructions that are decoded of a stream, `found`, with the column `perf_time`."""
+    """All instructions that are decoded of a stream, `found`, with the column `perf_time`. Where
+    threads share a CPU damage may make the two decodings differ: what is left then has its `time`.
+    """
     import numpy as np
 
     times, left = perf_times(stream), np.zeros(0, np.uint64)
     for batch in found:
         while len(left) < len(batch):
-            left = np.concatenate([left, next(times)])
+            left = np.concatenate([left, next(times, batch.time[len(left) :])])
         yield batch.with_columns(perf_time=left[: len(batch)])
         left = left[len(batch) :]
 
