@@ -70,6 +70,7 @@ fn settings(options: u8) -> Settings {
         entries: 128,
         stride: 9,
         words: 40,
+        phrases: 0,
     };
     Settings {
         no_tnt: options & 1 != 0,
@@ -80,6 +81,7 @@ fn settings(options: u8) -> Settings {
         } else {
             StepLimits {
                 entries: 1 << 12,
+                phrases: 0,
                 ..StepLimits::default()
             }
         },
@@ -115,9 +117,9 @@ fn walked(stream: &[u8], code: &[u8], settings: &Settings) -> Found {
 
 fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
     let division = Division {
-        threads: 2,
         segment: 16 + usize::from(kind),
         lead: 1000,
+        ..Division::of(2)
     };
     let mut all: Segments<&[u8], Totals> = Segments::new(stream, view(code), settings, division);
     while all.advance() {}
