@@ -29,6 +29,7 @@ lint: $(BUILT)
 	$(BIN)/mypy
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target
 	RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
 
 bench: $(BUILT)

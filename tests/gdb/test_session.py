@@ -31,8 +31,8 @@ NAMES = [
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     data = tmp_path_factory.mktemp("session") / "data"
     to_the_end(start(Request(["/bin/true"], output=data)))
-    with rtit.Trace(data) as trace:
-        yield Target(trace, last=1000, tell=lambda _: None)
+    with rtit.Trace(data) as trace:  # `last`: so many that gdb gets packets wherever a PSB lies
+        yield Target(trace, last=1 << 20, tell=lambda _: None)
 
 
 Ask = Callable[[bytes], bytes]

@@ -12,6 +12,13 @@ use rtit_image::Space;
 const SIZE: usize = 16 << 20;
 /// Questions after which it is given up.
 const LAST: u32 = 3;
+/// A segment is about as long as a stream.
+const DIVISION: Division = Division {
+    threads: 2,
+    segment: 20,
+    lead: 20,
+    results: 1 << 20,
+};
 
 /// PSB, MODE.Exec, FUP 1000, PSBEND; TIP 2000, for which there is no branch.
 fn stream() -> Vec<u8> {
@@ -48,15 +55,9 @@ fn one_stream() {
 #[test]
 fn several_threads() {
     let (spaces, asked) = watched();
-    let division = Division {
-        threads: 2,
-        segment: 20,
-        lead: 20,
-        results: 1 << 20,
-    };
     let bytes = stream().repeat(4);
     let mut all: Segments<Vec<u8>, Counting> =
-        Segments::new(bytes, spaces, &Settings::default(), division);
+        Segments::new(bytes, spaces, &Settings::default(), DIVISION);
     while all.advance() {}
     assert!(!all.is_finished());
     assert!(asked.load(Ordering::Relaxed) >= LAST);
@@ -65,15 +66,9 @@ fn several_threads() {
 #[test]
 fn several_threads_in_order() {
     let (spaces, asked) = watched();
-    let division = Division {
-        threads: 2,
-        segment: 20,
-        lead: 20,
-        results: 1 << 20,
-    };
     let bytes = stream().repeat(4);
     let sink = HashedRuns::default();
-    let mut all = Ordered::new(bytes, spaces, &Settings::default(), division, sink);
+    let mut all = Ordered::new(bytes, spaces, &Settings::default(), DIVISION, sink);
     while all.advance(1000) {}
     assert!(!all.is_finished());
     assert!(asked.load(Ordering::Relaxed) >= LAST);

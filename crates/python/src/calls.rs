@@ -7,7 +7,7 @@ use rtit_listing::{CallTotal, Calls, Context, NONE};
 use crate::column::Column;
 use crate::flow::Flow;
 use crate::names::Names;
-use crate::way::{Way, Whole};
+use crate::way::{taken, Way, Whole};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calls, module)?)
@@ -29,7 +29,7 @@ fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py
         *way = Way::Calls(Box::new(flow));
     }
     let Way::Calls(inner) = &mut *way else {
-        return Err(crate::flow::taken());
+        return Err(taken());
     };
     flow.advance(py, inner)?;
     let (rows, contexts) = py.allow_threads(|| inner.sink_mut().finish());

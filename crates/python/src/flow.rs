@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
@@ -28,7 +28,7 @@ use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turn};
 use crate::start::Beginning;
 use crate::stream::Stream;
-use crate::way::{Way, Whole};
+use crate::way::{taken, Way, Whole};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
@@ -303,11 +303,8 @@ impl Flow {
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
         let mut way = self.lock()?;
-        if let Way::Ended(Whole::Lines, _) = *way {
+        let Some(flow) = way.lines()? else {
             return Ok(None);
-        }
-        let Way::Lines(flow) = &mut *way else {
-            return Err(taken());
         };
         flow.sink_mut().set_limits(max_bytes, max_lines);
         advance(py, &self.raisers, flow)?;
@@ -322,11 +319,8 @@ impl Flow {
     /// The TSC estimate of the next line after `list`; None at the end.
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         let mut way = self.lock()?;
-        if let Way::Ended(Whole::Lines, _) = *way {
+        let Some(flow) = way.lines()? else {
             return Ok(None);
-        }
-        let Way::Lines(flow) = &mut *way else {
-            return Err(taken());
         };
         if flow.sink_mut().next_time().is_none() {
             flow.sink_mut().set_limits(1, 1);
@@ -495,8 +489,4 @@ impl Flow {
             .account()
             .map(|(counts, ledger)| take(&counts, ledger)))
     }
-}
-
-pub(crate) fn taken() -> PyErr {
-    PyValueError::new_err("the results of this Flow are already being taken in another way")
 }

@@ -1,5 +1,7 @@
 //! The ways in which a `Flow` gives its results.
 
+use pyo3::exceptions::PyValueError;
+use pyo3::{PyErr, PyResult};
 use rtit_flow::{
     BlockTable, Branches, Columns, Counting, Counts, HashedRuns, Instructions, Ledger, Numbers,
     Point, Segments, Settings, Spaces, TimedInstructions, Totals,
@@ -44,6 +46,15 @@ impl Way {
         match self {
             Way::Open(parts) => parts.take().map(|parts| *parts),
             _ => None,
+        }
+    }
+
+    /// The decoder that gives lines; None when all have been taken. Raises ValueError if it gives something else.
+    pub fn lines(&mut self) -> PyResult<Option<&mut rtit_flow::Flow<Stream, Lines>>> {
+        match self {
+            Way::Lines(flow) => Ok(Some(flow)),
+            Way::Ended(Whole::Lines, _) => Ok(None),
+            _ => Err(taken()),
         }
     }
 
@@ -112,4 +123,8 @@ impl Way {
             Way::Ended(_, ended) => (ended.counts.clone(), &ended.ledger),
         })
     }
+}
+
+pub(crate) fn taken() -> PyErr {
+    PyValueError::new_err("the results of this Flow are already being taken in another way")
 }

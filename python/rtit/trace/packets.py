@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from rtit import _core
+    from rtit.trace.settings import Settings
 
 KINDS = tuple(row.name for row in DECLARATIONS)
 """Names of the numbers in the column `kind`."""
@@ -87,6 +88,12 @@ TIMES = ("time", "cycles", "frequency")
 """Columns that packets have with clocks; see `batch.MORE`."""
 TIMED = ("time", *COLUMNS)
 """Those that they have with bounds."""
+
+
+def clocks_of(known: Settings) -> Clocks:
+    """What the times of a stream's packets take."""
+    ratio, start = known.max_nonturbo_ratio, known.start_time
+    return known.mtc_freq, known.tsc_ctc, ratio, start, known.guest_tsc
 
 
 def packets(stream: Buffer | Iterable[Buffer], clocks: Clocks | None = None) -> Iterator[Packets]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from rtit.image import UPPER
 from rtit.trace import tables
 from rtit.trace.categories import End, EventKind
-from rtit.trace.packets import KINDS, packets
+from rtit.trace.packets import KINDS, clocks_of, packets
 from rtit.trace.whose import Whose
 
 if TYPE_CHECKING:
@@ -167,12 +167,11 @@ class _Known:
     def __init__(self, stream: Decoded, settings: Settings) -> None:
         import numpy as np
 
-        self._nominal = ratio = settings.max_nonturbo_ratio
-        clock = (settings.mtc_freq, settings.tsc_ctc, ratio, settings.start_time)
+        self._nominal = settings.max_nonturbo_ratio
         kinds = [KINDS.index(name) for name in _TOLD]
 
         def told() -> Iterator[tuple[NDArray[Any], ...]]:
-            for part in packets(stream.parts(), (*clock, settings.guest_tsc)):
+            for part in packets(stream.parts(), clocks_of(settings)):
                 which = np.isin(part.kind, kinds)
                 cbr, psbend = (part.kind == kind for kind in kinds[-2:])
                 # of those that follow each other the last tells all: nothing may run for long

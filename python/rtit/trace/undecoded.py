@@ -12,7 +12,7 @@ from rtit.perfdata import TimeConversion
 from rtit.trace import tables
 from rtit.trace.batch import Table
 from rtit.trace.filtering import Filter
-from rtit.trace.packets import TIMED, TIMES, Clocks, Packets, packets, timed_packets
+from rtit.trace.packets import TIMED, TIMES, Packets, clocks_of, packets, timed_packets
 from rtit.trace.selection import Selection
 from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
@@ -128,9 +128,7 @@ class Undecoded:
         wanted = self._wanted(where)
         if not timing and (wanted is None or not wanted.is_timed):
             return tables.table(Packets, lambda: packets(self.parts()), wanted)
-        known = self._known()
-        ratio, guest = known.max_nonturbo_ratio, known.guest_tsc
-        clocks: Clocks = (known.mtc_freq, known.tsc_ctc, ratio, known.start_time, guest)
+        clocks = clocks_of(self._known())
         if timing:
             return tables.table(Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED)
         return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
