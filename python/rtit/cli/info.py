@@ -14,9 +14,11 @@ from rtit.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
-    from rtit.trace.contents import Buffer, Contents
+    from rtit.trace.buffers import Buffer
+    from rtit.trace.contents import Contents
 
 _MOST = 40
+_MOST_THREADS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +97,7 @@ def _print(trace: Trace, found: Contents) -> None:
     out.line(f"{'bytes of PT':>14} {'PSBs':>9} {'ms':>12}  {len(found.buffers)} buffers")
     for each in found.buffers[:_MOST]:
         out.line(f"{each.size:14,} {each.psbs:9,} {_span(trace, each):>12}  {each.title}")
+        _threads(each)
     if len(found.buffers) > 1:
         rest = len(found.buffers) - _MOST
         more = f", {rest:,} more than are listed" if rest > 0 else ""
@@ -110,6 +113,18 @@ def _print(trace: Trace, found: Contents) -> None:
         ],
     )
     _list("what would help", found.hints)
+
+
+def _threads(buffer: Buffer) -> None:
+    """How many bytes each has, the largest first, unless the title says whose all are."""
+    if all(each.title in buffer.title for each in buffer.threads):
+        return
+    for each in buffer.threads[:_MOST_THREADS]:
+        out.line(f"{each.size:14,} {'':9} {'':12}    {each.title}")
+    rest = buffer.threads[_MOST_THREADS:]
+    if rest:
+        size, count = sum(each.size for each in rest), sum(each.threads for each in rest)
+        out.line(f"{size:14,} {'':9} {'':12}    {count:,} more")
 
 
 def _span(trace: Trace, each: Buffer) -> str:

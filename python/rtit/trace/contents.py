@@ -11,36 +11,13 @@ from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag
 from rtit.sideband.losses import WORDS
+from rtit.trace.buffers import Buffer, buffer_of
 from rtit.trace.clocks import clocks_in_words
-from rtit.trace.guest_time import HostTime
 from rtit.trace.in_words import settings_in_words, switches_in_words
-from rtit.trace.packets import KINDS
-from rtit.trace.source import AuxBytes
 
 if TYPE_CHECKING:
     from rtit.perfdata import PerfData
-    from rtit.trace import Stream, Trace
-
-_SPAN = 1 << 56
-_PACKETS = 1 << 16
-
-
-@dataclass(slots=True)
-class Buffer:
-    """One buffer of PT: `pieces` are AUX records' data, `psbs` places to begin at, `overflows`
-    losses that the processor told, `bad` bytes that are no packet. `first` and `last` are the times
-    (ns of the perf clock, or TSC where that is not known) of its first and last TSC packet.
-    """
-
-    title: str
-    cpu: int
-    size: int
-    pieces: int
-    psbs: int = 0
-    overflows: int = 0
-    bad: int = 0
-    first: int | None = None
-    last: int | None = None
+    from rtit.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +57,7 @@ def contents(trace: Trace) -> Contents:
         found = Contents(trace.path, dict(_machine(trace.data)), settings_in_words(trace.data))
         found.losses.extend(_told(trace))
         found.files.extend(_files(trace))
-    found.buffers.extend(_buffer(trace, stream) for stream in trace.streams)
+    found.buffers.extend(buffer_of(stream, trace.clock, trace.comms) for stream in trace.streams)
     found.losses.extend(_seen(found.buffers))
     found.hints.extend(_hints(trace, found))
     return found
@@ -108,35 +85,6 @@ def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
         yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs, which are passed over"
     for number, text in enumerate(clocks_in_words(data)):
         yield "clock" + (f" {number + 1}" if number else ""), text
-
-
-def _buffer(trace: Trace, stream: Stream) -> Buffer:
-    from rtit._core import PacketScan
-
-    source = stream.source
-    source = source.source if isinstance(source, HostTime) else source
-    pieces = source.pieces if isinstance(source, AuxBytes) else []
-    found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
-    psb, tsc, ovf = (KINDS.index(name) for name in ("PSB", "TSC", "OVF"))
-    high = pieces[0].reference // _SPAN * _SPAN if pieces else 0
-    scan = PacketScan(stream.parts())
-    while (batch := scan.next(_PACKETS)) is not None:
-        # what is looked for in bytes is not worth loading NumPy
-        kinds, payload, bad = bytes(batch[0]), memoryview(batch[3]), batch[5]
-        found.psbs += kinds.count(psb)
-        found.overflows += kinds.count(ovf)
-        found.bad += bad[1] if bad is not None else 0
-        places = kinds.find(tsc), kinds.rfind(tsc)
-        if places[0] >= 0:
-            clock = trace.clock
-            first, last = (high | payload[place] for place in places)
-            if clock is not None:
-                first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
-            found.first = first if found.first is None else found.first
-            found.last = last
-    # of a pipe only what has come is known
-    found.size = source.size
-    return found
 
 
 def _told(trace: Trace) -> Iterator[str]:

@@ -1,0 +1,198 @@
+"""Buffers of PT: what one look at their packets tells, and how much of each is whose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rtit.errors import RtitError
+from rtit.sideband.turns import NOBODY
+from rtit.trace.guest_time import HostTime
+from rtit.trace.packets import KINDS, clocks_of
+from rtit.trace.source import AuxBytes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtit import _core
+    from rtit.perfdata import TimeConversion
+    from rtit.sideband import Turn
+    from rtit.trace.packets import Clocks
+    from rtit.trace.stream import Stream
+
+_SPAN = 1 << 56
+_LATEST = (1 << 64) - 1
+_PACKETS = 1 << 16
+_MOST = 64
+"""Threads of a buffer that are listed by themselves."""
+_PSB, _PSBEND, _TSC, _OVF, _CYC = map(KINDS.index, ("PSB", "PSBEND", "TSC", "OVF", "CYC"))
+_Who = tuple[int, int]
+_UNKNOWN: _Who = (NOBODY, NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadBytes:
+    """`size` bytes of a buffer were written in the turns of thread `tid` of process `pid`: 0 while
+    the CPU was idle, -1 where it is not known whose turn it was; both are None for `threads`
+    threads together.
+    """
+
+    pid: int | None
+    tid: int | None
+    name: str | None
+    size: int
+    threads: int = 1
+
+    @property
+    def title(self) -> str:
+        """How to call it."""
+        if self.tid is None:
+            return f"{self.threads:,} other threads"
+        if self.tid == 0:
+            return "nobody (idle)"
+        if self.tid < 0:
+            return "not known whose"
+        return f"thread {self.tid}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(slots=True)
+class Buffer:
+    """One buffer of PT: `pieces` are AUX records' data, `psbs` places to begin at, `overflows`
+    losses that the processor told, `bad` bytes that are no packet. `first` and `last` are the times
+    (ns of the perf clock, or TSC where that is not known) of its first and last TSC packet.
+    `threads`: how many bytes each thread has, the largest first, and all beyond 64 as one: their
+    sizes add up to `size`. A thread's begin with the first packet whose time is not before its
+    turn, those of a PSB+ with the PSB, and with the CYC before.
+    """
+
+    title: str
+    cpu: int
+    size: int
+    pieces: int
+    psbs: int = 0
+    overflows: int = 0
+    bad: int = 0
+    first: int | None = None
+    last: int | None = None
+    threads: list[ThreadBytes] = field(default_factory=list)
+
+
+def buffer_of(stream: Stream, clock: TimeConversion | None, names: Mapping[int, str]) -> Buffer:
+    """Look at all packets of a stream, once. `names` are those of threads."""
+    from rtit._core import PacketScan
+
+    source = stream.source
+    source = source.source if isinstance(source, HostTime) else source
+    pieces = source.pieces if isinstance(source, AuxBytes) else []
+    found = Buffer(stream.title, stream.cpu, stream.size, len(pieces))
+    high = pieces[0].reference // _SPAN * _SPAN if pieces else 0
+    owners = _Owners.of(stream)
+    scan = PacketScan(stream.parts(), owners.clocks)
+    while (batch := scan.next(_PACKETS)) is not None:
+        # what is looked for in bytes is not worth loading NumPy
+        kinds, payload, bad = bytes(batch[0]), memoryview(batch[3]), batch[5]
+        found.psbs += kinds.count(_PSB)
+        found.overflows += kinds.count(_OVF)
+        found.bad += bad[1] if bad is not None else 0
+        places = kinds.find(_TSC), kinds.rfind(_TSC)
+        if places[0] >= 0:
+            first, last = (high | payload[place] for place in places)
+            if clock is not None:
+                first, last = clock.to_nanoseconds(first), clock.to_nanoseconds(last)
+            found.first = first if found.first is None else found.first
+            found.last = last
+        if batch[6] is not None:
+            owners.see(kinds, batch[2], batch[6])
+    # of a pipe only what has come is known
+    found.size = source.size
+    found.threads = list(_listed(owners.sizes(found.size), names))
+    return found
+
+
+def _listed(sizes: Mapping[_Who, int], names: Mapping[int, str]) -> Iterator[ThreadBytes]:
+    rows = sorted(sizes.items(), key=lambda row: (-row[1], row[0]))
+    for (pid, tid), size in rows[:_MOST]:
+        yield ThreadBytes(pid, tid, names.get(tid), size)
+    rest = rows[_MOST:]
+    if rest:
+        yield ThreadBytes(None, None, None, sum(size for _, size in rest), len(rest))
+
+
+class _Owners:
+    """Adds up whose bytes those of a stream are: by turns, or all `itself`'s where there are
+    none.
+    """
+
+    def __init__(self, turns: Sequence[Turn], itself: _Who, clocks: Clocks | None) -> None:
+        self.clocks = clocks
+        self._turns = turns
+        self._itself = itself
+        self._since: NDArray[np.uint64] | None = None
+        self._sizes: Counter[_Who] = Counter()
+        self._number, self._from = 0, 0
+        self._group: int | None = None
+        self._cyc: int | None = None
+        self._timed = False
+
+    @classmethod
+    def of(cls, stream: Stream) -> _Owners:
+        settings, itself = stream.settings, (stream.pid, stream.tid)
+        if isinstance(settings, RtitError):  # also that nothing tells several apart
+            return cls((), itself if stream.cpu < 0 else _UNKNOWN, None)
+        if stream.shares is None:
+            return cls((), itself, None)
+        return cls(stream.shares.turns, _UNKNOWN, clocks_of(settings))
+
+    def see(self, kinds: bytes, offsets: _core.Column, times: Sequence[_core.Column]) -> None:
+        """Take the next packets, with their times."""
+        import numpy as np
+
+        if self._since is None:
+            self._since = np.array([min(turn.since, _LATEST) for turn in self._turns], np.uint64)
+        numbers = np.searchsorted(self._since, np.asarray(times[0]), side="right")
+        if not self._timed:  # what is there before the first TSC is when a piece was written
+            first = kinds.find(_TSC)
+            numbers[: len(kinds) if first < 0 else first] = 0
+            self._timed = first >= 0
+        places = np.flatnonzero(np.diff(numbers, prepend=self._number))
+        kind, offset = np.frombuffer(kinds, np.uint8), np.asarray(offsets)
+        marks = np.flatnonzero(np.isin(kind, (_PSB, _PSBEND, _OVF)))
+
+        def begin(place: int) -> int:
+            """With the CYC that is told right before."""
+            if kind[place] == _CYC:
+                return int(offset[place])
+            if not place:
+                return int(offset[place]) if self._cyc is None else self._cyc
+            return int(offset[place - (kind[place - 1] == _CYC)])
+
+        def group(marks_before: int) -> int | None:
+            """Where the PSB+ begins that goes on behind so many marks."""
+            if not marks_before:
+                return self._group
+            mark = marks[marks_before - 1]
+            return begin(int(mark)) if kind[mark] == _PSB else None
+
+        for place, before in zip(places, np.searchsorted(marks, places, side="right"), strict=True):
+            start = group(before)
+            self._close(begin(int(place)) if start is None else start)
+            self._number = int(numbers[place])
+        self._group = group(len(marks))
+        if kinds:
+            self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
+
+    def sizes(self, end: int) -> Counter[_Who]:
+        """Of `end` bytes in all."""
+        self._close(end)
+        return +self._sizes
+
+    def _close(self, end: int) -> None:
+        turn = self._turns[self._number - 1] if self._number else None
+        who = (turn.pid, turn.tid) if turn is not None else self._itself
+        if who[1] == NOBODY:
+            who = _UNKNOWN
+        self._sizes[who] += end - self._from
+        self._from = end

@@ -1,0 +1,203 @@
+"""How many bytes of a CPU's buffer are whose: the recorder that packs threads onto CPUs knows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from live import Live, Recorder
+from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.machine import Machine
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.perfdata import Switches, Writer
+from rtit.trace import Trace
+from rtit.trace.contents import contents
+
+ProgramBuilder = Callable[[str], Path]
+Border = tuple[int, int, int]
+"""Bytes of a CPU before a switch and once the next thread runs, and the tid of that one."""
+
+
+@pytest.fixture
+def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
+    """Of each CPU, as the recorder meets them."""
+    found: dict[int, list[Border]] = {}
+    written: Counter[int] = Counter()
+    place, write, switch = Machine._place, Machine._write, Writer.switch
+    machines: list[Machine] = []
+
+    def size(number: int) -> int:
+        pending = machines[0]._slots[number].pending if machines else b""
+        return written[number] + len(pending)
+
+    def placed(machine: Machine, thread: object) -> None:
+        machines[:] = [machine]
+        before = {number: len(rows) for number, rows in found.items()}
+        place(machine, thread)  # type: ignore[arg-type]
+        for number, rows in found.items():
+            if len(rows) > before.get(number, 0):
+                start, _, tid = rows[-1]
+                rows[-1] = start, size(number), tid
+
+    def wrote(machine: Machine, slot: object, tsc: int) -> None:
+        # the writer pads its pieces
+        written[slot.number] += (len(slot.pending) + 7) & -8  # type: ignore[attr-defined]
+        write(machine, slot, tsc)  # type: ignore[arg-type]
+
+    def switched(
+        writer: Writer, cpu: int, time: int, before: object, after: tuple[int, int], back: int = 0
+    ) -> None:
+        found.setdefault(cpu, []).append((size(cpu), size(cpu), after[1]))
+        switch(writer, cpu, time, before, after, back)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Machine, "_place", placed)
+    monkeypatch.setattr(Machine, "_write", wrote)
+    monkeypatch.setattr(Writer, "switch", switched)
+    return found
+
+
+def recorded(live: Live, data: Path, switches: Switches, event: str = "intel_pt//u") -> Path:
+    replay(live.log, data, event=event, cpus=2, switches=switches)
+    return data
+
+
+@pytest.mark.parametrize("name", ["threads", "fork"])
+@pytest.mark.parametrize(("event", "cyc"), [("intel_pt//u", 0), ("intel_pt/cyc,psb_period=0/u", 2)])
+def test_tracing_that_is_off_at_a_switch(
+    name: str,
+    event: str,
+    cyc: int,
+    program: ProgramBuilder,
+    record: Recorder,
+    borders: dict[int, list[Border]],
+    tmp_path: Path,
+) -> None:
+    """As perf traces threads. A trace unit that is turned on says the time: to the byte, but for
+    the CYC that it wrote last, of two bytes here: what that says is good to a sixteenth.
+    """
+    data = recorded(record([program(name)]), tmp_path / "perf.data", Switches.THREADS, event)
+    with Trace(data) as trace:
+        found = contents(trace).buffers
+        ran = {stream.tid for stream in trace.threads}
+    assert len(found) == 2
+    for each in found:
+        truth: Counter[int] = Counter()
+        rows = [*borders[each.cpu], (each.size, each.size, -1)]
+        for (start, _, tid), (end, _, _) in itertools.pairwise(rows):
+            truth[tid] += end - start
+        found_so = Counter({row.tid or 0: row.size for row in each.threads})
+        wrong = [abs(found_so[tid] - truth[tid]) for tid in found_so | truth]
+        assert sum(wrong) <= 2 * cyc * len(rows)
+        assert truth.total() == each.size
+        assert len(truth) > 1
+        assert {row.tid for row in each.threads} <= ran
+
+
+@pytest.mark.parametrize("name", ["threads", "fork"])
+def test_tracing_that_stays_on(
+    name: str,
+    program: ProgramBuilder,
+    record: Recorder,
+    borders: dict[int, list[Border]],
+    tmp_path: Path,
+) -> None:
+    """As perf traces CPUs: what comes while nobody is in user code may be either's."""
+    data = recorded(record([program(name)]), tmp_path / "perf.data", Switches.WIDE)
+    with Trace(data) as trace:
+        found = contents(trace).buffers
+    for each in found:
+        least: Counter[int] = Counter()
+        most: Counter[int] = Counter()
+        rows = [*borders[each.cpu], (each.size, each.size, -1)]
+        for number, ((start, runs, tid), (end, next_runs, _)) in enumerate(
+            itertools.pairwise(rows)
+        ):
+            least[tid] += end - runs if tid else 0
+            most[tid] += next_runs - start
+            if not tid:  # told before its time has come
+                most[rows[number - 1][2]] += end - start
+        sizes = {row.tid: row.size for row in each.threads}
+        assert sum(sizes.values()) == each.size
+        assert all(size <= sizes.get(tid, 0) <= most[tid] for tid, size in least.items())
+        assert set(sizes) <= set(least)
+        assert len(sizes) > 1
+
+
+def test_as_people_and_programs_read_it(
+    program: ProgramBuilder, record: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = recorded(record([program("fork")]), tmp_path / "perf.data", Switches.THREADS)
+    assert main(["info", "--json", str(data)]) == 0
+    buffers = json.loads(capsys.readouterr().out)["buffers"]
+    assert main(["info", str(data)]) == 0
+    text = capsys.readouterr().out
+    for each in buffers:
+        assert sum(row["size"] for row in each["threads"]) == each["size"]
+        for row in each["threads"]:
+            line = next(line for line in text.splitlines() if f"  thread {row['tid']} (" in line)
+            assert line.endswith(f"({row['name']})")
+    sizes = {line.split()[0] for line in text.splitlines() if "  thread " in line}
+    assert sizes >= {f"{row['size']:,}" for each in buffers for row in each["threads"]}
+
+
+def many(path: Path, threads: int) -> Path:
+    """One CPU where so many threads take turns; the trace of each is a group and a number of
+    PADs.
+    """
+    group = b"".join((encode("PSB"), encode("TSC", tsc=0), encode("PSBEND")))
+    with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+        packets = []
+        for tid in range(1, threads + 1):
+            out.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
+            out.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))
+            tsc = encode("TSC", tsc=1000 * tid + 10)
+            packets.append(encode("PSB") + tsc + encode("PSBEND") + bytes(tid))
+            assert len(packets[-1]) == len(group) + tid
+        out.auxtrace(-1, -1, b"".join(packets), None, 100, cpu=0)
+    return path
+
+
+def test_of_thousands_the_largest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = many(tmp_path / "perf.data", 3008)
+    with Trace(data) as trace:
+        (buffer,) = contents(trace).buffers
+    *own, rest = buffer.threads
+    # PSB, TSC and PSBEND are 26 bytes
+    assert [(each.tid, each.size) for each in own] == [(n, 26 + n) for n in range(3008, 2944, -1)]
+    assert (rest.tid, rest.threads) == (None, 2944)
+    assert rest.size == sum(26 + number for number in range(1, 2945))
+    assert main(["info", str(data)]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    (more,) = [line for line in lines if line.endswith("2,996 more")]
+    assert more.split()[0] == f"{sum(26 + number for number in range(1, 2997)):,}"
+
+
+def test_where_nothing_tells(tmp_path: Path) -> None:
+    """Before the first TSC, and without any, nobody's turn is known."""
+    one = many(tmp_path / "one", 3)
+    with Trace(one) as trace:
+        whole = trace.streams[0].read()
+    for number, (packets, unknown) in enumerate(
+        [
+            (encode("CBR", ratio=10) * 2 + whole, 8),
+            (encode("CBR", ratio=10) * 6, 24),
+        ]
+    ):
+        data = tmp_path / f"{number}.data"
+        with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
+            for tid in (1, 2, 3):
+                to.mmap2(tid, tid, 1, 0x1000, 0x1000, 0, 5, 2, 0, 0, 0, 0, "/bin/none")
+                to.switch(0, 1000 * tid, (tid - 1, tid - 1), (tid, tid))
+            to.auxtrace(-1, -1, packets, None, 5000, cpu=0)
+        with Trace(data) as trace:
+            (buffer,) = contents(trace).buffers
+        assert sum(each.size for each in buffer.threads) == len(packets)
+        (found,) = [each for each in buffer.threads if each.tid == -1]
+        assert found.size == unknown
+        assert found.title == "not known whose"
