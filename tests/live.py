@@ -143,6 +143,19 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+def signalled(recorder: subprocess.Popen[bytes], number: int) -> int:
+    """The exit code of a recorder that gets signals until it ends: two that come before it has
+    looked are one.
+    """
+    deadline = time.monotonic() + 60
+    while recorder.poll() is None:
+        assert time.monotonic() < deadline, "it does not end"
+        recorder.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            recorder.wait(0.3)
+    return recorder.returncode
+
+
 @contextlib.contextmanager
 def recording_of(pid: int, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """`rtit record --pid` under way: all threads are traced."""

@@ -184,7 +184,7 @@ def test_two_programs(
             )
         )
         with session:
-            until(lambda: session.step(0.1) and session.totals.clock > 1000, "instructions")
+            until(lambda: session.step(0.1) and session.totals.clock > 5000, "instructions")
             session.kill()
             recording = finished(session)
         assert (recording.exit_code, recording.threads) == (0, 11)

@@ -204,7 +204,9 @@ def other_thread(truth: bytes) -> bytes:
 
 
 def longer_run(truth: bytes) -> bytes:
-    at = truth.index(struct.pack("<I", 2), 16)
+    at = 16
+    while truth[at : at + 4] != struct.pack("<I", 2):
+        at += 8 + struct.unpack_from("<I", truth, at + 4)[0]
     count = at + 8 + 8 + 8
     (found,) = struct.unpack_from("<I", truth, count)
     return truth[:count] + struct.pack("<I", found + 1) + truth[count + 4 :]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, finished
+from live import RTIT, finished, signalled
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.request import Request
@@ -135,10 +135,7 @@ def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) ->
         assert recorder.stdout is not None
         try:
             pids += [int(recorder.stdout.readline()) for _ in range(len(kinds) + 1)]
-            recorder.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            recorder.send_signal(signal.SIGTERM)
-            assert recorder.wait(60) == 128 + signal.SIGTERM
+            assert signalled(recorder, signal.SIGTERM) == 128 + signal.SIGTERM
             if kinds != ["closes hides"]:  # nothing proves that one ours: it is left alone
                 deadline = time.monotonic() + 60
                 while any(map(running, pids)):

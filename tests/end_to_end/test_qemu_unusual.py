@@ -9,13 +9,14 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from live import RTIT
+from live import RTIT, signalled
 from programs.build import SOURCES
 from rtit.capture.qemu.folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
@@ -204,8 +205,7 @@ def folders(parent: Path) -> list[Path]:
 @pytest.mark.parametrize("how", ["killed", "twice"])
 def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -> None:
     # The path of a socket in it must not be long.
-    parent = Path("/tmp") / f"rt-{os.getpid()}-{how}"
-    parent.mkdir()
+    parent = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     env = {**os.environ, "TMPDIR": str(parent)}
     try:
         with subprocess.Popen(
@@ -220,15 +220,13 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
             assert running(child)
             if how == "killed":
                 recorder.kill()
-                code = -signal.SIGKILL
+                assert recorder.wait(30) == -signal.SIGKILL
             else:
                 # The first is the program's, which it ends; its child, in another session, goes on.
                 os.killpg(recorder.pid, signal.SIGINT)
                 time.sleep(0.5)
                 assert recorder.poll() is None
-                recorder.send_signal(signal.SIGINT)
-                code = 128 + signal.SIGINT
-            assert recorder.wait(30) == code
+                assert signalled(recorder, signal.SIGINT) == 128 + signal.SIGINT
         wait_until(lambda: not running(child))
         record.is_right(whole=how != "killed")
         wait_until(lambda: not folders(parent))

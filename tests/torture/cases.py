@@ -13,7 +13,7 @@ from programs.build import C_LIBRARY, COMMON, SOURCES, compiled
 FOLDER = SOURCES / "torture"
 PROGRAMS = (
     *("processes", "surroundings", "signals", "rewriting", "overwriting", "encodings"),
-    "libraries",
+    *("libraries", "waits"),
 )
 RANDOM = "random_code"
 
@@ -60,6 +60,8 @@ QUICK = {
     *("string_over_itself", "store_over_a_branch", "stack_in_code", "return_address_in_code"),
     *("ends_of_pages", "overlaps", "prefixed_branches", "returns", "call_at_a_page_end"),
     *("not_executable", "through_gs"),
+    *("waits_and_a_blocked_trap", "waits_and_an_ignored_trap", "waits_and_an_ignored_signal"),
+    *("waits_and_a_signal", "waits_that_let_a_trap_in", "trap_beside_a_timer"),
 }
 """Modes that the test suite records; tests/torture/run.py records all."""
 

@@ -93,6 +93,31 @@ pub(crate) fn is_pending(tid: pid_t, signal: i32) -> bool {
     is_in(tid, "SigPnd", signal)
 }
 
+/// What a thread's signals are, as sets of bits.
+pub(crate) struct Signals {
+    /// Of the thread and of its process.
+    pub(crate) pending: u64,
+    pub(crate) blocked: u64,
+    pub(crate) ignored: u64,
+    pub(crate) caught: u64,
+}
+
+pub(crate) fn signals(tid: pid_t) -> Option<Signals> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let set = |field: &str| {
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        u64::from_str_radix(value.trim(), 16).ok()
+    };
+    Some(Signals {
+        pending: set("SigPnd")? | set("ShdPnd")?,
+        blocked: set("SigBlk")?,
+        ignored: set("SigIgn")?,
+        caught: set("SigCgt")?,
+    })
+}
+
 fn is_in(tid: pid_t, set: &str, signal: i32) -> bool {
     let set = status_field(tid, set).and_then(|value| u64::from_str_radix(&value, 16).ok());
     match (set, signal) {

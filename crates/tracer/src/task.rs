@@ -72,9 +72,17 @@ pub(crate) struct Injected {
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) info: libc::siginfo_t,
-    /// It is handed over when the thread has retired so many instructions; None: when it does not block it any more.
-    pub(crate) until: Option<u64>,
+    /// It is handed over when the thread has retired so many instructions.
+    pub(crate) until: u64,
     /// It was sent into a system call, and the thread's next stop for such a signal is for this one.
+    pub(crate) sent: bool,
+}
+
+/// A SIGTRAP that waits until the thread does not block it any more.
+#[derive(Clone, Copy)]
+pub(crate) struct WaitingTrap {
+    pub(crate) info: libc::siginfo_t,
+    /// As that of [`Held`].
     pub(crate) sent: bool,
 }
 
@@ -101,12 +109,16 @@ pub(crate) struct Task {
     pub(crate) trap_ignored: Rc<Cell<bool>>,
     /// For one step the kernel knows that SIGTRAP is blocked.
     pub(crate) trap_exposed: bool,
+    /// The call that it is in, or was in when the signal came that it stops for, blocks SIGTRAP no longer while it waits.
+    pub(crate) lets_trap: bool,
     /// The last POPF or IRET set TF.
     pub(crate) popped_tf: bool,
     /// The program has set TF: each instruction has a trap of its own.
     pub(crate) own_steps: bool,
     /// The signal that waits with us.
     pub(crate) held: Option<Held>,
+    /// The SIGTRAP that waits with us.
+    pub(crate) trap: Option<WaitingTrap>,
     /// Instructions that it retired.
     pub(crate) retired: u64,
     /// When its last handler began.
@@ -140,9 +152,11 @@ impl Task {
             trap_blocked: false,
             trap_ignored: Rc::default(),
             trap_exposed: false,
+            lets_trap: false,
             popped_tf: false,
             own_steps: false,
             held: None,
+            trap: None,
             retired: 0,
             handler_began: 0,
             even: 0,

@@ -11,7 +11,7 @@ use libc::pid_t;
 
 use crate::engine::breakpoint;
 use crate::engine::calls::call_at;
-use crate::engine::restart::{mend_interrupted, RESTARTS};
+use crate::engine::restart::{may_restart, restart, RESTARTS};
 use crate::engine::state::Engine;
 use crate::event::Resume;
 use crate::shared::Shared;
@@ -140,8 +140,8 @@ impl Engine<'_> {
                 _
             )
         );
-        if in_call {
-            mend_interrupted(task.tid, &mut registers)?;
+        if in_call && may_restart(&registers) {
+            restart(task.tid, &mut registers)?;
         }
         let restarts = RESTARTS.contains(&(registers.rax as i64));
         if !in_call || !(restarts || starts_another) {

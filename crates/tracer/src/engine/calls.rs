@@ -3,7 +3,9 @@
 use std::io;
 
 use crate::engine::processes::starts_thread;
-use crate::engine::restart::{mend_interrupted, RESTARTS};
+use crate::engine::restart::{
+    may_restart, nothing_for_program, restart, was_interrupted, RESTARTS,
+};
 use crate::engine::state::Engine;
 use crate::event::{Kind, Record, Resume};
 use crate::sys::{self, Registers};
@@ -19,11 +21,15 @@ impl Engine<'_> {
         let mut registers = sys::registers(task.tid)?;
         task.injected = None;
         match task.position.clone() {
-            Position::Kernel(call) if self.detaching.is_some() => {
-                mend_interrupted(task.tid, &mut registers)?;
+            Position::Kernel(call) => {
+                if !call.compat
+                    && may_restart(&registers)
+                    && (self.detaching.is_some() || nothing_for_program(task))
+                {
+                    restart(task.tid, &mut registers)?;
+                }
                 self.returned(task, &call, &registers)?;
             }
-            Position::Kernel(call) => self.returned(task, &call, &registers)?,
             Position::User(next) => {
                 self.entered(task, next, registers)?;
                 if let Position::Kernel(call) = task.position.clone() {
@@ -85,6 +91,7 @@ impl Engine<'_> {
         let result = registers.rax as i64;
         self.handed_back(task, call, result)?;
         task.starting = false;
+        task.lets_trap &= was_interrupted(result);
         let sigreturn = libc::SYS_rt_sigreturn as u64;
         task.returned = !call.compat && call.number == sigreturn;
         if !task.returned && RESTARTS.contains(&result) {

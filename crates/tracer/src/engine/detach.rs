@@ -91,10 +91,12 @@ impl Engine<'_> {
             sys::block_trap(task.tid)?;
         }
         self.take_trap(task);
-        match task.held.take() {
-            Some(held) => sys::send(task.pid, task.tid, held.info.si_signo),
-            None => Ok(()),
+        let trap = task.trap.take().map(|trap| trap.info);
+        let held = task.held.take().map(|held| held.info);
+        for info in trap.into_iter().chain(held) {
+            sys::send(task.pid, task.tid, info.si_signo)?;
         }
+        Ok(())
     }
 
     fn end_here(&mut self, task: &mut Task) {

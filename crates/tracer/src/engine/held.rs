@@ -1,13 +1,12 @@
 //! Signals that are handed over later than the kernel would.
 //!
 //! A step takes as long as a thousand instructions, so that a timer's signal may come again before its handler has been
-//! stepped through. Between two of them the thread gets as many instructions as the last handler took. And a SIGTRAP
-//! that the program blocks waits here, because the kernel must not know that it is blocked.
+//! stepped through. Between two of them the thread gets as many instructions as the last handler took. A SIGTRAP that
+//! the program blocks waits beside (`traps`).
 
 use std::io;
 
 use crate::engine::state::Engine;
-use crate::engine::traps::is_of_process;
 use crate::sys;
 use crate::task::{Held, Position, Task};
 
@@ -15,22 +14,12 @@ impl Engine<'_> {
     /// Takes the signal that stopped the thread, if it has to wait.
     pub(super) fn hold(&mut self, task: &mut Task, signal: i32) -> io::Result<bool> {
         let info = sys::signal_info(task.tid)?;
+        if signal == libc::SIGTRAP {
+            return self.hold_trap(task, info);
+        }
         if let Some(held) = task.held {
             if held.info.si_signo != signal {
                 return Ok(false);
-            }
-            if held.sent && held.until.is_none() && task.trap_blocked {
-                // No call has taken it.
-                task.held = if is_of_process(&held.info) {
-                    self.let_wait(task.pid, held.info);
-                    None
-                } else {
-                    Some(Held {
-                        sent: false,
-                        ..held
-                    })
-                };
-                return Ok(true);
             }
             if held.sent {
                 task.held = None;
@@ -40,18 +29,9 @@ impl Engine<'_> {
             // Two of the kind are one.
             return Ok(true);
         }
-        let until = if signal == libc::SIGTRAP {
-            None
-        } else {
-            Some(task.even)
-        };
-        let early = match until {
-            None => task.trap_blocked,
-            Some(until) => {
-                let in_user_code = matches!(task.position, Position::User(_));
-                in_user_code && is_of_timer(&info) && task.retired < until
-            }
-        };
+        let until = task.even;
+        let in_user_code = matches!(task.position, Position::User(_));
+        let early = in_user_code && is_of_timer(&info) && task.retired < until;
         if early {
             task.held = Some(Held {
                 info,
@@ -67,26 +47,33 @@ impl Engine<'_> {
         if !self.traps.is_empty() && !task.trap_blocked {
             self.take_trap(task);
         }
-        let due = |held: &Held| match held.until {
-            // It has a stop of its own.
-            _ if held.sent => false,
-            None => !task.trap_blocked,
-            Some(until) => task.retired >= until,
+        if self.detaching.is_some() {
+            return self.go(task, 0);
+        }
+        // What was sent has a stop of its own.
+        let waited = if task.trap.is_some_and(|trap| !trap.sent) && !task.trap_blocked {
+            task.trap.take().map(|trap| trap.info)
+        } else if task
+            .held
+            .is_some_and(|held| !held.sent && task.retired >= held.until)
+        {
+            task.held.take().map(|held| held.info)
+        } else {
+            None
         };
-        match task.held {
-            Some(held) if self.detaching.is_none() && due(&held) => {
-                task.held = None;
-                sys::set_signal_info(task.tid, &held.info)?;
-                self.deliver_sent(task, held.info.si_signo)
+        match waited {
+            Some(info) => {
+                sys::set_signal_info(task.tid, &info)?;
+                self.deliver_sent(task, info.si_signo)
             }
-            _ => self.go(task, 0),
+            None => self.go(task, 0),
         }
     }
 
     /// The signal to send into a system call that begins, because it must not wait for the call's end.
     pub(super) fn send_held(&self, task: &mut Task) -> i32 {
         match &mut task.held {
-            Some(held) if held.until.is_some() && self.detaching.is_none() => {
+            Some(held) if self.detaching.is_none() => {
                 held.sent = true;
                 held.info.si_signo
             }

@@ -101,6 +101,7 @@ impl Engine<'_> {
                 task.own_affinity = caller.own_affinity;
                 task.trap_blocked = caller.trap_blocked;
                 task.held = caller.held;
+                task.trap = caller.trap;
                 task.traced = caller.traced;
                 self.end(&mut caller, 0);
             }

@@ -143,6 +143,7 @@ impl Engine<'_> {
         self.pass_edges(task, next.ip);
         self.clock += 1;
         task.retired += 1;
+        task.lets_trap = false;
         if let Some(text) = self.truth.retire(task.id(), &mut task.run, next.ip) {
             self.warn(task.tid, &text);
         }

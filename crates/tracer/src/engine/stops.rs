@@ -219,7 +219,8 @@ fn hide_blocked_trap(task: &mut Task, registers: &Registers) -> io::Result<()> {
     if let (true, Some(mask)) = (task.trap_blocked, memory::read_u64(task.tid, at)) {
         memory::write(task.tid, at, &(mask | sys::TRAP).to_le_bytes())?;
     }
-    task.trap_blocked |= sys::unblock_trap(task.tid)?;
+    let blocked = task.trap_blocked && !std::mem::take(&mut task.lets_trap);
+    task.trap_blocked = sys::unblock_trap(task.tid)? || blocked;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use rtit_x86::Class;
 use crate::engine::state::Engine;
 use crate::engine::waiting::takes;
 use crate::sys;
-use crate::task::{Call, Held, Next, Position, Task};
+use crate::task::{Call, Next, Position, Task, WaitingTrap};
 use crate::{memory, procfs};
 
 impl Engine<'_> {
@@ -37,9 +37,7 @@ impl Engine<'_> {
 
     /// A SIGTRAP that somebody sent has stopped the thread.
     pub(super) fn sent_trap(&mut self, task: &mut Task) -> io::Result<()> {
-        if task.trap_blocked
-            && self.detaching.is_none()
-            && task.held.map_or(true, |held| !held.sent)
+        if is_blocked(task) && self.detaching.is_none() && task.trap.map_or(true, |trap| !trap.sent)
         {
             let info = sys::signal_info(task.tid)?;
             if is_of_process(&info) {
@@ -53,22 +51,46 @@ impl Engine<'_> {
     /// A thread that waits in a call gets it, if it may have it; else it waits for the first that may.
     fn pass_on(&mut self, task: &Task, info: siginfo_t) -> io::Result<()> {
         let sleeping = |other: &&mut Task| match &other.position {
-            Position::Kernel(call) if other.pid == task.pid && other.held.is_none() => {
-                !call.compat && (!other.trap_blocked || takes(other.tid, call))
+            Position::Kernel(call) if other.pid == task.pid && other.trap.is_none() => {
+                !call.compat && (!is_blocked(other) || takes(other.tid, call))
             }
             _ => false,
         };
         if let Some(other) = self.tasks.values_mut().find(sleeping) {
             sys::queue(other.pid, other.tid, &info)?;
-            other.held = Some(Held {
-                info,
-                until: None,
-                sent: true,
-            });
+            other.trap = Some(WaitingTrap { info, sent: true });
         } else {
             self.let_wait(task.pid, info);
         }
         Ok(())
+    }
+
+    /// Takes the SIGTRAP that stopped the thread, if it has to wait: the kernel must not know that it is blocked.
+    pub(super) fn hold_trap(&mut self, task: &mut Task, info: siginfo_t) -> io::Result<bool> {
+        let blocked = is_blocked(task);
+        match task.trap {
+            Some(trap) if trap.sent => {
+                task.trap = None;
+                if !blocked {
+                    sys::set_signal_info(task.tid, &trap.info)?;
+                } else if is_of_process(&trap.info) {
+                    // No call has taken it.
+                    self.let_wait(task.pid, trap.info);
+                } else {
+                    task.trap = Some(WaitingTrap {
+                        sent: false,
+                        ..trap
+                    });
+                }
+                Ok(blocked)
+            }
+            // Two are one.
+            Some(_) => Ok(true),
+            None => {
+                task.trap = blocked.then_some(WaitingTrap { info, sent: false });
+                Ok(blocked)
+            }
+        }
     }
 
     /// Any thread of the process may have it. Two are one.
@@ -85,16 +107,12 @@ impl Engine<'_> {
 
     /// The thread may have the one that waits for any of its process.
     pub(super) fn take_trap(&mut self, task: &mut Task) {
-        if task.held.is_some() {
+        if task.trap.is_some() {
             return;
         }
         if let Some(at) = self.traps.iter().position(|&(of, _)| of == task.pid) {
             let (_, info) = self.traps.swap_remove(at);
-            task.held = Some(Held {
-                info,
-                until: None,
-                sent: false,
-            });
+            task.trap = Some(WaitingTrap { info, sent: false });
         }
     }
 
@@ -124,12 +142,7 @@ impl Engine<'_> {
         self.traps.retain(|&(of, _)| of != pid);
         let others = self.tasks.values_mut().filter(|other| other.pid == pid);
         for each in others.chain([task]) {
-            if each
-                .held
-                .is_some_and(|held| held.until.is_none() && !held.sent)
-            {
-                each.held = None;
-            }
+            each.trap = each.trap.filter(|trap| trap.sent);
         }
     }
 
@@ -145,6 +158,11 @@ pub(super) fn hide_trap(task: &mut Task) -> io::Result<()> {
         sys::unblock_trap(task.tid)?;
     }
     Ok(())
+}
+
+/// The program blocks SIGTRAP, and is in no call that lets it in.
+fn is_blocked(task: &Task) -> bool {
+    task.trap_blocked && !task.lets_trap
 }
 
 /// Sent to a process, not to one of its threads.

@@ -19,17 +19,18 @@ const MOST_FILES: u64 = 4096;
 impl Engine<'_> {
     /// A call begins.
     pub(super) fn hand_back(&mut self, task: &mut Task, call: &Call) -> io::Result<()> {
-        if call.compat || (task.held.is_none() && !self.trap_waits(task.pid)) {
+        task.lets_trap = task.trap_blocked && !call.compat && lets_trap(task.tid, call);
+        if call.compat || (task.trap.is_none() && !self.trap_waits(task.pid)) {
             return Ok(());
         }
-        if task.trap_blocked && !takes(task.tid, call) {
+        if task.trap_blocked && !task.lets_trap && !takes(task.tid, call) {
             return Ok(());
         }
         self.take_trap(task);
-        if let Some(held) = &mut task.held {
-            if held.until.is_none() && !held.sent {
-                sys::queue(task.pid, task.tid, &held.info)?;
-                held.sent = true;
+        if let Some(trap) = &mut task.trap {
+            if !trap.sent {
+                sys::queue(task.pid, task.tid, &trap.info)?;
+                trap.sent = true;
             }
         }
         Ok(())
@@ -42,14 +43,13 @@ impl Engine<'_> {
         call: &Call,
         result: i64,
     ) -> io::Result<()> {
-        let held = task.held.filter(|held| held.until.is_none());
-        if held.is_none() && !self.trap_waits(task.pid) {
+        if task.trap.is_none() && !self.trap_waits(task.pid) {
             return Ok(());
         }
-        if let Some(held) = held {
-            if held.sent && !procfs::is_pending(task.tid, libc::SIGTRAP) {
-                task.held = None;
-                tell(task.tid, call, result, &held.info)?;
+        if let Some(trap) = task.trap {
+            if trap.sent && !procfs::is_pending(task.tid, libc::SIGTRAP) {
+                task.trap = None;
+                tell(task.tid, call, result, &trap.info)?;
             }
         }
         let asked = call.number as i64 == libc::SYS_rt_sigpending && !call.compat;
@@ -87,6 +87,21 @@ fn tell(tid: pid_t, call: &Call, result: i64, info: &libc::siginfo_t) -> io::Res
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the call has a mask of its own for as long as it waits, without SIGTRAP.
+fn lets_trap(tid: pid_t, call: &Call) -> bool {
+    let set = match call.number as i64 {
+        libc::SYS_rt_sigsuspend => Some(call.arguments[0]),
+        libc::SYS_ppoll => Some(call.arguments[3]),
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(call.arguments[4]),
+        // a structure: where the mask is, and its size
+        libc::SYS_pselect6 if call.arguments[5] != 0 => memory::read_u64(tid, call.arguments[5]),
+        _ => None,
+    };
+    let set = set.filter(|&at| at != 0);
+    set.and_then(|at| memory::read_u64(tid, at))
+        .is_some_and(|set| set & sys::TRAP == 0)
 }
 
 /// Whether the call takes a pending SIGTRAP, or tells that there is one, before it does anything else.
