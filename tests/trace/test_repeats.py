@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,10 @@ def test_with_truth(
     assert main(["instructions", str(data), "--tail", "1"]) == 0
     said = capsys.readouterr().err
     assert all(str(each) in said for each in found)
+    assert main(["report", str(data)]) == 0
+    said = capsys.readouterr().out
+    assert all(str(each) in said for each in found[:20])
+    assert said.count("how often it went round is not known") == min(len(found), 20)
+    assert main(["report", str(data), "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)["streams"]
+    assert [text.split("; ")[-1] for text in told["repeats"]] == [str(each) for each in found]

@@ -75,8 +75,11 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
         with path.open("xb") as file:
-            for part in stream.parts():
-                file.write(part)
+            try:
+                file.writelines(stream.parts())
+            except BaseException:
+                path.unlink()
+                raise
         words = ["rtit", "instructions", "--raw", str(path), *_options(stream)]
         out.line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
-from rtit.errors import UsageError
 from rtit.trace.categories import ErrorClass
-from rtit.trace.rounds import Repeats, repeats
+from rtit.trace.rounds import sentences
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
 
 EXIT_CODE = 3
 UNSURE = "nothing tells whether what ran was before or after a switch of threads"
-
-
-def _repeats(stream: Stream) -> Iterator[Repeats]:
-    try:
-        return iter(repeats(stream))
-    except UsageError:  # of a pipe, whose packets can be had once
-        return iter(())
-
-
-def _bounds(found: Repeats | None) -> str:
-    if found is None or (not found.least and found.most is None):
-        return ""
-    return f"; {found}"
 
 
 class Gaps:
@@ -54,16 +40,14 @@ class Gaps:
         """
         for stream in streams:
             unsure = 0
-            times: Iterator[Repeats] | None = None
-            for span in stream.spans():
+            spans = stream.spans()
+            for span in spans:
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
                 elif span.cause == ErrorClass.TURN_UNKNOWN:
                     unsure += 1
-                elif span.cause == ErrorClass.REPEATS_UNKNOWN:
-                    times = times or _repeats(stream)
-                    bounds = _bounds(next(times, None))
-                    out.complain(self._verb, f"{stream.title}: {span.error}{bounds}")
+            for text in sentences(stream, spans):
+                out.complain(self._verb, f"{stream.title}: {text}")
             if unsure:
                 out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
 

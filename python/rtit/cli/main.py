@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from rtit.cli import out, usage
+from rtit.cli import ending, out, usage
 from rtit.errors import RtitError
 
 VERBS = {
@@ -77,8 +78,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     # A reader that goes away (`rtit packets | head`) ends us quietly, as it does any Unix tool.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    _hold_standard_files()
     words = sys.argv[1:] if argv is None else argv
+    try:
+        return _main(words)
+    except KeyboardInterrupt:
+        number = signal.SIGINT
+    except ending.Ended as ended:
+        number = signal.Signals(ended.number)
+    except BrokenPipeError:
+        number = signal.SIGPIPE
+    return ending.die(number)
+
+
+def _main(words: Sequence[str]) -> int:
+    """Raises what `main` ends by."""
+    _hold_standard_files()
     top = parser(words)
     arguments, unknown = top.parse_known_args(words)
     if unknown:
@@ -95,8 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
     failure = 125 if runs else 1  # 1 may be the program's own
     try:
-        code = int(arguments.run(arguments))
-        out.flush()
+        # What runs a program takes signals itself.
+        with nullcontext() if runs else ending.heeded():
+            code = int(arguments.run(arguments))
+            out.flush()
         return code
     except RtitError as error:
         out.complain(arguments.verb, str(error))
@@ -105,15 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.complain(arguments.verb, "out of memory")
         return failure
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and not runs:
+            raise
         out.give_up()
         where = f"{error.filename}: " if error.filename else ""
         out.complain(arguments.verb, f"{where}{error.strerror or error}")
         return failure
-    except KeyboardInterrupt:
-        out.line(to=sys.stderr)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        return 130
     finally:
         # The caller gets back the signals that `record` takes, but not those that came for it.
         ours = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - mask

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _CALLS = 5
 _FAULTS = 10
+_LOOPS = 20
 _STREAMS = 40
 _PROCESSES = 100
 """So many lines at most; --json has all."""
@@ -129,6 +130,9 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
         if each.unsure[0]:
             times, count = each.unsure
             out.line(f"ledger: {each.title}: {times:,} times {UNSURE}: {count:,} instructions")
+        for text in each.repeats[:_LOOPS]:
+            out.line(f"ledger: {each.title}: {text}")
+        _print_rest(len(each.repeats) - _LOOPS, "loops of which nothing tells how often")
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
         out.line(f"ledger: all {whole:,} bytes exact")

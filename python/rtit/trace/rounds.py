@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from rtit.errors import UsageError
 from rtit.trace.categories import ErrorClass
 from rtit.trace.packets import KINDS
 from rtit.trace.selection import LATEST
 
 if TYPE_CHECKING:
-    from rtit.trace.ledger import Ledger
+    from rtit.trace.ledger import Ledger, Span
     from rtit.trace.packets import Packets
     from rtit.trace.stream import Stream
 
@@ -54,6 +55,22 @@ def repeats(stream: Stream) -> list[Repeats]:
     the packets once more if there is one.
     """
     return _repeats(stream.ledger(), stream.packets(timing=True))
+
+
+def sentences(stream: Stream, spans: Iterable[Span]) -> list[str]:
+    """Of each such place in `spans`, all of the ledger of `stream`, that it is one; and how much
+    time there was, where that is known and the packets can be had once more.
+    """
+    texts = [span.error for span in spans if span.cause == ErrorClass.REPEATS_UNKNOWN]
+    if not texts:
+        return []
+    try:
+        times = repeats(stream)
+    except UsageError:  # of a pipe
+        return texts
+    known = [f"; {each}" if each.least or each.most is not None else "" for each in times]
+    known += [""] * (len(texts) - len(known))
+    return [text + time for text, time in zip(texts, known, strict=True)]
 
 
 def _repeats(ledger: Ledger, packets: Iterable[Packets]) -> list[Repeats]:

@@ -37,6 +37,7 @@ def report_json(
                 "exact_bytes": each.exact_bytes,
                 "losses": [str(span) for span in each.losses],
                 "unsure": {"switches": each.unsure[0], "instructions": each.unsure[1]},
+                "repeats": list(each.repeats),
                 "threads": dict(each.shares),
             }
             for each in found.streams

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
+from rtit.trace.rounds import sentences
 
 if TYPE_CHECKING:
     from rtit.trace import Span, Stream, Trace
@@ -19,7 +20,8 @@ class StreamStatistics:
     indirect and return branches and far transfers; `pt_bytes` its size, of a thread on a CPU what
     is its own; `unsure`: at how many switches nothing tells what ran before and what behind, and
     how many instructions that are; `shares`: of a CPU's with the kernel in it the instructions of
-    each thread, by what to call it, the most first.
+    each thread, by what to call it, the most first; `repeats`: a sentence for each loop of which
+    nothing tells how often it went round.
     """
 
     title: str
@@ -32,6 +34,7 @@ class StreamStatistics:
     exact_bytes: int
     shares: tuple[tuple[str, int], ...] = ()
     unsure: tuple[int, int] = (0, 0)
+    repeats: tuple[str, ...] = ()
 
     @property
     def bytes_per_1000(self) -> float:
@@ -72,6 +75,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     counts = stream.counts()
     spans = stream.spans()
     unsure = _unsure(stream, spans)
+    repeats = tuple(sentences(stream, spans))
     stream.forget()  # of thousands of streams each would keep a decoder
     return StreamStatistics(
         title=stream.title,
@@ -84,6 +88,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         exact_bytes=sum(span.end - span.start for span in spans if span.kind == "exact"),
         shares=shares,
         unsure=unsure,
+        repeats=repeats,
     )
 
 

@@ -1,0 +1,67 @@
+"""Signals that end a verb: what it made for itself goes, what it has said is there, and it dies of
+the signal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+from rtit.cli import out
+
+_TIDY = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(BaseException):
+    """Signal `number` came."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def heeded() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise Ended, unless they are ignored or taken; a reader of standard output
+    that has gone raises BrokenPipeError, and ends us quietly afterwards.
+    """
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise Ended(number)
+
+    ours = [each for each in _TIDY if signal.getsignal(each) is signal.SIG_DFL]
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for each in ours:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in (*ours, signal.SIGPIPE):
+            signal.signal(each, signal.SIG_DFL)
+
+
+def die(number: int) -> int:
+    """End by the signal after all that is to be done at the end; its exit code if it is blocked."""
+    signal.signal(number, signal.SIG_DFL)
+    if number == signal.SIGINT:
+        out.line(to=sys.stderr)  # behind the ^C of the terminal
+    if number != signal.SIGPIPE:
+        _say_the_rest()
+    atexit._run_exitfuncs()  # a signal ends the interpreter without them
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _say_the_rest() -> None:
+    """What is left goes where it is taken at once: nobody waits for a reader that has stopped."""
+    with contextlib.suppress(OSError, ValueError):
+        ready = select.poll()
+        ready.register(sys.stdout.fileno(), select.POLLOUT)
+        if any(event & select.POLLOUT for _, event in ready.poll(0)):
+            sys.stdout.flush()
