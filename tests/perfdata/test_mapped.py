@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from rtit.perfdata.mapped import Mapped
+
+if TYPE_CHECKING:
+    from rtit import _core
 
 PAGE = os.sysconf("SC_PAGESIZE")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other signals")
@@ -65,6 +69,50 @@ def test_other_maps_are_not_ours(tmp_path: Path) -> None:
     assert ended.stdout == "True True\n"
     assert ended.returncode == -7
     assert "Bus error" in ended.stderr
+
+
+def test_a_handler_that_was_set_after_the_first_map(tmp_path: Path) -> None:
+    """It is not told of what is ours; of the rest it is, once, and what it does then holds."""
+    before = (
+        "import faulthandler, mmap, sys; from rtit.perfdata.mapped import Mapped\n"
+        "itself = open(sys.executable, 'rb'); first = Mapped.of(itself.fileno())\n"
+        "faulthandler.enable()\n"
+    )
+    ended = run(tmp_path / "file", PAGE, "", before)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True True\n", "")
+    more = "    os.kill(os.getpid(), signal.SIGBUS)"
+    ended = run(tmp_path / "file", PAGE, more, before)
+    assert (ended.returncode, ended.stdout) == (-7, "True True\n")
+    assert ended.stderr.count("Fatal Python error: Bus error") == 1
+
+
+def test_what_cannot_be_closed_stays_guarded(tmp_path: Path) -> None:
+    more = (
+        "    file.truncate(len(view)); again = Mapped.of(file.fileno()); held = memoryview(again)\n"
+        "    try: again.close()\n"
+        "    except BufferError: file.truncate(0); print(bytes(held) == bytes(len(held)))"
+    )
+    ended = run(tmp_path / "file", PAGE, more)
+    assert (ended.returncode, ended.stdout) == (0, "True True\nTrue\n"), ended.stderr
+
+
+def test_the_memory_is_let_go_of_before_others_can_have_it(tmp_path: Path) -> None:
+    class Watching:
+        hit = False
+
+        def close(self) -> None:
+            assert not mapped.closed
+            let_go.append(True)
+
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * PAGE)
+    let_go: list[bool] = []
+    with file.open("rb") as opened:
+        mapped = Mapped.of(opened.fileno())
+    mapped._guard = cast("_core.Guard", Watching())
+    mapped.close()
+    assert let_go
+    assert mapped.closed
 
 
 def test_after_it_was_closed(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@
 
 mod build;
 mod cache;
+mod learned;
 mod link;
 mod node;
 mod pages;
 
 pub(crate) use cache::Code;
+pub use learned::Learned;
 pub(crate) use node::{Node, Place, Stop, NO_NODE};

@@ -74,6 +74,7 @@ mod window;
 
 pub use bitmap::{added, class, Index, Which};
 pub use branches::{BranchColumns, Branches};
+pub use code::Learned;
 pub use columns::{Columns, RowSeam};
 pub use counts::Counts;
 pub use decoder::Decoder;

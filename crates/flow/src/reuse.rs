@@ -4,7 +4,9 @@
 //! copy a column there. So while such results are made (`Lease`), columns that were handed out and are not needed any more
 //! come back (`give_back`), and the next ones are made in their memory, whatever thread they are made by.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hint;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Bytes that wait to be used again, at most.
 const MOST: usize = 1 << 26;
@@ -20,7 +22,6 @@ pub trait Reusable: Copy + 'static {
 /// Columns that wait, by the size of their numbers.
 #[doc(hidden)]
 pub struct Shelves {
-    leases: usize,
     bytes: usize,
     octets: Vec<Vec<u8>>,
     halves: Vec<Vec<u32>>,
@@ -46,9 +47,21 @@ impl Reusable for u64 {
 }
 
 static SHELVES: Mutex<Shelves> = Mutex::new(Shelves::EMPTY);
+static LEASES: AtomicUsize = AtomicUsize::new(0);
 
-fn shelves() -> MutexGuard<'static, Shelves> {
-    SHELVES.lock().unwrap_or_else(PoisonError::into_inner)
+/// Looks are so many before somebody does without: others are done after far fewer.
+const PATIENCE: usize = 1 << 10;
+
+/// None: others have it for longer than they need, as in a process that was forked while one of its threads had it.
+fn shelves() -> Option<MutexGuard<'static, Shelves>> {
+    for _ in 0..PATIENCE {
+        match SHELVES.try_lock() {
+            Ok(all) => return Some(all),
+            Err(TryLockError::Poisoned(all)) => return Some(all.into_inner()),
+            Err(TryLockError::WouldBlock) => hint::spin_loop(),
+        }
+    }
+    None
 }
 
 fn size<T>(column: &Vec<T>) -> usize {
@@ -57,7 +70,6 @@ fn size<T>(column: &Vec<T>) -> usize {
 
 impl Shelves {
     const EMPTY: Shelves = Shelves {
-        leases: 0,
         bytes: 0,
         octets: Vec::new(),
         halves: Vec::new(),
@@ -76,7 +88,7 @@ impl Shelves {
 
     fn put<T: Reusable>(&mut self, column: Vec<T>) {
         let bytes = size(&column);
-        if self.leases > 0 && bytes <= MOST - self.bytes {
+        if LEASES.load(Ordering::SeqCst) > 0 && bytes <= MOST - self.bytes {
             self.bytes += bytes;
             T::shelf(self).push(column);
         }
@@ -88,16 +100,17 @@ pub(crate) struct Lease(());
 
 impl Lease {
     pub fn new() -> Lease {
-        shelves().leases += 1;
+        LEASES.fetch_add(1, Ordering::SeqCst);
         Lease(())
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut all = shelves();
-        all.leases -= 1;
-        if all.leases == 0 {
+        if LEASES.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        if let Some(mut all) = shelves() {
             let old = std::mem::replace(&mut *all, Shelves::EMPTY);
             drop(all);
             drop(old);
@@ -108,7 +121,7 @@ impl Drop for Lease {
 /// As `to_vec`.
 pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
     if size_of_val(numbers) >= LEAST {
-        let found = shelves().take(numbers.len());
+        let found = shelves().and_then(|mut all| all.take(numbers.len()));
         if let Some(mut column) = found {
             column.clear();
             column.extend_from_slice(numbers);
@@ -121,7 +134,9 @@ pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
 /// What is not needed any more, for others to come.
 pub fn give_back<T: Reusable>(column: Vec<T>) {
     if size(&column) >= LEAST {
-        shelves().put(column);
+        if let Some(mut all) = shelves() {
+            all.put(column);
+        }
     }
 }
 
@@ -129,31 +144,42 @@ pub fn give_back<T: Reusable>(column: Vec<T>) {
 mod tests {
     use super::*;
 
+    fn shelf() -> MutexGuard<'static, Shelves> {
+        shelves().unwrap()
+    }
+
     /// All that the shelves do, in one test: they are the process's.
     #[test]
     fn what_came_back_is_used_again_while_somebody_decodes() {
         let numbers: Vec<u64> = (0..LEAST as u64).collect();
         give_back(numbers.clone());
-        assert!(shelves().take::<u64>(numbers.len()).is_none());
+        assert!(shelf().take::<u64>(numbers.len()).is_none());
         let lease = Lease::new();
         give_back(numbers.clone());
         give_back(vec![0_u8; 100]);
-        assert!(shelves().octets.is_empty());
+        assert!(shelf().octets.is_empty());
         assert_eq!(copied(&numbers[1..]), numbers[1..]);
-        assert_eq!(shelves().bytes, 0);
+        assert_eq!(shelf().bytes, 0);
         give_back(numbers.clone());
         // too large for these
-        assert!(shelves().take::<u64>(numbers.len() / 2 - 1).is_none());
-        assert!(shelves().take::<u64>(numbers.len() + 1).is_none());
+        assert!(shelf().take::<u64>(numbers.len() / 2 - 1).is_none());
+        assert!(shelf().take::<u64>(numbers.len() + 1).is_none());
         for _ in 0..=MOST / size(&numbers) {
             give_back(numbers.clone());
         }
-        assert!(shelves().bytes <= MOST && shelves().bytes > MOST / 2);
+        assert!(shelf().bytes <= MOST && shelf().bytes > MOST / 2);
+        // whoever has it for ever is not waited for
+        let held = shelf();
+        let bytes = held.bytes;
+        assert_eq!(copied(&numbers), numbers);
+        give_back(numbers);
+        assert_eq!(held.bytes, bytes);
+        drop(held);
         let other = Lease::new();
         drop(lease);
-        assert!(shelves().bytes > 0);
+        assert!(shelf().bytes > 0);
         drop(other);
-        assert_eq!(shelves().bytes, 0);
-        assert!(shelves().words.is_empty());
+        assert_eq!(shelf().bytes, 0);
+        assert!(shelf().words.is_empty());
     }
 }

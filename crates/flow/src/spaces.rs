@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rtit_image::View;
 
+use crate::code::Learned;
 use crate::watch::Watch;
 
 /// What tells address spaces apart (section 33.5): CR3, whether it is a guest's (NR), and whose guest it is.
@@ -37,6 +38,7 @@ pub struct Spaces {
     turns: Vec<Turn>,
     shared: Shared,
     pub(crate) watch: Watch,
+    pub(crate) learned: Option<Learned>,
 }
 
 /// Code that no process has for itself: numbers of views.
@@ -68,12 +70,18 @@ impl Spaces {
             turns: Vec::new(),
             shared: Shared::default(),
             watch: Watch::default(),
+            learned: None,
         }
     }
 
     /// Who is asked on long ways through the code whether to give up.
     pub fn watch(&mut self, watch: Watch) {
         self.watch = watch;
+    }
+
+    /// A stream of one space begins with what others have learned of the same code, and leaves what it has learned.
+    pub fn learn(&mut self, learned: Learned) {
+        self.learned = Some(learned);
     }
 
     /// The kernel is in the upper half of addresses of every process, whatever CR3 is (with page-table isolation it has

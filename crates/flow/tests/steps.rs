@@ -1,5 +1,7 @@
 //! Steps against the walker: whatever the program, the packets and the damage, all results are the same.
 
+#[path = "steps/learned.rs"]
+mod learned;
 #[path = "steps/ordered.rs"]
 mod ordered;
 #[path = "steps/persistent.rs"]

@@ -38,6 +38,14 @@ impl Sections {
         Sections { sorted: sections }
     }
 
+    /// Whether these are the same parts of the same allocations at the same addresses.
+    pub(crate) fn are(&self, other: &Sections) -> bool {
+        let same = |(one, two): (&Section, &Section)| {
+            (one.start, one.end) == (two.start, two.end) && one.bytes.is(&two.bytes)
+        };
+        self.sorted.len() == other.sorted.len() && self.sorted.iter().zip(&other.sorted).all(same)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }

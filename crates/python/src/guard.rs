@@ -3,8 +3,8 @@
 
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -32,27 +32,39 @@ static RANGES: [Range; MOST] = [const {
         hit: AtomicBool::new(false),
     }
 }; MOST];
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// The action that ours took the place of. Never freed: a handler may be about to read it.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+/// The thread that runs what acted before us; 0: none.
+static GOING_ON: AtomicI32 = AtomicI32::new(0);
 
-/// Guards the memory of a mapped file, which is `mapped`'s buffer, until `close`: no later than that it is unmapped. The
-/// first one sets the process's action for SIGBUS; what is not about guarded memory goes on to the action of before.
+/// Guards the memory of a mapped file, which is `mapped`'s buffer, until `close`: no later than that it is unmapped. It
+/// sets the process's action for SIGBUS, if that is not ours; what is not about guarded memory goes on to the action
+/// of before.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Guard {
     slot: Mutex<Option<usize>>,
+    range: (usize, usize),
     hit: AtomicBool,
 }
 
 #[pymethods]
 impl Guard {
     #[new]
-    fn new(mapped: PyBuffer<u8>) -> Guard {
-        watch();
+    fn new(py: Python<'_>, mapped: PyBuffer<u8>) -> Guard {
+        watch(py);
         let start = mapped.buf_ptr() as usize;
-        let slot = take(start, start + mapped.len_bytes());
+        let range = (start, start + mapped.len_bytes());
         Guard {
-            slot: Mutex::new(slot),
+            slot: Mutex::new(take(range)),
+            range,
             hit: AtomicBool::new(false),
         }
+    }
+
+    /// After `close`, if the memory is mapped all the same.
+    fn go_on(&self) {
+        let mut slot = self.slot();
+        *slot = slot.or_else(|| take(self.range));
     }
 
     /// Whether anything was read that is not there any more.
@@ -86,7 +98,7 @@ impl Drop for Guard {
     }
 }
 
-fn take(start: usize, end: usize) -> Option<usize> {
+fn take((start, end): (usize, usize)) -> Option<usize> {
     let free = |range: &Range| {
         let changed =
             range
@@ -108,22 +120,23 @@ fn give_back(slot: usize) {
     RANGES[slot].start.store(0, Ordering::Release);
 }
 
-/// Sets the action for SIGBUS, once.
-fn watch() {
-    BEFORE.get_or_init(|| {
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: reads the action into memory of its size, where all zeros are an action, too.
-        let before = unsafe {
-            libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr());
-            before.assume_init()
-        };
-        let mut action = before;
-        action.sa_sigaction = on_bus as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: the handler calls nothing that a handler may not: atomics, mmap, sigaction.
-        unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) };
-        before
-    });
+/// Sets the action for SIGBUS, unless it is ours: others may have set theirs since.
+fn watch(_one_at_a_time: Python<'_>) {
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the action into memory of its size, where all zeros are an action, too.
+    let before = unsafe {
+        libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr());
+        Box::new(before.assume_init())
+    };
+    let mut action = *before;
+    action.sa_sigaction = on_bus as *const () as usize;
+    if action.sa_sigaction == before.sa_sigaction {
+        return;
+    }
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    BEFORE.store(Box::into_raw(before), Ordering::Release);
+    // SAFETY: the handler calls nothing that a handler may not: atomics, gettid, mmap, sigaction.
+    unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) };
 }
 
 extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -160,11 +173,17 @@ fn shows_zeros(address: usize) -> bool {
     false
 }
 
-/// What was set before us acts.
+/// What was set before us acts. If that comes back to us, as one does that sets again what it found, which was ours, it is
+/// the end of the process.
 fn go_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let before = BEFORE.get();
+    // SAFETY: null, or an action that is never freed.
+    let before = unsafe { BEFORE.load(Ordering::Acquire).as_ref() };
+    // SAFETY: asks for a number.
+    let thread = unsafe { libc::gettid() };
+    let again = GOING_ON.load(Ordering::Relaxed) == thread;
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+    if again || handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        let handler = if again { libc::SIG_DFL } else { handler };
         // SAFETY: sets an action; the instruction faults again, or the signal comes again, and finds it.
         unsafe {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
@@ -177,6 +196,7 @@ fn go_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
         return;
     }
     let takes_more = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+    GOING_ON.store(thread, Ordering::Relaxed);
     // SAFETY: a handler that was set with these flags takes these arguments.
     unsafe {
         if takes_more {
@@ -188,4 +208,5 @@ fn go_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             handler(signal);
         }
     }
+    GOING_ON.store(0, Ordering::Relaxed);
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
 
 use crate::arguments::OsText;
@@ -66,6 +67,8 @@ impl Code {
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Space {
     state: Mutex<State>,
+    /// Its children have the same.
+    learned: Learned,
 }
 
 struct State {
@@ -93,7 +96,13 @@ impl Space {
                 view: None,
                 missing,
             }),
+            learned: Learned::default(),
         }
+    }
+
+    /// What streams leave of the code for those that come after them.
+    pub fn learned(&self) -> Learned {
+        self.learned.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,7 +158,11 @@ impl Space {
     /// The space of a process forked from this one at `time`.
     fn fork(&self, time: u64) -> Space {
         let state = self.lock();
-        Space::from(state.space.fork(time), state.missing.clone())
+        let child = Space::from(state.space.fork(time), state.missing.clone());
+        Space {
+            learned: self.learned.clone(),
+            ..child
+        }
     }
 
     /// From `time` on this is a copy of `parent` as of `time` (a process number used again).

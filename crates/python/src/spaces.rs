@@ -27,6 +27,7 @@ impl Coded {
         let mut spaces = Spaces::new(space.inner().view());
         let (watch, interrupt) = Interrupt::new();
         spaces.watch(watch);
+        spaces.learn(space.learned());
         let mut raisers: Raisers = vec![interrupt];
         raisers.extend(raising(space));
         for (key, other) in others.into_iter().flatten() {

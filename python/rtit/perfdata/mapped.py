@@ -34,6 +34,12 @@ class Mapped(mmap.mmap):
 
     def close(self) -> None:
         """As that of any map: BufferError as long as there are views."""
-        super().close()
-        if self._guard is not None:
-            self._guard.close()
+        guard = self._guard
+        if guard is not None:
+            guard.close()  # what others map at the same place at once is none of ours
+        try:
+            super().close()
+        except BufferError:
+            if guard is not None:
+                guard.go_on()
+            raise

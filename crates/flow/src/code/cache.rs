@@ -49,9 +49,19 @@ impl Code {
         self.space
     }
 
+    /// How much it is, by the same measure as its limit.
+    pub fn size(&self) -> usize {
+        self.nodes.len() + self.lengths.len()
+    }
+
+    /// Whether it may take the place of `empty`.
+    pub fn is_for(&self, empty: &Code) -> bool {
+        (self.limit, self.space) == (empty.limit, empty.space)
+    }
+
     /// Whether the cache has outgrown its limit and should be emptied at the next packet.
     pub fn is_over_limit(&self) -> bool {
-        self.nodes.len() + self.lengths.len() > self.limit
+        self.size() > self.limit
     }
 
     /// Forgets everything. Indices become invalid.

@@ -1,4 +1,4 @@
-//! One stream after the other: what was learned of the code stays, all else begins anew.
+//! One stream after the other, of one decoder or of several: what was learned of the code stays, all else begins anew.
 
 use rtit_image::{Changed, View};
 use rtit_x86::Mode;
@@ -13,6 +13,17 @@ impl Walker {
     /// The program is known to be somewhere before the first packet.
     pub fn begin(&mut self) {
         self.advance_view();
+    }
+
+    /// Takes up what other decoders have left of this code, if nothing is known of it yet.
+    pub(super) fn take_up(&mut self) {
+        if self.code.size() > 0 {
+            return;
+        }
+        let learned = self.learned.as_ref();
+        if let Some(code) = learned.and_then(|all| all.take(&self.view, &self.code)) {
+            self.code = code;
+        }
     }
 
     /// Before the first packet of another stream. `spaces`: the code as it is where a stream begins.
@@ -69,6 +80,19 @@ impl Walker {
             } else if let Some(Some(parked)) = self.others.parked.get_mut(index) {
                 each(&mut parked.code, &mut parked.view, &mut parked.steps, first);
             }
+        }
+    }
+}
+
+impl Drop for Walker {
+    fn drop(&mut self) {
+        let Some(learned) = self.learned.take() else {
+            return;
+        };
+        if !self.watched.gave_up() && !self.code.is_over_limit() {
+            let none = Code::new(0, 0);
+            let code = std::mem::replace(&mut self.code, none);
+            learned.leave(self.view.clone(), code);
         }
     }
 }

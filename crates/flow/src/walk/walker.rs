@@ -5,7 +5,7 @@ use rtit_x86::Mode;
 
 use super::parked::Others;
 use super::stamp::Stamp;
-use crate::code::{Code, Place, Stop, NO_NODE};
+use crate::code::{Code, Learned, Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::error::Cause;
 use crate::settings::{FilterRanges, Settings};
@@ -50,12 +50,15 @@ pub(crate) struct Walker {
     /// When the program came from somewhere else, until `arrive`.
     pub(super) came: Option<u64>,
     pub watched: Watched,
+    /// Where code is left for others; of one space alone.
+    pub(super) learned: Option<Learned>,
 }
 
 impl Walker {
     pub fn new(spaces: Spaces, settings: &Settings) -> Walker {
         let watched = Watched::new(spaces.watch.clone());
         let alone = spaces.are_one();
+        let learned = spaces.learned.clone().filter(|_| alone);
         let (others, view) = Others::new(spaces, settings);
         Walker {
             code: Code::new(settings.cache_limit, 0),
@@ -78,6 +81,7 @@ impl Walker {
             elsewhere: false,
             came: None,
             watched,
+            learned,
         }
     }
 
@@ -114,6 +118,7 @@ impl Walker {
     pub(super) fn advance_view(&mut self) {
         let changed = self.view.advance(self.seen);
         self.forget_changed(&changed);
+        self.take_up();
     }
 
     /// What was learned of code that changed does not hold any more.

@@ -130,7 +130,7 @@ fn together(some: &[EdgeTotal], more: &[EdgeTotal]) -> Vec<EdgeTotal> {
 }
 
 /// `size`: of windows; `limit`: of what a sink takes at a time.
-fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
+pub fn results(traced: &Traced, settings: &Settings, size: usize, limit: usize) -> Results {
     let mut results = Results::default();
     let all = &mut results;
     follow(traced, settings, size, Counting, all, |_, _| {});

@@ -5,7 +5,7 @@ mod run;
 
 use op::{op, Op};
 use proptest::prelude::*;
-use rtit_flow::{Settings, Spaces, TimeSettings};
+use rtit_flow::{Learned, Settings, Spaces, TimeSettings};
 use rtit_image::{Space, View};
 use run::Run;
 
@@ -69,7 +69,9 @@ pub fn plan() -> impl Strategy<Value = Plan> {
 pub struct Traced {
     pub stream: Vec<u8>,
     pub ips: Vec<u64>,
-    space: Space,
+    pub space: Space,
+    /// Where its decoders leave code for others.
+    pub learned: Option<Learned>,
     turns: Vec<Turn>,
 }
 
@@ -90,6 +92,7 @@ impl Traced {
             stream,
             ips: Vec::new(),
             space,
+            learned: None,
             turns: Vec::new(),
         }
     }
@@ -101,6 +104,9 @@ impl Traced {
     /// The code, and whose turn it is when.
     pub fn spaces(&self) -> Spaces {
         let mut spaces = Spaces::new(self.view());
+        if let Some(learned) = &self.learned {
+            spaces.learn(learned.clone());
+        }
         for &(since, whose) in &self.turns {
             let view = whose.map(|_| spaces.add_view(self.view()));
             match whose {

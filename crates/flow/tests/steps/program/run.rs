@@ -37,6 +37,7 @@ impl<'a> Run<'a> {
                 stream: Vec::new(),
                 ips: Vec::new(),
                 space: Space::new(),
+                learned: None,
                 turns: Vec::new(),
             },
             choice: 0,
