@@ -207,7 +207,7 @@ class Flow:
         ranges: Sequence[tuple[int, int]] = (),
         spaces: dict[_Key, Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
-        turns: Sequence[tuple[int, Space | None, bool]] = (),
+        turns: Sequence[tuple[int, Space | None, bool, Space | None, Space | None]] = (),
         kernel: Space | None = None,
         guest: Space | None = None,
         guest_tsc: tuple[int, int] = ...,

@@ -40,7 +40,7 @@ def space(code: str) -> Any:
 
 
 def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
-    turns = [(since, code, False) for since, code in turns]
+    turns = [(since, code, False, None, None) for since, code in turns]
     return core.Flow(stream, space(default), turns=turns, walk=walk)
 
 
@@ -172,7 +172,7 @@ def mtc(ctc: int) -> bytes:
 
 def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[tuple[int, int]]:
     """(where it was told, since where it is not certain) of each place where the turn is not."""
-    shares = [(since, code, since in idle) for since, code in turns]
+    shares = [(since, code, since in idle, None, None) for since, code in turns]
     made = core.Flow(stream, space(ONE), turns=shares, mtc_freq=0, tsc_ctc=(10, 1))
     while made.ips(100) is not None:
         pass

@@ -57,8 +57,19 @@ struct Turn {
     since: u64,
     /// Where its code is; `None`: what it does is passed over.
     view: Option<usize>,
+    /// What it runs while NR is 1.
+    guest: Guest,
     /// When it begins is no matter of doubt.
     idle: bool,
+}
+
+/// What a thread runs that is a processor of a virtual machine: numbers of views, `None` where nothing is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Guest {
+    /// The lower half of addresses: the process that has the machine's processor.
+    pub process: Option<usize>,
+    /// The upper half: the machine's kernel.
+    pub kernel: Option<usize>,
 }
 
 impl Spaces {
@@ -132,15 +143,30 @@ impl Spaces {
     /// From `since` (TSC) on the code that no key says otherwise of is that of the view `view`, a number of `add_view` or
     /// 0; `None`: what runs is passed over. In order of time.
     pub fn turn(&mut self, since: u64, view: Option<usize>) {
-        let idle = false;
-        self.turns.push(Turn { since, view, idle });
+        self.push(since, view, false);
     }
 
     /// As `turn`, where nothing runs that is traced, or where something else tells whose turn it is: it is no matter of
     /// doubt when this turn begins.
     pub fn idle(&mut self, since: u64, view: Option<usize>) {
-        let idle = true;
-        self.turns.push(Turn { since, view, idle });
+        self.push(since, view, true);
+    }
+
+    fn push(&mut self, since: u64, view: Option<usize>, idle: bool) {
+        let guest = Guest::default();
+        self.turns.push(Turn {
+            since,
+            view,
+            guest,
+            idle,
+        });
+    }
+
+    /// The last turn's thread runs a guest: what no key says otherwise of is there while NR is 1, before what `guest` says.
+    pub fn runs_guest(&mut self, guest: Guest) {
+        if let Some(turn) = self.turns.last_mut() {
+            turn.guest = guest;
+        }
     }
 
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
@@ -207,6 +233,8 @@ pub(crate) struct Whereabouts {
     begun: usize,
     /// The view of the turn, or of the last one that had one.
     view: usize,
+    /// What the turn runs while NR is 1.
+    guest: Guest,
     /// Turns in which the program came from somewhere else, each once in a row.
     visited: Vec<usize>,
     /// How often it did, if there are turns: without them two that are at the same place are equal, wherever they began.
@@ -295,6 +323,7 @@ impl Whereabouts {
             return true;
         };
         self.view = turn.view.unwrap_or(self.view);
+        self.guest = turn.guest;
         turn.view.is_some()
     }
 
@@ -324,6 +353,7 @@ impl Whereabouts {
                     turn.view == Some(view) && turn.since.saturating_sub(now) <= LAG
                 });
                 if due {
+                    self.guest = next.map(|turn| turn.guest).unwrap_or_default();
                     self.begun += 1;
                     self.view = view;
                     self.visit();
@@ -355,7 +385,8 @@ impl Whereabouts {
         });
         let Shared { kernel, guest } = self.shared;
         let shared = match self.paging {
-            Some((_, true)) => guest,
+            Some((_, true)) if ip >> 63 != 0 => self.guest.kernel.or(guest),
+            Some((_, true)) => self.guest.process.or(guest),
             _ if ip >> 63 != 0 => kernel,
             _ => None,
         };

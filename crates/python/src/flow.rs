@@ -40,8 +40,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///   read from its first PSB on.
 /// * `space`: the code, over time. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several
 ///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`: (TSC,
-///   space or None, whether it is idle) in order of time, for a logical processor that threads share: from then on the code
-///   that has no key is that of the space, with None what runs is passed over. `kernel`: the code in the upper half of
+///   space or None, whether it is idle, and of a guest that it runs the spaces or None of its process and its kernel) in
+///   order of time, for a logical processor that threads share: from then on the code that has no key is that of the
+///   space, with None what runs is passed over. `kernel`: the code in the upper half of
 ///   addresses, of all processes; `guest`: that of whatever runs while NR is 1; a key goes before either.
 /// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
 ///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.

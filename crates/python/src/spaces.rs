@@ -6,14 +6,21 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{SpaceKey, Spaces};
+use rtit_flow::{Guest, SpaceKey, Spaces};
 
 use crate::image::Space;
 use crate::interrupt::Interrupt;
 use crate::raising::{Raisers, Raising};
 
-/// TSC, and the code; None: what runs is passed over; whether it is no matter of doubt when it begins.
-pub type Turn = (u64, Option<Py<Space>>, bool);
+/// TSC, and the code; None: what runs is passed over; whether it is no matter of doubt when it begins; of the guest that
+/// the thread runs the code of its process and of its kernel, None where that is not known.
+pub type Turn = (
+    u64,
+    Option<Py<Space>>,
+    bool,
+    Option<Py<Space>>,
+    Option<Py<Space>>,
+);
 
 /// The code of a stream, and who is asked while one goes through it: for pages, and whether to go on.
 pub struct Coded {
@@ -52,23 +59,29 @@ impl Coded {
     pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &[Turn]) -> PyResult<Coded> {
         let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);
         let mut last = 0;
-        for (since, space, idle) in turns {
+        let mut number = |of: &mut Coded, space: &Option<Py<Space>>| {
+            space.as_ref().map(|space| {
+                *known.entry(space.as_ptr() as usize).or_insert_with(|| {
+                    of.raisers.extend(raising(space.get()));
+                    of.spaces.add_view(space.get().inner().view())
+                })
+            })
+        };
+        for (since, space, idle, process, kernel) in turns {
             if *since < last {
                 return Err(PyValueError::new_err(format!(
                     "a turn at {since} comes after one at {last}"
                 )));
             }
             last = *since;
-            let view = space.as_ref().map(|space| {
-                *known.entry(space.as_ptr() as usize).or_insert_with(|| {
-                    self.raisers.extend(raising(space.get()));
-                    self.spaces.add_view(space.get().inner().view())
-                })
-            });
+            let view = number(&mut self, space);
             match idle {
                 true => self.spaces.idle(*since, view),
                 false => self.spaces.turn(*since, view),
             }
+            let process = number(&mut self, process);
+            let kernel = number(&mut self, kernel);
+            self.spaces.runs_guest(Guest { process, kernel });
         }
         Ok(self)
     }

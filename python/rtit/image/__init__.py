@@ -19,8 +19,16 @@ if TYPE_CHECKING:
     from rtit.image.image import Image
     from rtit.image.images import Images
     from rtit.image.kept import Kept, Problem
-    from rtit.image.kernel import GUEST, KERNEL, Kernel, KernelFiles, guest_pid, machine_of
-    from rtit.image.mappings import UPPER, Mapping, has_file
+    from rtit.image.kernel import (
+        GUEST,
+        KERNEL,
+        Kernel,
+        KernelFiles,
+        guest_pid,
+        machine_of,
+        process_in_guest,
+    )
+    from rtit.image.mappings import UPPER, Mapping, guest_path, has_file
     from rtit.image.regions import Regions
     from rtit.image.symbols import Location, Symbols
 
@@ -44,9 +52,11 @@ __all__ = [
     "Segment",
     "Symbols",
     "Unusable",
+    "guest_path",
     "guest_pid",
     "has_file",
     "machine_of",
+    "process_in_guest",
     "read_headers",
 ]
 
@@ -59,8 +69,8 @@ __getattr__ = exports(
         "image": "Image",
         "images": "Images",
         "kept": "Kept Problem",
-        "kernel": "GUEST KERNEL Kernel KernelFiles guest_pid machine_of",
-        "mappings": "UPPER Mapping has_file",
+        "kernel": "GUEST KERNEL Kernel KernelFiles guest_pid machine_of process_in_guest",
+        "mappings": "UPPER Mapping guest_path has_file",
         "regions": "Regions",
         "symbols": "Location Symbols",
     },

@@ -14,7 +14,7 @@ from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
-from rtit.image.mappings import has_file
+from rtit.image.mappings import has_file, is_in_guest
 from rtit.image.vdso import VDSO, OwnVdso
 
 if TYPE_CHECKING:
@@ -219,6 +219,10 @@ class Files:
         first: Problem | None = None
         for real in self._places(path, build_id, kept):
             of_pack = kept is not None and real == kept.file
+            if is_in_guest(path) and real == self.locate(path) and _is_linked(real):
+                message = "a link: it may lead out of the guest"
+                first = first or Problem("unreadable", path, message)
+                continue
             file = self._opened(path, real, kept if of_pack else None)
             own = real == path
             if isinstance(file, Problem):
@@ -246,7 +250,7 @@ class Files:
 
     def _named_places(self, path: str, build_id: bytes | None) -> Iterator[str]:
         located = self.place(path)
-        if located is not None:
+        if located is not None and not (located == path and is_in_guest(path)):
             yield located
         if self._cache is not None and build_id:
             name = build_id.hex()
@@ -314,6 +318,11 @@ def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_linked(path: str) -> bool:
+    """Whether a link leads there, of a file in a guest: whoever owns that may put any there."""
+    return os.path.realpath(path) != os.path.abspath(path)  # noqa: PTH100 - links stay
 
 
 def _is_pseudo(status: os.stat_result) -> bool:

@@ -19,7 +19,20 @@ UPPER = 1 << 63
 
 def has_file(path: str) -> bool:
     """False for the names of anonymous memory and of the kernel's own pages such as [vdso]."""
-    return bool(path) and not path.startswith(_NO_FILE)
+    return bool(path) and (not path.startswith(_NO_FILE) or is_in_guest(path))
+
+
+def guest_path(machine: int, path: str) -> str:
+    """What a file of the virtual machine that is process `machine` is called: its paths are not
+    the host's.
+    """
+    return f"[guest {machine}]{path}"
+
+
+def is_in_guest(path: str) -> bool:
+    """Whether `guest_path` made it, of a path that is one."""
+    start, end, rest = path.partition("]")
+    return bool(end) and rest.startswith("/") and start.startswith("[guest ")
 
 
 @dataclass(frozen=True, slots=True)

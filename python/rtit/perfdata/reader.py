@@ -33,7 +33,7 @@ from .features import (
 from .header import SECTION, Header
 from .opening import open_map
 from .parts import Part, bare, inflated, others
-from .records import HEADER, Record
+from .records import HEADER, BuildId, Record
 from .sample import SampleLayouts
 from .scan import Behind, Place, Scan, check_size
 
@@ -223,6 +223,16 @@ class PerfData:
             found |= {number: (machine, vcpu) for number, machine, vcpu in record.machines}
         return found
 
+    @cached_property
+    def guest_cpus(self) -> dict[tuple[int, int], int]:
+        """Which CPU of a virtual machine a thread of the machine's process is, by (pid, tid)."""
+        found: dict[tuple[int, int], int] = {}
+        for place in self._scan.noted[records.IdIndex.layout.number]:
+            record = self._decoder.as_type(records.IdIndex, place)
+            threads = {number: tid for number, _, _, tid in record.entries}
+            found |= {(pid, threads[number]): vcpu for number, pid, vcpu in record.machines}
+        return found
+
     # What the file says about itself
 
     @property
@@ -313,9 +323,19 @@ class PerfData:
         at = self._feature_cursor(Feature.PMU_MAPPINGS)
         return unpack_pmus(at) if at else {}
 
-    @cached_property
+    @property
     def build_ids(self) -> dict[str, bytes]:
         """Path -> build id of the files that the recording ran."""
+        return {each.path: each.build_id for each in self._build_ids if not _of_guest(each)}
+
+    @property
+    def guest_build_ids(self) -> dict[tuple[int, str], bytes]:
+        """The same of files of virtual machines: the process that the machine is, and the path."""
+        found = filter(_of_guest, self._build_ids)
+        return {(each.pid, each.path): each.build_id for each in found}
+
+    @cached_property
+    def _build_ids(self) -> list[BuildId]:
         places = list(self._scan.noted[records.BuildId.layout.number])
         start, size = self._places.get(Feature.BUILD_ID, (0, 0))
         end = start + size
@@ -325,8 +345,7 @@ class PerfData:
                 raise self._error("bad size of a build id", start, place.size)
             places.append(place)
             start += place.size
-        found = [self._decoder.as_type(records.BuildId, place) for place in places]
-        return {record.path: record.build_id for record in found}
+        return [self._decoder.as_type(records.BuildId, place) for place in places]
 
     def bpf_code(self) -> list[tuple[int, bytes]]:
         """(kernel address, code) of the functions of BPF programs, as far as the file has them.
@@ -431,3 +450,8 @@ class PerfData:
 
 def _words(data: memoryview) -> tuple[int, ...]:
     return tuple(value for (value,) in _U64.iter_unpack(data))
+
+
+def _of_guest(record: BuildId) -> bool:
+    mode = record.misc & records.Misc.CPUMODE
+    return record.pid > 0 and mode in (records.Misc.GUEST_KERNEL, records.Misc.GUEST_USER)

@@ -21,6 +21,7 @@ class Misc(IntFlag):
     KERNEL = 1
     USER = 2
     GUEST_KERNEL = 4
+    GUEST_USER = 5
     CPUMODE = 7
     COMM_EXEC = 1 << 13
     SWITCH_OUT = 1 << 13

@@ -22,11 +22,11 @@ that names it forty bytes.
 def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None) -> Threads:
     """Bring `images` through the times of a recording; returns its threads. `jit` are files that
     say what code programs made, with what they are to be called. Of more threads than can be
-    remembered the later ones are nobody's, and `images` has the problem. Records of virtual
-    machines are passed over: their threads have numbers that threads here have, too.
+    remembered the later ones are nobody's, and `images` has the problem. Threads of virtual
+    machines are apart: they have numbers that threads here have, too.
     """
     threads = Threads(data)
-    known: set[int] = set()
+    known: set[tuple[bool, int | None]] = set()
     if images.kernel is not None:
         try:
             for address, code in data.bpf_code():
@@ -35,17 +35,20 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
             images.kernel.lacks("BPF programs", str(error))
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
     jitted = Jitted(images, jit or {}, pids)
-    guests = data.guest_ids
+    guests = threads.guests
     for time, record in in_order(data):
         jitted.until(time)
-        if guests and record.sample_id is not None and record.sample_id.id in guests:
-            continue
+        inside = guests is not None and guests.owns(record)
         tid = _begun(record)
-        if tid is not None and tid not in known:
+        who = (inside, tid)
+        if tid is not None and who not in known:
             if len(known) >= _MOST_THREADS:
                 images.lacks(_too_many(len(known)))
                 continue
-            known.add(tid)
+            known.add(who)
+        if guests is not None and inside:
+            guests.apply(images, time, record)
+            continue
         spaces.apply(images, time, record)
         threads.apply(record)
         threads.endings.apply(time, record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtit.image import UPPER, Images, machine_of
+from rtit.image import UPPER, Images, Kernel, machine_of
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
 
@@ -10,10 +10,13 @@ _PROT_EXEC = 4
 _MISC_MMAP_DATA = 1 << 13
 
 
-def apply(images: Images, time: int, record: perf.Record) -> None:
-    """Take the next record, in order of time (TSC ticks)."""
+def apply(images: Images, time: int, record: perf.Record, *, machine: int = 0) -> None:
+    """Take the next record, in order of time (TSC ticks), of the host or of the virtual machine
+    that is process `machine`.
+    """
+    kernel = images.guests.get(machine) if machine else images.kernel
     if isinstance(record, perf.Mmap2 | perf.Mmap):
-        _mmap(images, time, record)
+        _mmap(images, time, record, kernel if machine else None)
     elif isinstance(record, perf.Comm):
         if record.by_exec:
             images.exec(time, record.pid, record.tid)
@@ -24,31 +27,29 @@ def apply(images: Images, time: int, record: perf.Record) -> None:
     elif isinstance(record, perf.TextPoke):
         owner = record.sample_id
         if record.address >= UPPER:
-            if images.kernel is not None:
-                images.kernel.changes.text_poke(time, record.address, record.old, record.new)
+            if kernel is not None:
+                kernel.changes.text_poke(time, record.address, record.old, record.new)
         elif owner is not None and owner.pid is not None:
             images.text_poke(time, owner.pid, record.address, record.new)
     elif isinstance(record, perf.Ksymbol):
-        if images.kernel is not None:
-            images.kernel.changes.ksymbol(
-                time, record.address, record.length, record.symbol, record.flags
-            )
+        if kernel is not None:
+            kernel.changes.ksymbol(time, record.address, record.length, record.symbol, record.flags)
     elif isinstance(record, perf.ItraceStart):
         images.thread(record.pid, record.tid)
 
 
-def _mmap(images: Images, time: int, record: perf.Mmap | perf.Mmap2) -> None:
+def _mmap(images: Images, time: int, record: perf.Mmap | perf.Mmap2, inside: Kernel | None) -> None:
+    """`inside`: the kernel of the virtual machine whose record it is, if it is one's."""
     if isinstance(record, perf.Mmap2):
         executable, build_id = bool(record.prot & _PROT_EXEC), record.build_id
     else:
         executable, build_id = not record.misc & _MISC_MMAP_DATA, None
     if record.address >= UPPER:
-        whose = images.kernel
-        if record.misc & Misc.CPUMODE == Misc.GUEST_KERNEL:
-            guests = images.guests
-            whose = guests.get(machine_of(record.path, record.pid), guests.get(0))
-        elif record.misc & Misc.CPUMODE != Misc.KERNEL:
-            whose = None
+        guests, mode = images.guests, record.misc & Misc.CPUMODE
+        if inside is not None or mode == Misc.GUEST_KERNEL:
+            whose = inside or guests.get(machine_of(record.path, record.pid), guests.get(0))
+        else:
+            whose = images.kernel if mode == Misc.KERNEL else None
         if whose is not None:
             place = record.address, record.length, record.pgoff
             whose.mmap(time, *place, record.path, build_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Endings
+from rtit.sideband.guests import Guests
 from rtit.sideband.losses import Losses
 from rtit.sideband.processes import Processes
 from rtit.sideband.turns import Turns
@@ -15,7 +16,8 @@ class Threads:
 
     `names` has the last name (comm) of each that has one, by tid; a thread starts with the name of
     the one that made it. `processes` tells who made whom, `endings` how processes ended,
-    `turns` who had each CPU when, `losses` what the buffers lack.
+    `turns` who had each CPU when, `losses` what the buffers lack; `guests` has the threads of
+    virtual machines, if the file has records of theirs.
     """
 
     def __init__(self, data: PerfData | None = None) -> None:
@@ -24,6 +26,7 @@ class Threads:
         self.processes = Processes()
         self.turns = Turns(data)
         self.losses = Losses()
+        self.guests = Guests(data) if data is not None and data.guest_ids else None
         self._first_on: dict[int, tuple[int, int]] = {}
 
     def first_on(self, cpu: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
@@ -23,15 +24,23 @@ NOBODY = -1
 """Of a thread or process that is not known."""
 
 
+class InGuest(NamedTuple):
+    """Thread `tid` of process `pid` in a virtual machine."""
+
+    pid: int
+    tid: int
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """From `since` (TSC ticks) on thread `tid` of process `pid` has the CPU: 0 nobody (idle), -1
-    not known.
+    not known. If it is a CPU of a virtual machine, and the file says so, `guest` has that one.
     """
 
     since: int
     pid: int
     tid: int
+    guest: InGuest | None = None
 
 
 @dataclass(slots=True)

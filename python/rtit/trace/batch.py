@@ -27,6 +27,8 @@ MORE: dict[str, Field] = {
     "tid": ("tid", "i4", None),
     "cpu": ("cpu", "i4", None),
     "pid": ("pid", "i4", None),
+    "guest_tid": ("guest_tid", "i4", None),
+    "guest_pid": ("guest_pid", "i4", None),
     "space": ("space", "u4", None),
     "target_space": ("target_space", "u4", None),
     "perf_time": ("perf_time", "u8", None),
@@ -46,7 +48,8 @@ it was made.
 Instructions have `perf_time` if it is asked for: the TSC that perf's printed time is
 (`perf_times.py`).
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
-share `tid` and `pid` of who ran.
+share `tid` and `pid` of who ran. Where records of virtual machines say who ran in there, `tid` and
+`pid` are those of the host, and `guest_tid` and `guest_pid` the guest's, -1 in the host.
 Of a stream of several address spaces `space`: the one in which a row's code is, 0 for what is in
 none of `Stream.others`, which are counted from 1 (those of `spaces` come first); of branches and
 edges it is that of the source, and `target_space` that of the target.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from rtit.trace.in_words import settings_in_words, switches_in_words
 if TYPE_CHECKING:
     from rtit.perfdata import PerfData
     from rtit.trace import Trace
+
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ def contents(trace: Trace) -> Contents:
     if trace.is_bare:
         found = Contents(trace.path, {"what": "bare PT: packets alone"}, [])
     else:
-        found = Contents(trace.path, dict(_machine(trace.data)), settings_in_words(trace.data))
+        found = Contents(
+            trace.path, dict(_machine(trace.data, trace.guest_comms)), settings_in_words(trace.data)
+        )
         found.losses.extend(_told(trace))
         found.files.extend(_files(trace))
     found.buffers.extend(buffer_of(stream, trace.clock, trace.comms) for stream in trace.streams)
@@ -63,7 +67,7 @@ def contents(trace: Trace) -> Contents:
     return found
 
 
-def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
+def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str]]:
     facts = data.facts
     writer = "rtit" if facts else "perf"
     rows = (
@@ -82,7 +86,11 @@ def _machine(data: PerfData) -> Iterator[tuple[str, str]]:
     for machine, vcpu in data.guest_ids.values():
         machines.setdefault(machine, set()).add(vcpu)
     for machine, vcpus in sorted(machines.items()):
-        yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs, which are passed over"
+        names = [name for (whose, _), name in comms.items() if whose == machine]
+        shown = ", ".join(sorted(set(names))[:_MOST_NAMES])
+        more = ", ..." if len(set(names)) > _MOST_NAMES else ""
+        threads = f"; {len(names):,} threads: {shown}{more}" if names else ""
+        yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs{threads}"
     for number, text in enumerate(clocks_in_words(data)):
         yield "clock" + (f" {number + 1}" if number else ""), text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images, KernelFiles, guest_pid
+from rtit.image import Image, Images, KernelFiles, guest_path, guest_pid
 from rtit.image.jit import files_in
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
@@ -69,6 +69,8 @@ class Origin(Protocol):
     def images(self) -> Images: ...
     @property
     def comms(self) -> dict[int, str]: ...
+    @property
+    def guest_comms(self) -> dict[tuple[int, int], str]: ...
     @property
     def endings(self) -> list[Ended]: ...
     @property
@@ -187,6 +189,11 @@ class Recording:
         return self._sideband[1].names
 
     @property
+    def guest_comms(self) -> dict[tuple[int, int], str]:
+        guests = self._sideband[1].guests
+        return guests.names if guests is not None else {}
+
+    @property
     def endings(self) -> list[Ended]:
         return self._sideband[1].endings.processes
 
@@ -209,13 +216,13 @@ class Recording:
         images = Images(
             symfs=self._symfs,
             path_map=self._path_map,
-            build_ids=self.data.build_ids,
+            build_ids=self._build_ids(),
             recorded=self.data.modified,
             kept=self._pack.files if self._pack is not None else None,
             build_id_cache=self._lookup.build_id_cache,
             debuginfod=self._lookup.debuginfod,
             kernel=kernel,
-            guests=self._guests if kernel is not None else None,
+            guests=self._guest_kernels() if kernel is not None else None,
         )
         if self._pack is not None and self._jit is None:
             for problem in self._pack.jit_problems:
@@ -223,6 +230,18 @@ class Recording:
         threads = follow(self.data, images, self._jit_files())
         self._guest_spaces(images)
         return images, threads
+
+    def _build_ids(self) -> dict[str, bytes]:
+        of_guests = self.data.guest_build_ids.items()
+        return self.data.build_ids | {guest_path(*where): found for where, found in of_guests}
+
+    def _guest_kernels(self) -> dict[int, KernelFiles]:
+        """Those that are named, and those of virtual machines of which there are records."""
+        found = dict(self._guests)
+        for machine in {machine for machine, _ in self.data.guest_ids.values()}:
+            named = self._guests.get(machine, self._guests.get(0, KernelFiles()))
+            found[machine] = named.beside(self.data.folder, machine)
+        return found
 
     def _guest_spaces(self, images: Images) -> None:
         """Processes of guests, by their keys."""
@@ -301,7 +320,10 @@ class Recording:
             if isinstance(self._guest_tsc, tuple):
                 settings = replace(settings, guest_tsc=self._guest_tsc)
             if queue.cpu >= 0:
-                shares = shared(threads.turns.on(queue.cpu), images, self.data)
+                turns = threads.turns.on(queue.cpu)
+                if threads.guests is not None:
+                    turns = threads.guests.within(turns)
+                shares = shared(turns, images, self.data)
         except (PerfDataError, UnsupportedError) as error:
             settings = error
         begin = pieces[0].aux_offset
@@ -310,7 +332,9 @@ class Recording:
             for loss in threads.losses.of(queue)
             if loss.offset >= begin
         ]
-        runs = (turn.pid for turn in shares.turns) if shares is not None else (pid,)
+        runs = [pid]
+        if shares is not None:
+            runs = [turn.pid for turn in shares.turns if turn.guest is None]
         machine = images.guest_of(runs)
         return Stream(
             self._host_time(pieces),
@@ -345,6 +369,7 @@ class Bare:
     filter: str | None = None
     clock: TimeConversion | None = None
     comms: dict[int, str] = {}  # noqa: RUF012
+    guest_comms: dict[tuple[int, int], str] = {}  # noqa: RUF012
     endings: list[Ended] = []  # noqa: RUF012
     processes: list[Process] = []  # noqa: RUF012
     closed = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from rtit.errors import UnsupportedError
-from rtit.image import Image, Images
+from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn
@@ -15,6 +15,9 @@ from rtit.sideband import Turn
 if TYPE_CHECKING:
     from rtit import _core
 
+    NativeTurn = tuple[int, _core.Space | None, bool, _core.Space | None, _core.Space | None]
+
+IN_GUEST = ("guest_tid", "guest_pid")
 SWITCH = "__switch_to"
 """The function of the kernel in which one thread becomes another."""
 
@@ -33,7 +36,15 @@ class Shares:
     tid: int | None = None
     switch: int | None = None
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("tid", "pid")
+    @property
+    def has_guests(self) -> bool:
+        """Whether it is known who ran in virtual machines."""
+        return any(turn.guest is not None for turn in self.turns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that say who ran."""
+        return ("tid", "pid", *(IN_GUEST if self.has_guests else ()))
 
     @property
     def tids(self) -> set[int]:
@@ -52,29 +63,44 @@ class Shares:
     def _is_followed(self, turn: Turn) -> bool:
         return self.tid is None or turn.tid == self.tid or not self.can_part
 
-    def native(self) -> list[tuple[int, _core.Space | None, bool]]:
+    def native(self) -> list[NativeTurn]:
         """For the native decoder: since when (TSC), the code (None: not followed), and whether it
         is no matter of doubt when it begins: nobody is there, or the kernel shows where it
-        switches.
+        switches. Last the code of a guest that it runs, of its process and its kernel.
         """
         nothing = Image().native
-        found: list[tuple[int, _core.Space | None, bool]] = []
+        found: list[NativeTurn] = []
         for turn in self.turns:
             idle = self.switch is not None or (turn.tid == 0 and self.can_part)
             if not self._is_followed(turn):
-                found.append((turn.since, None, idle))
+                found.append((turn.since, None, idle, None, None))
                 continue
             image = self.images.known(turn.pid)
-            found.append((turn.since, image.native if image is not None else nothing, idle))
+            own = image.native if image is not None else nothing
+            process, kernel = (
+                image.native if image is not None else None for _, image in self._guest(turn)
+            )
+            found.append((turn.since, own, idle, process, kernel))
         return found
+
+    def _guest(self, turn: Turn) -> list[tuple[int, Image | None]]:
+        """Of the guest of a turn the process and the kernel, with their code if it is known."""
+        if turn.guest is None:
+            return [(0, None), (0, None)]
+        pids = process_in_guest(turn.pid, turn.guest.pid), guest_pid(turn.pid)
+        return [(pid, self.images.known(pid)) for pid in pids]
 
     def others(self, first: Image) -> list[tuple[int, Image]]:
         """Processes and code of `native`, each once, without the one whose code is `first`."""
         found: dict[Image, int] = {}
         nothing = Image()
         for turn in self.turns:
-            if self._is_followed(turn):
-                found.setdefault(self.images.known(turn.pid) or nothing, turn.pid)
+            if not self._is_followed(turn):
+                continue
+            found.setdefault(self.images.known(turn.pid) or nothing, turn.pid)
+            for pid, image in self._guest(turn):
+                if image is not None:
+                    found.setdefault(image, pid)
         found.pop(first, None)
         return [(pid, image) for image, pid in found.items()]
 
@@ -93,7 +119,8 @@ def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | No
     can_tell = timed and data.time_conversion is not None
     # in the kernel anybody can have run, also one of whom nothing else is known
     ran = [turn for turn in turns if images.known(turn.pid) is not None]
-    if len({turn.tid for turn in (ran if user_only or not can_tell else turns)}) < 2:
+    several = len({turn.tid for turn in (ran if user_only or not can_tell else turns)}) > 1
+    if not several and not any(turn.guest is not None for turn in turns):
         return None
     if not can_tell:
         raise UnsupportedError(

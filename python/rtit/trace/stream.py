@@ -204,7 +204,7 @@ class Stream(Undecoded):
             return of
 
         def told(flow: _core.Flow) -> tables.Placed[B]:
-            whose = Whose(shares, timed=not timing)
+            whose = Whose(shares, self.in_guest, timed=not timing)
             for batch, offset in of(flow):
                 if len(batch):
                     yield whose.tell(batch, flow.turn), offset
@@ -222,7 +222,7 @@ class Stream(Undecoded):
 
     @property
     def _whose(self) -> tuple[str, ...]:
-        return self.shares.COLUMNS if self.shares is not None else ()
+        return self.shares.columns if self.shares is not None else ()
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """What single packets told beside the instructions, as `rows` has it; `events` puts it
@@ -341,7 +341,9 @@ class Stream(Undecoded):
         self, flow: _core.Flow, *, timed: bool = True, spaced: bool = False
     ) -> Iterator[Rows]:
         first = 0
-        whose = Whose(self.shares, timed=timed) if self.shares is not None else None
+        whose = None
+        if self.shares is not None:
+            whose = Whose(self.shares, self.in_guest, timed=timed)
         with self._kept():
             while (columns := flow.next(tables.ROWS)) is not None:
                 rows = Rows.of(columns, first, spaced=spaced)

@@ -13,6 +13,7 @@ from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
 from rtit.image.guest_processes import GuestProcess, read_processes
 from rtit.image.kernel.sources import guests_below
+from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
 from rtit.trace import opening, tables
@@ -77,7 +78,8 @@ class Trace:
         if guest_mount is not None:
             # what is mapped there is there, whatever becomes of other paths
             there = os.path.realpath(guest_mount)
-            path_map = {there: there, **(path_map or {})}
+            own = {guest_path(each, ""): f"{there}/{each}" for each in guests}
+            path_map = {there: there, **own, **(path_map or {})}
         if guest is not None:
             guests[0] = guest
         workers = checked(Settings(threads=threads)).threads
@@ -193,6 +195,11 @@ class Trace:
     def comms(self) -> dict[int, str]:
         """The name of every thread that has one, by tid."""
         return self._origin.comms
+
+    @property
+    def guest_comms(self) -> dict[tuple[int, int], str]:
+        """The names of threads of virtual machines, by the machine's process and the tid in it."""
+        return self._origin.guest_comms
 
     @property
     def endings(self) -> list[Ended]:

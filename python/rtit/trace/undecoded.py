@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rtit.errors import RtitError
-from rtit.image import KERNEL, UPPER, Image, Images, guest_pid
+from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
 from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
@@ -52,7 +52,7 @@ class Undecoded:
         if self.tid < 0 and self.cpu < 0:
             return "stream"
         title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
-        if self.shares is not None and self.has_several:
+        if self.shares is not None and self.has_several and len(self.shares.tids) > 1:
             title = f"{where}{len(self.shares.tids)} threads"
         return f"{title}, part {self.part}" if self.part else title
 
@@ -71,7 +71,13 @@ class Undecoded:
     @property
     def has_spaces(self) -> bool:
         """Whether its rows say in which address space they are."""
-        return bool(self.spaces) or self.guest is not None
+        guests = self.shares is not None and self.shares.has_guests
+        return bool(self.spaces) or self.guest is not None or guests
+
+    @property
+    def in_guest(self) -> list[int]:
+        """Its spaces that are of virtual machines: numbers of `pids`."""
+        return [number for number, pid in enumerate(self.pids) if pid <= GUEST]
 
     @property
     def has_several(self) -> bool:

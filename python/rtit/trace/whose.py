@@ -7,11 +7,11 @@ next thread that runs, as perf has it, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.sideband import Turn
-from rtit.sideband.turns import NOBODY
+from rtit.sideband.turns import NOBODY, InGuest
 from rtit.trace.batch import Batch
 from rtit.trace.results import Branches, Instructions
 from rtit.trace.rows import Rows
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=Batch)
 _UNKNOWN = Turn(0, NOBODY, NOBODY)
+_NO_GUEST = InGuest(NOBODY, NOBODY)
 
 
 def who_ran(batches: Iterable[Batch]) -> list[tuple[int, int]]:
@@ -35,12 +36,14 @@ def who_ran(batches: Iterable[Batch]) -> list[tuple[int, int]]:
 
 
 class Whose:
-    """Gives batches of a decoder, in order, the columns `tid` and `pid`. `timed`: their times are
-    TSC values.
+    """Gives batches of a decoder, in order, the columns `tid` and `pid`, and of who ran in virtual
+    machines, where that is known, `guest_tid` and `guest_pid`: -1 of rows that are not in one of
+    the spaces `guests`. `timed`: their times are TSC values.
     """
 
-    def __init__(self, shares: Shares, *, timed: bool = True) -> None:
+    def __init__(self, shares: Shares, guests: Sequence[int] = (), *, timed: bool = True) -> None:
         self._turns = shares.turns
+        self._guests = list(guests) if shares.has_guests else None
         self._switch = shares.switch
         self._timed = timed
         self._now = 0
@@ -59,12 +62,32 @@ class Whose:
             if place >= count:
                 self._follows = True
             elif self._is_due(batch, place, number):
-                self._now += 1
+                self._now = self._next
                 turns[place:] = self._now
         tids = np.array([turn.tid for turn in self._known(turns)], np.int32)
         pids = np.array([turn.pid for turn in self._known(turns)], np.int32)
         first = int(turns[0]) if count else 0
-        return batch.with_columns(tid=tids[turns - first], pid=pids[turns - first])
+        found = batch.with_columns(tid=tids[turns - first], pid=pids[turns - first])
+        if self._guests is None:
+            return found
+        guests = [turn.guest or _NO_GUEST for turn in self._known(turns)]
+        inside = np.zeros(count, bool)
+        if "space" in batch.more:
+            inside = np.isin(batch.more["space"], self._guests)
+        columns = {}
+        for name, column in (("guest_tid", 1), ("guest_pid", 0)):
+            own = np.array([each[column] for each in guests], np.int32)
+            columns[name] = np.where(inside, own[turns - first], np.int32(NOBODY))
+        return found.with_columns(**columns)
+
+    @property
+    def _next(self) -> int:
+        """The next turn of another thread."""
+        now = self._turns[self._now - 1].tid if self._now else None
+        found = self._now
+        while found < len(self._turns) and self._turns[found].tid == now:
+            found += 1
+        return found + 1
 
     def _known(self, turns: Any) -> list[Turn]:
         """The turns from the first to the last of some numbers; 0 is what was before all."""
@@ -96,14 +119,15 @@ class Whose:
         """Whether the next turn may begin at a row: its time is a lower bound, the next one's is
         not before it.
         """
-        if self._now >= len(self._turns):
+        following = self._next
+        if following > len(self._turns):
             return False
         if not self._timed:
             return self._now <= number
         times = batch.time
         later = times[place:][times[place:] > times[place]]
         until = int(later[0]) if len(later) else int(times[place]) + _LAG
-        return self._turns[self._now].since <= until
+        return self._turns[following - 1].since <= until
 
 
 _LAG = 1 << 18

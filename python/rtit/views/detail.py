@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
-from rtit.views.fields import PERF_TIME, TIMING
+from rtit.views.fields import GUEST, PERF_TIME, TIMING
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class _Shown:
             return self._whose(name, batch)
         if name in constant:
             return [constant[name]] * count
+        if name in GUEST:
+            return self._in_guest(name, batch)
         if name in ("sym", "dso"):
             return self._named(name, batch)
         if name in ("insn", "asm"):
@@ -133,6 +135,16 @@ class _Shown:
             comms = self._trace.comms
             return [f"{readable(comms.get(number) or '-'):>16}" for number in numbers]
         return [f"{number:7}" for number in numbers]
+
+    def _in_guest(self, name: str, batch: Instructions) -> list[str]:
+        if "guest_tid" not in batch.more:
+            return [f"{'-':>{16 if name == 'guest_comm' else 7}}"] * len(batch)
+        if name == "guest_comm":
+            comms, columns = self._trace.guest_comms, (batch.pid, batch.guest_tid)
+            pairs = zip(*(column.tolist() for column in columns), strict=True)
+            return [f"{readable(comms.get(pair) or '-'):>16}" for pair in pairs]
+        numbers = batch.more[name].tolist()
+        return [f"{number if number >= 0 else '-':>7}" for number in numbers]
 
     def _bound(self, ticks: int) -> str:
         return f"{'-':>15}" if ticks in (0, LATEST) else f"{self._nanoseconds(ticks):15}"

@@ -12,11 +12,30 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from rtit.image.kernel.kernel import GUEST, KERNEL, Kernel, guest_pid, machine_of
+    from rtit.image.kernel.kernel import (
+        GUEST,
+        KERNEL,
+        Kernel,
+        guest_pid,
+        machine_of,
+        process_in_guest,
+    )
     from rtit.image.kernel.sources import KernelFiles
 
-__all__ = ["GUEST", "KERNEL", "Kernel", "KernelFiles", "guest_pid", "machine_of"]
+__all__ = [
+    "GUEST",
+    "KERNEL",
+    "Kernel",
+    "KernelFiles",
+    "guest_pid",
+    "machine_of",
+    "process_in_guest",
+]
 
 __getattr__ = exports(
-    __name__, {"kernel": "GUEST KERNEL Kernel guest_pid machine_of", "sources": "KernelFiles"}
+    __name__,
+    {
+        "kernel": "GUEST KERNEL Kernel guest_pid machine_of process_in_guest",
+        "sources": "KernelFiles",
+    },
 )

@@ -36,6 +36,11 @@ def guest_pid(machine: int) -> int:
     return GUEST - machine
 
 
+def process_in_guest(machine: int, number: int) -> int:
+    """What stands for a process, or a thread, of a virtual machine among those of its host."""
+    return 2 * GUEST - (machine << 31) - number
+
+
 def machine_of(path: str, pid: int) -> int:
     """Of which virtual machine a mapping of a guest's kernel is, by its name or its process."""
     number = re.match(r"\[guest\.kernel\.kallsyms\.([0-9]{1,10})\]", path)

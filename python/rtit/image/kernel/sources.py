@@ -54,11 +54,13 @@ class KernelFiles:
             owner=(self.owner, other.owner),
         )
 
-    def beside(self, folder: str | None) -> KernelFiles:
-        """With what `perf record --kcore` put into the directory of a recording."""
+    def beside(self, folder: str | None, guest: int = 0) -> KernelFiles:
+        """With what `perf record --kcore` put into the directory of a recording, or what `perf
+        inject` did of the virtual machine that is process `guest`.
+        """
         if folder is None:
             return self
-        copies = Path(folder) / FOLDER
+        copies = Path(folder) / (f"{FOLDER}__{guest}" if guest else FOLDER)
         kcore, kallsyms = copies / "kcore", copies / "kallsyms"
         there = KernelFiles(
             kcore=os.fspath(kcore) if kcore.is_file() else None,

@@ -1,0 +1,163 @@
+"""Recordings into which stock perf merged those of virtual machines: what ran in there, and who."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from differential.oracles import perf
+from kernel import made
+from kernel.merged import AT, USER, Guest, Host, Process, merged, write_guest, write_host
+from rtit.cli.main import main
+from rtit.trace import Trace
+
+ONE, TWO = Process(7, "one"), Process(8, "two")
+
+
+def guests(count: int) -> list[Guest]:
+    """Their processes have the same numbers, page tables and addresses."""
+    programs = [[ONE, TWO], [Process(7, "two"), Process(8, "one")]]
+    return [
+        Guest(500 + 100 * n, 501 + 100 * n, 0x7000 + 0x1000 * n, programs[n]) for n in range(count)
+    ]
+
+
+def busy(host: Host) -> Host:
+    for guest in (*host.guests, *reversed(host.guests)):
+        one, two = guest.processes
+        host.run(guest, one)
+        host.run(guest, two, one, two)
+        host.run(guest, two)
+        host.run(guest, one, two)
+    return host
+
+
+def recorded(host: Host, folder: Path) -> Path:
+    """The host's recording with those of the guests, whose files are below `mount`."""
+    if shutil.which("perf") is None:
+        pytest.skip("perf is not installed")
+    data = write_host(host, folder / "host")
+    for guest in host.guests:
+        own = write_guest(guest, folder / f"guest-{guest.pid}")
+        data = merged(data, own, guest.pid, folder / f"with-{guest.pid}")
+        for each in guest.processes:
+            built = made.user(each.program).path
+            there = folder / "mount" / str(guest.pid) / built.relative_to("/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(built, there)
+    return data
+
+
+def ran(trace: Trace) -> list[tuple[int, int, int]]:
+    """Whose (pid of the host, pid in the guest, 0 in the host) and where."""
+    (stream,) = trace.streams
+    columns = stream.instructions().columns()
+    rows = zip(*(columns[name].tolist() for name in ("pid", "guest_pid", "ip")), strict=True)
+    return [(pid, max(guest, 0), ip) for pid, guest, ip in rows]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_runs_its_own_code(count: int, tmp_path: Path) -> None:
+    """Also where two machines share a CPU: each has a kernel and processes of its own."""
+    host = busy(Host(guests(count)))
+    data = recorded(host, tmp_path)
+    with Trace(data, guest_mount=tmp_path / "mount") as trace:
+        assert ran(trace) == host.ran
+        assert not any(span.is_gap for stream in trace.streams for span in stream.ledger())
+        assert trace.image_problems == []
+        named = {(guest.pid, each.pid): each for guest in host.guests for each in guest.processes}
+        assert trace.guest_comms == {key: f"made-{each.program}" for key, each in named.items()}
+
+
+def test_perf_agrees(tmp_path: Path) -> None:
+    """The same way by the same threads; a MOV CR3 there is the next one's from the second
+    instruction behind it on, and the VM entry the guest's.
+    """
+    host = busy(Host(guests(1)))
+    data = recorded(host, tmp_path)
+    words = ["--itrace=i0nse", "-F", "machine_pid,tid,ip", f"--guestmount={tmp_path / 'mount'}"]
+    listed = perf.script(data, words).splitlines()
+    assert not any("error" in line for line in listed)
+    theirs = [
+        (int(line.rpartition("VCPU:")[2].split()[-2]), "VM:" in line, int(line.split()[-1], 16))
+        for line in listed
+    ]
+    with Trace(data, guest_mount=tmp_path / "mount") as trace:
+        columns = trace.streams[0].instructions().columns()
+    names = ("tid", "guest_tid", "ip")
+    ours = list(zip(*(columns[name].tolist() for name in names), strict=True))
+    assert [ip for *_, ip in theirs] == [ip for *_, ip in ours]
+    for (tid, inside, ip), (host_tid, guest_tid, _) in zip(theirs, ours, strict=True):
+        if ip < 1 << 63:
+            assert (tid, inside) == (guest_tid, True)
+        elif ip == AT:
+            assert tid == (guest_tid if inside else host_tid)
+            assert inside is (guest_tid >= 0)
+
+
+def test_files_of_a_guest_are_not_the_hosts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The host has other files at the same paths, perhaps."""
+    host = busy(Host(guests(1)))
+    data = recorded(host, tmp_path)
+    kernels = [row for row in host.ran if row[2] > USER + 0x1000]
+    with Trace(data) as trace:
+        found = ran(trace)
+        assert set(found) == set(kernels)
+        assert all(Path(made.user(each).path).exists() for each in ("one", "two"))
+    assert main(["info", str(data)]) == 3
+    text = capsys.readouterr().out
+    assert "guest 500:   records of 1 of its CPUs; 2 threads: made-one, made-two" in text
+    path = str(made.user("one").path)
+    assert f"[guest 500]{path} (build id not known): the file does not exist" in text
+    brought = [f"--map=[guest 500]{path.rpartition('/')[0]}={path.rpartition('/')[0]}"]
+    assert main(["info", str(data), *brought]) == 0
+
+
+def test_a_link_out_of_the_guest(tmp_path: Path) -> None:
+    data = recorded(busy(Host(guests(1))), tmp_path)
+    built = made.user("one").path
+    there = tmp_path / "mount" / "500" / built.relative_to("/")
+    there.unlink()
+    there.symlink_to(built)
+    with Trace(data, guest_mount=tmp_path / "mount") as trace:
+        assert {row[1] for row in ran(trace) if row[2] < 1 << 63} == {TWO.pid}
+        assert any("lead out of the guest" in str(each) for each in trace.image_problems)
+
+
+def test_listed_and_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host = busy(Host(guests(2)))
+    data, pack = recorded(host, tmp_path), tmp_path / "pack"
+    mount = f"--guestmount={tmp_path / 'mount'}"
+    fields = ["--fields", "pid,guest_pid,guest_comm,ip,sym"]
+    assert main(["instructions", str(data), mount, *fields]) == 0
+    text = capsys.readouterr().out
+    rows = [line.split() for line in text.splitlines()]
+    comms = {(guest.pid, each.pid): each for guest in host.guests for each in guest.processes}
+    for (pid, inside, ip), row in zip(host.ran, rows, strict=True):
+        name = f"made-{comms[pid, inside].program}" if inside else "-"
+        assert row[:4] == [str(pid), str(inside) if inside else "-", name, f"{ip:x}"]
+        symbol = "_start" if ip < 1 << 63 else "_text"
+        assert row[4].startswith(symbol)
+    assert main(["pack", str(data), mount, "-o", str(pack)]) == 0
+    for folder in ("mount", "host", "with-500", "with-600"):
+        shutil.rmtree(tmp_path / folder)
+    capsys.readouterr()
+    assert main(["instructions", str(pack), *fields]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Functions of all, each under its own name; one thread of the host has its guest's."""
+    host = busy(Host(guests(2)))
+    data = recorded(host, tmp_path)
+    mount = f"--guestmount={tmp_path / 'mount'}"
+    assert main(["report", str(data), mount]) == 0
+    assert "one)" in capsys.readouterr().out
+    with Trace(data, guest_mount=tmp_path / "mount") as trace:
+        for stream in trace.threads:
+            found = [row for part in stream.instructions() for row in part.ip.tolist()]
+            assert found == [ip for pid, _, ip in host.ran if pid == stream.pid]
