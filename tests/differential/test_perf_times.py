@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from differential.oracles import perf
+from differential.timed_packets import recording
 from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
-from rtit.trace import Trace
+from rtit.trace import End, Trace
 from rtit.unit import TimeModel
 
 ProgramBuilder = Callable[[str], Path]
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "hase"
 SAME = TimeModel()
 OTHER = TimeModel(cpi=3, core_ratio=21)
-# with CYCs perf takes the rate from what comes, we from what was: they agree where it is always one
 RECORDINGS = [
     ("intel_pt//u", SAME, 0),
     ("intel_pt//u", OTHER, 0),
@@ -54,7 +55,40 @@ def ours(trace: Trace) -> dict[int, list[tuple[int, int]]]:
         times = trace.clock.nanoseconds(columns["perf_time"])
         pairs = zip(times.tolist(), columns["ip"].tolist(), strict=True)
         found.setdefault(stream.tid, []).extend(pairs)
+    return in_order(found)
+
+
+def in_order(found: dict[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
+    """By time, of each thread."""
     return {tid: sorted(rows, key=lambda row: row[0]) for tid, rows in found.items()}
+
+
+def listed_branches(data: Path) -> dict[int, list[tuple[int, int, int]]]:
+    """(ns, from, to) of each branch that was taken, as perf lists them: without those that begin
+    or end tracing.
+    """
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    options = ["--itrace=b", "--ns", "-F", "tid,time,ip,addr"]
+    for line in perf.script(data, options).splitlines():
+        tid, time, source, arrow, target = line.split()
+        assert arrow == "=>"
+        if int(source, 16) and int(target, 16):
+            row = (int(time[:-1].replace(".", "")), int(source, 16), int(target, 16))
+            found.setdefault(int(tid), []).append(row)
+    return found
+
+
+def branches(trace: Trace) -> dict[int, list[tuple[int, int, int]]]:
+    """The same of ours."""
+    assert trace.clock is not None
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for stream in trace.threads:
+        columns = stream.branches(perf_time=True).columns()
+        taken = (columns["kind"] != End.CUT) & (columns["target"] != 0)
+        times = trace.clock.nanoseconds(columns["perf_time"])[taken].tolist()
+        places = (columns[name][taken].tolist() for name in ("source", "target"))
+        found.setdefault(stream.tid, []).extend(zip(times, *places, strict=True))
+    return found
 
 
 @pytest.mark.parametrize(("event", "model", "cpus"), RECORDINGS)
@@ -78,6 +112,31 @@ def test_each_instruction(
     for tid, rows in found.items():
         assert len(rows) > 100
         assert rows == sorted(theirs[tid], key=lambda row: row[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_clock(seed: int, program: ProgramBuilder, record: Recorder, tmp_path: Path) -> None:
+    """Rates, thresholds and periods at random."""
+    drawn = Random(seed)
+    model = TimeModel(cpi=drawn.randint(1, 4), core_ratio=drawn.choice([5, 7, 10, 13, 21, 33]))
+    options = ["cyc", f"cyc_thresh={drawn.randint(0, 9)}"]
+    options += [f"mtc_period={drawn.choice([0, 3, 6, 9])}", f"psb_period={drawn.choice([0, 1, 3])}"]
+    data, event = tmp_path / "perf.data", f"intel_pt/{','.join(options)}/u"
+    replay(record([program("signal_nested")]).log, data, event=event, time=model)
+    with Trace(data) as trace:
+        assert ours(trace) == in_order(listed(data))
+        assert branches(trace) == listed_branches(data)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_packets(seed: int, tmp_path: Path) -> None:
+    """Rates that change, CBRs, PSB+, late TSCs, overflows, times untraced: all at random."""
+    data = recording(seed, tmp_path)
+    with Trace(data) as trace:
+        found = ours(trace)
+        assert len(found[1]) > 300
+        assert found == in_order(listed(data))
+        assert branches(trace) == listed_branches(data)
 
 
 @pytest.mark.parametrize(

@@ -41,18 +41,19 @@ impl Default for GuestTsc {
 }
 
 impl GuestTsc {
-    fn of_host(self, host: u64) -> u64 {
+    pub(crate) fn of_host(self, host: u64) -> u64 {
         let scaled = (u128::from(host) * u128::from(self.multiplier)) >> 48;
         (scaled as u64).wrapping_add(self.offset)
     }
 
-    fn to_host(self, guest: u64) -> u64 {
+    pub(crate) fn to_host(self, guest: u64) -> u64 {
         let scaled = u128::from(guest.wrapping_sub(self.offset)) << 48;
         u64::try_from(scaled / u128::from(self.multiplier)).unwrap_or(u64::MAX)
     }
 }
 
-const TSC_BITS: u64 = 1 << 56;
+/// One more than a TSC packet can say.
+pub(crate) const TSC_BITS: u64 = 1 << 56;
 /// One part in so many ticks, and so many ticks.
 const SLACK: u64 = 16;
 
@@ -383,7 +384,7 @@ impl Clock {
 }
 
 /// Of the values with the 56 bits of a TSC packet, the one nearest to `to`.
-fn nearest(payload: u64, to: u64) -> u64 {
+pub(crate) fn nearest(payload: u64, to: u64) -> u64 {
     let full = (to & !(TSC_BITS - 1)) | payload;
     let candidates = [
         full.wrapping_sub(TSC_BITS),

@@ -4,7 +4,9 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rtit_flow::{GuestTsc, PacketClock, Source, TimeSettings, Window};
+use rtit_flow::{
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings, Window,
+};
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
@@ -52,23 +54,30 @@ struct State {
     position: usize,
     block: Option<u8>,
     clock: Option<PacketClock>,
+    perf: Option<PerfClock>,
 }
 
 #[pymethods]
 impl PacketScan {
     #[new]
-    #[pyo3(signature = (stream, clocks = None, points = false))]
+    #[pyo3(signature = (stream, clocks = None, points = false, perf = None))]
     fn new(
         stream: &Bound<'_, PyAny>,
         clocks: Option<Clocks>,
         points: bool,
+        perf: Option<Vec<u64>>,
     ) -> PyResult<PacketScan> {
+        let known = clocks.map(settings);
+        let perf = known.zip(perf);
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream: Stream::new(stream)?,
                 position: 0,
                 block: None,
-                clock: clocks.map(|clocks| PacketClock::new(settings(clocks), points)),
+                clock: known
+                    .filter(|_| perf.is_none())
+                    .map(|settings| PacketClock::new(settings, points)),
+                perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends)),
             }),
         })
     }
@@ -104,11 +113,18 @@ impl PacketScan {
             }
         }
         if columns.is_empty() && bad.is_none() {
+            if let Some(perf) = &mut state.perf {
+                perf.end();
+            }
             return Ok(None);
         }
+        py.allow_threads(|| state.reckon(&columns));
         let times = state.times(&columns);
         if let (Some(clock), Some(_)) = (&mut state.clock, &bad) {
             clock.lose();
+        }
+        if let (Some(perf), Some(_)) = (&mut state.perf, &bad) {
+            perf.lose();
         }
         Ok(Some((
             columns.kind.into(),
@@ -119,6 +135,32 @@ impl PacketScan {
             bad,
             times,
         )))
+    }
+
+    /// With `clocks` and `perf`, the offsets at which perf's buffers end, no times come with packets, but this has what
+    /// perf's clock says, as far as that is known: offset, time, ratio of a CBR, which tells no time, else 0 (u64), and
+    /// whether it is the time of what runs right behind the packet (u8). After the end of the stream it is all.
+    fn perf_times(&self) -> PyResult<[Column; 4]> {
+        let mut state = self.lock()?;
+        let told = state
+            .perf
+            .as_mut()
+            .map_or_else(Vec::new, PerfClock::take_told);
+        let words = |number: fn(&PerfTime) -> u64| told.iter().map(number).collect::<Vec<_>>();
+        let place: Vec<u8> = told
+            .iter()
+            .map(|each| (each.what == PerfTold::Place).into())
+            .collect();
+        let ratio = |each: &PerfTime| match each.what {
+            PerfTold::Ratio(ratio) => ratio.into(),
+            _ => 0,
+        };
+        Ok([
+            words(|each| each.offset).into(),
+            words(|each| each.time).into(),
+            words(ratio).into(),
+            place.into(),
+        ])
     }
 
     /// With `clocks` and `points`: what timing packets told since this was asked last, as `Flow.points`; the times of
@@ -158,6 +200,19 @@ fn settings((mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest): Clocks) 
 }
 
 impl State {
+    fn reckon(&mut self, columns: &Columns) {
+        let Some(perf) = &mut self.perf else {
+            return;
+        };
+        let packets = columns.kind.iter().zip(&columns.detail);
+        let places = columns.payload.iter().zip(&columns.offset);
+        for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
+            if let Some(row) = ROWS.get(usize::from(kind)) {
+                perf.take(row.kind, detail, payload, offset);
+            }
+        }
+    }
+
     /// The time after each packet, if there is a clock.
     fn times(&mut self, columns: &Columns) -> Option<Times> {
         let clock = self.clock.as_mut()?;

@@ -45,7 +45,7 @@ more: the stretch between two CYCs; cycles in which nothing was traced, or anoth
 count. NaN before the first CYC and behind the last, and where cycles were not all counted (sleep,
 loss, another CBR). Packets have `time`, the estimate behind each as it is, and the bounds of when
 it was made.
-Instructions have `perf_time` if it is asked for: the TSC that perf's printed time is
+Instructions and branches have `perf_time` if it is asked for: the TSC that perf's printed time is
 (`perf_times.py`).
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads
 share `tid` and `pid` of who ran. Where records of virtual machines say who ran in there, `tid` and

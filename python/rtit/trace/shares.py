@@ -26,8 +26,9 @@ SWITCH = "__switch_to"
 class Shares:
     """The turns on a logical processor, in order of time, and the code of whose they are. With
     `tid` this thread's alone are wanted; `can_part`: nothing but user code was traced, so that
-    others need not be followed; `switch`: where the kernel switches threads, an address, if its
-    code was traced and it is known. Before the first turn nobody is known to be there.
+    others need not be followed, and are if `follows_all`; `switch`: where the kernel switches
+    threads, an address, if its code was traced and it is known. Before the first turn nobody is
+    known to be there.
     """
 
     turns: Sequence[Turn]
@@ -35,6 +36,7 @@ class Shares:
     can_part: bool
     tid: int | None = None
     switch: int | None = None
+    follows_all: bool = False
 
     @property
     def has_guests(self) -> bool:
@@ -54,14 +56,14 @@ class Shares:
     @property
     def taken(self) -> int | None:
         """The thread whose rows are to be taken out of all, if others are followed, too."""
-        return None if self.can_part else self.tid
+        return self.tid if self.follows_all or not self.can_part else None
 
     def of(self, tid: int) -> Shares:
         """With this thread alone wanted."""
         return replace(self, tid=tid)
 
     def _is_followed(self, turn: Turn) -> bool:
-        return self.tid is None or turn.tid == self.tid or not self.can_part
+        return self.tid in (turn.tid, self.taken)
 
     def native(self) -> list[NativeTurn]:
         """For the native decoder: since when (TSC), the code (None: not followed), and whether it

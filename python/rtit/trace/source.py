@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -55,6 +55,10 @@ class AuxBytes:
                 behind.at(piece.file_offset + start)
                 yield piece.data[start : min(start + _PART, own)]
         open_data(self._data).check()
+
+    def ends(self) -> list[int]:
+        """The stream's offsets behind each piece."""
+        return list(accumulate(own for _, own in self._own()))
 
     def _own(self) -> Iterator[tuple[Piece, int]]:
         """The pieces, and how many bytes at the start of each are not the next one's, too."""

@@ -181,19 +181,37 @@ class Stream(Undecoded):
     def instructions(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
     ) -> Table[Instructions]:
-        """Every instruction; with `perf_time` the time that perf prints: three times as slow, with
-        many CYCs far slower.
+        """Every instruction; with `perf_time` the time that perf prints, which takes several times
+        as long, and of one thread of a CPU decodes the others, too.
         """
+        if perf_time and self._parted is not None:
+            return self._parted.instructions(where, timing=timing, perf_time=True)
         of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
         more = (*self._spaces, *self._whose, *(PERF_TIME if perf_time else ()))
-        then = partial(with_perf_times, self) if perf_time else iter
+        then = partial(with_perf_times, self, Instructions) if perf_time else iter
         return self._table(Instructions, of, where, timing=timing, more=more, then=then)
 
-    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
-        """Every branch and other transfer; `edges` adds them up."""
+    def branches(
+        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
+    ) -> Table[Branches]:
+        """Every branch and other transfer; `edges` adds them up. `perf_time` as `instructions`."""
+        if perf_time and self._parted is not None:
+            return self._parted.branches(where, timing=timing, perf_time=True)
         of = self._told(partial(tables.branches, spaced=self._spaced(where)), timing=timing)
-        more = (*(SPACES if self.has_spaces else ()), *self._whose)
-        return self._table(Branches, of, where, timing=timing, more=more)
+        spaces = SPACES if self.has_spaces else ()
+        more = (*spaces, *self._whose, *(PERF_TIME if perf_time else ()))
+        then = partial(with_perf_times, self, Branches) if perf_time else iter
+        return self._table(Branches, of, where, timing=timing, more=more, then=then)
+
+    @property
+    def _parted(self) -> Stream | None:
+        """One thread's with all others followed, if they are not: where damage makes it doubtful
+        whose something is all decodings are to agree.
+        """
+        shares = self.shares
+        if shares is None or shares.tid is None or shares.taken is not None:
+            return None
+        return replace(self, shares=replace(shares, follows_all=True), _flow=None, _own=None)
 
     def _told(
         self, of: Callable[[_core.Flow], tables.Placed[B]], *, timing: bool

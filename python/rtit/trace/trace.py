@@ -277,9 +277,15 @@ class Trace:
 
         return self._all(Instructions, of, where)
 
-    def branches(self, where: Selection | None = None, *, timing: bool = False) -> Table[Branches]:
+    def branches(
+        self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
+    ) -> Table[Branches]:
         """As `Stream.branches`, of all streams."""
-        return self._all(Branches, lambda stream: stream.branches(where, timing=timing), where)
+
+        def of(stream: Stream) -> Table[Branches]:
+            return stream.branches(where, timing=timing, perf_time=perf_time)
+
+        return self._all(Branches, of, where)
 
     def raw_events(self, where: Selection | None = None, *, timing: bool = False) -> Table[Events]:
         """As `Stream.raw_events`, of all streams."""

@@ -39,13 +39,30 @@ def blocks(
     return show.parts(stream.blocks(where, timing=timing), columns, as_json=as_json)
 
 
+BRANCH_FIELDS = {
+    "time": ("time",),
+    "perf_time": ("perf_time",),
+    "source": ("source", "name of source"),
+    "target": ("target", "name of target"),
+    "kind": ("kind",),
+}
+"""What a line about a branch may have, and the columns of each."""
+
+
 def branches(
-    trace: Trace, stream: Stream, where: Selection, *, timing: bool = False, as_json: bool = False
+    trace: Trace,
+    stream: Stream,
+    where: Selection,
+    *,
+    timing: bool = False,
+    as_json: bool = False,
+    fields: Iterable[str] = ("source", "target", "kind"),
 ) -> Iterator[bytes]:
-    """Branches and other transfers, from where to where."""
+    """Branches and other transfers, from where to where; `fields`: of `BRANCH_FIELDS`."""
     show = _Shown(trace, stream, _NOT_TAKEN, timing=timing)
-    columns = ("source", "name of source", "target", "name of target", "kind")
-    return show.parts(stream.branches(where, timing=timing), columns, as_json=as_json)
+    columns = tuple(name for field in fields for name in BRANCH_FIELDS[field])
+    found = stream.branches(where, timing=timing, perf_time="perf_time" in columns)
+    return show.parts(found, columns, as_json=as_json)
 
 
 def edges(
@@ -104,6 +121,8 @@ class _Shown:
 
         if name.startswith("name of "):
             return self._names(batch, name.removeprefix("name of "))
+        if name in ("time", "perf_time"):
+            return self._times(batch, name)
         values = getattr(batch, name).astype(np.uint64, copy=False)
         if name in ("end", "kind"):
             return "words", values, self._ends
