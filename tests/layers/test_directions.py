@@ -15,8 +15,10 @@ from layers.python_modules import dependencies
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
 
-# part -> the parts that it may import (itself, `errors`, `lazy` and `readable` always)
+EVERYBODYS = {"dataclass", "errors", "lazy", "readable"}
+# part -> the parts that it may import (itself and those of `EVERYBODYS` always)
 PYTHON = {
+    "dataclass": set(),
     "errors": set(),
     "lazy": set(),
     "readable": set(),
@@ -96,7 +98,7 @@ def parts_of(modules: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PYTHON)
 def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
+    assert parts_of(used[part]) <= PYTHON[part] | {part} | EVERYBODYS
     assert "rtit" not in used[part]
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from enum import IntFlag
 
+from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 

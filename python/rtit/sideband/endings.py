@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rtit.dataclass import dataclass
 from rtit.perfdata import Ending
 from rtit.perfdata import records as perf
 

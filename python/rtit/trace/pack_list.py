@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, get_args
 
+from rtit.dataclass import dataclass
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER

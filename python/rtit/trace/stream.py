@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rtit.dataclass import dataclass
 from rtit.errors import RtitError, UnsupportedError
 from rtit.image import Image
 from rtit.trace import tables

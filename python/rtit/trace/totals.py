@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rtit.dataclass import dataclass
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
 

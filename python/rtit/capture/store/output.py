@@ -4,8 +4,7 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 from rtit.processor import Processor
 from rtit.registers import IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 from rtit.image.kept import Problem
 
