@@ -57,6 +57,8 @@ struct Head {
     early: u32,
     /// Its last instructions come after that one; None: it has none.
     is_late: Option<bool>,
+    /// Where its last packet begins, in bytes behind the first.
+    last: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,17 +66,25 @@ struct Block {
     from: [u64; BLOCK],
     to: [u64; BLOCK],
     kind: [u8; BLOCK],
+    /// Where their packets begin, in bytes behind the first of the step.
+    place: [u8; BLOCK],
 }
 
 /// The branches of one step.
 #[derive(Default)]
 struct Found {
-    edges: Vec<(u64, u64, End)>,
+    edges: Vec<(u64, u64, End, u8)>,
     head: Head,
+    /// Offset of the step.
+    from: u64,
 }
 
 impl Sink for Found {
     const EDGES: bool = true;
+
+    fn packet(&mut self, offset: u64) {
+        self.head.last = (offset - self.from) as u8;
+    }
 
     fn append(&mut self, _sequence: &Sequence<'_>, time: u64) {
         self.head.is_late = Some(time != 0);
@@ -83,7 +93,7 @@ impl Sink for Found {
     fn close(&mut self, _end: End, _offset: u64) {}
 
     fn edge(&mut self, from: u64, to: u64, kind: End) {
-        self.edges.push((from, to, kind));
+        self.edges.push((from, to, kind, self.head.last));
         self.head.count += 1;
         self.head.early += u32::from(self.head.is_late == Some(false));
     }
@@ -208,6 +218,7 @@ impl Copies for Branches {
         let (kind, time) = (&mut rows.kind[..room], &mut rows.time[..room]);
         let mut at = self.len;
         let mut done = 0usize;
+        let mut last = self.packet;
         for step in steps {
             let Some((head, blocks)) = self.kept.get(step.number) else {
                 break;
@@ -216,9 +227,14 @@ impl Copies for Branches {
                 break;
             }
             done += 1;
+            last = step.offset + u64::from(head.last);
             let (before, after) = step.times;
             let mut place = at;
             for block in blocks {
+                if self.places {
+                    let offset = block.place.map(|place| step.offset + u64::from(place));
+                    rows.offset[place..place + BLOCK].copy_from_slice(&offset);
+                }
                 from[place..place + BLOCK].copy_from_slice(&block.from);
                 to[place..place + BLOCK].copy_from_slice(&block.to);
                 kind[place..place + BLOCK].copy_from_slice(&block.kind);
@@ -228,19 +244,12 @@ impl Copies for Branches {
             if before != after {
                 time[at..at + head.early as usize].fill(before);
             }
-            let end = at + head.count as usize;
-            if self.places {
-                rows.offset[at..end].fill(step.offset);
-            }
             if let Some(is_late) = head.is_late {
                 self.now = if is_late { after } else { before };
             }
-            at = end;
+            at += head.count as usize;
         }
-        self.len = at;
-        if let Some(last) = done.checked_sub(1) {
-            self.packet = steps[last].offset;
-        }
+        (self.len, self.packet) = (at, last);
         done
     }
 
@@ -255,14 +264,18 @@ impl Copies for Branches {
             step.replay(self);
             return true;
         }
-        let mut found = Found::default();
+        let mut found = Found {
+            from: step.offset(),
+            ..Found::default()
+        };
         step.replay_at((0, 1), &mut found);
         let blocks = found.edges.chunks(BLOCK).map(|edges| {
             let mut block = Block::default();
-            for (at, &(from, to, kind)) in edges.iter().enumerate() {
+            for (at, &(from, to, kind, place)) in edges.iter().enumerate() {
                 block.from[at] = from;
                 block.to[at] = to;
                 block.kind[at] = kind as u8;
+                block.place[at] = place;
             }
             block
         });

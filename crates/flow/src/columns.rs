@@ -53,6 +53,7 @@ struct Head {
     instructions: u32,
     end: u8,
     bits: u8,
+    place: u8,
     /// How many parts begin before the first branch.
     early: u32,
     /// Parts after the first.
@@ -67,6 +68,8 @@ struct Block {
     instructions: [u32; BLOCK],
     end: [u8; BLOCK],
     bits: [u8; BLOCK],
+    /// As `Part` has it.
+    place: [u8; BLOCK],
 }
 
 impl Table {
@@ -161,6 +164,7 @@ impl Columns {
             instructions: first.instructions,
             end: first.end,
             bits: first.bits,
+            place: first.place,
             early: Parts::early(&parts) as u32,
             more: more.len() as u32,
         };
@@ -170,6 +174,7 @@ impl Columns {
             instructions: column(parts, |part| part.instructions),
             end: column(parts, |part| part.end),
             bits: column(parts, |part| part.bits),
+            place: column(parts, |part| part.place),
         };
         self.kept.put(step, head, more.chunks(BLOCK).map(block));
     }
@@ -320,7 +325,7 @@ impl Copies for Columns {
             }
             instructions[at] = open + head.instructions;
             end[at] = head.end;
-            offset[at] = step.offset;
+            offset[at] = step.offset + u64::from(head.place);
             let mut to = at + 1;
             for block in blocks {
                 start[to..to + BLOCK].copy_from_slice(&block.start);
@@ -329,7 +334,8 @@ impl Copies for Columns {
                 end[to..to + BLOCK].copy_from_slice(&block.end);
                 bits[to..to + BLOCK].copy_from_slice(&block.bits);
                 time[to..to + BLOCK].copy_from_slice(&[after; BLOCK]);
-                offset[to..to + BLOCK].copy_from_slice(&[step.offset; BLOCK]);
+                let offsets = block.place.map(|place| step.offset + u64::from(place));
+                offset[to..to + BLOCK].copy_from_slice(&offsets);
                 to += BLOCK;
             }
             if before != after && head.early > 1 {

@@ -38,11 +38,19 @@ pub(crate) struct Block {
 pub(crate) struct Listed {
     ips: Vec<u64>,
     lengths: Vec<u8>,
+    /// Where the packet that told of each begins, in bytes behind the first of the step.
+    places: Vec<u8>,
+    /// Offset of the step, and that of the packet at work behind it.
+    from: u64,
+    place: u8,
 }
 
 impl Listed {
     pub fn of(step: &impl Step) -> Listed {
-        let mut listed = Listed::default();
+        let mut listed = Listed {
+            from: step.offset(),
+            ..Listed::default()
+        };
         step.replay(&mut listed);
         listed
     }
@@ -56,12 +64,30 @@ impl Listed {
             block
         })
     }
+
+    /// The places of the blocks, as blocks.
+    pub fn places(&self) -> impl Iterator<Item = [u8; BLOCK]> + '_ {
+        self.places.chunks(BLOCK).map(|places| {
+            let mut block = [0; BLOCK];
+            block[..places.len()].copy_from_slice(places);
+            block
+        })
+    }
+
+    /// Where the last packet begins.
+    pub fn last_place(&self) -> u8 {
+        self.place
+    }
 }
 
 impl Sink for Listed {
+    fn packet(&mut self, offset: u64) {
+        self.place = (offset - self.from) as u8;
+    }
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         self.ips.extend(sequence.ips());
         self.lengths.extend_from_slice(sequence.lengths);
+        self.places.resize(self.ips.len(), self.place);
     }
     fn close(&mut self, _end: End, _offset: u64) {}
     fn event(&mut self, _event: &Event) {}

@@ -142,6 +142,8 @@ pub(crate) struct Part {
     pub bits: u8,
     /// It begins after the first branch of the step.
     pub late: bool,
+    /// Where the packet that ended it begins, in bytes behind the first of the step.
+    pub place: u8,
     pub hash: u64,
     pub factor: u64,
 }
@@ -155,6 +157,7 @@ impl Default for Part {
             end: 0,
             bits: 0,
             late: true,
+            place: 0,
             hash: 0,
             factor: 1,
         }
@@ -166,12 +169,17 @@ impl Default for Part {
 pub(crate) struct Parts {
     ready: Vec<Part>,
     open: Part,
+    /// Offset of the step.
+    from: u64,
 }
 
 impl Parts {
     /// The parts of a step, one at least.
     pub fn of(step: &impl Step) -> Vec<Part> {
-        let mut parts = Parts::default();
+        let mut parts = Parts {
+            from: step.offset(),
+            ..Parts::default()
+        };
         step.replay_at((0, 1), &mut parts);
         parts.ready.push(parts.open);
         parts.ready
@@ -198,8 +206,9 @@ impl Sink for Parts {
         open.factor = open.factor.wrapping_mul(sequence.factor);
     }
 
-    fn close(&mut self, end: End, _offset: u64) {
+    fn close(&mut self, end: End, offset: u64) {
         self.open.end = end as u8;
+        self.open.place = (offset - self.from) as u8;
         self.ready.push(std::mem::take(&mut self.open));
     }
 

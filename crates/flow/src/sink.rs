@@ -122,7 +122,7 @@ pub trait Step {
     /// What it does is known by this number as long as the epoch stays the same.
     fn number(&self) -> u32;
     fn epoch(&self) -> u32;
-    /// Stream offset of its packet.
+    /// Stream offset of its packet, the first one if it has several.
     fn offset(&self) -> u64;
     /// The time up to its first branch, and from there on, as `Sink::append` has it.
     fn times(&self) -> (u64, u64);
@@ -158,7 +158,7 @@ pub trait Sink {
     /// Whether `edge` is called.
     const EDGES: bool = false;
     const WANTS: Wants = Wants::Walk;
-    /// Whether the offsets of packets matter; else a step may be of several packets, and tells that of the first.
+    /// Whether it says which packet a row came from.
     const PLACES: bool = true;
 
     /// What is told until the next call of this comes from the packet at `offset`.

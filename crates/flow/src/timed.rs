@@ -24,7 +24,7 @@ pub struct TimedInstructions {
     now_in_tx: bool,
     /// The time of the open run, and how many instructions it has.
     open: (u64, u32),
-    kept: Kept<Head, Block>,
+    kept: Kept<Head, PlacedBlock>,
     space: InSpace,
 }
 
@@ -59,6 +59,15 @@ struct Head {
     /// No run ends in it.
     one: bool,
     bits: u8,
+    /// Where its last packet begins, in bytes behind the first.
+    place: u8,
+}
+
+/// Instructions of a step, and where the packet that told of each begins, in bytes behind the first of the step.
+#[derive(Clone, Copy, Debug)]
+struct PlacedBlock {
+    block: Block,
+    places: [u8; BLOCK],
 }
 
 impl TimedInstructions {
@@ -175,6 +184,7 @@ impl Copies for TimedInstructions {
         let (times, bits) = (&mut rows.times[..room], &mut rows.bits[..room]);
         let mut at = self.len;
         let mut done = 0usize;
+        let mut last = self.offset;
         for step in steps {
             let Some((head, blocks)) = self.kept.get(step.number) else {
                 break;
@@ -184,10 +194,15 @@ impl Copies for TimedInstructions {
                 break;
             }
             done += 1;
+            last = step.offset + u64::from(head.place);
             let (before, after) = step.times;
             let began = if open == 0 { before } else { began };
             let mut to = at;
-            for block in blocks {
+            for PlacedBlock { block, places } in blocks {
+                if self.places {
+                    let offsets = places.map(|place| step.offset + u64::from(place));
+                    rows.offsets[to..to + BLOCK].copy_from_slice(&offsets);
+                }
                 ips[to..to + BLOCK].copy_from_slice(&block.ips);
                 lengths[to..to + BLOCK].copy_from_slice(&block.lengths);
                 times[to..to + BLOCK].copy_from_slice(&[after; BLOCK]);
@@ -200,21 +215,14 @@ impl Copies for TimedInstructions {
             if before != after && head.early > head.first {
                 times[at + head.first as usize..at + head.early as usize].fill(before);
             }
-            let end = at + head.count as usize;
-            if self.places {
-                rows.offsets[at..end].fill(step.offset);
-            }
             self.open = match (head.one, head.last_is_late) {
                 (true, _) => (began, open + head.count),
                 (false, true) => (after, head.last),
                 (false, false) => (before, head.last),
             };
-            at = end;
+            at += head.count as usize;
         }
-        self.len = at;
-        if let Some(last) = done.checked_sub(1) {
-            self.offset = steps[last].offset;
-        }
+        (self.len, self.offset) = (at, last);
         done
     }
 
@@ -250,8 +258,11 @@ impl Copies for TimedInstructions {
             last_is_late: last.late,
             one: parts.len() == 1,
             bits: parts[0].bits,
+            place: listed.last_place(),
         };
-        self.kept.put(step, head, listed.blocks());
+        let blocks = listed.blocks().zip(listed.places());
+        let blocks = blocks.map(|(block, places)| PlacedBlock { block, places });
+        self.kept.put(step, head, blocks);
         false
     }
 }

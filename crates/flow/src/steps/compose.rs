@@ -28,8 +28,8 @@ pub(super) struct Known<'a> {
 /// Steps one after the other as one. Kept to be used again.
 #[derive(Default)]
 pub(super) struct Composed {
-    /// Their numbers.
-    pub steps: Vec<u32>,
+    /// Their numbers, and where their packets begin.
+    pub steps: Vec<(u32, u8)>,
     /// As `Path` has it.
     pub pushes: Vec<u32>,
     pub deed: Deed,
@@ -58,12 +58,12 @@ impl Composed {
             let kept = (self.steps.len(), self.deed, self.next);
             let pushed = self.pushes.clone();
             let (more, followed) = if is_tnt(first) {
-                (reach.with_tnt(), self.tnt(known, first))
+                (reach.with_tnt(), self.tnt(known, first, reach.length))
             } else if first & TIP_MASK == TIP {
                 let Some(more) = reach.with_tip(first, bytes) else {
                     break;
                 };
-                (more, self.tip(known, more.last_ip))
+                (more, self.tip(known, more.last_ip, reach.length))
             } else {
                 break;
             };
@@ -85,9 +85,15 @@ impl Composed {
 
     /// Takes a step: what it does to the stack, but for what `Deed::pops` says. None: with it more calls of the phrase are
     /// open at once than the stack holds.
-    fn take<K: Key>(&mut self, known: &Known<'_>, table: &Table<K>, slot: usize) -> Option<Deed> {
+    fn take<K: Key>(
+        &mut self,
+        known: &Known<'_>,
+        table: &Table<K>,
+        slot: usize,
+        place: u8,
+    ) -> Option<Deed> {
         let (entry, number): (&Entry<K>, u32) = (&table.entries[slot], table.number(slot));
-        self.steps.push(number);
+        self.steps.push((number, place));
         self.rows += known.visits.rows(number);
         self.instructions += known.visits.weight(number).instructions as usize;
         self.next = entry.next;
@@ -108,11 +114,11 @@ impl Composed {
         Some(deed)
     }
 
-    fn tnt(&mut self, known: &Known<'_>, mut tnt: u8) -> Option<()> {
+    fn tnt(&mut self, known: &Known<'_>, mut tnt: u8, place: u8) -> Option<()> {
         while tnt != 0 {
             let slot = tnt_slot(self.next, tnt >> 1, known.tnt.mask());
             let slot = find(&known.tnt.entries, slot, self.next, ())?;
-            let deed = self.take(known, known.tnt, slot)?;
+            let deed = self.take(known, known.tnt, slot, place)?;
             if !deed.pops {
                 return Some(());
             }
@@ -123,16 +129,16 @@ impl Composed {
             let slot = site.slot(self.next, 0, known.ret.mask());
             let slot = find(&known.ret.entries, slot, self.next, site)?;
             self.pushes.pop();
-            self.take(known, known.ret, slot)?;
+            self.take(known, known.ret, slot, place)?;
             tnt = deed.rest;
         }
         Some(())
     }
 
-    fn tip(&mut self, known: &Known<'_>, ip: u64) -> Option<()> {
+    fn tip(&mut self, known: &Known<'_>, ip: u64, place: u8) -> Option<()> {
         let slot = ip.slot(self.next, 0, known.tip.mask());
         let slot = find(&known.tip.entries, slot, self.next, ip)?;
-        let deed = self.take(known, known.tip, slot)?;
+        let deed = self.take(known, known.tip, slot, place)?;
         if deed.pops {
             (self.deed.pops, self.deed.rest) = (self.pushes.pop().is_none(), 0);
         }

@@ -151,7 +151,7 @@ impl Steps {
     }
 
     /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log. `places`: which packet
-    /// each step came from is asked for, so that none may have several.
+    /// each row came from is asked for; then phrases pay only where RETs are not compressed, as they are longer there.
     pub fn run(
         &mut self,
         places: bool,
@@ -180,7 +180,7 @@ impl Steps {
             (false, _) => run::<false, { keep::NOTHING }>,
             (true, _) => run::<true, { keep::NOTHING }>,
         };
-        let phrases = (!places).then_some(&mut self.phrases);
+        let phrases = (!places || !self.returns).then_some(&mut self.phrases);
         kernel(&mut tables, phrases, stack, bytes, end, room, lane)
     }
 

@@ -13,6 +13,8 @@ const TAKEN: u32 = 2;
 const RETURNED: u32 = 3;
 const TIP: u32 = 4;
 const TIP_RETURN: u32 = 5;
+/// No node: what follows comes from a later packet of a phrase, which begins so many bytes behind the first.
+const PACKET: u32 = 6;
 const BITS: u32 = 3;
 
 /// Nodes beyond this have no number in a list of visits.
@@ -76,11 +78,15 @@ impl Visits {
         self.number(first, rows, weight)
     }
 
-    /// Keeps steps as one and gives its number.
-    pub fn join(&mut self, steps: &[u32]) -> u32 {
+    /// Keeps steps as one and gives its number. With each step where its packet begins, in bytes behind the first.
+    pub fn join(&mut self, steps: &[(u32, u8)]) -> u32 {
         let first = self.words.len() as u32;
-        let (mut rows, mut weight) = (0, Weight::default());
-        for &step in steps {
+        let (mut rows, mut weight, mut packet) = (0, Weight::default(), 0);
+        for &(step, place) in steps {
+            if place != packet {
+                packet = place;
+                self.words.push(u32::from(place) << BITS | PACKET);
+            }
             rows += self.rows(step);
             weight.add(self.weight(step));
             let words = self.words_of(step);
@@ -121,9 +127,19 @@ impl Visits {
 
     /// The nodes of a step in order.
     pub fn of(&self, step: u32) -> impl Iterator<Item = (u32, How)> + '_ {
+        self.with_packets(step).map(|(_, node, how)| (node, how))
+    }
+
+    /// As `of`, each with where its packet begins, in bytes behind the first.
+    fn with_packets(&self, step: u32) -> impl Iterator<Item = (u32, u32, How)> + '_ {
         let mut words = self.words[self.words_of(step)].iter().copied();
+        let mut place = 0;
         std::iter::from_fn(move || {
-            let word = words.next()?;
+            let mut word = words.next()?;
+            while word & ((1 << BITS) - 1) == PACKET {
+                place = word >> BITS;
+                word = words.next()?;
+            }
             let mut wide = || {
                 let low = u64::from(words.next().unwrap_or(0));
                 low | u64::from(words.next().unwrap_or(0)) << 32
@@ -136,7 +152,7 @@ impl Visits {
                 TIP_RETURN => How::TipReturn(wide()),
                 _ => How::Returned(words.next().unwrap_or(0)),
             };
-            Some((word >> BITS, how))
+            Some((place, word >> BITS, how))
         })
     }
 }
@@ -212,9 +228,14 @@ impl Step for One<'_> {
 
     #[inline]
     fn replay_at<S: Sink>(&self, (mut time, after): (u64, u64), sink: &mut S) {
-        let (code, offset) = (self.taken.code, self.placed.offset);
+        let (code, mut offset) = (self.taken.code, self.placed.offset);
         sink.packet(offset);
-        for (index, how) in self.taken.visits.of(self.placed.number) {
+        for (place, index, how) in self.taken.visits.with_packets(self.placed.number) {
+            let packet = self.placed.offset + u64::from(place);
+            if packet != offset {
+                offset = packet;
+                sink.packet(offset);
+            }
             let node = code.node(index);
             for (at, piece) in code.pieces(node).iter().enumerate() {
                 sink.append(&code.sequence(piece, node.mode), time);
