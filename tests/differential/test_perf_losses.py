@@ -10,10 +10,10 @@ import pytest
 from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
-from rtit.trace import Trace
+from rtit.trace import ErrorClass, Trace
 from rtit.trace.meaning import Loss, Overflow
 
-NO_CODE, OVERFLOW = 5, 7
+NO_CODE, MISMATCH, OVERFLOW = 5, 6, 7
 """Numbers of perf's decoder."""
 
 
@@ -78,3 +78,38 @@ def test_code_that_is_missing(
             if isinstance(event, Loss)
         }
     assert {(error.tid, error.time, error.ip) for error in listed} <= found
+
+
+@pytest.mark.parametrize(
+    ("label", "code"),
+    [
+        ("if_not_switching", "c3"),  # a RET that takes no TNT of a conditional branch
+        ("leave", "909090"),  # a TIP where nothing leaves the kernel
+        ("after_call", "7500"),  # a branch more than was taken
+    ],
+)
+def test_code_that_is_another(label: str, code: str, tmp_path: Path) -> None:
+    """One path, of a thread, that the copy of the kernel's memory contradicts: the same place, and
+    a time that is no later. From there on each guesses differently.
+    """
+    machine = Machine()
+    machine.interrupt()
+    machine.syscall()
+    data = recording.write(machine, tmp_path / "perf.data")
+    kcore = data / "kcore_dir" / "kcore"
+    content = bytearray(kcore.read_bytes())
+    place = recording.PAGE + machine.at[label] - machine.at[recording.REF]
+    content[place : place + len(code) // 2] = bytes.fromhex(code)
+    kcore.write_bytes(content)
+    first = theirs(data)[0]
+    assert first.code == MISMATCH
+    with Trace(data) as trace:
+        (stream,) = trace.streams
+        found = [event for event in stream.events() if isinstance(event, Loss)]
+        assert trace.clock is not None
+        time = trace.clock.to_nanoseconds(found[0].time)
+        causes = [span.cause for span in stream.ledger() if span.is_gap and span.cause is not None]
+    assert causes[0] == ErrorClass.DISAGREEMENT
+    assert (stream.tid, found[0].value) == (first.tid, first.ip)
+    assert first.time is not None
+    assert time <= first.time

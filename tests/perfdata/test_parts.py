@@ -149,14 +149,16 @@ def test_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
-    """Longer than the file with the header: that is not let go of behind its end."""
+    """Longer than the file with the header: that is not let go of behind its end, and what was read
+    of them does not stay in memory.
+    """
     plain(tmp_path / "data")
-    size = 40 << 20
+    size = 96 << 20
     fixed = Auxtrace.layout.fixed
     head = HEADER.pack(71, 0, HEADER.size + fixed.size) + fixed.pack(size, 0, 100, 1, 8, -1, 0)
     (tmp_path / "data.0").write_bytes(head + b"\x02\x82" * 8)
     os.truncate(tmp_path / "data.0", len(head) + size)
-    with Trace(tmp_path) as trace:
+    with at_most(32), Trace(tmp_path) as trace:
         found = {stream.tid: stream.counts().packets for stream in trace.streams}
     assert found[8] == {"PSB": 1, "PAD": size - 16}
 

@@ -172,6 +172,7 @@ def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ["--guest-tsc", "x:5"],
         ["--guest-tsc", "5:"],
         ["--guest-tsc", "0x5:0,0"],
+        ["--guest-tsc", "0x10:5", "--guest-tsc", "16:5"],
     ):
         assert main(["events", *options, str(data)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -202,3 +203,45 @@ def test_found_by_crystal_clocks() -> None:
     later = clocks(1000 + (40 << 16), 0xFFF0, 3)
     assert guest_offsets(Bytes(stream + later), TSC_CTC) == {}
     assert guest_offsets(Bytes(stream), TSC_CTC) == {}
+
+
+def voted(offsets: list[int], vmcs: int = SECOND) -> bytes:
+    """A guest that tells these offsets one after the other, between times of the host."""
+
+    def clocks(tsc: int, ctc: int) -> bytes:
+        return encode("TSC", tsc=tsc) + encode("TMA", ctc=ctc, fast_counter=0)
+
+    stream = encode("VMCS", pointer=vmcs)
+    for number, offset in enumerate(offsets):
+        host = 40_000 * (number + 1)
+        stream += encode("PIP", nr=0, cr3=0x7000) + clocks(host, 1000 * (number + 1) % 65536)
+        stream += encode("PIP", nr=1, cr3=0x7000)
+        stream += clocks(host + 40 + offset, (1000 * (number + 1) + 1) % 65536)
+    after = len(offsets) + 1
+    stream += encode("PIP", nr=0, cr3=0x7000) + clocks(40_000 * after, 1000 * after % 65536)
+    return encode("PSB") + encode("PSBEND") + stream
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [
+        ([500, 900, 500], 500),
+        # rounding: neighbours count together, the one with the most votes is it, then the smallest
+        ([500, 501, 502, 501, 900, 901, 900], 501),
+        ([502, 501, 900], 501),
+        # no majority: nothing tells
+        ([500, 900], None),
+        ([500, 600, 700, 500], None),
+        # the first 512 count
+        ([500] * 300 + [900] * 700, 500),
+        ([500] * 200 + [900] * 500, 900),
+    ],
+)
+def test_votes(offsets: list[int], found: int | None) -> None:
+    told = guest_offsets(Bytes(voted(offsets)), TSC_CTC)
+    assert told == ({} if found is None else {SECOND: found})
+
+
+def test_of_any_number_of_guests_the_first() -> None:
+    stream = b"".join(voted([500], 0x1000 * (number + 1)) for number in range(1030))
+    assert list(guest_offsets(Bytes(stream), TSC_CTC)) == [0x1000 * n for n in range(1, 1025)]

@@ -30,7 +30,13 @@ def guest_tsc(texts: list[str] | None) -> GuestTsc:
         return "auto"
     named = [text.partition(":") for text in texts]
     if any(colon for _, colon, _ in named):
-        return {_number("--guest-tsc", vmcs): _scaling(text) for vmcs, _, text in named}
+        found: dict[int, tuple[int, int]] = {}
+        for vmcs, _, text in named:
+            pointer = _number("--guest-tsc", vmcs)
+            if pointer in found:
+                raise UsageError(f"--guest-tsc {vmcs} twice: a VMCS has one offset")
+            found[pointer] = _scaling(text)
+        return found
     if len(texts) > 1:
         raise UsageError("--guest-tsc twice: VMCS:OFFSET says of which guest each is")
     return _scaling(texts[0])

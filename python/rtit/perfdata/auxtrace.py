@@ -148,7 +148,8 @@ class Queue(NamedTuple):
 class Piece:
     """One AUXTRACE record's data.
 
-    `data` views the file, `file_offset` is its place there; `aux_offset` its place in the stream of
+    `data` views the file, `file_offset` is its place there, or in another `part` of the recording
+    than the first (see `parts`); `aux_offset` its place in the stream of
     its buffer, in bytes. Pieces follow each other in the stream, but for up to 7 bytes of padding
     (PT's PAD is 0) at the end of each, and, in snapshot mode, for stretches that two pieces both
     hold. `reference` is the TSC when it was written.
@@ -161,6 +162,7 @@ class Piece:
     tid: int
     cpu: int
     data: memoryview
+    part: int = 0
 
     @property
     def size(self) -> int:

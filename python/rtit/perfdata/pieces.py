@@ -23,7 +23,7 @@ def buffers(
     parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind
 ) -> dict[Queue, list[Piece]]:
     """The data of AUXTRACE records, in the order of the file. `behind` follows the first part,
-    which is the file; offsets in others are 0.
+    which is the file.
     """
     queues: dict[Queue, list[Piece]] = {}
     for number, part in enumerate(parts):
@@ -36,13 +36,14 @@ def buffers(
             queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
             queues.setdefault(queue, []).append(
                 Piece(
-                    file_offset=0 if number else start,
+                    file_offset=start,
                     aux_offset=record.aux_offset,
                     reference=record.reference,
                     idx=record.idx,
                     tid=record.tid,
                     cpu=record.cpu,
                     data=part.view[start : start + record.length],
+                    part=number,
                 )
             )
     return queues
@@ -85,13 +86,14 @@ def samples(
             ticks = convert.to_tsc(who.time) if convert is not None and who.time else 0
             queues.setdefault(queue, []).append(
                 Piece(
-                    file_offset=0 if number else start,
+                    file_offset=start,
                     aux_offset=0,
                     reference=ticks,
                     idx=0,
                     tid=queue.tid,
                     cpu=queue.cpu,
                     data=data,
+                    part=number,
                 )
             )
     return queues

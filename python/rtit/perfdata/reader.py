@@ -122,9 +122,18 @@ class PerfData:
                 view.release()
                 mapped.close()
 
-    def behind(self) -> Behind:
-        """For one who reads the file from its start on: takes what is behind out of memory."""
-        return Behind(self._let_go, self.check)
+    def behind(self, part: int = 0) -> Behind:
+        """For one who reads the file, or another part (`Piece.part`), from its start on: takes what
+        is behind out of memory.
+        """
+        mapped = self._parts[part].map if part else self._map
+
+        def let_go(start: int, end: int) -> None:
+            start -= start % mmap.PAGESIZE
+            if start < len(mapped):
+                mapped.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+        return Behind(let_go, self.check)
 
     def check(self) -> None:
         """Raise PerfDataError if the file, or one of its parts, has become shorter."""
@@ -136,14 +145,6 @@ class PerfData:
         """Take all parts of the file out of memory; what is asked for again is read again."""
         for part in self._parts:
             part.map.madvise(mmap.MADV_DONTNEED)
-
-    def _let_go(self, start: int, end: int) -> None:
-        """Of the file itself: pieces of its other parts, whose places it is not told, may be longer
-        than it is.
-        """
-        start -= start % mmap.PAGESIZE
-        if start < len(self._map):
-            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     # Records
 

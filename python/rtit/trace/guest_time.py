@@ -30,6 +30,9 @@ _TSC_SIZE = 8
 _CTC_BITS = 16
 _MOST = 64
 """TSCs of a PSB+, and more than any has."""
+_MOST_GUESTS, _MOST_VOTES = 1 << 10, 1 << 9
+_ROUNDING = 2
+"""Ticks that votes for one offset may be apart."""
 
 
 def check_guests(given: GuestTsc) -> None:
@@ -110,7 +113,10 @@ def guest_offsets(source: Source, tsc_ctc: tuple[int, int]) -> dict[int, int]:
     """The TSC offsets of guests, taken not to be scaled, by VMCS pointer, to some ticks: what
     crystal clock a TSC belongs to the TMA behind it says, and that clock is the host's in guests,
     too. `tsc_ctc`: TSC ticks per crystal tick as a fraction. Of a guest where nothing tells there
-    is none: without TMA, or where so long passed between times of the host that CTC began anew.
+    is none: without TMA, or where so long passed between times of the host that CTC began anew,
+    or where no offset has more than half of the votes, those two ticks off counted with it. Of such
+    the one with the most votes of its own counts, of several the smallest. The first 512 votes of
+    each of the first 1,024 guests count.
     """
     votes: dict[int, Counter[int]] = {}
     host: _Tsc | None = None
@@ -121,11 +127,26 @@ def guest_offsets(source: Source, tsc_ctc: tuple[int, int]) -> dict[int, int]:
             continue
         for guest in waiting:
             offset = _offset(host, guest, each, tsc_ctc) if host is not None else None
-            if offset is not None and guest.vmcs is not None:
-                votes.setdefault(guest.vmcs, Counter())[offset] += 1
+            if offset is None or guest.vmcs is None:
+                continue
+            if guest.vmcs in votes or len(votes) < _MOST_GUESTS:
+                own = votes.setdefault(guest.vmcs, Counter())
+                own[offset] += own.total() < _MOST_VOTES
         waiting = []
         host = each
-    return {vmcs: found.most_common(1)[0][0] for vmcs, found in votes.items()}
+    elected = {vmcs: _elected(found) for vmcs, found in votes.items()}
+    return {vmcs: offset for vmcs, offset in elected.items() if offset is not None}
+
+
+def _elected(votes: Counter[int]) -> int | None:
+    """What more than half are for."""
+    near = range(-_ROUNDING, _ROUNDING + 1)
+
+    def total(offset: int) -> int:
+        return sum(votes[(offset + by) % (1 << _TSC_BITS)] for by in near)
+
+    found = [offset for offset in votes if 2 * total(offset) > votes.total()]
+    return min(found, key=lambda offset: (-votes[offset], offset), default=None)
 
 
 def _offset(host: _Tsc, guest: _Tsc, later: _Tsc, tsc_ctc: tuple[int, int]) -> int | None:

@@ -48,8 +48,10 @@ class AuxBytes:
 
     def parts(self) -> Iterator[memoryview]:
         """All bytes, in parts of a megabyte at most."""
-        behind = open_data(self._data).behind()
+        part, behind = 0, open_data(self._data).behind()
         for piece, own in self._own():
+            if piece.part != part:
+                part, behind = piece.part, open_data(self._data).behind(piece.part)
             for start in range(0, own, _PART):
                 open_data(self._data).check()
                 behind.at(piece.file_offset + start)
