@@ -10,6 +10,7 @@ mod learned;
 mod link;
 mod node;
 mod pages;
+mod tell;
 
 pub(crate) use cache::Code;
 pub use learned::Learned;

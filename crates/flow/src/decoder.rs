@@ -23,6 +23,7 @@ mod fast;
 mod flow;
 mod group;
 mod held;
+mod later;
 mod mode;
 mod note;
 mod scan;

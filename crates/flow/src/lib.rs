@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod bitmap;
 mod branches;
 mod code;

@@ -3,6 +3,7 @@
 
 use rtit_x86::Mode;
 
+use crate::ahead::Ahead;
 use crate::event::Event;
 
 /// Why a run ended: what its last instruction did, or what came between.
@@ -160,6 +161,9 @@ pub trait Sink {
     const WANTS: Wants = Wants::Walk;
     /// Whether it says which packet a row came from.
     const PLACES: bool = true;
+    /// Whether `hold_back` is called: only of what a decoder puts before its sink.
+    #[doc(hidden)]
+    const HOLDS: bool = false;
 
     /// What is told until the next call of this comes from the packet at `offset`.
     fn packet(&mut self, _offset: u64) {}
@@ -214,7 +218,10 @@ pub trait Sink {
     fn room(&self, _rows: usize, _instructions: usize) -> usize {
         usize::MAX
     }
-    /// True when enough is waiting to be taken: decoding pauses at the next packet.
+    /// The program runs on, of which a sink that is full is to be told later.
+    #[doc(hidden)]
+    fn hold_back(&mut self, _ahead: Ahead) {}
+    /// True when enough is waiting to be taken: decoding pauses at the next packet, or on a long way through code.
     fn is_full(&self) -> bool {
         false
     }

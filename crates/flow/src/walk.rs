@@ -4,6 +4,7 @@
 //! with the code leaves no instructions behind that it did not confirm.
 
 mod again;
+mod ahead;
 mod arrive;
 mod carry;
 mod parked;

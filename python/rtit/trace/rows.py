@@ -88,7 +88,8 @@ class Rows(Batch):
     why the run ended, a number of `End`; `bits`: the mode of the code, 16, 32 or 64; `in_tx`: 1 if
     it ran in a transaction as far as the trace tells (a run is cut where one begins or ends);
     `time`: TSC estimate at its start, a lower bound; `offset`: place in the stream of the packet
-    that ended it. `events` is what came between, and `first` how many rows the stream has before
+    that ended it. A run of more than 2**31 instructions goes on in the next row, `end` being CUT.
+    `events` is what came between, and `first` how many rows the stream has before
     these: `events.row - first` is a place among these.
     Rows that were chosen from others have no events.
     Those of a CPU that threads share have columns `tid` and `pid`: who ran, -1 where not known.

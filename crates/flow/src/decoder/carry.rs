@@ -4,6 +4,7 @@
 use rtit_x86::Mode;
 
 use super::held::Held;
+use super::later::Later;
 use super::state::{Bound, Decoder, Group, State};
 use crate::counts::Counts;
 use crate::ledger::{Ledger, Trust};
@@ -39,6 +40,7 @@ pub(crate) struct Carry {
     trust_before: Trust,
     clock: Clock,
     walker: WalkerCarry,
+    pub later: Later,
 }
 
 impl Carry {
@@ -75,6 +77,7 @@ impl Carry {
             trust_before: self.trust_before,
             clock: self.clock.sometime_later(),
             walker: self.walker.sometime_later(),
+            later: Later::default(),
         }
     }
 }
@@ -112,6 +115,7 @@ impl Decoder {
             trust_before,
             // a stream with turns is decoded in one piece
             doubt: _,
+            later,
         } = self;
         Carry {
             position: *position,
@@ -138,6 +142,7 @@ impl Decoder {
             trust_before: *trust_before,
             clock: clock.without_accounts(),
             walker: walker.carry(),
+            later: later.clone(),
         }
     }
 
@@ -165,6 +170,7 @@ impl Decoder {
         self.paused_at = carry.paused_at;
         self.trust_before = carry.trust_before;
         self.clock = carry.clock.clone();
+        self.later = carry.later.clone();
         self.counts = Counts::default();
         self.ledger = Ledger::of_part(carry.position as u64, carry.trust);
         self.walker.restore(&carry.walker, spaces);

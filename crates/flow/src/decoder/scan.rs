@@ -3,6 +3,7 @@
 use rtit_packet::{find_psb, Kind, Packet, PacketKind, Scanner};
 
 use super::fast::Stepped;
+use super::later::Gate;
 use super::state::{Decoder, State};
 use crate::error::Cause;
 use crate::sink::{End, Sink};
@@ -45,6 +46,22 @@ impl Decoder {
         if self.finished || self.walker.watched.gave_up() {
             return false;
         }
+        if !self.later.tell(sink, &mut self.walker.watched) {
+            return true;
+        }
+        let mut later = std::mem::take(&mut self.later);
+        let sink = &mut Gate {
+            sink,
+            later: &mut later,
+            packet: 0,
+        };
+        let goes_on = self.take_packets(stream, offset, sink);
+        self.later = later;
+        goes_on
+    }
+
+    /// As `decode_until`, of a sink that has been told all of the last packet.
+    fn take_packets<S: Sink>(&mut self, stream: Window<'_>, offset: usize, sink: &mut S) -> bool {
         if self.searching && !self.search(stream) {
             return true;
         }

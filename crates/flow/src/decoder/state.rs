@@ -6,6 +6,7 @@ use rtit_x86::Mode;
 
 use super::doubt::Doubt;
 use super::held::Held;
+use super::later::Later;
 use crate::counts::Counts;
 use crate::errata::Errata;
 use crate::error::{Cause, ErrorClass, FlowError};
@@ -110,6 +111,8 @@ pub struct Decoder {
     /// What the ledger says of what comes after what is passed over.
     pub(super) trust_before: Trust,
     pub(super) doubt: Doubt,
+    /// What the sink has not been told of the last packet.
+    pub(super) later: Later,
 }
 
 /// Whether the bytes before the first PSB tell nothing of the flow: with CYCs on, a trace begins with the CYC of the
@@ -200,6 +203,7 @@ impl Decoder {
             paused_at: None,
             trust_before: Trust::Exact,
             doubt: Doubt::default(),
+            later: Later::default(),
         }
     }
 
@@ -253,6 +257,11 @@ impl Decoder {
     /// True when the whole stream has been read.
     pub fn is_finished(&self) -> bool {
         self.finished
+    }
+
+    /// The sink was full before it was told all of the last packet.
+    pub(crate) fn tells_later(&self) -> bool {
+        !self.later.is_empty()
     }
 
     /// `Watch` said so.

@@ -190,7 +190,8 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
                 self.rows += S::rows(&batch) as u64;
                 self.ready.push_back(batch);
             }
-            let whole = part.end.carry.position >= piece.until;
+            let carry = &part.end.carry;
+            let whole = carry.position >= piece.until && carry.later.is_empty();
             end = Some(part.end);
             if !whole {
                 // it was too much, or the stream goes on later
@@ -338,7 +339,8 @@ impl<S: InOrder> Worker<S> {
             }
             let position = decoder.position();
             let moves = is_full || position > before || decoder.is_paused();
-            if !goes_on || !moves || position >= until {
+            let is_there = position >= until && !decoder.tells_later();
+            if !goes_on || !moves || is_there {
                 break;
             }
         }

@@ -441,16 +441,14 @@ impl Walker {
         counts: &mut Counts,
         stamp: Stamp,
     ) {
+        self.code.tell(index, self.time, stamp.offset, sink);
+        self.run_node(index, counts);
+    }
+
+    /// A whole node runs.
+    #[inline]
+    pub(super) fn run_node(&mut self, index: u32, counts: &mut Counts) {
         let node = self.code.node(index);
-        for (at, piece) in self.code.pieces(node).iter().enumerate() {
-            sink.append(&self.code.sequence(piece, node.mode), self.time);
-            if piece.end != End::Cut {
-                sink.close(piece.end, stamp.offset);
-                if S::EDGES {
-                    sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
-                }
-            }
-        }
         counts.instructions += u64::from(node.instructions);
         if self.returns {
             let (first, calls) = self.code.calls(node);
@@ -469,23 +467,12 @@ impl Walker {
         counts: &mut Counts,
         stamp: Stamp,
     ) {
+        self.code
+            .tell_part(index, place, self.time, stamp.offset, sink);
         let node = self.code.node(index);
-        let pieces = self.code.pieces(node);
-        for (at, piece) in pieces.iter().take(place.pieces).enumerate() {
-            sink.append(&self.code.sequence(piece, node.mode), self.time);
-            sink.close(piece.end, stamp.offset);
-            if S::EDGES {
-                sink.edge(piece.last, self.code.after_piece(node, at), piece.end);
-            }
-            counts.instructions += u64::from(piece.count);
-        }
-        if let (Some(piece), true) = (pieces.get(place.pieces), place.instructions > 0) {
-            sink.append(
-                &self.code.prefix(piece, place.instructions, node.mode),
-                self.time,
-            );
-            counts.instructions += place.instructions as u64;
-        }
+        let whole = self.code.pieces(node).iter().take(place.pieces);
+        counts.instructions += whole.map(|piece| u64::from(piece.count)).sum::<u64>();
+        counts.instructions += place.instructions as u64;
         let (first, calls) = self.code.calls(node);
         for (call, site) in calls.iter().zip(first..) {
             if self.returns && usize::from(call.piece) < place.pieces {

@@ -2,6 +2,7 @@
 
 use super::stamp::Stamp;
 use super::walker::Walker;
+use crate::ahead::Ahead;
 use crate::code::{Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::errata::Erratum;
@@ -396,13 +397,49 @@ impl Walker {
         let Ok(mut index) = self.resolve() else {
             return;
         };
-        for _ in 0..way.nodes {
+        for left in (1..=way.nodes).rev() {
+            if S::HOLDS && sink.is_full() {
+                self.hold_back(index, left, sink, counts, stamp);
+                return;
+            }
             self.emit(index, sink, counts, stamp);
             match self.follow(index) {
                 Ok(next) => index = next,
                 Err(_) => return,
             }
         }
+    }
+
+    /// Runs through nodes of which the sink is told later.
+    #[cold]
+    fn hold_back<S: Sink>(
+        &mut self,
+        first: u32,
+        nodes: u32,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let node = self.code.node(first);
+        let (ip, mode) = (node.start, node.mode);
+        let before = counts.instructions;
+        let mut index = first;
+        for _ in 0..nodes {
+            self.run_node(index, counts);
+            match self.follow(index) {
+                Ok(next) => index = next,
+                Err(_) => break,
+            }
+        }
+        sink.hold_back(Ahead {
+            view: self.view.clone(),
+            space: self.code.space(),
+            ip,
+            mode,
+            instructions: counts.instructions - before,
+            time: self.time,
+            offset: stamp.offset,
+        });
     }
 
     /// Whether a call waits for its RET at the end of a way.

@@ -211,6 +211,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
     let cases = [
         (usize::MAX, usize::MAX, settings.cache_limit, whole),
         (100, 3, settings.cache_limit, whole),
+        (usize::MAX, 2, settings.cache_limit, StepLimits::NONE),
         // every step evicts; the kernel stops after each packet, or after a few; all is made anew often
         (
             usize::MAX,

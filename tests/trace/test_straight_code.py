@@ -1,0 +1,96 @@
+"""Code that needs no packet for long comes in batches, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rtit
+from memory import at_most
+from plain import HEAD
+from rtit.cli.main import main
+from rtit.packets import encode
+from rtit.trace import Stream, Trace, decode
+
+NOP, JUMP = b"\x90", b"\xeb\x00"
+"""The jump goes to the next instruction: each is a row and a branch."""
+
+
+def size(code: bytes) -> int:
+    """How much of it there is."""
+    return 1 << 25 if code == NOP else 1 << 23
+
+
+def packets(code: bytes) -> bytes:
+    """FUP at the last instruction of what is at 1000, and TIP.PGD."""
+    last = 0x1000 + size(code) - len(code)
+    return HEAD + encode("FUP", ip_bytes=6, payload=last) + encode("TIP.PGD", ip_bytes=0)
+
+
+def opened(code: bytes, threads: int) -> Trace:
+    image = rtit.Image().add(0x1000, code * (size(code) // len(code)))
+    return decode(packets(code), image, threads=threads)
+
+
+def rows(stream: Stream) -> Iterator[int]:
+    for batch in stream.rows():
+        yield int(batch.instructions.sum())
+
+
+def instructions(stream: Stream) -> Iterator[int]:
+    following = 0x1000
+    for batch in stream.instructions():
+        assert (batch.ip[0], batch.size.min()) == (following, batch.size.max())
+        assert (np.diff(batch.ip) == batch.size[:-1]).all()
+        following = int(batch.ip[-1] + batch.size[-1])
+        yield len(batch)
+
+
+def timed(stream: Stream) -> Iterator[int]:
+    for batch in stream.instructions(timing=True):
+        yield len(batch)
+
+
+def branches(stream: Stream) -> Iterator[int]:
+    for batch in stream.branches():
+        assert (batch.target == batch.source + 2).all()
+        yield len(batch)
+
+
+def hashed(stream: Stream) -> Iterator[int]:
+    for _start, counts, _hash in stream.runs():
+        yield int(np.frombuffer(counts, "<u4").sum())
+
+
+def counted(stream: Stream) -> Iterator[int]:
+    yield stream.counts().instructions
+
+
+@pytest.mark.parametrize(
+    ("code", "take", "threads"),
+    [
+        *((NOP, take, 1) for take in (rows, instructions, timed, hashed, counted)),
+        *((JUMP, take, 1) for take in (rows, instructions, timed, hashed, branches)),
+        *((NOP, take, 2) for take in (instructions, counted)),
+        *((JUMP, take, 2) for take in (rows, branches)),
+    ],
+)
+def test_memory_does_not_grow_with_the_way(
+    code: bytes, take: Callable[[Stream], Iterator[int]], threads: int
+) -> None:
+    (stream,) = opened(code, threads).streams
+    # what is known of the code, once: a byte of a NOP, a stretch of its own of a jump
+    with at_most(160 if code == NOP else 340):
+        assert sum(take(stream)) == size(code) // len(code) - 1
+
+
+def test_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pt.bin").write_bytes(packets(NOP))
+    (tmp_path / "code.bin").write_bytes(NOP * size(NOP))
+    ways = ["--raw", str(tmp_path / "pt.bin"), "--image", f"{tmp_path / 'code.bin'}@1000"]
+    with at_most(160):
+        assert main(["instructions", *ways, "--head", "3", "--fields", "ip"]) == 0
+    assert capfd.readouterr().out.split() == ["1000", "1001", "1002"]
