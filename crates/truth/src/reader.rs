@@ -1,6 +1,6 @@
 //! The reading side: a file as a stream of items, in memory bounded by the number of threads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -53,6 +53,8 @@ pub struct Reader<R: Read = File> {
     left: u32,
     tid: u32,
     chains: HashMap<u32, Chain>,
+    /// Their numbers may be those of others now.
+    ended: HashSet<u32>,
     done: bool,
     complete: bool,
 }
@@ -85,6 +87,7 @@ impl<R: Read> Reader<R> {
             left: 0,
             tid: 0,
             chains: HashMap::new(),
+            ended: HashSet::new(),
             done: false,
             complete: false,
         })
@@ -100,7 +103,7 @@ impl<R: Read> Reader<R> {
         self.offset
     }
 
-    /// Instructions and hash of a thread, from its runs so far.
+    /// Instructions and hash of a thread, from its runs so far; of the last one that had the number.
     pub fn chain_of(&self, tid: u32) -> Option<Chain> {
         self.chains.get(&tid).copied()
     }
@@ -179,7 +182,10 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
-        self.chains.entry(tid).or_default();
+        let chain = self.chains.entry(tid).or_default();
+        if self.ended.remove(&tid) {
+            *chain = Chain::default();
+        }
         Ok(Some(Item::Thread { tid, pid }))
     }
 
@@ -229,6 +235,7 @@ impl<R: Read> Reader<R> {
             });
         }
         if kind == END {
+            self.ended.insert(tid);
             return Ok(Some(Item::End {
                 tid,
                 status: value,

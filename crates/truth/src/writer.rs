@@ -21,6 +21,7 @@ struct Pending {
     count: usize,
     chain: Chain,
     checked: u64,
+    ended: bool,
 }
 
 /// Writes a truth file. Every record reaches the operating system in one write, so that a killed recorder leaves a
@@ -60,10 +61,14 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Announces a thread; a tid that is announced again (exec by another thread, reuse) continues its chain.
+    /// Announces a thread; a tid that is announced again continues its chain (exec by another thread), or begins a new
+    /// one behind its end (reuse).
     pub fn thread(&mut self, tid: u32, pid: u32) -> Result<(), Error> {
         self.flush_thread(tid)?;
-        self.threads.entry(tid).or_default();
+        let pending = self.threads.entry(tid).or_default();
+        if pending.ended {
+            *pending = Pending::default();
+        }
         let mut payload = [0u8; 8];
         payload[..4].copy_from_slice(&tid.to_le_bytes());
         payload[4..].copy_from_slice(&pid.to_le_bytes());
@@ -117,6 +122,7 @@ impl<W: Write> Writer<W> {
             .ok_or(Error::NotAnnounced { tid })?;
         pending.write_runs(&mut self.output, tid)?;
         pending.runs = Vec::new();
+        pending.ended = true;
         chain_record(&mut self.output, END, tid, status, pending.chain)
     }
 

@@ -301,3 +301,31 @@ fn a_link_to_nothing_is_not_followed() {
     assert!(std::fs::read(&target).unwrap().starts_with(b"rtit-truth"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_number_that_is_used_again_begins_anew() {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    for start in [0x1000, 0x2000] {
+        writer.thread(7, 5).unwrap();
+        put(&mut writer, 7, run(start, 3));
+        // Without an end before it, it goes on: an exec by another thread.
+        writer.thread(7, 5).unwrap();
+        put(&mut writer, 7, run(start + 16, 1));
+        writer.end(7, 0).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    let ends: Vec<u64> = items(&bytes)
+        .unwrap()
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::End { chain, .. } => Some(chain.instructions),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [4, 4]);
+    // What has the number is one path all the same.
+    let contents = threads(Reader::new(bytes.as_slice()).unwrap()).unwrap();
+    assert_eq!(contents.threads[0].chain.instructions, 8);
+}
