@@ -15,10 +15,8 @@ from layers.python_modules import dependencies
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
 
-EVERYBODYS = {"dataclass", "errors", "lazy", "readable"}
-# part -> the parts that it may import (itself and those of `EVERYBODYS` always)
+# part -> the parts that it may import (itself, `errors`, `lazy` and `readable` always)
 PYTHON = {
-    "dataclass": set(),
     "errors": set(),
     "lazy": set(),
     "readable": set(),
@@ -98,7 +96,7 @@ def parts_of(modules: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PYTHON)
 def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part} | EVERYBODYS
+    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
     assert "rtit" not in used[part]
 
 

@@ -5,11 +5,11 @@ hardware if it is asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import RecordError, UsageError
 
 if TYPE_CHECKING:

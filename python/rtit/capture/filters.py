@@ -14,10 +14,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
-from rtit.dataclass import dataclass
 from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function

@@ -9,10 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

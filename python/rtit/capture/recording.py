@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.unit import Parameters
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from rtit.capture.filters import parse_filters
@@ -13,7 +13,6 @@ from rtit.capture.private import refuse_link_to_nothing
 from rtit.capture.program import arguments, find_program
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
-from rtit.dataclass import dataclass
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.perfdata.filters import Filter
 from rtit.registers import FULL

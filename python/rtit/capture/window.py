@@ -10,10 +10,10 @@ TraceEn=0: nothing of it is in the trace. There is one window; both edges are pa
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from os import PathLike
 
 from rtit.capture.filters import parse_filters
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 _COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")

@@ -6,11 +6,10 @@ import os
 import stat
 from collections.abc import Iterator
 from collections.abc import Mapping as Table
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols

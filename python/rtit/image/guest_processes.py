@@ -10,9 +10,9 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 from rtit.image.files import Files, Unusable
 from rtit.image.image import Image

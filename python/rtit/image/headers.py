@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
-from rtit.dataclass import dataclass
 from rtit.errors import ImageError
 
 PAGE = 4096

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
-
-from rtit.dataclass import dataclass
 
 Kind = Literal["missing", "changed", "truncated", "unreadable"]
 

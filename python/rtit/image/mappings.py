@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from rtit.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rtit.image.kept import Problem

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os.path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rtit.dataclass import dataclass
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.image.images import Images
 from rtit.image.kernel import KERNEL

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from enum import IntFlag
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 

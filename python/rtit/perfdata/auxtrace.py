@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import NamedTuple
-
-from rtit.dataclass import dataclass
 
 from .attr import config_mask
 from .clock import TimeConversion

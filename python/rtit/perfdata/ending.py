@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import signal
 import struct
+from dataclasses import dataclass
 from enum import IntFlag
-
-from rtit.dataclass import dataclass
 
 _MAGIC = b"rtit-end"
 _LAYOUT = struct.Struct("<8sIIiIQQ")

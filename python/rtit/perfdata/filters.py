@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from rtit.dataclass import dataclass
 from rtit.errors import PerfDataError
 
 FILTER_EN = 1

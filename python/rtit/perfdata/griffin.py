@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rtit.dataclass import dataclass
 from rtit.errors import InputError
 
 MAGIC, VERSION = 0x51C0FFEE, 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rtit.dataclass import dataclass
+from dataclasses import dataclass
+
 from rtit.perfdata import Ending
 from rtit.perfdata import records as perf
 

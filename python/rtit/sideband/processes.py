@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from rtit.dataclass import dataclass
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Ended
 

@@ -8,10 +8,9 @@ is written; what counts is when the thread before it went out.
 from __future__ import annotations
 
 import struct
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rtit.dataclass import dataclass
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.sample_body import raw_data

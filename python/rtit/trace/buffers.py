@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import RtitError
 from rtit.sideband.turns import NOBODY
 from rtit.trace.guest_time import HostTime

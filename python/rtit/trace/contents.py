@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.image.mappings import has_file
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import AuxFlag

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 from rtit.image import Images
 from rtit.perfdata import TimeConversion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
@@ -83,8 +84,6 @@ def _actions(data: PerfData) -> Iterator[str]:
 def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
     if not config_value(config, "tsc"):
         return "time: none (no TSC packets)"
-    from fractions import Fraction
-
     clock = data.time_conversion
     tick = Fraction(clock.mult, 1 << clock.shift) if clock is not None else None
     text = "time: TSC packets"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from rtit.dataclass import dataclass
 from rtit.trace.batch import MORE, Batch, Field
 from rtit.trace.categories import ErrorClass, Trust
 

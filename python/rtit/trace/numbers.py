@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rtit.dataclass import dataclass
 from rtit.trace.batch import Batch, Field, Table
 from rtit.trace.categories import End
 

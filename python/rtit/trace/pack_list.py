@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from rtit.dataclass import dataclass
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER

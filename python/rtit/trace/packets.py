@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.dataclass import dataclass
 from rtit.packets import BadBytes
 from rtit.packets.encode import Value
 from rtit.packets.table import DECLARATIONS

@@ -8,11 +8,10 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import InputError, RtitError
 from rtit.image.kept import Kept, Key, Problem
 from rtit.image.kernel.sources import FOLDER

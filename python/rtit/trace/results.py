@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.dataclass import dataclass
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
 

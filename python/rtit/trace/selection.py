@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import UnsupportedError
 from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.perfdata import PerfData

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.errors import RtitError, UnsupportedError
 from rtit.image import Image
 from rtit.trace import tables

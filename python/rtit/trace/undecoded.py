@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rtit.dataclass import dataclass
 from rtit.errors import RtitError
 from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
 from rtit.packets import BadBytes, Packet, scan_parts

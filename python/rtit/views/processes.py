@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from rtit.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rtit.trace import Process, Trace

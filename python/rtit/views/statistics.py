@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rtit.dataclass import dataclass
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
 from rtit.trace.rounds import sentences

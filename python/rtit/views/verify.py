@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtit import _core
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

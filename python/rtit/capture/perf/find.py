@@ -12,10 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rtit.dataclass import dataclass
 from rtit.registers.profile import Profile
 
 ROOT = Path("/")

@@ -9,6 +9,7 @@ memory over to the perf.data writer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
@@ -18,7 +19,6 @@ from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.output import OutputSetup
 from rtit.capture.store.vanished import Place
-from rtit.dataclass import dataclass
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor

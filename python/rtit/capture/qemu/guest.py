@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +13,6 @@ from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.request import Request
-from rtit.dataclass import dataclass
 from rtit.errors import RecordError, UsageError
 
 _STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from rtit.capture.qemu.messages import Message
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
-from rtit.dataclass import dataclass
 from rtit.errors import RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel

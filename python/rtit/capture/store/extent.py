@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
 from rtit.capture.store.sizes import format_size
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

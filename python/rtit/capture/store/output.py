@@ -4,7 +4,8 @@ own.
 
 from __future__ import annotations
 
-from rtit.dataclass import dataclass
+from dataclasses import dataclass
+
 from rtit.errors import UsageError
 from rtit.processor import Processor
 from rtit.registers import IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS

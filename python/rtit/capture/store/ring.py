@@ -10,11 +10,10 @@ memory without bound. The oldest go first.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rtit.capture.store.sizes import format_size
-from rtit.dataclass import dataclass
 from rtit.perfdata import Writer
 
 PSB = b"\x02\x82" * 8

@@ -11,10 +11,9 @@ import resource
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import astuple, field
+from dataclasses import astuple, dataclass, field
 
 from rtit.capture.events import Mapping
-from rtit.dataclass import dataclass
 from rtit.image import has_file
 
 _PAGE = 4096

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from rtit.dataclass import dataclass
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files

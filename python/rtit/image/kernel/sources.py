@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rtit.dataclass import dataclass
 from rtit.errors import UsageError
 from rtit.image.kept import Problem
 
