@@ -140,6 +140,14 @@ def test_code_that_goes_on_into_another_turn_is_not_certain() -> None:
     assert kinds(made) == ["exact", "elsewhere"]
 
 
+def test_code_that_ends_in_the_tick_in_which_the_next_turn_begins() -> None:
+    """It was over then: with CYCs a TIP.PGD may tell the very time of the switch."""
+    stream = PSB + full("TIP.PGE", 0x1000) + tsc(15) + encode("TIP.PGD", ip_bytes=0)
+    made = flow(stream + stretch(), [(0, space(ONE)), (15, None)])
+    assert ips(made) == [*ONCE, 0x1002]
+    assert kinds(made) == ["exact", "elsewhere"]
+
+
 def test_rows_are_of_one_turn() -> None:
     stream = PSB + stretch() + tsc(20) + stretch() + stretch() + tsc(30) + stretch()
     made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])

@@ -119,10 +119,10 @@ impl Decoder {
         }
     }
 
-    /// A stretch of user code ends: it must not have gone on into another turn.
+    /// A stretch of user code ends: it must not have gone on into another turn. It may end in the tick in which that begins.
     pub(super) fn expect_one_turn(&self) -> Result<(), Cause> {
         let since = self.walker.next_turn();
-        if self.clock.now() < since || self.walker.here() >> 63 != 0 {
+        if self.clock.now() <= since || self.walker.here() >> 63 != 0 {
             return Ok(());
         }
         Err(Cause::TwoTurns { since })
