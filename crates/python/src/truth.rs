@@ -1,6 +1,9 @@
 //! `TruthFile`: what a program really executed, and whether a decoded path equals it.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
@@ -18,10 +21,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TruthFile>()
 }
 
-/// A truth file. Every call reads it anew, in bounded memory.
+/// A truth file. Every call reads it anew, in bounded memory; of a thread no more than its part once `threads` has told where that is.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct TruthFile {
     path: PathBuf,
+    extents: OnceLock<HashMap<u32, Range<u64>>>,
 }
 
 type ThreadRow = (u32, u32, u64, Option<u32>, bool);
@@ -36,7 +40,10 @@ impl TruthFile {
     /// Opens `path` and checks its header.
     #[new]
     fn new(path: OsText) -> PyResult<Self> {
-        let file = TruthFile { path: path.into() };
+        let file = TruthFile {
+            path: path.into(),
+            extents: OnceLock::new(),
+        };
         file.reader().map_err(|error| file.error(error))?;
         Ok(file)
     }
@@ -61,6 +68,9 @@ impl TruthFile {
                 complete,
             )
         };
+        let extent = |thread: &rtit_truth::Thread| (thread.tid, thread.extent.clone());
+        self.extents
+            .get_or_init(|| contents.threads.iter().map(extent).collect());
         Ok(contents.threads.iter().map(row).collect())
     }
 
@@ -71,7 +81,7 @@ impl TruthFile {
         let columns = py
             .allow_threads(|| {
                 let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-                let runs = ThreadRuns::new(self.reader()?, tid).zip(0u64..);
+                let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
                 for (run, number) in runs {
                     let run = run?; // also an error before `start` is one
                     if number < start {
@@ -194,6 +204,13 @@ impl TruthFile {
         Reader::open(&self.path)
     }
 
+    fn reader_of(&self, tid: u32) -> Result<Reader, Error> {
+        match self.extents.get().and_then(|extents| extents.get(&tid)) {
+            Some(extent) => self.reader()?.only(tid, extent),
+            None => self.reader(),
+        }
+    }
+
     /// A thread's runs, as far as these ranges show them.
     fn selected(
         &self,
@@ -201,7 +218,7 @@ impl TruthFile {
         filters: Items<(u64, u64)>,
         stops: Items<(u64, u64)>,
     ) -> Result<impl Iterator<Item = Result<Run, Failure>> + use<>, Failure> {
-        let reader = self.reader().map_err(Failure::Truth)?;
+        let reader = self.reader_of(tid).map_err(Failure::Truth)?;
         let runs = Selected::new(reader, tid, filters.0, stops.0);
         Ok(runs.map(|run| run.map_err(Failure::Truth)))
     }

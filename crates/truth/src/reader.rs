@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range as Extent;
 use std::path::Path;
 
 use crate::format::{
@@ -55,6 +56,8 @@ pub struct Reader<R: Read = File> {
     chains: HashMap<u32, Chain>,
     /// Their numbers may be those of others now.
     ended: HashSet<u32>,
+    /// The one thread whose runs are asked for, and where its last record ends.
+    only: Option<(u32, u64)>,
     done: bool,
     complete: bool,
 }
@@ -62,6 +65,17 @@ pub struct Reader<R: Read = File> {
 impl Reader<File> {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Reader::new(File::open(path)?)
+    }
+}
+
+impl<R: Read + Seek> Reader<R> {
+    /// What a file says of one thread, whose records lie in `extent` ([`crate::Thread::extent`]). Runs of others are passed
+    /// over, and their chains are not checked: whoever knows the extent has read the whole file.
+    pub fn only(mut self, tid: u32, extent: &Extent<u64>) -> Result<Self, Error> {
+        self.input.seek(SeekFrom::Start(extent.start))?;
+        self.offset = extent.start;
+        self.only = Some((tid, extent.end));
+        Ok(self)
     }
 }
 
@@ -88,6 +102,7 @@ impl<R: Read> Reader<R> {
             tid: 0,
             chains: HashMap::new(),
             ended: HashSet::new(),
+            only: None,
             done: false,
             complete: false,
         })
@@ -108,6 +123,10 @@ impl<R: Read> Reader<R> {
         self.chains.get(&tid).copied()
     }
 
+    fn follows(&self, tid: u32) -> bool {
+        !self.only.is_some_and(|(only, _)| only != tid)
+    }
+
     /// The next item, or None at the end of the file or of what there is of it.
     pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
         if self.done {
@@ -125,6 +144,9 @@ impl<R: Read> Reader<R> {
                 return self.read_run();
             }
             let offset = self.offset;
+            if self.only.is_some_and(|(_, end)| offset >= end) {
+                return Ok(None);
+            }
             let mut header = [0u8; RECORD_HEADER_SIZE as usize];
             let whole = self.read(&mut header)?;
             if self.complete && self.offset != offset {
@@ -149,6 +171,12 @@ impl<R: Read> Reader<R> {
                     let (tid, count) = (u32_at(&payload, 0), u32_at(&payload, 4));
                     if count.checked_mul(RUN_SIZE) != size.checked_sub(RUNS_HEADER_SIZE) {
                         return Err(bad_size);
+                    }
+                    if !self.follows(tid) {
+                        let runs = u64::from(size - RUNS_HEADER_SIZE);
+                        self.offset +=
+                            io::copy(&mut self.input.by_ref().take(runs), &mut io::sink())?;
+                        continue;
                     }
                     if !self.chains.contains_key(&tid) {
                         return Err(Error::UnknownThread { offset, tid });
@@ -223,9 +251,12 @@ impl<R: Read> Reader<R> {
             instructions: u64_at(&payload, 8),
             hash: u64_at(&payload, 16),
         };
-        let counted = self
-            .chain_of(tid)
-            .ok_or(Error::UnknownThread { offset, tid })?;
+        let counted = match self.follows(tid) {
+            true => self
+                .chain_of(tid)
+                .ok_or(Error::UnknownThread { offset, tid })?,
+            false => chain,
+        };
         if counted != chain {
             return Err(Error::Chain {
                 offset,

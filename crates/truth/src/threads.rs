@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::{Chain, Error, Item, Reader, Run};
 
 /// What a file says of one thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Thread {
     pub tid: u32,
     pub pid: u32,
@@ -17,6 +18,8 @@ pub struct Thread {
     pub runs: u64,
     /// Wait status; None when the file does not hold the thread's end.
     pub status: Option<u32>,
+    /// Where its first record begins and its last one ends, or the last item of a file that was cut there.
+    pub extent: Range<u64>,
 }
 
 /// A summary of a file.
@@ -32,7 +35,11 @@ pub struct Contents {
 pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
     let mut contents = Contents::default();
     let mut places: BTreeMap<u32, usize> = BTreeMap::new();
-    while let Some(item) = reader.next_item()? {
+    loop {
+        let start = reader.offset();
+        let Some(item) = reader.next_item()? else {
+            break;
+        };
         let tid = match item {
             Item::Thread { tid, .. } | Item::Run { tid, .. } | Item::End { tid, .. } => tid,
             Item::Check { .. } | Item::Range { .. } | Item::Tracing { .. } | Item::Complete => {
@@ -42,6 +49,7 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
         let place = *places.entry(tid).or_insert_with(|| {
             contents.threads.push(Thread {
                 tid,
+                extent: start..start,
                 ..Thread::default()
             });
             contents.threads.len() - 1
@@ -49,6 +57,7 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
         let Some(thread) = contents.threads.get_mut(place) else {
             continue;
         };
+        thread.extent.end = reader.offset();
         match item {
             Item::Thread { pid, .. } => thread.pid = pid,
             Item::Run { run, .. } => {

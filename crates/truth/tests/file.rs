@@ -1,5 +1,7 @@
 //! Writing and reading the file form; bad files.
 
+use std::io::Cursor;
+
 use rtit_truth::{threads, Chain, Error, Item, Reader, Run, RunHash, Thread, ThreadRuns, Writer};
 
 /// A run of `instructions` instructions of one byte each.
@@ -82,20 +84,49 @@ fn what_was_written_is_read() {
                 pid: 10,
                 chain: first,
                 runs: 2,
-                status: Some(9)
+                status: Some(9),
+                extent: contents.threads[0].extent.clone(),
             },
             Thread {
                 tid: 11,
                 pid: 10,
                 chain: second,
                 runs: 1,
-                status: Some(0x100)
+                status: Some(0x100),
+                extent: contents.threads[1].extent.clone(),
             },
         ]
     );
     let of_10: Result<Vec<Run>, Error> =
         ThreadRuns::new(Reader::new(bytes.as_slice()).unwrap(), 10).collect();
     assert_eq!(of_10.unwrap(), [run(0x40_1000, 5), run(0x40_3000, 2)]);
+}
+
+/// What a whole file says of a thread is found where its records are, whatever is around and between them.
+#[test]
+fn one_thread_is_where_its_records_are() {
+    let whole = sample();
+    for size in 16..=whole.len() {
+        let bytes = &whole[..size];
+        for thread in threads(Reader::new(bytes).unwrap()).unwrap().threads {
+            let of = |item: &Item| match *item {
+                Item::Thread { tid, .. } | Item::Run { tid, .. } => tid == thread.tid,
+                Item::End { tid, .. } => tid == thread.tid,
+                _ => false,
+            };
+            let mut expected = items(bytes).unwrap();
+            expected.retain(of);
+            let mut other = vec![0xff; size];
+            let inside = thread.extent.start as usize..thread.extent.end as usize;
+            other[..16].copy_from_slice(&bytes[..16]);
+            other[inside.clone()].copy_from_slice(&bytes[inside]);
+            let reader = Reader::new(Cursor::new(other)).unwrap();
+            let reader = reader.only(thread.tid, &thread.extent).unwrap();
+            let mut found = reader.collect::<Result<Vec<Item>, Error>>().unwrap();
+            found.retain(of);
+            assert_eq!(found, expected);
+        }
+    }
 }
 
 #[test]
