@@ -123,9 +123,7 @@ static int words(int count, char **argv) {
 
 // For ever in the kernel, in two processes, of which one is in a session of its own.
 static int wait_for_ever(void) {
-    int child = fork();
-    if (child == 0) setsid();
-    else printf("%d\n", child), fflush(stdout);
+    if (fork() == 0) setsid(), printf("%d\n", getpid()), fflush(stdout);
     for (;;) pause();
 }
 
