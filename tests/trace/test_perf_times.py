@@ -63,6 +63,16 @@ def test_the_last_time_that_a_tsc_can_have() -> None:
     assert found == [most, most, 2 * 2 - 1, 2 * 2 - 1, 4 * 2 - 1, 4 * 2 - 1]
 
 
+@pytest.mark.parametrize("multiplier", [1 << 48, 0])
+def test_a_guest_whose_tsc_is_not_scaled(multiplier: int) -> None:
+    """0 is taken for no scaling."""
+    begin = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND")
+    guest = encode("PIP", nr=1, cr3=0) + encode("TSC", tsc=3000 + 5)
+    packets = begin + guest + tip("TIP")
+    (stream,) = rtit.decode(packets, INDIRECT, guest_tsc=(5, multiplier)).streams
+    assert stream.instructions(perf_time=True).columns()["perf_time"].tolist() == [1000, 3000]
+
+
 def test_two_decodings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of damaged streams of several threads: nothing that was decoded is lost."""
     packets = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND") + tip("TIP")

@@ -97,7 +97,7 @@ impl PerfClock {
             waiting: Vec::new(),
             scout: None,
             reckoned: Reckoned {
-                settings,
+                settings: settings.sound(),
                 now: settings.start_time,
                 begun: false,
                 tsc: 0,

@@ -21,6 +21,23 @@ pub struct TimeSettings {
     pub guest: GuestTsc,
 }
 
+impl TimeSettings {
+    /// What a clock reckons by: no more than a register can have, and nothing is divided by 0.
+    pub(crate) fn sound(self) -> TimeSettings {
+        TimeSettings {
+            mtc_freq: self.mtc_freq.min(15),
+            guest: GuestTsc {
+                multiplier: match self.guest.multiplier {
+                    0 => NO_SCALING,
+                    multiplier => multiplier,
+                },
+                ..self.guest
+            },
+            ..self
+        }
+    }
+}
+
 /// The TSC of a guest: the host's times `multiplier` / 2^48, plus `offset`, modulo 2^64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestTsc {
@@ -113,17 +130,7 @@ enum Crystal {
 impl Clock {
     pub fn new(settings: TimeSettings) -> Clock {
         Clock {
-            settings: TimeSettings {
-                mtc_freq: settings.mtc_freq.min(15),
-                guest: GuestTsc {
-                    multiplier: match settings.guest.multiplier {
-                        0 => NO_SCALING,
-                        multiplier => multiplier,
-                    },
-                    ..settings.guest
-                },
-                ..settings
-            },
+            settings: settings.sound(),
             now: settings.start_time,
             base: settings.start_time,
             counted: false,

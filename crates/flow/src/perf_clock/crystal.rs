@@ -28,7 +28,7 @@ impl Crystal {
         if settings.tsc_ctc.0 == 0 || settings.tsc_ctc.1 == 0 {
             return None;
         }
-        let shift = u32::from(settings.mtc_freq.min(15));
+        let shift = u32::from(settings.mtc_freq);
         let (ctc, fast_counter) = (payload & 0xffff, payload >> 16);
         let behind = ctc & ((1 << shift) - 1);
         let mut crystal = Crystal {
