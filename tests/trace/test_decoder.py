@@ -299,6 +299,20 @@ def test_code_that_changes_is_told() -> None:
         decoder.forget(-1)
 
 
+def test_what_was_not_told_stays_with_one_decoder() -> None:
+    """Whoever decodes next has the code that is there."""
+    code, trace = image(), HEAD + results(2)
+    decoder = rtit.Decoder(code)
+    decoder.run(trace)
+    code.add(0x1000, bytes.fromhex("7400"))
+    decoder.forget(0x9000, 100)
+    decoder.run(trace)
+    del decoder
+    other = rtit.Decoder(code)
+    other.run(trace)
+    assert {int(to) for to in other.edges().target} == {0x1000, 0x1002}
+
+
 def test_what_a_trace_leaves_is_gone() -> None:
     """What the first says must not show where the second begins, which says nothing of it."""
     # 1000: 64-bit `je`, 32-bit `inc eax; je`; 2000 jmp rax; 3000 is written twice, the `je` late

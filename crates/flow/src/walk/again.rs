@@ -54,6 +54,8 @@ impl Walker {
     /// Code has changed, or is to be asked for anew: `spaces` have what holds.
     pub fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
         self.watched = Watched::new(spaces.watch.clone());
+        // more may have changed than is told: what stays is not for others
+        self.learned = None;
         // no number of a node is kept
         self.go_to(0, 0);
         self.of_each(spaces, |code, view, steps, first| {
