@@ -23,7 +23,6 @@ PAGES = ("README.md", "docs/decoding.md")
 WITHOUT = {
     # what other parts of rtit ask of them
     *("Trace.of", "Trace.guest_processes", "Ledger.of", "Counts.of", "Image.native"),
-    "Trace.guest_comms",
     *("Stream.native", "Stream.others", "Stream.has_several", "Stream.last_turn"),
     *("Stream.timed_runs", "Batch.joined", "Batch.with_columns", "Batch.without"),
 }
