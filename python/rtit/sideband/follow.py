@@ -26,7 +26,7 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     machines are apart: they have numbers that threads here have, too.
     """
     threads = Threads(data)
-    known: set[tuple[bool, int | None]] = set()
+    known: set[tuple[int, int]] = set()
     if images.kernel is not None:
         try:
             for address, code in data.bpf_code():
@@ -38,15 +38,14 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     guests = threads.guests
     for time, record in in_order(data):
         jitted.until(time)
-        inside = guests is not None and guests.owns(record)
+        machine = guests.machine(record) if guests is not None else 0
         tid = _begun(record)
-        who = (inside, tid)
-        if tid is not None and who not in known:
+        if tid is not None and (machine, tid) not in known:
             if len(known) >= _MOST_THREADS:
                 images.lacks(_too_many(len(known)))
                 continue
-            known.add(who)
-        if guests is not None and inside:
+            known.add((machine, tid))
+        if guests is not None and machine:
             guests.apply(images, time, record)
             continue
         spaces.apply(images, time, record)

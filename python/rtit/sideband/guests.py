@@ -24,17 +24,12 @@ class Guests:
         self.names: dict[tuple[int, int], str] = {}
         self._ids = data.guest_ids
         self._cpus = data.guest_cpus
-        self._build_ids = data.build_ids
         self._turns: dict[int, Turns] = {}
 
-    @property
-    def machines(self) -> list[int]:
-        """The processes that they are."""
-        return sorted({machine for machine, _ in self._ids.values()})
-
-    def owns(self, record: perf.Record) -> bool:
-        """Whether a record is of one of them."""
-        return record.sample_id is not None and record.sample_id.id in self._ids
+    def machine(self, record: perf.Record) -> int:
+        """Whose a record is: the process that the machine is; 0: the host's."""
+        who = record.sample_id
+        return self._ids.get(who.id, (0, 0))[0] if who is not None and who.id is not None else 0
 
     def apply(self, images: Images, time: int, record: perf.Record) -> None:
         """Take the next record of a machine, in order of time (TSC ticks)."""
@@ -56,15 +51,23 @@ class Guests:
         them in there.
         """
         found: list[Turn] = []
+        on: dict[tuple[int, int], list[Turn]] = {}
         for number, turn in enumerate(turns):
-            vcpu = self._cpus.get((turn.pid, turn.tid))
-            inside = self._turns[turn.pid].on(vcpu) if vcpu is not None else []
+            who = turn.pid, turn.tid
+            if who not in on:
+                on[who] = self._inside(*who)
+            inside = on[who]
             until = turns[number + 1].since if number + 1 < len(turns) else None
             if not inside or len(found) > _MOST_TURNS:
                 found.append(turn)
                 continue
             found.extend(_cut(turn, until, inside))
         return found
+
+    def _inside(self, pid: int, tid: int) -> list[Turn]:
+        """Who had the CPU that a thread is: nobody if it is none, or without records."""
+        vcpu, turns = self._cpus.get((pid, tid)), self._turns.get(pid)
+        return turns.on(vcpu) if turns is not None and vcpu is not None else []
 
     def _seen_from_outside(self, machine: int, record: perf.Record) -> perf.Record:
         """The same with numbers and paths that are no others of the host."""
@@ -77,7 +80,7 @@ class Guests:
             record = replace(record, path=path)
         if isinstance(record, perf.Fork):
             record = replace(record, ppid=outside(record.ppid), ptid=outside(record.ptid))
-        if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2):
+        if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
             return replace(record, pid=outside(record.pid), tid=outside(record.tid))
         who = record.sample_id
         if isinstance(record, perf.TextPoke) and who is not None and who.pid is not None:

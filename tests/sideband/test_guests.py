@@ -1,0 +1,81 @@
+"""Records of virtual machines beside those of their host, and machines that have none."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rtit.image import Images
+from rtit.perfdata import PerfData, Switches, Writer
+from rtit.perfdata import records as perf
+from rtit.perfdata.records import Misc, SampleId
+from rtit.sideband import Turn, follow
+from rtit.sideband.guests import Guests
+from rtit.sideband.turns import InGuest
+
+ONE, OTHER = 500, 600
+"""Processes of the host that are machines; thread 1 more is the only CPU of each."""
+
+
+class Merged:
+    """What is needed of a file into which records of both were merged."""
+
+    guest_ids = {10: (ONE, 0), 20: (OTHER, 0)}  # noqa: RUF012
+    guest_cpus = {(ONE, ONE + 1): 0, (OTHER, OTHER + 1): 0}  # noqa: RUF012
+
+
+def who(machine: int, tid: int) -> SampleId:
+    return SampleId(pid=tid, tid=tid, cpu=3, id={ONE: 10, OTHER: 20}[machine])
+
+
+def out(machine: int, tid: int, following: int) -> perf.SwitchCpuWide:
+    of = who(machine, tid)
+    return perf.SwitchCpuWide(0, 15, Misc.SWITCH_OUT, 0, of, following, following)
+
+
+def guests() -> Guests:
+    return Guests(cast("PerfData", Merged()))
+
+
+def test_a_machine_without_records() -> None:
+    """perf says which threads its CPUs are all the same."""
+    found = guests()
+    found.apply(Images(), 40, out(ONE, 7, 8))
+    turns = [Turn(10, ONE, ONE + 1), Turn(50, OTHER, OTHER + 1), Turn(70, 1, 1)]
+    assert found.within(turns) == [
+        Turn(10, ONE, ONE + 1, InGuest(7, 7)),
+        Turn(40, ONE, ONE + 1, InGuest(8, 8)),
+        *turns[1:],
+    ]
+
+
+def test_threads_in_there_are_no_others_of_the_host() -> None:
+    """Whatever says that there is one."""
+    images = Images()
+    images.thread(900, 7)
+    start = perf.ItraceStart(0, 12, 0, 0, who(ONE, 7), 7, 7)
+    guests().apply(images, 10, start)
+    assert images._pids[7] == 900
+
+
+def test_of_all_machines_so_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines have threads of the same numbers."""
+    monkeypatch.setattr(importlib.import_module("rtit.sideband.follow"), "_MOST_THREADS", 3)
+    ids = {number: (number, 0) for number in range(1, 10)}
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:
+        to.comm(7, 7, 1, "name")
+    with PerfData(path) as data:
+        (record,) = [each for each in data.records() if isinstance(each, perf.Comm)]
+        many = [
+            perf.Comm(0, 3, 0, 0, SampleId(pid=7, tid=7, id=number), 7, 7, "name") for number in ids
+        ]
+        monkeypatch.setattr(PerfData, "guest_ids", ids)
+        monkeypatch.setattr(PerfData, "records", lambda _: iter([record, *many]))
+        found = follow(data, images := Images())
+    assert found.guests is not None
+    assert len(found.names) + len(found.guests.names) == 3
+    assert [problem.value for problem in images.problems] == [3]
