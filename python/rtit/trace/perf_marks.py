@@ -8,7 +8,8 @@ perf adds two cycles for each instruction since the last timing packet; that sta
 tells a later time, or user code begins again.
 
 Streams of columns are gone along together, by offset, no further than all of them have come: what
-is in memory is a batch of each, however much happens between two instructions.
+is in memory is a batch of each, or several small ones, however much happens between two
+instructions.
 """
 
 from __future__ import annotations
@@ -71,33 +72,37 @@ class Ahead:
         import numpy as np
 
         self._batches = batches
-        self._left: Columns = tuple(np.zeros(0, dtype) for dtype in dtypes.split())
+        self._left: list[Columns] = [tuple(np.zeros(0, dtype) for dtype in dtypes.split())]
         self._ended = False
+        self.count = 0
+        """Rows that are loaded and not taken."""
 
     @property
     def reach(self) -> int:
         """All up to this offset has been loaded; -1: nothing."""
         if self._ended:
             return _ALL
-        return int(self._left[0][-1]) - 1 if len(self._left[0]) else -1
+        last = self._left[-1][0]
+        return int(last[-1]) - 1 if len(last) else -1
 
     def load(self) -> None:
         """A batch more."""
-        import numpy as np
-
         batch = next(self._batches, None)
         if batch is None:
             self._ended = True
         elif len(batch[0]):
-            pairs = zip(self._left, batch, strict=True)
-            self._left = tuple(map(np.concatenate, pairs))
+            self._left.append(batch)
+            self.count += len(batch[0])
 
     def until(self, offset: int) -> Columns:
         """All up to this offset that was loaded and not taken before."""
-        at = _up_to(self._left[0], offset)
-        taken = tuple(each[:at] for each in self._left)
-        self._left = tuple(each[at:] for each in self._left)
-        return taken
+        import numpy as np
+
+        every = [np.concatenate(column) for column in zip(*self._left, strict=True)]
+        at = _up_to(every[0], offset)
+        self._left = [tuple(each[at:] for each in every)]
+        self.count -= at
+        return tuple(each[:at] for each in every)
 
 
 def _up_to(offsets: U64, offset: int) -> int:
@@ -267,14 +272,12 @@ class Marks:
 
     def _steps(self, offset: U64) -> Iterator[Mark]:
         every, until = (self._told, self._branches, self._events), int(offset[-1])
-        reach = min(each.reach for each in every)
-        while reach < until:
-            if reach >= 0:
+        while (reach := min(each.reach for each in every)) < until:
+            if reach >= 0 and sum(each.count for each in every) > tables.ROWS:
                 yield self._step(reach, offset)
             for each in every:
                 if each.reach <= reach:
                     each.load()
-            reach = min(each.reach for each in every)
         yield self._step(until, offset)
 
     def _step(self, until: int, offset: U64) -> Mark:

@@ -7,7 +7,7 @@ branch has the time of its instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +19,8 @@ from rtit.trace.results import Branches, Instructions
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rtit import _core
 
     U64 = NDArray[np.uint64]
 
@@ -61,13 +63,7 @@ def _of_instructions(stream: Decoded) -> Iterator[U64]:
 
 
 def _of_branches(stream: Decoded) -> Iterator[U64]:
-    def told() -> Iterator[tuple[NDArray[np.generic], ...]]:
-        flow = copy(stream).native(points=True, in_order=True)
-        for batch, offset in tables.branches(flow):
-            flow.points()
-            yield offset, batch.source
-
-    rows, now, left = Ahead(told(), "u8 u8"), 0, Changes.none()
+    rows, now, left = _rows(stream, tables.branches, "source"), 0, Changes.none()
     ends = ((0, Changes.none(), _ALL),)
     for _, changes, until in chain(_changes(stream), ends):
         while rows.reach < until:
@@ -84,15 +80,28 @@ def _changes(stream: Decoded) -> Iterator[tuple[int, Changes, int]]:
     """Batches of instructions: how many, where the time changes in them, and up to which packet all
     of that is known.
     """
-    stream = copy(stream)
-    flow = stream.native(points=True, in_order=True)
-    marks = Marks(stream)
-    for batch, offset in tables.instructions(flow):
-        # of what timing packets told `marks` has all; nothing goes on while too much of it waits
-        flow.points()
-        if len(batch):
-            changes = marks.until(batch.ip, offset)
-            yield len(batch), changes, marks.settled
+    marks, rows = Marks(copy(stream)), _rows(stream, tables.instructions, "ip")
+    while rows.reach < _ALL:
+        # a decoder's batches end with every turn, and to look at a small one takes as long
+        while rows.count < tables.ROWS and rows.reach < _ALL:
+            rows.load()
+        offset, ip = rows.until(_ALL)
+        if len(ip):
+            changes = marks.until(ip, offset)
+            yield len(ip), changes, marks.settled
+
+
+def _rows(stream: Decoded, of: Callable[[_core.Flow], tables.Placed[B]], address: str) -> Ahead:
+    """Offsets and addresses of instructions or branches."""
+
+    def told() -> Iterator[tuple[U64, U64]]:
+        flow = copy(stream).native(points=True, in_order=True)
+        for batch, offset in of(flow):
+            # of what timing packets told `Marks` has all; nothing goes on while too much waits
+            flow.points()
+            yield offset, getattr(batch, address)
+
+    return Ahead(told(), "u8 u8")
 
 
 def _filled(now: int, at: NDArray[np.int64], then: U64, count: int) -> U64:
