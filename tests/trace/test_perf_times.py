@@ -53,14 +53,16 @@ def test_timing_packets_alone_take_no_memory() -> None:
 
 
 def test_the_last_time_that_a_tsc_can_have() -> None:
-    """Where user code begins some ticks are added: the TSC has 64 bits."""
+    """Where user code begins some ticks are added, two for each of four instructions before: the
+    TSC has 64 bits. The branch in which tracing ended has the time that was told, which is later.
+    """
     most = (1 << 64) - 1
     begin = encode("PSB") + encode("TSC", tsc=(1 << 56) - 1) + tip("FUP") + encode("PSBEND")
     off = encode("TIP.PGD", ip_bytes=0) + tip("TIP.PGE")
     packets = begin + tip("TIP") + off + tip("TIP") + off + tip("TIP")
     (stream,) = rtit.decode(packets, INDIRECT, start_time=most).streams
     found = stream.instructions(perf_time=True).columns()["perf_time"].tolist()
-    assert found == [most, most, 2 * 2 - 1, 2 * 2 - 1, 4 * 2 - 1, 4 * 2 - 1]
+    assert found == [*[most] * 4, *[2 * 4 - 1] * 3, most, *[2 * 8 - 1] * 2]
 
 
 @pytest.mark.parametrize("multiplier", [1 << 48, 0])
