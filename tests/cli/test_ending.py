@@ -152,7 +152,7 @@ def test_before_anything_was_said(verb: str, number: signal.Signals, run: Runner
 def test_no_half_of_a_file(verb: str, number: signal.Signals, run: Runner) -> None:
     holder, name = {
         "pack": ("__import__('rtit.trace.packing').trace.packing", "_more"),
-        "convert": ("os", "mkdir"),
+        "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
     }.get(verb, ("__import__('builtins')", "open"))
     code, _ = run(at(number, holder, [name]), verb, WRITING[verb])
     assert code == -number

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from rtit.cli.selecting import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from rtit.trace import Stream, Trace
 
 
@@ -74,12 +77,7 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
     for stream in streams:
         name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
         path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
-        with path.open("xb") as file:
-            try:
-                file.writelines(stream.parts())
-            except BaseException:
-                path.unlink()
-                raise
+        _make(path, stream.parts())
         words = ["rtit", "instructions", "--raw", str(path), *_options(stream)]
         out.line(f"{stream.size:14,} bytes  {shlex.join(words)}")
     for pid, mappings in trace.mappings().items():
@@ -89,8 +87,18 @@ def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
             if has_file(each.path) and "\n" not in each.path
         ]
         if lines:
-            with (folder / f"{pid}.maps").open("x", errors="surrogateescape") as file:
-                file.writelines(lines)
+            _make(folder / f"{pid}.maps", map(os.fsencode, lines))
+
+
+def _make(path: Path, parts: Iterable[Buffer]) -> None:
+    """A file that was not there; the whole of it or nothing."""
+    path.touch(exist_ok=False)
+    try:
+        with path.open("wb") as file:
+            file.writelines(parts)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def _options(stream: Stream) -> Iterator[str]:
