@@ -219,8 +219,8 @@ class Files:
         first: Problem | None = None
         for real in self._places(path, build_id, kept):
             of_pack = kept is not None and real == kept.file
-            if is_in_guest(path) and real == self.locate(path) and _is_linked(real):
-                message = "a link: it may lead out of the guest"
+            if is_in_guest(path) and real == self.locate(path) and _may_lead_out(path, real):
+                message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
                 continue
             file = self._opened(path, real, kept if of_pack else None)
@@ -320,9 +320,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _is_linked(path: str) -> bool:
-    """Whether a link leads there, of a file in a guest: whoever owns that may put any there."""
-    return os.path.realpath(path) != os.path.abspath(path)  # noqa: PTH100 - links stay
+def _may_lead_out(path: str, real: str) -> bool:
+    """Whether a link leads to what was recorded as `path` in a guest, or it goes up: whoever owns
+    the guest may put any link there, and any path into its records.
+    """
+    linked = os.path.realpath(real) != os.path.abspath(real)  # noqa: PTH100 - links stay
+    return linked or ".." in path.split("/")
 
 
 def _is_pseudo(status: os.stat_result) -> bool:

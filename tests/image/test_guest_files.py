@@ -1,0 +1,24 @@
+"""Files of virtual machines, whose paths and links others may choose, stay where those are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtit.image import Unusable, guest_path
+from rtit.image.files import Files
+
+
+@pytest.mark.parametrize("path", ["/../outside", "/usr/../../outside", "/link", "/usr/linked"])
+def test_nothing_leads_out(path: str, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(b"\x90" * 8)
+    mount = tmp_path / "mount"
+    (mount / "usr").mkdir(parents=True)
+    (mount / "usr" / "inside").write_bytes(b"\xc3" * 8)
+    (mount / "link").symlink_to(tmp_path / "outside")
+    (mount / "usr" / "linked").symlink_to("../../outside")
+    files = Files(path_map={guest_path(5, ""): str(mount)})
+    assert bytes(files.code(guest_path(5, "/usr/inside"), 0, 8)) == b"\xc3" * 8
+    with pytest.raises(Unusable, match="lead out of the guest"):
+        files.code(guest_path(5, path), 0, 8)
