@@ -158,7 +158,7 @@ def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
     head = HEADER.pack(71, 0, HEADER.size + fixed.size) + fixed.pack(size, 0, 100, 1, 8, -1, 0)
     (tmp_path / "data.0").write_bytes(head + b"\x02\x82" * 8)
     os.truncate(tmp_path / "data.0", len(head) + size)
-    with at_most(32), Trace(tmp_path) as trace:
+    with at_most(64), Trace(tmp_path) as trace:
         found = {stream.tid: stream.counts().packets for stream in trace.streams}
     assert found[8] == {"PSB": 1, "PAD": size - 16}
 
