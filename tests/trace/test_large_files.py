@@ -38,7 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_memory_does_not_grow_with_the_file(large: Path) -> None:
-    with at_most(56), Trace(large) as trace:
+    with at_most(72), Trace(large) as trace:
         assert len(trace.streams) == 2
         assert sum(each.psbs for each in contents(trace).buffers) == PIECES
         packets = Counter[str]()

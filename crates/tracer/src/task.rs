@@ -109,7 +109,7 @@ pub(crate) struct Task {
     pub(crate) trap_ignored: Rc<Cell<bool>>,
     /// For one step the kernel knows that SIGTRAP is blocked.
     pub(crate) trap_exposed: bool,
-    /// The call that it is in, or was in when the signal came that it stops for, blocks SIGTRAP no longer while it waits.
+    /// The call it is in, or was in when the signal came that it stops for, does not block SIGTRAP while it waits.
     pub(crate) lets_trap: bool,
     /// The last POPF or IRET set TF.
     pub(crate) popped_tf: bool,

@@ -47,8 +47,8 @@ pub(super) fn may_restart(registers: &Registers) -> bool {
     registers.rax as i64 == EINTR && NEVER_RESTARTED.contains(&(registers.orig_rax as i64))
 }
 
-/// Whether signals have interrupted the thread of which it would know nothing without a tracer: the kernel wakes a thread
-/// that is traced also for what it ignores.
+/// Whether signals have interrupted the thread of which it would know nothing without a tracer: the kernel wakes a
+/// thread that is traced also for what it ignores.
 pub(super) fn nothing_for_program(task: &Task) -> bool {
     const fn bit(signal: i32) -> u64 {
         1 << (signal - 1)
