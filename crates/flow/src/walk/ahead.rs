@@ -1,12 +1,49 @@
 //! The rest of a way through code, of which a sink that was full is told later.
 
+use super::stamp::Stamp;
+use super::walker::Walker;
 use crate::ahead::Ahead;
 use crate::code::Code;
+use crate::counts::Counts;
 use crate::sink::Sink;
 use crate::watch::Watched;
 
 /// Instructions of which the code is kept at once.
 const KEPT: usize = 1 << 16;
+
+impl Walker {
+    /// Runs through nodes of which the sink is told later.
+    #[cold]
+    pub(super) fn hold_back<S: Sink>(
+        &mut self,
+        first: u32,
+        nodes: u32,
+        sink: &mut S,
+        counts: &mut Counts,
+        stamp: Stamp,
+    ) {
+        let node = self.code.node(first);
+        let (ip, mode) = (node.start, node.mode);
+        let before = counts.instructions;
+        let mut index = first;
+        for _ in 0..nodes {
+            self.run_node(index, counts);
+            match self.follow(index) {
+                Ok(next) => index = next,
+                Err(_) => break,
+            }
+        }
+        sink.hold_back(Ahead {
+            view: self.view.clone(),
+            space: self.code.space(),
+            ip,
+            mode,
+            instructions: counts.instructions - before,
+            time: self.time,
+            offset: stamp.offset,
+        });
+    }
+}
 
 impl Ahead {
     /// Tells a sink until it is full; whether of all. After `watched` has given up nothing more needs to be told.

@@ -2,7 +2,6 @@
 
 use super::stamp::Stamp;
 use super::walker::Walker;
-use crate::ahead::Ahead;
 use crate::code::{Place, Stop, NO_NODE};
 use crate::counts::Counts;
 use crate::errata::Erratum;
@@ -408,38 +407,6 @@ impl Walker {
                 Err(_) => return,
             }
         }
-    }
-
-    /// Runs through nodes of which the sink is told later.
-    #[cold]
-    fn hold_back<S: Sink>(
-        &mut self,
-        first: u32,
-        nodes: u32,
-        sink: &mut S,
-        counts: &mut Counts,
-        stamp: Stamp,
-    ) {
-        let node = self.code.node(first);
-        let (ip, mode) = (node.start, node.mode);
-        let before = counts.instructions;
-        let mut index = first;
-        for _ in 0..nodes {
-            self.run_node(index, counts);
-            match self.follow(index) {
-                Ok(next) => index = next,
-                Err(_) => break,
-            }
-        }
-        sink.hold_back(Ahead {
-            view: self.view.clone(),
-            space: self.code.space(),
-            ip,
-            mode,
-            instructions: counts.instructions - before,
-            time: self.time,
-            offset: stamp.offset,
-        });
     }
 
     /// Whether a call waits for its RET at the end of a way.
