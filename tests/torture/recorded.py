@@ -37,6 +37,15 @@ class Recorded:
         signs = ("that processors refuse", "cannot lead", "is not known")
         return any(sign in self.said for sign in signs)
 
+    @property
+    def right(self) -> bool:
+        """What was decoded is what ran, or parts from it at a gap that the recorder told of. Of who
+        was killed before anything was written nothing was compared.
+        """
+        gap = self.alarmed and "dropped packets (OVF)" in self.verdict
+        killed = "its last instructions are missing" in self.said
+        return self.identical or gap or (killed and "no instruction was compared" in self.verdict)
+
 
 def record(argv: list[str], backend: str, folder: Path, *options: str) -> Recorded:
     """Record `argv` into `folder` and verify it."""

@@ -121,6 +121,27 @@ static int prefixed_branches(void) {
     return tell(sum);
 }
 
+// Near branches with an operand size prefix: Intel's processors ignore it, on AMD's it leaves 16 bits of the target.
+static int narrow_branches(void) {
+    static const uint8_t branches[][8] = {
+        {3, 0x66, 0x74, 1}, {3, 0x66, 0x75, 1}, {3, 0x66, 0xeb, 1}, {3, 0x66, 0xe3, 1}, {7, 0x66, 0x0f, 0x84, 1, 0, 0, 0},
+        {6, 0x66, 0xe9, 1, 0, 0, 0}, {6, 0x66, 0xe8, 1, 0, 0, 0}, {2, 0x66, 0xc3}, {4, 0x66, 0xff, 0xe0},
+    };
+    uint8_t *code = pages(ALL);
+    catch_faults();
+    for (volatile unsigned k = 0; k < sizeof branches / sizeof *branches; k++)
+        for (volatile int i = 0; i < 4; i++) {
+            uint8_t *at = code + 64 * k;
+            memcpy(at, (const uint8_t[]){0x48, 0x8d, 0x05, 13, 0, 0, 0}, 7), at += 7;
+            memcpy(at, (const uint8_t[]){0xf7, 0xc7, 1, 0, 0, 0}, 6), at += 6;
+            memcpy(at, branches[k] + 1, branches[k][0]), at += branches[k][0];
+            memcpy(at, (const uint8_t[]){0xc3, 0x90, 0xc3, 0x90, 0xc3}, 5);
+            if (sigsetjmp(landing, 1)) counted++;
+            else call(code + 64 * k, i);
+        }
+    return tell(0);
+}
+
 static int loops(void) {
     int sum = 0;
     long left = 20;
@@ -251,6 +272,6 @@ static int of_the_processor(void) {
 }
 
 MODES(MODE(strings), MODE(string_faults), MODE(ends_of_pages), MODE(fifteen_bytes), MODE(overlaps), MODE(prefixed_branches),
-      MODE(loops), MODE(returns), MODE(deep_calls), MODE(interrupt_returns), MODE(far_returns), MODE(calls_of_32_bits),
+      MODE(narrow_branches), MODE(loops), MODE(returns), MODE(deep_calls), MODE(interrupt_returns), MODE(far_returns), MODE(calls_of_32_bits),
       MODE(call_at_a_page_end), MODE(not_executable), MODE(through_gs), MODE(vsyscall), MODE(pushed_flags), MODE(of_the_processor));
 MAIN

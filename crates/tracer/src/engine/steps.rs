@@ -163,14 +163,16 @@ impl Engine<'_> {
             Class::Conditional => {
                 let taken = to != after
                     || instruction.target == after && conditional::is_taken(task.tid, &instruction);
-                if taken && to != instruction.target {
+                let known = !taken || to == instruction.target;
+                record.kind = Kind::Conditional;
+                record.target = instruction.target;
+                record.flags = if taken && known { TAKEN } else { 0 };
+                self.emit(record);
+                if !known {
+                    // What goes on behind it is told, or it would have no packet.
                     self.jumped(task, after, to);
                     return;
                 }
-                record.kind = Kind::Conditional;
-                record.target = instruction.target;
-                record.flags = if taken { TAKEN } else { 0 };
-                self.emit(record);
                 if taken || self.truth.cut_at_branches {
                     self.cut(task);
                 }
