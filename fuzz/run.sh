@@ -11,8 +11,8 @@ seconds=${1:?usage: run.sh SECONDS [TARGET...]}
 shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    targets=(packet flow persistent unit elf lines demangle truth x86 python-packets python-events python-perfdata python-trace
-        python-recording python-settings python-scenario python-again python-calls)
+    targets=(packet clock flow persistent unit elf lines demangle truth x86 python-packets python-events python-perfdata
+        python-trace python-recording python-settings python-scenario python-again python-calls)
 fi
 python=../.venv/bin/python
 [ -x "$python" ] || python=python3

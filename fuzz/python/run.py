@@ -3,8 +3,9 @@
     python fuzz/python/run.py READER SECONDS [--seed N]
     python fuzz/python/run.py READER --replay FILE
 
-An input that makes the reader raise what it may not, or run longer than 10 seconds, is saved in
-fuzz/artifacts/python-READER. The exit code is 1 if there was one.
+An input that makes the reader raise what it may not, or take more than 10 seconds of CPU time, or
+wait for 10 minutes, is saved in fuzz/artifacts/python-READER. The exit code is 1 if there was one.
+Ctrl-C ends it early, with what was found until then.
 """
 
 from __future__ import annotations
@@ -33,15 +34,19 @@ CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "tra
 LIMIT = 200_000
 MEMORY = 2 << 30
 PATIENCE = 10.0
+"""Seconds of CPU time: on a busy machine the clock on the wall says little."""
+WAITING = 600.0
+"""Seconds by the clock, for a reader that waits for something and takes no CPU time."""
 
 
 class Hang(BaseException):
-    """A reader ran longer than `PATIENCE`; no `except Exception` may hide it."""
+    """A reader ran longer than it may; no `except Exception` may hide it."""
 
 
 def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, str]:
     """Whether the input was read to its end, and what is wrong, if anything is."""
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, WAITING)
     try:
         reader(data, folder)
     except RtitError as error:
@@ -51,13 +56,15 @@ def attempt(reader: readers.Reader, data: bytes, folder: Path) -> tuple[bool, st
     except BaseException:  # a panic of the native module is no Exception
         return False, traceback.format_exc()
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return True, ""
 
 
-def complain(frame_number: int, frame: FrameType | None) -> None:
-    """Answer to the alarm."""
-    raise Hang(f"more than {PATIENCE:.0f} seconds")
+def complain(number: int, frame: FrameType | None) -> None:
+    """Answer to an alarm."""
+    limit = {signal.SIGPROF: f"{PATIENCE:.0f} seconds of CPU time"}
+    raise Hang(f"more than {limit.get(number, f'{WAITING:.0f} seconds')}")
 
 
 def kind_of(failure: str) -> str:
@@ -90,7 +97,10 @@ def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     waiting = list(seeds)
     while time.monotonic() < end:
         data = waiting.pop() if waiting else mutator.make()
-        whole, failure = attempt(reader, data, folder)
+        try:
+            whole, failure = attempt(reader, data, folder)
+        except KeyboardInterrupt:
+            break
         runs += 1
         read += whole
         if whole and runs % 16 == 0:
@@ -116,6 +126,7 @@ def main() -> int:
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, complain)
+    signal.signal(signal.SIGPROF, complain)
     with tempfile.TemporaryDirectory() as folder:
         if options.replay is None:
             return fuzz(options.reader, options.seconds, options.seed, Path(folder))

@@ -76,6 +76,20 @@ def of_flow() -> Seeds:
         yield "packet", f"made-{bits}", stream(base)
 
 
+def of_clock() -> Seeds:
+    """Timing packets behind each other, under settings that differ in one byte."""
+    rows = (encode("MTC", ctc=at // 2) + encode("CYC", cycles=at * 40) for at in range(2, 40))
+    ratios = encode("CBR", ratio=9) + encode("CYC", cycles=300) + encode("CBR", ratio=12)
+    sleep = encode("MWAIT", hints=1, ext=0) + encode("EXSTOP", ip=0)
+    packets = stream(0x1000) + b"".join(rows) + ratios + sleep + encode("PAD") + stream(0x1000)
+    for at in range(8):
+        for value in (0, 1, 2, 4, 9, 64, 255):
+            choices = bytearray([0, 3, 10, 0, 0, 6, 30, 1])
+            choices[at] ^= value
+            ends = struct.pack("<HHH", 300, 40, 0)[: 2 * (choices[0] & 3)]
+            yield "clock", f"made-{at}-{value}", bytes(choices) + ends + packets
+
+
 def of_x86() -> Seeds:
     """Some instructions with prefixes, and bytes that are none."""
     others = ("c5f877", "62f17c4858c0", "d5a90000000000000000", "f3480f1efa", "668ed0", "0f0fc190")
@@ -214,6 +228,7 @@ def main() -> None:
         makers = (
             of_packets(),
             of_flow(),
+            of_clock(),
             of_x86(),
             of_names(),
             of_truth(),

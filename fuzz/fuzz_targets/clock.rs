@@ -1,0 +1,260 @@
+//! Any stream as columns of packets, and the clocks that take them: the same in pieces, and with padding between.
+//!
+//! Input: 8 bytes of choices (see `Case`), up to three u16 at which perf's buffers end, the stream.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rtit_flow::{GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Point, TimeSettings};
+use rtit_packet::table::ROWS;
+use rtit_packet::{Columns, Kind, Scanner};
+
+struct Case<'a> {
+    settings: TimeSettings,
+    /// Sizes of pieces: packets of a batch, and the bytes that these may begin in.
+    limit: usize,
+    bytes: usize,
+    ends: Vec<u64>,
+    stream: &'a [u8],
+}
+
+impl<'a> Case<'a> {
+    fn of(data: &'a [u8]) -> Option<Case<'a>> {
+        let (choices, mut rest) = data.split_first_chunk::<8>()?;
+        let &[count, freq, ratio, start, guest, limit, bytes, more] = choices;
+        let mut ends = Vec::new();
+        for _ in 0..count & 3 {
+            let (end, tail) = rest.split_first_chunk::<2>()?;
+            ends.push(u64::from(u16::from_le_bytes(*end)));
+            rest = tail;
+        }
+        let settings = TimeSettings {
+            mtc_freq: freq,
+            tsc_ctc: [(80, 2), (0, 1), (3, 0), (u32::MAX, 1), (1, u32::MAX)]
+                [usize::from(count >> 2) % 5],
+            max_nonturbo_ratio: ratio,
+            start_time: [0, 0x900, 1 << 55, u64::MAX - 0x900][usize::from(start & 3)],
+            guest: match guest {
+                0 => GuestTsc::default(),
+                _ => GuestTsc {
+                    offset: u64::from(more) << (start & 63),
+                    multiplier: u64::from(guest) << (start >> 2),
+                },
+            },
+        };
+        Some(Case {
+            settings,
+            limit: 1 + usize::from(limit),
+            bytes: 1 + usize::from(bytes),
+            ends,
+            stream: rest,
+        })
+    }
+}
+
+/// A packet as `Columns` has it, and whether bytes that are none come behind it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Packet {
+    kind: Kind,
+    detail: u8,
+    payload: u64,
+    offset: u64,
+    lost: bool,
+}
+
+const PAD: Packet = Packet {
+    kind: Kind::Pad,
+    detail: 0,
+    payload: 0,
+    offset: 0,
+    lost: false,
+};
+
+fuzz_target!(|data: &[u8]| {
+    let Some(case) = Case::of(data) else {
+        return;
+    };
+    let packets = packets(case.stream, usize::MAX, usize::MAX);
+    assert_eq!(
+        self::packets(case.stream, case.limit, case.bytes),
+        packets,
+        "in pieces"
+    );
+    let mut scanner = Scanner::new(case.stream);
+    for packet in &packets {
+        let alone = match scanner.next() {
+            Some(Ok(alone)) => (alone.kind.kind(), alone.offset as u64, false),
+            Some(Err(error)) => (Kind::Pad, error.offset() as u64, true),
+            None => panic!("more packets than there are"),
+        };
+        assert_eq!((packet.kind, packet.offset, packet.lost), alone);
+        if packet.lost {
+            scanner.resync();
+        }
+    }
+    assert_eq!(scanner.next(), None);
+    own_clock(&case, &packets);
+    perf_clock(&case, &packets);
+});
+
+/// All packets, from batches of `limit` that begin in so many `bytes`.
+fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
+    let mut found: Vec<Packet> = Vec::new();
+    let mut scanner = Scanner::new(stream);
+    loop {
+        let begin = Scanner::position(&scanner);
+        let until = begin.saturating_add(bytes);
+        let mut columns = Columns::default();
+        let result = columns.fill(&mut scanner, limit, until);
+        assert!(columns.len() <= limit);
+        for at in 0..columns.len() {
+            assert!(columns.offset[at] < until as u64);
+            found.push(Packet {
+                kind: ROWS[usize::from(columns.kind[at])].kind,
+                detail: columns.detail[at],
+                payload: columns.payload[at],
+                offset: columns.offset[at],
+                lost: false,
+            });
+        }
+        if result.is_err() {
+            let offset = Scanner::position(&scanner) as u64;
+            found.push(Packet {
+                lost: true,
+                offset,
+                ..PAD
+            });
+            scanner.resync();
+        }
+        if Scanner::position(&scanner) >= stream.len() {
+            return found;
+        }
+        assert!(
+            Scanner::position(&scanner) > begin,
+            "a batch did not move on"
+        );
+    }
+}
+
+/// Our clock, with the numbers of points and with times, tells the same; padding is nothing to it.
+fn own_clock(case: &Case, packets: &[Packet]) {
+    let mut plain = PacketClock::new(case.settings, false);
+    let mut padded = PacketClock::new(case.settings, false);
+    let mut pointed = PacketClock::new(case.settings, true);
+    let mut points: Vec<Point> = Vec::new();
+    let mut cycles = 0;
+    for (number, packet) in packets.iter().enumerate() {
+        for clock in [&mut plain, &mut padded, &mut pointed] {
+            if packet.lost {
+                clock.lose();
+            } else {
+                clock.take(packet.kind, packet.detail, packet.payload, packet.offset);
+            }
+        }
+        padded.take(Kind::Pad, 0, 0, packet.offset);
+        assert_eq!(padded.time(), plain.time());
+        let frequency = plain.frequency();
+        assert!(frequency.is_nan() || frequency >= 0.0);
+        assert_eq!(frequency.to_bits(), pointed.frequency().to_bits());
+        assert!(plain.cycles() >= cycles && plain.cycles() == pointed.cycles());
+        cycles = plain.cycles();
+        if number % case.limit == 0 {
+            points.extend(pointed.take_points());
+        }
+    }
+    points.extend(pointed.take_points());
+    assert_eq!(points.len() as u64, pointed.time());
+    assert!(points.is_sorted_by_key(|point| point.offset));
+    let last = points.last().map_or(case.settings.start_time, |it| it.time);
+    if !packets.iter().any(|packet| packet.lost) {
+        assert_eq!(last, plain.time());
+    }
+    assert!(plain.take_points().is_empty());
+}
+
+/// perf's clock tells the same whenever it is asked, and with padding; only what a PSB+ says goes back.
+fn perf_clock(case: &Case, packets: &[Packet]) {
+    let mut ends = case.ends.clone();
+    let whole = told(case, packets, ends.clone(), usize::MAX, false);
+    ends.reverse();
+    ends.extend(case.ends.first());
+    assert_eq!(told(case, packets, ends, usize::MAX, true), whole, "padded");
+
+    let pieces = told(case, packets, case.ends.clone(), case.limit, false);
+    let mut left = whole.iter().peekable();
+    for (at, each) in pieces.iter().enumerate() {
+        if left.peek() == Some(&each) {
+            left.next();
+            continue;
+        }
+        // Of those that follow each other the last tells all, unless the first was taken before.
+        let following = pieces.get(at + 1);
+        assert!(
+            each.what == PerfTold::Time && following.is_some_and(|it| it.what == PerfTold::Time),
+            "{each:?} in pieces alone"
+        );
+    }
+    assert_eq!(left.next(), None, "missing in pieces");
+
+    // All that waited was told.
+    let of = |kind: Kind| {
+        let those = packets.iter().filter(move |packet| packet.kind == kind);
+        those.map(|packet| packet.offset)
+    };
+    let ratios = whole
+        .iter()
+        .filter(|it| matches!(it.what, PerfTold::Ratio(_)));
+    assert!(ratios.map(|it| it.offset).eq(of(Kind::Cbr)));
+    let places = |offset| {
+        whole
+            .iter()
+            .any(|it| it.offset == offset && it.what == PerfTold::Place)
+    };
+    assert!(of(Kind::PsbEnd).all(places));
+
+    let place_of = |offset: u64| packets.binary_search_by_key(&offset, |packet| packet.offset);
+    let mut begun = None;
+    let mut last = 0;
+    for each in &whole {
+        assert!(each.offset >= last, "{each:?} behind what comes before it");
+        last = each.offset;
+        let packet = packets[place_of(each.offset).expect("a packet's offset")];
+        assert!(!packet.lost);
+        if packet.kind == Kind::PsbEnd {
+            continue;
+        }
+        let first_tsc = packets.iter().find(|packet| packet.kind == Kind::Tsc);
+        if first_tsc.is_some_and(|first| each.offset >= first.offset) {
+            assert!(begun.is_none_or(|before| each.time >= before), "{each:?}");
+            begun = Some(each.time);
+        }
+    }
+}
+
+/// What it told, taken after every `limit` packets.
+fn told(
+    case: &Case,
+    packets: &[Packet],
+    ends: Vec<u64>,
+    limit: usize,
+    padded: bool,
+) -> Vec<PerfTime> {
+    let mut clock = PerfClock::new(case.settings, ends);
+    let mut told = Vec::new();
+    for (number, packet) in packets.iter().enumerate() {
+        if packet.lost {
+            clock.lose();
+        } else {
+            clock.take(packet.kind, packet.detail, packet.payload, packet.offset);
+        }
+        if padded {
+            clock.take(Kind::Pad, 0, 0, packet.offset);
+        }
+        if number % limit == limit - 1 {
+            told.extend(clock.take_told());
+        }
+    }
+    clock.end();
+    told.extend(clock.take_told());
+    assert!(clock.take_told().is_empty());
+    told
+}
