@@ -17,6 +17,7 @@ import pytest
 from rtit.capture.events import EventLog
 from rtit.capture.recording import Recording
 from rtit.capture.session import Session
+from rtit.perfdata import PerfData, records
 
 END = 4
 RTIT = [sys.executable, "-m", "rtit"]
@@ -136,24 +137,34 @@ def running(program: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must come; a minute at most."""
-    deadline = time.monotonic() + 60
+    """Wait for something that must come; two minutes at most."""
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"{what}: this did not come"
         time.sleep(0.02)
 
 
-def signalled(recorder: subprocess.Popen[bytes], number: int) -> int:
-    """The exit code of a recorder that gets signals until it ends: two that come before it has
-    looked are one.
+def signalled(recorder: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Sends a signal to a recorder that keeps it blocked, and returns when it has taken it: two
+    that come before it has looked are one, and one that comes when it is about to end kills it.
     """
-    deadline = time.monotonic() + 60
-    while recorder.poll() is None:
-        assert time.monotonic() < deadline, "it does not end"
-        recorder.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            recorder.wait(0.3)
-    return recorder.returncode
+    recorder.send_signal(number)
+    until(lambda: not is_pending(recorder.pid, number), "taking the signal")
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a process was sent a signal that it has not taken."""
+    return any(int(each["ShdPnd"], 16) & 1 << number - 1 for each in tasks(pid))
+
+
+def tasks(pid: int) -> list[dict[str, str]]:
+    """What /proc/PID/status says of each thread; a thread that ends meanwhile is passed over."""
+    found = []
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            lines = status.read_text().splitlines()
+            found.append(dict(line.split(":\t", 1) for line in lines))
+    return found
 
 
 @contextlib.contextmanager
@@ -165,17 +176,33 @@ def recording_of(pid: int, folder: Path, *options: str) -> Iterator[subprocess.P
     ) as recorder:
 
         def traced() -> bool:
-            statuses = list(Path(f"/proc/{pid}/task").glob("*/status"))
-            return recorder.poll() is not None or not any(
-                "TracerPid:\t0\n" in each.read_text() for each in statuses
-            )
+            tracers = {each["TracerPid"] for each in tasks(pid)}
+            return recorder.poll() is not None or "0" not in tracers
 
         try:
-            with contextlib.suppress(FileNotFoundError):
-                until(traced, "tracing")
+            until(traced, "tracing")
             yield recorder
         finally:
             recorder.kill()
+
+
+def stops(pid: int) -> dict[str, int]:
+    """How often each thread gave up its CPU by itself: to wait, or to stop for its tracer."""
+    return {each["Pid"]: int(each["voluntary_ctxt_switches"]) for each in tasks(pid)}
+
+
+def wait_again(pid: int, before: dict[str, int]) -> bool:
+    """Each thread has stopped since, and waits in a system call."""
+    return all(
+        each["State"][0] == "S" and int(each["voluntary_ctxt_switches"]) > before[each["Pid"]]
+        for each in tasks(pid)
+    )
+
+
+def started(data: Path, pid: int) -> int:
+    """Processes that this one has started, as its recording tells that goes on."""
+    with PerfData(data) as file:
+        return sum(each.pid != pid for each in file.records() if isinstance(each, records.Fork))
 
 
 Attacher = Callable[[Path], Live]
@@ -195,12 +222,17 @@ def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
         if program not in made:
             folder = tmp_path_factory.mktemp("attached")
             with running(program) as process:
+                before = stops(process.pid)
                 with recording_of(process.pid, folder) as recorder:
                     data = folder / "perf.data"
                     # Most of it is written 16384 instructions at a time; a program that waits
                     # executes hardly any.
                     if program.name.startswith("workers"):
                         until(lambda: data.stat().st_size > 24000, "a trace")
+                        # it starts a thread, a process, a thread, a process
+                        until(lambda: started(data, process.pid) > 1, "processes")
+                    else:
+                        until(lambda: wait_again(process.pid, before), "calls made again")
                     recorder.send_signal(signal.SIGINT)
                     _, said = recorder.communicate(timeout=60)
                     assert recorder.returncode == 0, said

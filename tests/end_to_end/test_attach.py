@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, Attacher, finished, recording_of, running, until
+from live import RTIT, Attacher, finished, recording_of, running, tasks, until
 from rtit.capture.events import Event, Kind
 from rtit.capture.ptrace import start_ptrace
 from rtit.capture.ptrace.tracer import PtraceTracer
@@ -82,8 +82,8 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
         last[event.tid] = event
     pid = next(iter(first))
     old = [tid for tid, events in first.items() if events[0].clock == 0]
-    # The first thread and four workers; one more may have been between its start and its end.
-    assert len(old) in (5, 6)
+    # The first thread and four workers; others may have been between their start and their end.
+    assert len(old) >= 5
     for tid in old:
         thread, name = first[tid][:2]
         assert (thread.kind, thread.ip) == (Kind.THREAD, pid)
@@ -118,15 +118,7 @@ def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None
 
 
 def states(pid: int) -> set[str]:
-    found = set()
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        try:
-            text = status.read_text()
-        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            continue
-        fields = dict(line.split(":\t", 1) for line in text.splitlines())
-        found.add(fields["State"][0] + fields["TracerPid"])
-    return found
+    return {each["State"][0] + each["TracerPid"] for each in tasks(pid)}
 
 
 def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path) -> None:
@@ -136,7 +128,8 @@ def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path
         with recording_of(process.pid, tmp_path) as recorder:
             recorder.terminate()
             assert recorder.wait(timeout=60) == 0
-        assert states(process.pid) == {"T0"}
+        # who is let go of wakes up to stop again
+        until(lambda: states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
         assert finish(process) == ENDS["waiting"]
 
@@ -230,8 +223,8 @@ def test_what_cannot_be_attached_to(program: ProgramBuilder) -> None:
     with pytest.raises(UsageError):
         PtraceTracer.attach([])
     with running(program("waiting")) as process:
-        tids = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
-        assert f"process {process.pid}" in refused(max(tids))
+        tids = {int(each["Pid"]) for each in tasks(process.pid)} - {process.pid}
+        assert f"process {process.pid}" in refused(tids.pop())
         with PtraceTracer.attach([process.pid]):
             assert "is traced by process" in refused(process.pid)
         until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")

@@ -134,7 +134,9 @@ def test_an_output_that_grows_too_large(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
 
-    ended = record(tmp_path, "/bin/sh", "-c", "/bin/ls -l /; sleep 100", preexec=limit)
+    # nor would Python's files of bytecode be whole
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}
+    ended = record(tmp_path, "/bin/sh", "-c", "/bin/ls -l /; sleep 100", env=env, preexec=limit)
     assert "File too large" in one_sentence(ended, 125)
     # What was written before stays readable.
     report = subprocess.run(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, signalled
+from live import RTIT, is_pending, signalled, until
 from programs.build import SOURCES
 from rtit.capture.qemu.folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
@@ -54,10 +54,15 @@ class Recorder:
             self.command(*words), cwd=self.folder, check=False, timeout=120, **(settings | more)
         )
 
+    @property
+    def words(self) -> list[str]:
+        """What verifies it."""
+        data, truth = self.folder / "perf.data", self.folder / "truth"
+        return ["verify", str(data), "--truth", str(truth)]
+
     def is_right(self, *, whole: bool = True) -> int:
         """Decoded as executed; the number of threads."""
-        data, truth = self.folder / "perf.data", self.folder / "truth"
-        code = main(["verify", str(data), "--truth", str(truth)])
+        code = main(self.words)
         printed = self.capsys.readouterr().out
         assert code == (0 if whole else 3), printed
         last = printed.splitlines()[-1].split()
@@ -191,13 +196,6 @@ def running(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def folders(parent: Path) -> list[Path]:
     return list(parent.glob("rtit-*"))
 
@@ -219,17 +217,21 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
             child = int(recorder.stdout.readline())
             assert running(child)
             if how == "killed":
+                until(lambda: main(record.words) == 3, "something that can be verified")
+                record.capsys.readouterr()
                 recorder.kill()
                 assert recorder.wait(30) == -signal.SIGKILL
             else:
                 # The first is the program's, which it ends; its child, in another session, goes on.
                 os.killpg(recorder.pid, signal.SIGINT)
+                until(lambda: not is_pending(recorder.pid, signal.SIGINT), "taking the signal")
                 time.sleep(0.5)
                 assert recorder.poll() is None
-                assert signalled(recorder, signal.SIGINT) == 128 + signal.SIGINT
-        wait_until(lambda: not running(child))
+                signalled(recorder, signal.SIGINT)
+                assert recorder.wait(60) == 128 + signal.SIGINT
+        until(lambda: not running(child), "the end of the child")
         record.is_right(whole=how != "killed")
-        wait_until(lambda: not folders(parent))
+        until(lambda: not folders(parent), "no folder")
         assert record("/bin/true", env=env).returncode == 0
         assert folders(parent) == []
     finally:

@@ -17,7 +17,8 @@ int main(int argc, char **argv, char **envp) {
     unsigned long x = 1;
     for (int i = 1; i <= 3; i++) {
         // Once each time: a period that is shorter than a slowed-down handler would leave no time for the loop.
-        struct itimerval once = {{0, 0}, {0, 1000}};
+        // Late enough to come in the loop and not in the system call, also where the program waits for its CPU.
+        struct itimerval once = {{0, 0}, {0, 20000}};
         CALL(setitimer, ITIMER_REAL, &once, 0, 0);
         while (ticks < i) x = x & 1 ? 3 * x + 1 : x / 2 + (x == 1);
     }

@@ -14,7 +14,11 @@ from rtit.capture.qemu import open_files
 from rtit.capture.qemu.open_files import OpenFiles
 
 FEW = 40
-SCRIPT = "for i in $(seq 24); do (sleep 0.5; :) & done; wait; ulimit -Sn"
+# All are there at once, however long it takes to start one: each waits for a byte.
+SCRIPT = (
+    "mkfifo gate; exec 9<>gate; for i in $(seq 24); do (head -c1 <&9 >/dev/null; :) & done;"
+    "printf %24s . >&9; wait; ulimit -Sn"
+)
 
 pytestmark = pytest.mark.usefixtures("qemu")
 
