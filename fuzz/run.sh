@@ -12,7 +12,8 @@ shift
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
     targets=(packet clock flow persistent unit elf lines demangle truth x86 python-packets python-events python-perfdata
-        python-trace python-recording python-settings python-scenario python-again python-calls)
+        python-trace python-recording python-settings python-scenario python-again python-calls python-files python-words
+        python-gdb)
 fi
 python=../.venv/bin/python
 [ -x "$python" ] || python=python3

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rtit.capture.events import EventLog, Kind, parse_mmap
 from rtit.errors import InputError, PacketError, PerfDataError, RtitError, UnsupportedError
@@ -55,6 +56,7 @@ def read_packets(data: bytes, folder: Path) -> None:
     native = _native()
     if native is not None:
         _require(_scan_natively(native, data) == items, "the native scanner reads other packets")
+        _scan_in_pieces(native, data, [name for _, _, name, _ in items])
     try:
         for _ in packets(data):
             pass
@@ -77,6 +79,42 @@ def _scan_natively(native: ModuleType, data: bytes) -> list[tuple[int, int, str,
         offset, block = len(data) if following is None else following, 0
 
 
+def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
+    """Columns, and what the clocks tell, are the same of pieces of any size."""
+    from rtit.trace.packets import KINDS
+
+    clocks = 3, (80, 2), 10, 0, (0, 1 << 48)
+    size = 1 + sum(data[:3]) % 40
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    for more in ({}, {"clocks": clocks}, {"clocks": clocks, "points": True}):
+        whole, parted = (_columns(native.PacketScan(of, **more), 1 << 20) for of in (data, pieces))
+        _require(whole == parted, f"other packets in pieces of {size}, with {list(more)}")
+        _require([KINDS[int(kind)] for kind in whole[0]] == names, "other packets in columns")
+    ends = [len(data) // 3, len(data) // 2]
+    whole, parted = (
+        _told(native.PacketScan(of, clocks=clocks, perf=ends)) for of in (data, pieces)
+    )
+    _require(whole == parted, f"perf's clock tells otherwise in pieces of {size}")
+
+
+def _columns(scan: Any, limit: int) -> list[list[Any]]:
+    """Columns of packets, what is none, the times of packets, and what timing packets told."""
+    found: list[list[Any]] = [[] for _ in range(8)]
+    while (batch := scan.next(limit)) is not None:
+        *columns, _, bad, times = batch
+        # as text: a frequency that is not known is not equal to itself
+        told = *columns, [bad] if bad else [], *(times or ())
+        for at, more in enumerate(told):
+            found[at] += map(repr, more)
+    return [*found, *(list(map(repr, each)) for each in scan.points())]
+
+
+def _told(scan: Any) -> list[tuple[int, ...]]:
+    while scan.next(1 << 20) is not None:
+        pass
+    return list(zip(*map(list, scan.perf_times()), strict=True))
+
+
 def read_events(data: bytes, folder: Path) -> None:
     """A log that can be read is read again from what it writes."""
     path = folder / "events"
@@ -96,8 +134,9 @@ def read_perf_data(data: bytes, folder: Path) -> None:
     path = folder / "perf.data"
     path.write_bytes(data)
     with PerfData(path) as file:
-        for record in file.records():
-            repr(record)
+        for part in file.records_by_part():
+            for record in part:
+                repr(record)
         for pieces in file.auxtrace_buffers().values():
             for piece in pieces:
                 end = piece.file_offset + len(piece.data)

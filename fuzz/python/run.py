@@ -21,6 +21,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
+import files
 import made
 import readers
 from mutations import Mutator
@@ -28,7 +29,7 @@ from mutations import Mutator
 from rtit.errors import RtitError
 
 HERE = Path(__file__).resolve().parent.parent
-READERS = readers.READERS | made.READERS
+READERS = readers.READERS | made.READERS | files.READERS
 CORPORA = {"packets": "packet", "events": "events", "perfdata": "perfdata", "trace": "perfdata"}
 """Those of others; the rest have one of their own name."""
 LIMIT = 200_000

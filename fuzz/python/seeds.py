@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import file_seeds
+
 from rtit.capture.events import RECORD, EventLog, Kind
 from rtit.packets import PSB, encode
 from rtit.packets.table import BY_NAME
@@ -35,6 +37,8 @@ BASES = {0x1000: 0, 0x100000: 1 << 6}
 """Where the code is, and the bits for it in an input of target `flow`."""
 
 
+EXIT = struct.pack("<IHH", 4, 0, 56)
+"""The header of that record as `Writer` writes it."""
 FORMATS = (("dwarf5", "-gdwarf-5"), ("dwarf4", "-gdwarf-4"), ("zlib", "-g", "-gz=zlib"))
 
 
@@ -173,6 +177,15 @@ def of_elf(folder: Path) -> Seeds:
             yield "lines", name, made.read_bytes()
 
 
+def compressed(inner: bytes) -> Iterator[tuple[str, bytes]]:
+    """Records of both kinds that hold others in a Zstandard frame, as they are."""
+    block = (len(inner) << 3 | 1).to_bytes(3, "little") + inner
+    frame = bytes.fromhex("28b52ffd20") + bytes([len(inner)]) + block
+    yield "compressed-81", struct.pack("<IHH", 81, 0, 8 + len(frame)) + frame
+    padded = struct.pack("<Q", len(frame)) + frame + bytes(-len(frame) % 8)
+    yield "compressed-83", struct.pack("<IHH", 83, 0, 8 + len(padded)) + padded
+
+
 def of_files(folder: Path) -> Seeds:
     """A perf.data and a log of events, each with every kind of record that we write."""
     path = folder / "perf.data"
@@ -186,7 +199,13 @@ def of_files(folder: Path) -> Seeds:
         out.fork(8, 7, 8, 7, 5)
         out.exit(8, 7, 8, 7, 6)
         out.flush()
-        yield "perfdata", "killed", path.read_bytes()
+        killed = path.read_bytes()
+        yield "perfdata", "killed", killed
+        for title, record in compressed(killed[killed.rindex(EXIT) :] * 2):
+            # the header has the size of all records
+            size = struct.unpack_from("<Q", killed, 48)[0] + len(record)
+            whole = killed[:48] + struct.pack("<Q", size) + killed[56:] + record
+            yield "perfdata", title, whole
         out.close(build_ids={"/bin/true": bytes(20)})
     yield "perfdata", "made", path.read_bytes()
 
@@ -236,7 +255,18 @@ def main() -> None:
             of_unit(),
         )
         counts: dict[str, int] = {}
-        for maker in (*makers, of_elf(folder), of_files(folder), of_traces()):
+        others = (
+            of_elf(folder),
+            of_files(folder),
+            file_seeds.of_packs(folder, CODE, stream(0x1000)),
+            of_traces(),
+        )
+        for maker in (
+            *makers,
+            file_seeds.of_files(CODE, stream(0x1000)),
+            file_seeds.of_words(),
+            *others,
+        ):
             for corpus, title, data in maker:
                 path = FUZZ / "corpus" / corpus / title
                 path.parent.mkdir(parents=True, exist_ok=True)

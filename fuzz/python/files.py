@@ -1,0 +1,331 @@
+"""Files and words beside a recording: what a user copies, names or types.
+
+Each reader takes the input and a folder for its files; the first byte says which file or word it
+is, the rest is that.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit.errors import RtitError
+
+if TYPE_CHECKING:
+    from rtit.gdb.target import Target
+
+KERNEL = 0xFFFF_FFFF_8100_0000
+
+
+def require(condition: bool, what: str) -> None:
+    """Raise unless it holds."""
+    if not condition:
+        raise AssertionError(what)
+
+
+def _kallsyms(path: Path) -> None:
+    from rtit.image.kernel.kallsyms import read_kallsyms
+
+    found = read_kallsyms(path)
+    require(found == sorted(found, key=lambda row: row.address), "not in order")
+
+
+def _modules(path: Path) -> None:
+    from rtit.image.kernel.kallsyms import read_modules
+
+    require(all(size > 0 for _, _, size in read_modules(path)), "a module without bytes")
+
+
+def _kcore(path: Path) -> None:
+    from rtit.image.kernel.kcore import Kcore
+
+    core = Kcore(str(path))
+    for address in (KERNEL, KERNEL - 1, KERNEL + 0xFFF, (1 << 64) - 1, 0):
+        require(len(core.read(address, 64)) <= 64, "more than was asked for")
+        core.has(address)
+        core.page(address & ~0xFFF)
+    for _ in core.part():
+        pass
+
+
+def _vmlinux(path: Path) -> None:
+    from rtit.image.files import Files
+    from rtit.image.kernel.vmlinux import Vmlinux
+
+    found = Vmlinux(str(path), Files())
+    require(found.move("_text", KERNEL) >= -(1 << 64), "moved out of all memory")
+
+
+def _module(path: Path) -> None:
+    from rtit.image.kernel.kallsyms import Kallsym
+    from rtit.image.kernel.relocate import Module
+
+    module = Module(path.read_bytes(), str(path))
+    repr(module.build_id)
+    own = [Kallsym(KERNEL + 0x100, True, "inside", "seed")]
+    for address, code in module.linked(KERNEL, own, {"outside": KERNEL + 0x2000}):
+        require(address >> 47 == KERNEL >> 47, f"code at {address:#x}")
+        require(len(code) <= path.stat().st_size, "more code than file")
+
+
+def _jitdump(path: Path) -> None:
+    from rtit.image.jit import read_jitdump
+
+    found = read_jitdump(str(path))
+    for number in range(min(len(found), 50)):
+        require(len(found.code(number)) <= path.stat().st_size, "more code than file")
+    repr(found.loads if len(found) < 50 else found.cut)
+
+
+def _map(path: Path) -> None:
+    from rtit.image.jit import read_map
+
+    require(all(size > 0 for _, size, _ in read_map(str(path))), "a function without bytes")
+
+
+def _headers(path: Path) -> None:
+    from rtit.image.headers import read_headers
+
+    read_headers(path).bias(0, 0x1000, 0x40_0000)
+
+
+def _program(path: Path) -> None:
+    from rtit.capture.qemu.elf_head import check_elf
+
+    with path.open("rb") as file:
+        check_elf("program", file)
+
+
+def _pack(path: Path) -> None:
+    from rtit.trace import Trace
+
+    with Trace(path) as trace:
+        for stream in trace.streams:
+            repr(stream.ledger())
+
+
+def _pack_list(path: Path) -> None:
+    from rtit.trace.pack_list import Contents
+
+    try:
+        found = Contents.decode(path.read_bytes())
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return  # what a pack answers all of these
+    require(Contents.decode(found.encode()) == found, "another list than was written")
+
+
+def _baselines(path: Path) -> None:
+    from rtit.testing.baseline import FOLDER, Baselines, verdict
+
+    counts = Baselines(path.parent / "test_seed.py")
+    counts.path.parent.mkdir(exist_ok=True)
+    counts.path.write_bytes(path.read_bytes())
+    require(counts.path.parent.name == FOLDER, "another folder")
+    one, two = counts.get("test"), counts.get("test[2]")
+    if one is not None and two is not None:
+        require((verdict(one, one, 0), verdict(two, two, 0)) == (None, None), "not as it was")
+        verdict(one, two, 0.01)
+
+
+def _griffin(path: Path) -> None:
+    from rtit.perfdata.griffin import read_log
+
+    data = path.read_bytes()
+    log = read_log(memoryview(data), str(path))
+    for tid in log.packets:
+        require(sum(map(len, log.stream(tid))) <= len(data), "more packets than file")
+
+
+def _guest_maps(path: Path) -> None:
+    from rtit.image.guest_processes import read_processes
+
+    maps = path.parent / "guests" / "42" / "proc" / "7" / "maps"
+    maps.parent.mkdir(parents=True, exist_ok=True)
+    maps.write_bytes(path.read_bytes())
+    (process,) = read_processes(["0x1000=42/7"], path.parent / "guests")
+    require(all(start < end for start, end, _, _ in process.rows), "a mapping without bytes")
+
+
+def _maps(path: Path) -> None:
+    _convert("--raw", str(_packets(path.parent)), "--maps", str(path))
+
+
+def _raw(path: Path) -> None:
+    maps = path.parent / "maps"
+    maps.write_text("00401000-00402000 r-xp 00000000 08:02 17 /bin/true\n")
+    _convert("--raw", str(path), "--maps", str(maps))
+
+
+def _packets(folder: Path) -> Path:
+    from rtit.packets import encode
+
+    path = folder / "packets"
+    path.write_bytes(encode("PSB") + encode("TSC", tsc=9) + encode("PSBEND"))
+    return path
+
+
+def _convert(*words: str) -> None:
+    """`rtit convert`: what it wrote can be read."""
+    from rtit.cli import convert
+    from rtit.cli.main import parser
+    from rtit.trace import Trace
+
+    output = Path(words[1]).parent / "joined.data"
+    argv = ["convert", *words, "-o", str(output)]
+    with redirect_stdout(io.StringIO()):
+        convert.run(parser(argv).parse_args(argv))
+    with Trace(output) as trace:
+        require(len(trace.streams) == 1, "not one thread")
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "kallsyms": _kallsyms,
+    "modules": _modules,
+    "kcore": _kcore,
+    "vmlinux": _vmlinux,
+    "module": _module,
+    "jitdump": _jitdump,
+    "map": _map,
+    "headers": _headers,
+    "program": _program,
+    "pack": _pack,
+    "pack-list": _pack_list,
+    "baselines": _baselines,
+    "griffin": _griffin,
+    "guest-maps": _guest_maps,
+    "maps": _maps,
+    "raw": _raw,
+}
+"""By the number of the row: new ones come last, or inputs that are kept mean others."""
+
+
+def read_file(data: bytes, folder: Path) -> None:
+    """One of `FILES`."""
+    path = folder / "file"
+    path.write_bytes(data[1:])
+    list(FILES.values())[(data or b"\0")[0] % len(FILES)](path)
+
+
+def _options(text: str) -> None:
+    from rtit.capture.options import PtOptions
+
+    found = PtOptions.parse(text)
+    require(PtOptions.from_config(found.config).config == found.config, "other bits")
+
+
+def _filters(text: str, program: Path) -> None:
+    from rtit.capture.filters import parse_filters
+    from rtit.perfdata.filters import kernel_form, parse_kernel_form
+
+    found = parse_filters(text, program=program)
+    form = kernel_form(found)
+    require(form is None or parse_kernel_form(form) == found, f"{form!r} is read otherwise")
+
+
+def _window(text: str, program: Path) -> None:
+    from rtit.capture.window import parse_window
+
+    start, _, stop = text.partition("\n")
+    parse_window(start, stop, program=program)
+
+
+def _kernel_form(text: str) -> None:
+    from rtit.perfdata.filters import parse_kernel_form
+
+    for each in parse_kernel_form(text):
+        each.addresses(0x1000, 0, 0x1000, "/bin/true")
+
+
+def _bare(text: str) -> None:
+    from rtit.cli import bare_values
+    from rtit.image import Image
+    from rtit.trace import decode
+
+    words = (text.split("\n") + [""] * 3)[:8]
+    try:
+        start = bare_values.start(words[0] or None)
+        ranges = bare_values.filter_ranges(words[1] or None)
+        guest = bare_values.guest_tsc_of_all([words[2]] if words[2] else None)
+        decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
+    except (ValueError, OverflowError) as error:
+        require(bool(str(error)), "an error without a message")
+    bare_values.guest_tsc(list(filter(None, words[3:])))
+
+
+def _register(text: str) -> None:
+    from rtit.registers.names import find_profile, find_register, parse_address, parse_value
+
+    for ask in (find_profile, find_register, parse_value, parse_address):
+        try:
+            ask(text)
+        except RtitError as error:
+            require(bool(str(error)), "an error without a message")
+
+
+def _within(text: str) -> None:
+    from rtit.testing.baseline import within
+
+    require(0 <= within(text) < 1e9, "no share")
+
+
+WORDS = ("options", "filters", "window", "kernel-form", "bare", "register", "within")
+
+
+def read_words(data: bytes, folder: Path) -> None:
+    """What follows one of these options, by the row in `WORDS`."""
+    program = folder / "program"
+    if not program.exists():
+        program.write_bytes(b"no program")
+    text = data[1:].decode(errors="replace").replace("\0", "")[:500]
+    readers: tuple[Callable[[str], None], ...] = (
+        _options,
+        partial(_filters, program=program),
+        partial(_window, program=program),
+        _kernel_form,
+        _bare,
+        _register,
+        _within,
+    )
+    readers[(data or b"\0")[0] % len(readers)](text)
+
+
+@cache
+def _target(folder: Path) -> Target:
+    from made import CODES, Choices, packets
+
+    from rtit.gdb.target import Target
+    from rtit.perfdata import Writer
+    from rtit.trace import Trace
+
+    path, code = folder / "gdb.data", folder / "code"
+    code.write_bytes(CODES[0])
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        out.comm(7, 7, 1, "code", True)
+        out.mmap2(7, 7, 2, 0x1000, 0x1000, 0, 5, 2, 8, 1, 4711, 0, str(code))
+        out.itrace_start(7, 7, 2)
+        out.auxtrace(7, 7, packets(Choices(b"\1\30\1\2" * 12), 0x1000), None, 0x3000)
+    return Target(Trace(path), last=1 << 20, tell=lambda _: None)
+
+
+def read_gdb(data: bytes, folder: Path) -> None:
+    """Lines that a debugger sends, framed but for those that begin with a tab: each is answered."""
+    from rtit.gdb.session import Session
+    from rtit.gdb.wire import framed
+
+    session = Session(_target(folder))
+    for line in _lines(data):
+        answer = session.feed(line[1:] if line[:1] == b"\t" else framed(line))
+        require(len(answer) < 1 << 20, "an answer that gdb does not take")
+        if session.closed:
+            break
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    yield from data.split(b"\n")[:40]
+
+
+READERS = {"files": read_file, "words": read_words, "gdb": read_gdb}
