@@ -112,6 +112,12 @@ def test_numbers_and_maps_that_cannot_be(
     capsys.readouterr()
     assert main(base) == 1
     assert "a mapping without bytes" in capsys.readouterr().err
+    for offset, path in ("1" + "0" * 16, "/bin/x"), ("0", "/" + "x" * 70_000):
+        maps.write_text(f"401000-402000 r-xp {offset} 08:01 7 {path}\n")
+        assert main(base) == 1
+        said = capsys.readouterr().err
+        assert "a mapping of a file that cannot be" in said
+        assert len(said) < 500
     raw.write_bytes(b"")
     maps.write_text("")
     assert main(base) == 1

@@ -25,6 +25,7 @@ from rtit.trace.settings import Settings, checked, cpu_named
 _MAP = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ([-r][-w][-x][-ps]) ([0-9a-f]+) \S+ \d+ +(/.*)")
 _PROT = {"r": 1, "w": 2, "x": 4}
 _PRIVATE = 2
+_LONGEST_PATH = 4096
 _BUS_MHZ = 100
 _SHIFT = 22
 _THREAD = 1
@@ -178,10 +179,14 @@ def _maps(name: str) -> Iterator[tuple[int, int, int, int, str]]:
         for line in file:
             found = _MAP.fullmatch(line.rstrip("\n"))
             if found is not None and "x" in found[3]:
-                start, end = int(found[1], 16), int(found[2], 16)
+                start, end, place = (int(found[number], 16) for number in (1, 2, 4))
+                message = ""
                 if not start < end < 1 << 64:
                     message = "a mapping without bytes"
-                    raise InputError(message, source=name, offset=offset, value=found[0])
+                elif place >= 1 << 64 or len(os.fsencode(found[5])) > _LONGEST_PATH:
+                    message = "a mapping of a file that cannot be"
+                if message:
+                    raise InputError(message, source=name, offset=offset, value=found[0][:100])
                 prot = sum(_PROT.get(letter, 0) for letter in found[3])
-                yield start, end - start, int(found[4], 16), prot, found[5]
+                yield start, end - start, place, prot, found[5]
             offset += len(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import BinaryIO
@@ -50,7 +51,7 @@ def check_elf(program: str, file: BinaryIO) -> None:
 
 
 def _read(file: BinaryIO, offset: int, size: int) -> bytes | None:
-    if offset >= 1 << 62:
+    if offset >= os.fstat(file.fileno()).st_size:
         return None
     file.seek(offset)
     data = file.read(size)
