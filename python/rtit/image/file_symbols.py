@@ -64,9 +64,24 @@ class FileSymbols:
         return found
 
     @cached_property
+    def _told(self) -> tuple[bytes, bytes, bytes, list[str], bytes]:
+        return self.native.columns()
+
+    @cached_property
+    def offsets(self) -> Any:
+        """Those of `functions`, as a NumPy array of uint64."""
+        import numpy as np
+
+        return np.array(_column(self._told[0]), dtype=np.uint64)
+
+    def name(self, index: int) -> str:
+        """That of one of `functions`, which need not all be made for it."""
+        return self._told[3][index]
+
+    @cached_property
     def functions(self) -> list[Function]:
         """All functions in order of offset; the best name first where several share an offset."""
-        offsets, sizes, addresses, names, bindings = self.native.columns()
+        offsets, sizes, addresses, names, bindings = self._told
         columns = _column(offsets), _column(sizes), _column(addresses), bindings.decode()
         return [
             Function(name, offset, size, address, binding)

@@ -6,7 +6,7 @@ import os.path
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.file_symbols import FileSymbols
 from rtit.image.images import Images
 from rtit.image.kernel import KERNEL
 from rtit.image.mappings import FOREVER, UPPER, Mapping
@@ -85,7 +85,7 @@ class Symbols:
         function = symbols.at(at)
         if function is None:
             return Location("", symbols.address(at), mapping.path)
-        return Location(self._name(function), at - function.offset, mapping.path)
+        return Location(self._name(function.name), at - function.offset, mapping.path)
 
     def lookup_many(
         self, tid: int, times: ArrayLike, ips: ArrayLike
@@ -174,27 +174,27 @@ class Symbols:
         if symbols is None:
             return np.full(len(at), module, np.uint32), at
         starts, ends, owners = symbols.columns
-        named, offsets = self._owned(mapping, symbols)
         if not len(starts):
             return np.full(len(at), module, np.uint32), symbols.addresses(at)
         found = np.searchsorted(starts, at, "right") - 1
         safe = np.maximum(found, 0)
         inside = (found >= 0) & (at < ends[safe])
         owner = owners[safe]
+        named, offsets = self._owned(mapping, symbols, owner[inside])
         numbers = np.where(inside, named[owner], np.uint32(module)).astype(np.uint32)
         return numbers, np.where(inside, at - offsets[owner], symbols.addresses(at))
 
-    def _owned(self, mapping: Mapping, symbols: FileSymbols) -> tuple[Any, Any]:
+    def _owned(self, mapping: Mapping, symbols: FileSymbols, owners: Any) -> tuple[Any, Any]:
+        """Of each function of a file its number, if it is among `owners`, and its offset."""
         import numpy as np
 
         key = (mapping.path, mapping.build_id)
         if key not in self._owners:
-            functions = symbols.functions
-            named = [self._number(self._name(each), mapping.path) for each in functions]
-            offsets = [each.offset for each in functions]
-            self._owners[key] = np.array(named, np.uint32), np.array(offsets, np.uint64)
-        named_, offsets_ = self._owners[key]
-        return named_, offsets_
+            self._owners[key] = np.zeros(len(symbols.offsets), np.uint32), symbols.offsets
+        named, offsets = self._owners[key]
+        for owner in np.unique(owners[named[owners] == 0]).tolist():
+            named[owner] = self._number(self._name(symbols.name(owner)), mapping.path)
+        return named, offsets
 
     def _times(self, tid: int) -> tuple[Any, _Spans]:
         """When the mappings of the thread's process change (sorted, from 0 on), and all of them."""
@@ -218,12 +218,12 @@ class Symbols:
     def _file(self, mapping: Mapping) -> FileSymbols | None:
         return self._images.files.symbols(mapping.path, mapping.build_id)
 
-    def _name(self, function: Function) -> str:
+    def _name(self, name: str) -> str:
         if not self._demangle:
-            return function.name
+            return name
         from rtit._core import demangle
 
-        return demangle(function.name)
+        return demangle(name)
 
     def _number(self, name: str, module: str) -> int:
         key = (name, module)

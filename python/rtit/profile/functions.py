@@ -17,9 +17,8 @@ def functions(binary: Binary, offsets: NDArray[np.uint64]) -> list[tuple[str, st
     """Of each offset in the binary's file the name, "" for none, and the file's name."""
     from rtit._core import demangle
 
-    owners = Owners(binary.symbols)
-    readable: dict[int, str] = {-1: ""}
-    found = owners.of(offsets).tolist()
+    found = Owners(binary.symbols).of(offsets).tolist()
+    named = {-1: ("", binary.name)}
     for owner in {*found} - {-1}:
-        readable[owner] = demangle(owners.functions[owner].name)
-    return [(readable[owner], binary.name) for owner in found]
+        named[owner] = demangle(binary.symbols.name(owner)), binary.name
+    return [named[owner] for owner in found]

@@ -69,7 +69,7 @@ class Binary:
     count: NDArray[np.uint64]
     edges: Edges
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The file's name without its folder."""
         return PurePath(self.path).name
