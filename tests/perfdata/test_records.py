@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,18 @@ def test_tracing_data_lies_behind_its_record(tmp_path: Path) -> None:
     data = record(66, struct.pack("<II", 13, 0)) + b"x" * 16 + record(68, b"")
     found = read(tmp_path, data, (attr(EVERYDAY), (5,)))
     assert [r.name for r in found] == ["HEADER_TRACING_DATA", "FINISHED_ROUND"]
+
+
+@pytest.mark.parametrize("kind", records.TABLE.values(), ids=lambda kind: kind.__name__)
+def test_records_are_equal_if_all_their_fields_are(kind: type[Record]) -> None:
+    names = [each.name for each in fields(kind)]
+    one, other = kind(*names), kind(*names)  # type: ignore[arg-type]
+    assert one == other
+    assert repr(one) == f"{kind.__name__}({', '.join(f'{name}={name!r}' for name in names)})"
+    assert one != Record(*names[:5])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        hash(one)
+    for name in names:
+        setattr(other, name, 1)
+        assert one != other
+        setattr(other, name, name)

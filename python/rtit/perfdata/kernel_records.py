@@ -11,7 +11,7 @@ from .record import Misc, Record, Tail, row
 
 
 @row(1, "MMAP", "ii QQQ", Tail.STRING)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mmap(Record):
     """An executable mapping, in the old form. `size_bytes` and `pgoff` are bytes."""
 
@@ -24,7 +24,7 @@ class Mmap(Record):
 
 
 @row(2, "LOST", "QQ")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Lost(Record):
     """`lost` records of event `id` did not fit the buffer."""
 
@@ -33,7 +33,7 @@ class Lost(Record):
 
 
 @row(3, "COMM", "ii", Tail.STRING)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Comm(Record):
     """A thread's name; `by_exec` when an exec gave it."""
 
@@ -48,7 +48,7 @@ class Comm(Record):
 
 
 @row(4, "EXIT", "iiii Q", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Exit(Record):
     """A thread ended. `rest` is empty in perf's own files."""
 
@@ -66,7 +66,7 @@ class Exit(Record):
 
 
 @row(7, "FORK", "iiii Q")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fork(Record):
     """A thread began: `tid` of process `pid`, made by thread `ptid` of process `ppid`."""
 
@@ -78,7 +78,7 @@ class Fork(Record):
 
 
 @row(10, "MMAP2", "ii QQQ 24s II", Tail.STRING)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mmap2(Record):
     """An executable mapping. `length` and `pgoff` are bytes.
 
@@ -126,7 +126,7 @@ class Mmap2(Record):
 
 
 @row(11, "AUX", "QQQ")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Aux(Record):
     """`length` bytes of AUX data from `aux_offset` on became readable; see AuxFlag."""
 
@@ -136,7 +136,7 @@ class Aux(Record):
 
 
 @row(12, "ITRACE_START", "ii")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ItraceStart(Record):
     """Tracing began while this thread ran."""
 
@@ -145,7 +145,7 @@ class ItraceStart(Record):
 
 
 @row(13, "LOST_SAMPLES", "Q")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LostSamples(Record):
     """`lost` samples could not be written."""
 
@@ -153,7 +153,7 @@ class LostSamples(Record):
 
 
 @row(14, "SWITCH", "")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Switch(Record):
     """The thread of the sample_id was switched in, or out (`is_out`)."""
 
@@ -164,7 +164,7 @@ class Switch(Record):
 
 
 @row(15, "SWITCH_CPU_WIDE", "ii")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SwitchCpuWide(Record):
     """The CPU of the sample_id switched threads. Out: the other one is the next; in: it is the
     previous one.
@@ -180,7 +180,7 @@ class SwitchCpuWide(Record):
 
 
 @row(17, "KSYMBOL", "QIHH", Tail.STRING)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Ksymbol(Record):
     """Kernel code appeared (or, flags bit 0, went away). `kind`: 1 BPF, 2 out of line."""
 
@@ -192,7 +192,7 @@ class Ksymbol(Record):
 
 
 @row(20, "TEXT_POKE", "QHH", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TextPoke(Record):
     """Code at `address` changed from `old` to `new`; an empty `old` means there was none, an empty
     `new` none now.
@@ -221,7 +221,7 @@ class TextPoke(Record):
 
 
 @row(21, "AUX_OUTPUT_HW_ID", "Q")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AuxOutputHwId(Record):
     """Which hardware counter writes its samples (PEBS) into the trace."""
 

@@ -69,10 +69,13 @@ class SampleId:
     cpu: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """What all records have: the offset in the file, type, misc, size in bytes, and the sample_id
     if any.
+
+    They are compared and printed here, not by methods that each class has of its own: there are
+    many classes, and every verb loads them.
     """
 
     offset: int
@@ -82,6 +85,17 @@ class Record:
     sample_id: SampleId | None
 
     layout: ClassVar[Layout]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+
+    __hash__ = None  # type: ignore[assignment] # they change
+
+    def __repr__(self) -> str:
+        values = (f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__qualname__}({', '.join(values)})"
 
     @property
     def name(self) -> str:
@@ -135,14 +149,14 @@ def row(
     return declare
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Raw(Record):
     """A record whose inside this project has no use for; `body` leaves out header and sample_id."""
 
     body: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sample(Record):
     """A SAMPLE. Fields that its event does not record are None.
 

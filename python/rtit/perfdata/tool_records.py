@@ -10,7 +10,7 @@ from .record import Misc, Record, Tail, row
 
 
 @row(64, "HEADER_ATTR", "", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class HeaderAttr(Record):
     """Pipe mode: an attr (its own size field gives its length) and the ids of its event."""
 
@@ -18,7 +18,7 @@ class HeaderAttr(Record):
 
 
 @row(66, "HEADER_TRACING_DATA", "I", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TracingData(Record):
     """Pipe mode: `length` bytes follow the record, rounded up to 8; not counted in its size."""
 
@@ -27,7 +27,7 @@ class TracingData(Record):
 
 
 @row(67, "HEADER_BUILD_ID", "i24s", Tail.STRING)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BuildId(Record):
     """The build id of a file. Before Linux 5.11 the size is not given and 20 is meant."""
 
@@ -42,13 +42,13 @@ class BuildId(Record):
 
 
 @row(68, "FINISHED_ROUND", "")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FinishedRound(Record):
     """No record after this has a time before the last round's latest."""
 
 
 @row(69, "ID_INDEX", "Q", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class IdIndex(Record):
     """Which CPU and thread each event id belongs to, and, if `perf inject` brought records of
     virtual machines in, which machine.
@@ -84,7 +84,7 @@ class IdIndex(Record):
 
 
 @row(70, "AUXTRACE_INFO", "II", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AuxtraceInfo(Record):
     """How the AUX data was made: for `kind` 1, Intel PT, `auxtrace.IntelPtInfo` reads `data`."""
 
@@ -94,7 +94,7 @@ class AuxtraceInfo(Record):
 
 
 @row(71, "AUXTRACE", "QQQIiiI")
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Auxtrace(Record):
     """`length` bytes of AUX data follow the record, not counted in its size.
 
@@ -112,7 +112,7 @@ class Auxtrace(Record):
 
 
 @row(79, "TIME_CONV", "QQQ", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TimeConv(Record):
     """The conversion between TSC and perf clock; newer perf adds `rest`: time_cycles, time_mask,
     and the two bytes cap_user_time_zero and cap_user_time_short.
@@ -135,7 +135,7 @@ class TimeConv(Record):
 
 
 @row(80, "HEADER_FEATURE", "Q", Tail.BYTES)
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class HeaderFeature(Record):
     """A header feature in the stream of records, as pipe mode has it; `data` is padded."""
 
