@@ -117,6 +117,49 @@ def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None
         assert finish(process) == ENDS["workers"]
 
 
+IGNORES = (0, "input 1, ignored 1, slept 1, waited 1, wrong 0\n")
+
+
+def ignored(pid: int) -> bool:
+    text = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in text.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(mask, 16) >> signal.SIGTRAP - 1 & 1)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_ignores_traps_when_it_is_let_go(
+    stopped: bool, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Steps undo that: the kernel has to be told again, also of a program that is stopped then."""
+    with running(program("trap_ignored")) as process:
+        with recording_of(process.pid, tmp_path) as recorder:
+            until(lambda: not ignored(process.pid), "a step")
+            process.send_signal(signal.SIGTRAP)
+            if stopped:
+                process.send_signal(signal.SIGSTOP)
+                until(lambda: {each[0] for each in states(process.pid)} <= {"t", "T"}, "a stop")
+            recorder.terminate()
+            _, said = recorder.communicate(timeout=60)
+            assert (recorder.returncode, said) == (0, "")
+        assert ignored(process.pid)
+        if stopped:
+            until(lambda: states(process.pid) == {"T0"}, "a stop")
+            process.send_signal(signal.SIGCONT)
+        assert finish(process) == IGNORES
+    verified(tmp_path, capsys)
+
+
+def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: Path) -> None:
+    """It is still traced, without stops."""
+    with running(program("trap_ignored")) as process:
+        with recording_of(process.pid, tmp_path, "--max-size", "16K") as recorder:
+            until(lambda: (tmp_path / "perf.data").stat().st_size > 9000, "a trace")
+            process.send_signal(signal.SIGTRAP)
+            recorder.terminate()
+            assert recorder.wait(timeout=60) == 0
+        assert finish(process) == IGNORES
+
+
 def states(pid: int) -> set[str]:
     return {each["State"][0] + each["TracerPid"] for each in tasks(pid)}
 

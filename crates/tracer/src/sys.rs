@@ -278,7 +278,7 @@ pub(crate) fn queue(pid: pid_t, tid: pid_t, info: &libc::siginfo_t) -> io::Resul
 /// SIGTRAP in a set of signals.
 pub(crate) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
-fn signal_mask(tid: pid_t) -> io::Result<u64> {
+pub(crate) fn signal_mask(tid: pid_t) -> io::Result<u64> {
     let mut mask = 0u64;
     let size = mem::size_of_val(&mask);
     request(
@@ -290,7 +290,7 @@ fn signal_mask(tid: pid_t) -> io::Result<u64> {
     Ok(mask)
 }
 
-fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
+pub(crate) fn set_signal_mask(tid: pid_t, mask: u64) -> io::Result<()> {
     request(
         libc::PTRACE_SETSIGMASK,
         tid,

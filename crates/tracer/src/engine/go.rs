@@ -4,6 +4,7 @@ use std::io;
 
 use rtit_x86::Class;
 
+use crate::engine::ignoring::is_forgotten;
 use crate::engine::state::Engine;
 use crate::sys::{self, Go};
 use crate::task::{Next, Position, Task};
@@ -12,7 +13,14 @@ impl Engine<'_> {
     /// Lets the thread go on and hands it `signal` unless 0.
     pub(super) fn go(&mut self, task: &mut Task, signal: i32) -> io::Result<()> {
         if self.detaching.is_some() && !matches!(task.position, Position::Exiting if task.traced) {
-            return self.detach(task, signal);
+            if !is_forgotten(task) {
+                return self.detach(task, signal);
+            }
+            // Its next stop is one at which that can be mended.
+            sys::interrupt(task.tid)?;
+            if signal == 0 && sys::trap_is_pending(task.tid)? {
+                return sys::resume(task.tid, Go::Free, 0);
+            }
         }
         // A call under way may have to be mended at its end.
         let in_user = matches!(task.position, Position::User(_));

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use libc::pid_t;
 
+use crate::engine::ignoring::is_forgotten;
 use crate::engine::state::Engine;
 use crate::engine::traps::hide_trap;
 use crate::event::{Kind, Record, KILLED};
@@ -120,15 +121,22 @@ impl Engine<'_> {
                 if matches!(task.position, Position::New) {
                     self.began_thread(task)?;
                 }
+                if self.detaching.is_some() {
+                    self.ignore_again(task)?;
+                }
                 self.go(task, 0)
             }
             Status::Event(libc::PTRACE_EVENT_STOP, signal) => {
                 self.leave(task, signal);
                 match self.detaching {
-                    Some(_) => self.detach(task, 0),
+                    Some(_) => {
+                        self.ignore_again(task)?;
+                        self.detach(task, 0)
+                    }
                     None => sys::resume(task.tid, Go::Listen, 0),
                 }
             }
+            Status::Signal(libc::SIGTRAP) if !task.traced && is_forgotten(task) => self.go(task, 0),
             Status::Signal(signal) if !task.traced => self.go(task, signal),
             Status::Event(..) => self.go(task, 0),
             Status::Call if !task.traced => self.go(task, 0),
