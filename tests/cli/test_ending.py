@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,7 @@ from rtit.cli import out
 from rtit.cli.main import main
 
 waiting = [{number}]
+late = {late}
 
 def patched(holder, name):
     plain = getattr(holder, name)
@@ -65,11 +66,25 @@ def patched(holder, name):
                 os.kill(os.getpid(), waiting.pop())
     setattr(holder, name, first)
 
+def before(holder, name):
+    plain = getattr(holder, name)
+    def first(*words, **named):
+        for number in () if waiting else late:
+            os.kill(os.getpid(), number)
+        return plain(*words, **named)
+    setattr(holder, name, first)
+
 for name in {names}:
     patched({holder}, name)
+import atexit, pathlib, shutil
+before(atexit, "_run_exitfuncs")
+before(pathlib.Path, "unlink")
+before(shutil, "rmtree")
 sys.exit(main(sys.argv[1:]))
 """
-"""A verb that gets a signal when it has done something for the first time."""
+"""A verb that gets a signal when it has done something for the first time, and others when it then
+tidies up.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +135,9 @@ def run(tmp_path: Path, live: Live, pack: Path) -> Runner:
     return Runner(tmp_path, live, pack)
 
 
-def at(number: int, holder: str, names: list[str]) -> list[str]:
-    return [sys.executable, "-c", AT.format(number=number, holder=holder, names=names)]
+def at(number: int, holder: str, names: list[str], late: Sequence[int] = ()) -> list[str]:
+    late = [int(each) for each in late]
+    return [sys.executable, "-c", AT.format(number=number, holder=holder, names=names, late=late)]
 
 
 def test_every_verb_is_here() -> None:
@@ -138,23 +154,39 @@ def test_what_was_said_is_there(verb: str, number: signal.Signals, run: Runner) 
     assert said
 
 
+UNPACKED = ("__import__('rtit.trace.packed').trace.packed", "_unpack")
+"""The pack has been opened: its files are in a folder."""
+BEGUN = {
+    "pack": ("__import__('rtit.trace.packing').trace.packing", "_more"),
+    "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
+}
+"""A file has."""
+OPENED = ("__import__('builtins')", "open")
+
+
 @pytest.mark.parametrize("verb", [verb for verb, words in READING.items() if "PACK" in words])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_before_anything_was_said(verb: str, number: signal.Signals, run: Runner) -> None:
-    """The pack has been opened: its files are in a folder."""
-    holder = "__import__('rtit.trace.packed').trace.packed"
-    code, said = run(at(number, holder, ["_unpack"]), verb, READING[verb])
+    holder, name = UNPACKED
+    code, said = run(at(number, holder, [name]), verb, READING[verb])
     assert (code, said) == (-number, b"")
 
 
 @pytest.mark.parametrize("verb", WRITING)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_no_half_of_a_file(verb: str, number: signal.Signals, run: Runner) -> None:
-    holder, name = {
-        "pack": ("__import__('rtit.trace.packing').trace.packing", "_more"),
-        "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
-    }.get(verb, ("__import__('builtins')", "open"))
+    holder, name = BEGUN.get(verb, OPENED)
     code, _ = run(at(number, holder, [name]), verb, WRITING[verb])
+    assert code == -number
+
+
+@pytest.mark.parametrize("verb", ["info", *WRITING])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_more_signals_while_it_tidies_up(verb: str, number: signal.Signals, run: Runner) -> None:
+    holder, name = UNPACKED if verb == "info" else BEGUN.get(verb, OPENED)
+    late = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+    words = READING[verb] if verb == "info" else WRITING[verb]
+    code, _ = run(at(number, holder, [name], late), verb, words)
     assert code == -number
 
 

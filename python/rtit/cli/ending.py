@@ -28,32 +28,58 @@ class Ended(BaseException):
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise Ended, unless they are ignored or taken; a reader of standard output
-    that has gone raises BrokenPipeError, and ends us quietly afterwards.
+    """SIGTERM and SIGHUP raise Ended, unless they are ignored or taken, and SIGINT what it always
+    does; more of them change nothing until `die`: they must not come into what the first has led
+    to. A reader of standard output that has gone raises BrokenPipeError, and ends us quietly
+    afterwards.
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        raise Ended(number)
+        for each in ours:
+            signal.signal(each, _late)
+        raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
-    ours = [each for each in _TIDY if signal.getsignal(each) is signal.SIG_DFL]
+    default = dict.fromkeys(_TIDY, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    ours = [each for each, handler in default.items() if signal.getsignal(each) == handler]
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     for each in ours:
         signal.signal(each, end)
     try:
         yield
-    finally:
-        for each in (*ours, signal.SIGPIPE):
-            signal.signal(each, signal.SIG_DFL)
+    except (KeyboardInterrupt, Ended):
+        raise  # nothing is heard until `die`
+    except BrokenPipeError:
+        for each in ours:
+            signal.signal(each, _late)
+        raise
+    except BaseException:
+        _as_before(ours)
+        raise
+    else:
+        _as_before(ours)
+
+
+def _late(number: int, _: FrameType | None) -> None:
+    """A signal behind another."""
+
+
+def _as_before(ours: list[signal.Signals]) -> None:
+    for each in (*ours, signal.SIGPIPE):
+        interrupts = each == signal.SIGINT
+        signal.signal(each, signal.default_int_handler if interrupts else signal.SIG_DFL)
 
 
 def die(number: int) -> int:
     """End by the signal after all that is to be done at the end; its exit code if it is blocked."""
-    signal.signal(number, signal.SIG_DFL)
+    atexit._run_exitfuncs()  # a signal ends the interpreter without them
+    for each in {number, signal.SIGINT, *_TIDY}:
+        # What is left to say may be waited for: whoever sends another one does not.
+        if each == number or signal.getsignal(each) != signal.SIG_IGN:
+            signal.signal(each, signal.SIG_DFL)
     if number == signal.SIGINT:
         out.line(to=sys.stderr)  # behind the ^C of the terminal
     if number != signal.SIGPIPE:
         _say_the_rest()
-    atexit._run_exitfuncs()  # a signal ends the interpreter without them
     os.kill(os.getpid(), number)
     return 128 + number
 
