@@ -22,3 +22,24 @@ def test_nothing_leads_out(path: str, tmp_path: Path) -> None:
     assert bytes(files.code(guest_path(5, "/usr/inside"), 0, 8)) == b"\xc3" * 8
     with pytest.raises(Unusable, match="lead out of the guest"):
         files.code(guest_path(5, path), 0, 8)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_links_of_the_user_are_followed(end: str, tmp_path: Path) -> None:
+    """To the folder, above it, and to a file that is named itself."""
+    (tmp_path / "disk" / "mount").mkdir(parents=True)
+    (tmp_path / "disk" / "mount" / "inside").write_bytes(b"\xc3" * 8)
+    (tmp_path / "disk" / "mount" / "linked").symlink_to("inside")
+    (tmp_path / "way").symlink_to("disk")
+    (tmp_path / "short").symlink_to(tmp_path / "way" / "mount")
+    for folder in ("way/mount", "short"):
+        files = Files(
+            path_map={
+                guest_path(5, ""): f"{tmp_path / folder}{end}",
+                guest_path(5, "/named"): str(tmp_path / folder / "linked"),
+            }
+        )
+        for path in ("/inside", "/named"):
+            assert bytes(files.code(guest_path(5, path), 0, 8)) == b"\xc3" * 8
+        with pytest.raises(Unusable, match="lead out of the guest"):
+            files.code(guest_path(5, "/linked"), 0, 8)

@@ -105,15 +105,19 @@ class Files:
 
     def locate(self, path: str) -> str:
         """Where the file that was recorded as `path` is looked for."""
+        return "".join(self._named(path))
+
+    def _named(self, path: str) -> tuple[str, str]:
+        """The same, in what the user named and what the recording did."""
         for recorded, real in self._map:
-            directory = recorded.rstrip("/") + "/"
             if path == recorded:
-                return real
+                return real, ""
+            directory = recorded.rstrip("/") + "/"
             if path.startswith(directory):
-                return os.path.join(real, path[len(directory) :])  # noqa: PTH118 - names, not files
+                return real.rstrip("/") + "/", path[len(directory) :]
         if self._symfs is not None:
-            return self._symfs.rstrip("/") + "/" + path.lstrip("/")
-        return path
+            return self._symfs.rstrip("/") + "/", path.lstrip("/")
+        return "", path
 
     def place(self, path: str) -> str | None:
         """As `locate`; None for what is looked for in a pack alone."""
@@ -219,7 +223,11 @@ class Files:
         first: Problem | None = None
         for real in self._places(path, build_id, kept):
             of_pack = kept is not None and real == kept.file
-            if is_in_guest(path) and real == self.locate(path) and _may_lead_out(path, real):
+            if (
+                is_in_guest(path)
+                and real == self.locate(path)
+                and _may_lead_out(*self._named(path))
+            ):
                 message = "a link, or a path with ..: it may lead out of the guest"
                 first = first or Problem("unreadable", path, message)
                 continue
@@ -320,11 +328,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _may_lead_out(path: str, real: str) -> bool:
-    """Whether a link leads to what was recorded as `path` in a guest, or it goes up: whoever owns
-    the guest may put any link there, and any path into its records.
+def _may_lead_out(folder: str, path: str) -> bool:
+    """Whether a link leads from `folder`, which the user named, to a file of a guest below it, or
+    its `path` goes up: who owns the guest may put any link there, and any path into its records.
     """
-    linked = os.path.realpath(real) != os.path.abspath(real)  # noqa: PTH100 - links stay
+    there = os.path.normpath(f"{os.path.realpath(folder)}/{path}") if path else ""
+    linked = bool(path) and os.path.realpath(folder + path) != there
     return linked or ".." in path.split("/")
 
 
