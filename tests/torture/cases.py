@@ -26,6 +26,8 @@ QEMU_DIFFERS = {
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
     "clone_vfork": "a child of CLONE_VFORK has memory of its own",
     "clone_vm": "CLONE_VM without CLONE_THREAD gives memory of its own",
+    "cut_code": "code of a file that has become shorter runs on",
+    "fault_before_exec": "SIGSEGV and SIGBUS that wait, blocked, are lost at an exec",
     "filtered_calls": "seccomp filters are not applied",
     "into_the_file": "code that changes by a write to its file is not translated again",
     "killed_by_a_filter": "seccomp filters are not applied",
@@ -61,6 +63,7 @@ QUICK = {
     *("ends_of_pages", "overlaps", "prefixed_branches", "returns", "call_at_a_page_end"),
     *("not_executable", "through_gs"),
     *("waits_and_a_blocked_trap", "waits_and_an_ignored_trap", "waits_and_an_ignored_signal"),
+    *("jumps_out", "jumps_out_of_lost_pages", "queued_before_exec"),
     *("waits_and_a_signal", "waits_that_let_a_trap_in", "trap_beside_a_timer"),
 }
 """Modes that the test suite records; tests/torture/run.py records all."""

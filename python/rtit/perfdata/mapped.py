@@ -33,7 +33,9 @@ class Mapped(mmap.mmap):
         return self._guard is not None and self._guard.hit
 
     def close(self) -> None:
-        """As that of any map: BufferError as long as there are views."""
+        """As that of any map: BufferError as long as there are views. Another thread must not be
+        reading then: for a moment what is cut is not zeros.
+        """
         guard = self._guard
         if guard is not None:
             guard.close()  # what others map at the same place at once is none of ours

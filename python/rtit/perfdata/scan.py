@@ -16,7 +16,11 @@ _AUXTRACE = records.Auxtrace.layout.number
 _TRACING_DATA = records.TracingData.layout.number
 _FEATURE = records.HeaderFeature.layout.number
 _BEHIND = 1 << 24
+"""Bytes that were read are let go of when there are so many."""
 _CHECKED = 1 << 18
+"""After so many bytes it is looked again whether the file is what it was. What was read since, of a
+file that was cut meanwhile, may be zeros: an error comes behind it, never none.
+"""
 
 
 class Place(NamedTuple):

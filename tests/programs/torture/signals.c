@@ -129,6 +129,47 @@ static int jumps_out(void) {
     return 0;
 }
 
+// Data and code of a file that has become shorter, and of pages that are gone.
+static int jumps_out_of_lost_pages(void) {
+    int file = memfd_create("cut", 0);
+    signal(SIGBUS, land);
+    signal(SIGSEGV, land);
+    for (volatile int i = 0; i < 6; i++) {
+        if (ftruncate(file, PAGE)) return 1;
+        uint8_t *shared = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        put_odd(shared, i);
+        uint8_t *code = mmap(0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+        counted += call(code, i);
+        if (i < 3 && ftruncate(file, 0)) return 1;
+        if (i >= 3) munmap(shared, PAGE), munmap(code, PAGE);
+        int from = sigsetjmp(landing, 1);
+        if (from) counted += 100 * from;
+        else if (i % 3 == 0) counted += shared[1];
+        else if (i % 3 == 1) counted += call(code + 5, i);
+        else counted += (int)write(1, shared, 1) + call(code + 4, i);
+    }
+    printf("%d\n", counted);
+    return 0;
+}
+
+// Code that ran, of a file that has become shorter since.
+static int cut_code(void) {
+    int file = memfd_create("cut", 0);
+    signal(SIGBUS, land);
+    for (volatile int i = 0; i < 4; i++) {
+        if (ftruncate(file, PAGE)) return 1;
+        uint8_t *shared = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        put_odd(shared, i);
+        uint8_t *code = mmap(0, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+        counted += call(code, i);
+        if (ftruncate(file, 0)) return 1;
+        if (sigsetjmp(landing, 1)) counted += 100;
+        else counted += call(code, i);
+    }
+    printf("%d\n", counted);
+    return 0;
+}
+
 static void step_over(int number, siginfo_t *info, ucontext_t *frame) {
     (void)number, (void)info;
     const uint8_t *at = (const uint8_t *)frame->uc_mcontext.gregs[REG_RIP];
@@ -142,6 +183,53 @@ static int steps_over(void) {
     for (int i = 0; i < 5; i++) __asm__ volatile("hlt\n ud2\n hlt\n nop");
     printf("%d\n", counted);
     return 0;
+}
+
+static sigset_t everything;
+
+// Executes itself once more, where `again` is true.
+static int once_more(int *again) {
+    sigfillset(&everything);
+    *again = arguments[2] != 0;
+    if (*again) return 0;
+    char *words[] = {arguments[0], arguments[1], "again", 0};
+    return execv("/proc/self/exe", words);
+}
+
+static int what_waits(void) {
+    struct timespec at_once = {0, 0};
+    siginfo_t info;
+    for (int number; (number = sigtimedwait(&everything, &info, &at_once)) > 0;)
+        printf("%d %d\n", number < 32 ? number : 0, info.si_code == SI_QUEUE ? info.si_value.sival_int : 0);
+    return 0;
+}
+
+// Signals that wait over an exec, sent right before it: real-time ones are counted, and bring values.
+static int queued_before_exec(void) {
+    int again;
+    if (!arguments[2]) {
+        sigfillset(&everything);
+        sigprocmask(SIG_BLOCK, &everything, 0);
+        for (int i = 0; i < 5; i++) sigqueue(getpid(), SIGRTMIN + 2 + i % 2, (union sigval){.sival_int = 10 + i});
+        kill(getpid(), SIGUSR1);
+        kill(getpid(), SIGUSR1);
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
+    }
+    if (once_more(&again) || !again) return 1;
+    return what_waits();
+}
+
+// As somebody sends it, not as an instruction has it.
+static int fault_before_exec(void) {
+    int again;
+    if (!arguments[2]) {
+        sigfillset(&everything);
+        sigprocmask(SIG_BLOCK, &everything, 0);
+        kill(getpid(), SIGSEGV);
+        kill(getpid(), SIGBUS);
+    }
+    if (once_more(&again) || !again) return 1;
+    return what_waits();
 }
 
 static int breakpoints(void) {
@@ -413,8 +501,8 @@ static int aborts(void) {
 }
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
-      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
+      MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
       MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long),
       MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
-      MODE(broken_pipe), MODE(aborts));
+      MODE(broken_pipe), MODE(queued_before_exec), MODE(fault_before_exec), MODE(aborts));
 MAIN
