@@ -15,8 +15,7 @@ instructions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from rtit.image import UPPER
 from rtit.trace import tables
@@ -44,7 +43,7 @@ _PACKETS = 1 << 14
 
 
 class Decoded(Protocol):
-    """What is needed of a `Stream`, which is a dataclass."""
+    """What is needed of a `Stream`."""
 
     source: Source
     settings: Settings | RtitError
@@ -53,16 +52,14 @@ class Decoded(Protocol):
     def native(self, *, points: bool = False, in_order: bool = False) -> _core.Flow:
         """A decoder."""
 
+    def anew(self, **changes: Any) -> Self:
+        """The same, but for these fields, with accounts of its own."""
+
     def parts(self) -> Iterator[memoryview]:
         """All bytes."""
 
     def rows(self) -> Iterator[Rows]:
         """What ran, with events."""
-
-
-def copy(stream: Decoded, **changes: Any) -> Decoded:
-    """The same, with accounts of its own."""
-    return cast("Decoded", replace(cast("Any", stream), **changes, _flow=None, _own=None))
 
 
 class Ahead:
@@ -212,8 +209,8 @@ class Marks:
         settings = cast("Settings", stream.settings)
         self._nominal = np.uint64(settings.max_nonturbo_ratio)
         self._told = Ahead(_told(stream, settings), "u8 u8 u8 u1")
-        self._branches = Ahead(_branches(copy(stream)), "u8 u8 ?")
-        self._events = Ahead(_events(copy(stream)), "u8 u8 ?")
+        self._branches = Ahead(_branches(stream.anew()), "u8 u8 ?")
+        self._events = Ahead(_events(stream.anew()), "u8 u8 ?")
         start = (0, settings.start_time, 0, 0)
         self._known = [np.array([each], np.uint64) for each in start]
         self._left = Mark.none()

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from rtit.trace import tables
-from rtit.trace.perf_marks import Ahead, Changes, Decoded, Marks, copy, places
+from rtit.trace.perf_marks import Ahead, Changes, Decoded, Marks, places
 from rtit.trace.results import Branches, Instructions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def perf_times(stream: Decoded, kind: type[B]) -> Iterator[U64]:
     shares = stream.shares
     # perf's time is that of the CPU, whoever runs
     alone = shares is None or shares.tid is None
-    whole = stream if alone else copy(stream, shares=replace(shares, tid=None))  # type: ignore[type-var]
+    whole = stream if alone else stream.anew(shares=replace(shares, tid=None))  # type: ignore[type-var]
     return _of_branches(whole) if kind is Branches else _of_instructions(whole)
 
 
@@ -80,7 +80,7 @@ def _changes(stream: Decoded) -> Iterator[tuple[int, Changes, int]]:
     """Batches of instructions: how many, where the time changes in them, and up to which packet all
     of that is known.
     """
-    marks, rows = Marks(copy(stream)), _rows(stream, tables.instructions, "ip")
+    marks, rows = Marks(stream.anew()), _rows(stream, tables.instructions, "ip")
     while rows.reach < _ALL:
         # a decoder's batches end with every turn, and to look at a small one takes as long
         while rows.count < tables.ROWS and rows.reach < _ALL:
@@ -95,7 +95,7 @@ def _rows(stream: Decoded, of: Callable[[_core.Flow], tables.Placed[B]], address
     """Offsets and addresses of instructions or branches."""
 
     def told() -> Iterator[tuple[U64, U64]]:
-        flow = copy(stream).native(points=True, in_order=True)
+        flow = stream.anew().native(points=True, in_order=True)
         for batch, offset in of(flow):
             # of what timing packets told `Marks` has all; nothing goes on while too much waits
             flow.points()

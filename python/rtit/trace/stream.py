@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import RtitError, UnsupportedError
 from rtit.image import Image
@@ -150,16 +150,13 @@ class Stream(Undecoded):
         """What one thread did in it; the rest of its bytes is elsewhere in the ledger."""
         shares = self.shares.of(tid) if self.shares is not None else None
         image = self.images.known(pid) if self.images is not None else None
-        return replace(
-            self,
-            image=image or Image(),
-            tid=tid,
-            pid=pid,
-            name=names.get(tid),
-            shares=shares,
-            _flow=None,
-            _own=None,
+        return self.anew(
+            image=image or Image(), tid=tid, pid=pid, name=names.get(tid), shares=shares
         )
+
+    def anew(self, **changes: Any) -> Self:
+        """The same, but for these fields, with accounts of its own."""
+        return replace(self, **changes, _flow=None, _own=None)
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
@@ -211,7 +208,7 @@ class Stream(Undecoded):
         shares = self.shares
         if shares is None or shares.tid is None or shares.taken is not None:
             return None
-        return replace(self, shares=replace(shares, follows_all=True), _flow=None, _own=None)
+        return self.anew(shares=replace(shares, follows_all=True))
 
     def _told(
         self, of: Callable[[_core.Flow], tables.Placed[B]], *, timing: bool
