@@ -103,7 +103,7 @@ def test_what_prints_no_columns_does_without_numpy(verb: str, tmp_path: Path) ->
         out.auxtrace(7, 7, HEAD, None, 100)
     found = after((verb, str(data)))
     assert "rtit.trace.trace" in found
-    assert "numpy" not in found
+    assert not {"numpy", "difflib", "tempfile", "textwrap"} & found
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import stat
-import tempfile
 import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -72,6 +71,8 @@ def _map(file: BinaryIO, name: str) -> Opened:
         return Opened(name, mapped, status.st_mtime)
     if status is not None and not _flows(status.st_mode):
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
+    import tempfile
+
     with tempfile.TemporaryFile() as copy:
         size = _copy(file, copy, name)
         mapped = Mapped.of(copy.fileno(), size)
@@ -92,6 +93,8 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
             part = file.read(_PART)
         copy.flush()
     except OSError as error:
+        import tempfile
+
         where = tempfile.gettempdir()
         raise PerfDataError(
             f"cannot be copied to {where} (TMPDIR says where): {error.strerror}", source=name

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -81,6 +80,8 @@ def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
     places = [place for number in records.COMPRESSED for place in scan.noted[number]]
     if not places:
         return None
+    import tempfile
+
     from rtit._core import unzstd
 
     limit = _ALWAYS + _RATIO * sum(place.size for place in places)

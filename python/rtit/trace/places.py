@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
@@ -62,6 +61,8 @@ class Places:
                 continue
             files = {(each.path, each.build_id): each for each in mappings}
             known = {each for mapping in files.values() for each in self._names(mapping)}
+            import difflib
+
             near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
             hint = f"; near it: {', '.join(near)}" if near else ""
             raise UsageError(f"--function {name}: nothing that was mapped has it{hint}")

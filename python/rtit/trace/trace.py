@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from textwrap import shorten
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -121,6 +120,8 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
+        from textwrap import shorten
+
         if self._origin.closed:
             return f"<Trace {self.path!r}, closed>"
         try:
