@@ -17,7 +17,9 @@ from programs.plugin import program
 __all__ = ["attach", "large", "profiled", "program", "qemu", "reader", "record"]
 
 # A busy machine is no reason to fail.
-hypothesis.settings.register_profile("rtit", deadline=None)
+hypothesis.settings.register_profile(
+    "rtit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("rtit")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,7 +16,7 @@ import pytest
 from back_ends import need
 from live import RTIT
 
-SECONDS = 300
+SECONDS = 900
 
 SCRIPT = """
 import hashlib, json, os, queue, signal, subprocess, sys, threading, time

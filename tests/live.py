@@ -51,7 +51,7 @@ Recorder = Callable[..., Live]
 
 def finished(session: Session) -> Recording:
     """The recording, once everything has ended; what hangs is killed."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900
     while session.step(0.2):
         if time.monotonic() > deadline:
             session.kill()
@@ -114,7 +114,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=300,
+                timeout=900,
             )
             made[key] = Live(folder, words, ended.returncode, ended.stdout, ended.stderr)
         return made[key]
@@ -137,8 +137,8 @@ def running(program: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must come; two minutes at most."""
-    deadline = time.monotonic() + 120
+    """Wait for something that must come; five minutes at most."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, f"{what}: this did not come"
         time.sleep(0.02)
@@ -234,9 +234,9 @@ def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
                     else:
                         until(lambda: wait_again(process.pid, before), "calls made again")
                     recorder.send_signal(signal.SIGINT)
-                    _, said = recorder.communicate(timeout=60)
+                    _, said = recorder.communicate(timeout=300)
                     assert recorder.returncode == 0, said
-                stdout, _ = process.communicate("\n", timeout=60)
+                stdout, _ = process.communicate("\n", timeout=300)
             made[program] = Live(folder, (str(program),), process.returncode, stdout, said)
         return made[program]
 

@@ -121,7 +121,7 @@ class Runner:
             stdout=stdout,
             stderr=subprocess.PIPE,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         for text in (b"Traceback", b"Exception ignored", b"Error:"):
             assert text not in ended.stderr, ended.stderr.decode()

@@ -28,7 +28,9 @@ SHOWN = "# thread 7, 16 bytes\n00000000  PSB\n"
 
 
 def piped(words: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*RTIT, *words], input=data, capture_output=True, check=False, timeout=60)
+    return subprocess.run(
+        [*RTIT, *words], input=data, capture_output=True, check=False, timeout=300
+    )
 
 
 def test_the_file_is_named_in_two_ways_or_not_at_all(
@@ -66,14 +68,14 @@ def test_a_fifo_is_read_as_a_pipe(small: Path, tmp_path: Path) -> None:
     os.mkfifo(fifo)
     with subprocess.Popen([*RTIT, "packets", fifo], stdout=subprocess.PIPE) as reader:
         fifo.write_bytes(small.read_bytes())
-        out, _ = reader.communicate(timeout=60)
+        out, _ = reader.communicate(timeout=300)
     assert out.decode() == SHOWN
 
 
 def test_an_endless_pipe_of_something_else_is_refused() -> None:
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
         ended = subprocess.run(
-            [*RTIT, "report", "-"], stdin=endless.stdout, capture_output=True, timeout=60,
+            [*RTIT, "report", "-"], stdin=endless.stdout, capture_output=True, timeout=300,
             check=False,
         )  # fmt: skip
         endless.kill()
@@ -81,7 +83,7 @@ def test_an_endless_pipe_of_something_else_is_refused() -> None:
     assert b"no perf.data file" in ended.stderr
     with Path("/dev/zero").open("rb") as zero:
         ended = subprocess.run(
-            [*RTIT, "report", "-"], stdin=zero, capture_output=True, timeout=60, check=False
+            [*RTIT, "report", "-"], stdin=zero, capture_output=True, timeout=300, check=False
         )
     assert (ended.returncode, ended.stdout) == (1, b"")
     assert b"neither a regular file nor a pipe" in ended.stderr
@@ -102,7 +104,7 @@ def test_no_standard_input() -> None:
         ["sh", "-c", 'exec "$@" <&-', "sh", *RTIT, "report", "-"],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert ended.stderr == b"rtit report: standard input is closed\n"

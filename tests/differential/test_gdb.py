@@ -50,7 +50,7 @@ def backtrace(exe: Path, folder: Path) -> Backtrace:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     if "ptrace" in ran.stderr:
         pytest.skip(f"gdb cannot run programs here: {ran.stderr.strip()}")

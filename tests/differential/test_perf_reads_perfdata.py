@@ -64,7 +64,7 @@ def perf(tmp_path: Path) -> Perf:
             text=True,
             env=environment,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -78,7 +78,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.s").write_text(SOURCE)
     options = ["-nostdlib", "-static", "-no-pie", "-Wl,-Ttext=0x401000", "-Wl,--build-id=sha1"]
     subprocess.run(
-        [GCC or "gcc", *options, "-o", "tiny", "tiny.s"], cwd=folder, check=True, timeout=60
+        [GCC or "gcc", *options, "-o", "tiny", "tiny.s"], cwd=folder, check=True, timeout=300
     )
     return folder / "tiny"
 
@@ -242,7 +242,7 @@ def test_code_without_a_file_is_passed_over(tmp_path: Path, program: Path, perf:
 def test_build_ids(tmp_path: Path, program: Path, perf: Perf) -> None:
     """Both as a feature and in the mapping's own record."""
     notes = subprocess.run(
-        ["readelf", "-n", program], capture_output=True, text=True, check=True, timeout=60
+        ["readelf", "-n", program], capture_output=True, text=True, check=True, timeout=300
     ).stdout
     match = re.search(r"Build ID: (\w+)", notes)
     assert match is not None
@@ -261,7 +261,7 @@ def test_build_ids(tmp_path: Path, program: Path, perf: Perf) -> None:
         text=True,
         env={**os.environ, "HOME": str(tmp_path)},
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert f"{match[1]} {program}\n" in listed.stdout
 

@@ -41,7 +41,7 @@ ENDS = {
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    stdout, _ = process.communicate("\n", timeout=60)
+    stdout, _ = process.communicate("\n", timeout=300)
     return process.returncode, stdout
 
 
@@ -105,7 +105,7 @@ def test_the_program_ends(
 ) -> None:
     with running(program("workers")) as process, recording_of(process.pid, tmp_path) as recorder:
         assert finish(process) == ENDS["workers"]
-        _, said = recorder.communicate(timeout=60)
+        _, said = recorder.communicate(timeout=300)
         assert recorder.returncode == 0, said
     assert verified(tmp_path, capsys)[""] > 100
 
@@ -170,7 +170,7 @@ def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path
         until(lambda: states(process.pid) == {"T0"}, "a stop")
         with recording_of(process.pid, tmp_path) as recorder:
             recorder.terminate()
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=300) == 0
         # who is let go of wakes up to stop again
         until(lambda: states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
@@ -186,7 +186,7 @@ def test_stopped_while_it_is_recorded(
             until(lambda: (tmp_path / "truth").stat().st_size > 2000, "instructions")
             process.send_signal(signal.SIGSTOP)
             recorder.terminate()
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=300) == 0
         until(lambda: states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
         assert finish(process) == ENDS["workers"]
@@ -200,7 +200,7 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
         with recording_of(process.pid, tmp_path, *options) as recorder:
             until(lambda: (tmp_path / "perf.data").stat().st_size > 6000, "a trace")
             recorder.terminate()
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=300) == 0
         assert finish(process) == ENDS["workers"]
     with Trace(tmp_path / "perf.data") as trace:
         ips = {int(ip) for s in trace.streams for part in s.instructions() for ip in part.ip}
@@ -242,7 +242,7 @@ def test_two_programs(
 )
 def test_wrong_words(words: list[str], message: str) -> None:
     ended = subprocess.run(
-        [*RTIT, "record", *words], capture_output=True, text=True, check=False, timeout=60
+        [*RTIT, "record", *words], capture_output=True, text=True, check=False, timeout=300
     )
     assert ended.returncode == 2
     assert message in ended.stderr
@@ -298,7 +298,7 @@ def test_another_user(program: ProgramBuilder) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
     assert ended.returncode == 125
     assert "belongs to user 0" in ended.stderr

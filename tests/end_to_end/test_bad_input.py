@@ -32,7 +32,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         preexec_fn=preexec,
     )
 

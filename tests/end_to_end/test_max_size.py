@@ -36,7 +36,7 @@ def recorded(
     command = [*RTIT, "record", "--backend", backend, "--max-size=16K", "--truth", "truth",
                *options, "--", *map(str, program)]  # fmt: skip
     return subprocess.run(
-        command, cwd=folder, check=False, timeout=120, capture_output=True, text=True
+        command, cwd=folder, check=False, timeout=300, capture_output=True, text=True
     )
 
 

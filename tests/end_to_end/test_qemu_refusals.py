@@ -33,7 +33,7 @@ def record(
         text=True,
         errors="replace",
         check=False,
-        timeout=60,
+        timeout=300,
         preexec_fn=preexec,
     )
 

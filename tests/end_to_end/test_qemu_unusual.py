@@ -51,7 +51,7 @@ class Recorder:
     ) -> subprocess.CompletedProcess[bytes]:
         settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            self.command(*words), cwd=self.folder, check=False, timeout=120, **(settings | more)
+            self.command(*words), cwd=self.folder, check=False, timeout=300, **(settings | more)
         )
 
     @property
@@ -173,7 +173,7 @@ def test_standard_files(record: Recorder) -> None:
     closed = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     script = "[ -e /proc/self/fd/0 ] || : > closed"
     words = [*closed, *record.command("/bin/sh", "-c", script)]
-    assert subprocess.run(words, cwd=record.folder, check=False, timeout=60).returncode == 0
+    assert subprocess.run(words, cwd=record.folder, check=False, timeout=300).returncode == 0
     record.is_right()
     assert (record.folder / "closed").exists()
 
@@ -220,7 +220,7 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
                 until(lambda: main(record.words) == 3, "something that can be verified")
                 record.capsys.readouterr()
                 recorder.kill()
-                assert recorder.wait(30) == -signal.SIGKILL
+                assert recorder.wait(300) == -signal.SIGKILL
             else:
                 # The first is the program's, which it ends; its child, in another session, goes on.
                 os.killpg(recorder.pid, signal.SIGINT)
@@ -228,7 +228,7 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
                 time.sleep(0.5)
                 assert recorder.poll() is None
                 signalled(recorder, signal.SIGINT)
-                assert recorder.wait(60) == 128 + signal.SIGINT
+                assert recorder.wait(300) == 128 + signal.SIGINT
         until(lambda: not running(child), "the end of the child")
         record.is_right(whole=how != "killed")
         until(lambda: not folders(parent), "no folder")

@@ -71,7 +71,7 @@ def test_what_led_to_a_crash(
     options = ["--snapshot=4K"]
     ended = subprocess.run(
         command(backend, *options, program=program("crash_late")),
-        cwd=tmp_path, check=False, timeout=120, capture_output=True, text=True,
+        cwd=tmp_path, check=False, timeout=300, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 128 + signal.SIGSEGV, ended.stderr
     [line] = verified(tmp_path, capsys)
@@ -116,7 +116,7 @@ def program_of(recorder: subprocess.Popen[bytes]) -> int:
 def ask(recorder: subprocess.Popen[bytes], data: Path) -> None:
     """A snapshot, written when this returns."""
     before = data.stat().st_size
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while data.stat().st_size < before + 2048 - 256:
         recorder.send_signal(signal.SIGUSR2)
         assert time.monotonic() < deadline, "nothing is written"
@@ -130,7 +130,7 @@ def test_on_request_and_killed(
     ask(endless, data)
     ask(endless, data)
     os.kill(program_of(endless), signal.SIGKILL)
-    assert endless.wait(timeout=60) == 128 + signal.SIGKILL
+    assert endless.wait(timeout=300) == 128 + signal.SIGKILL
     lines = verified(tmp_path, capsys)
     # Nothing of the stream but its snapshots is there.
     with Trace(data) as trace:
@@ -147,7 +147,7 @@ def test_terminated_recorder(
 ) -> None:
     ask(endless, tmp_path / "perf.data")
     endless.send_signal(signal.SIGTERM)
-    assert endless.wait(timeout=60) == 128 + signal.SIGTERM
+    assert endless.wait(timeout=300) == 128 + signal.SIGTERM
     lines = verified(tmp_path, capsys)
     assert lines[-1].endswith("end of what was executed")
 
@@ -157,7 +157,7 @@ def test_another_path_is_refused(
 ) -> None:
     """One branch the other way near the end of the path, and it is not accepted."""
     words = command(backend, "--snapshot=4K", program=program("crash_late"))
-    subprocess.run(words, cwd=tmp_path, check=False, timeout=120, capture_output=True)
+    subprocess.run(words, cwd=tmp_path, check=False, timeout=300, capture_output=True)
     assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
     data = tmp_path / "perf.data"
     with Trace(data) as trace:
@@ -181,7 +181,7 @@ def test_many_short_threads_take_bounded_memory(
     need("qemu")
     script = "for i in 1 2 3 4 5 6; do /bin/true; done"
     words = command("qemu", "--snapshot=4K", program="/bin/sh -c")
-    subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=300, capture_output=True)
     lines = verified(tmp_path, capsys)
     with Trace(tmp_path / "perf.data") as trace:
         dropped = int(trace.data.facts["dropped"].split()[0])

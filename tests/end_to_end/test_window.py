@@ -239,7 +239,7 @@ def test_the_command(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert "warning" not in done.stderr
     assert verified(tmp_path, capsys) == 100
@@ -248,7 +248,7 @@ def test_the_command(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert wrong.returncode != 0
     assert len(wrong.stderr.strip().splitlines()) == 1

@@ -200,7 +200,7 @@ def _object(name: str, source: str, suffix: str = ".o") -> Path:
     written = _folder() / f"{name}.s"
     written.write_text(source)
     made = written.with_suffix(suffix)
-    subprocess.run(["as", "-o", made, written], check=True, timeout=60)
+    subprocess.run(["as", "-o", made, written], check=True, timeout=300)
     return made
 
 
@@ -228,14 +228,14 @@ def _linked(
         made,
         _object(name, source),
     ]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=300)
     listed = subprocess.run(
-        ["nm", made], check=True, timeout=60, capture_output=True, text=True
+        ["nm", made], check=True, timeout=300, capture_output=True, text=True
     ).stdout
     symbols = {line.split()[2]: int(line.split()[0], 16) for line in listed.splitlines()}
     code = {}
     for each, at in sections.items():
         raw = made.with_suffix(".bin")
-        subprocess.run(["objcopy", "-O", "binary", "-j", each, made, raw], check=True, timeout=60)
+        subprocess.run(["objcopy", "-O", "binary", "-j", each, made, raw], check=True, timeout=300)
         code[at] = raw.read_bytes()
     return Built(made, symbols, code)

@@ -225,5 +225,5 @@ def merged(host: Path, guest: Path, pid: int, out: Path) -> Path:
     if b"--guest-data" not in said.stdout + said.stderr:
         pytest.skip("this perf has no `perf inject --guest-data`")
     words = ["perf", "inject", "-i", str(host), "-o", str(out), f"--guest-data={guest},{pid}"]
-    subprocess.run(words, check=True, timeout=60, capture_output=True)
+    subprocess.run(words, check=True, timeout=300, capture_output=True)
     return out

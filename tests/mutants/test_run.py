@@ -22,17 +22,17 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("source", "code"),
+    ("source", "seconds", "code"),
     [
-        ("def test_it(): pass", PASSED),
-        ("def test_it(): assert 1 == 2", FAILED),
-        ("import no_such_module", NOT_COLLECTED),
-        ("def test_it():\n    while True: pass", FAILED),
+        ("def test_it(): pass", 100, PASSED),
+        ("def test_it(): assert 1 == 2", 100, FAILED),
+        ("import no_such_module", 100, NOT_COLLECTED),
+        ("def test_it():\n    while True: pass", 2, FAILED),
     ],
 )
-def test_how_tests_end(file: Path, source: str, code: int) -> None:
+def test_how_tests_end(file: Path, source: str, seconds: int, code: int) -> None:
     file.write_text(source)
-    assert run([str(file)], RTIT_SECONDS="2") == code
+    assert run([str(file)], RTIT_SECONDS=str(seconds)) == code
 
 
 def test_a_run_within_a_run_is_of_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_what_perf_records(tmp_path: Path, options: list[str]) -> None:
     work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do /bin/true; done"]
     environment = {**os.environ, "HOME": str(tmp_path), "LC_ALL": "C"}
     command = [PERF or "perf", "record", *options, "-o", str(path), "-e", "cpu-clock:u", *work]
-    made = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    made = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=300)
     if made.returncode:
         pytest.skip("perf cannot record here")
     listed = subprocess.run(
@@ -187,7 +187,7 @@ def test_what_perf_records(tmp_path: Path, options: list[str]) -> None:
         capture_output=True,
         env=environment,
         check=True,
-        timeout=60,
+        timeout=300,
     ).stdout.decode()
     wanted = Counter(
         word.removeprefix("PERF_RECORD_").rstrip("(:")

@@ -138,7 +138,7 @@ def random_case(seed: int, runs: int = 20) -> Case:
     return Case(RANDOM, (str(seed), str(runs)))
 
 
-def behaviour(argv: list[str], folder: Path, seconds: float = 60) -> Behaviour:
+def behaviour(argv: list[str], folder: Path, seconds: float = 240) -> Behaviour:
     """How a command behaves by itself, in a session of its own. What does not end is killed."""
     with subprocess.Popen(
         argv,

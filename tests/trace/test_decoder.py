@@ -450,13 +450,13 @@ def test_one_thread_at_a_time() -> None:
 
     def slow(_: int) -> bytes:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         return CODE
 
     decoder = rtit.Decoder(rtit.Image(missing=slow))
     thread = threading.Thread(target=decoder.run, args=(HEAD + results(1),))
     thread.start()
-    assert inside.wait(60)
+    assert inside.wait(300)
     with pytest.raises(RuntimeError, match="another thread"):
         decoder.run(HEAD)
     go_on.set()

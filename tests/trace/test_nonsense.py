@@ -113,7 +113,7 @@ def test_empty_pieces_without_end_can_be_interrupted(take: str) -> None:
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         try:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=300)
         finally:
             process.kill()
     assert b"KeyboardInterrupt" in said
