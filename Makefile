@@ -49,6 +49,8 @@ mutants-whole: $(BUILT)
 miri:
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || { echo "nightly Rust with miri is not installed"; exit 0; }; \
 	export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri; set -ex; \
+	PROPTEST_CASES=2 cargo +nightly miri test -q -p rtit-packet --test columns; \
+	cargo +nightly miri test -q -p rtit-packet --test scanner -- an_error_is_given_once block_items; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
 	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
