@@ -280,7 +280,7 @@ def ours(
     flow = core.Flow(bytes(traced.out), space, cpu=cpu, ranges=ranges)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return [ip - BASE for ip in ips], flow
 
 

@@ -68,7 +68,7 @@ def each(stream: Stream, period: int) -> list[int]:
     found: list[int] = []
     skip = period - 1
     while (columns := flow.ips(1 << 20)) is not None:
-        ips = np.frombuffer(columns[0], np.uint64)
+        ips = np.asarray(columns[0])
         found += ips[skip::period].tolist()
         skip = (skip - len(ips)) % period
     return found

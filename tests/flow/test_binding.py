@@ -49,7 +49,7 @@ def decode(
     flow = core.Flow(stream, code)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     assert lost or [row[2] for row in flow.ledger()] == ["exact"], flow.ledger()
     flow = core.Flow(stream, code)
     events: list[tuple[str, int, int]] = []

@@ -31,7 +31,7 @@ def follow(code: str, packets: bytes, bits: int = 64) -> tuple[list[int], set[st
     flow = core.Flow(psb + packets, space)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), {row[2] for row in flow.ledger()}
 
 

@@ -263,7 +263,7 @@ def test_what_ran_comes_back(
     ips = array("Q")
     lengths = b""
     while (part := flow.ips(50)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
         lengths += part[1]
     assert list(ips) == seen
     assert list(lengths) == [SIZES[code[ip].kind] for ip in seen]

@@ -35,7 +35,7 @@ def decode(stream: bytes) -> tuple[list[int], list[str | None]]:
     flow = flow_of(stream)
     ips = array("Q")
     while (part := flow.ips(1000)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), [row[4] and row[4].partition(" at offset")[0] for row in flow.ledger()]
 
 

@@ -38,7 +38,7 @@ def read(stream: str | bytes, code: dict[int, str], ip: int | None, mode: int = 
     flow = core.Flow(data, space, **settings)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     assert [row[2] for row in flow.ledger()] == ["exact"]
 
     flow = core.Flow(data, space, **settings)

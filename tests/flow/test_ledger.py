@@ -54,7 +54,7 @@ def decode(stream: bytes) -> tuple[list[int], list[Any], dict[str, Any]]:
     flow = core.Flow(stream, space())
     ips = array("Q")
     while (part := flow.ips(2)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), flow.ledger(), flow.counts()
 
 

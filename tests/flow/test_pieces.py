@@ -36,7 +36,7 @@ def result(stream: Any) -> tuple[list[int], Any, Any]:
     flow = core.Flow(stream, space())
     ips = array("Q")
     while (part := flow.ips(10_000)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), flow.counts(), flow.ledger()
 
 

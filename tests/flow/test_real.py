@@ -46,7 +46,7 @@ def space_of(elf: bytes) -> Any:
 def all_ips(flow: Any) -> list[int]:
     ips = array("Q")
     while (part := flow.ips(64)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips)
 
 

@@ -35,7 +35,7 @@ def ips(data: bytes) -> list[int]:
     found = array("Q")
     made = flow(data)
     while (part := made.ips(100)) is not None:
-        found.frombytes(part[0])
+        found.extend(part[0])
     return list(found)
 
 
@@ -69,7 +69,7 @@ def test_the_runs_say_which_round() -> None:
     starts, counts, hashes = (array(code) for code in "QIQ")
     while (columns := made.runs(100)) is not None:
         for into, part in zip((starts, counts, hashes), columns, strict=True):
-            into.frombytes(part)
+            into.extend(part)
     assert list(counts) == [2, 0, 0, 0, 0]
     assert (hashes[1], list(starts[2:])) == (3, [0x1002, 0x1003, 0x1001])
 

@@ -63,7 +63,7 @@ def ips_of(stream: bytes, code: Any = None, **settings: Any) -> tuple[list[int],
     flow = core.Flow(stream, code if code is not None else space(), **settings)
     ips = array("Q")
     while (part := flow.ips(3)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), flow
 
 

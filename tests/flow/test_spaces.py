@@ -53,7 +53,7 @@ def follow(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int
     flow = core.Flow(stream, space(default), spaces=others)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     assert [row[2] for row in flow.ledger()] == ["exact"], flow.ledger()
     return list(ips)
 

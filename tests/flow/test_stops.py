@@ -32,7 +32,7 @@ def decode(stream: bytes, code: str) -> tuple[list[int], list[str], list[tuple[s
     flow = core.Flow(stream, space)
     ips = array("Q")
     while (part := flow.ips(100)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     spans = [row[3] or row[2] for row in flow.ledger()]
     flow = core.Flow(stream, space)
     events: list[tuple[str, int, int]] = []

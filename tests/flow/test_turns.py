@@ -47,7 +47,7 @@ def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = 
 def ips(made: Any) -> list[int]:
     found = array("Q")
     while (part := made.ips(100)) is not None:
-        found.frombytes(part[0])
+        found.extend(part[0])
     return list(found)
 
 

@@ -44,7 +44,7 @@ def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any
     flow = core.Flow(stream, space, cpu=CPU, **more)
     ips = array("Q")
     while (part := flow.ips(1 << 16)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), flow.ledger()
 
 

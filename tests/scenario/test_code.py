@@ -20,7 +20,7 @@ def decoded(name: str) -> list[int]:
     flow = core.Flow(run(scenario).raw, space)
     ips = array("Q")
     while (part := flow.ips(50)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips)
 
 

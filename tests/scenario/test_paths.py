@@ -22,7 +22,7 @@ def decode(of: Program) -> tuple[list[int], bool]:
     flow = core.Flow(of.raw, space)
     ips = array("Q")
     while (part := flow.ips(1000)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), all(row[3] in (None, "loss reported by hardware") for row in flow.ledger())
 
 

@@ -62,7 +62,7 @@ def branches(stream: Stream) -> Iterator[int]:
 
 def hashed(stream: Stream) -> Iterator[int]:
     for _start, counts, _hash in stream.runs():
-        yield int(np.frombuffer(counts, "<u4").sum())
+        yield int(np.asarray(counts).sum())
 
 
 def counted(stream: Stream) -> Iterator[int]:

@@ -3,9 +3,9 @@
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{Copies, Kept};
-use crate::reuse::copied;
+use crate::reuse::{room, taken};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
 
 /// Branches for which there is room at first.
 const FIRST: usize = 1 << 10;
@@ -116,7 +116,7 @@ impl Branches {
 
     /// What has been gathered; it begins anew.
     pub fn take(&mut self) -> BranchColumns {
-        let (rows, len) = (&self.rows, std::mem::take(&mut self.len));
+        let (rows, len) = (&mut self.rows, std::mem::take(&mut self.len));
         let space = self.space.take(len);
         let mut target_space = Vec::new();
         if !self.landed.is_empty() {
@@ -127,12 +127,12 @@ impl Branches {
             }
         }
         BranchColumns {
-            from: copied(&rows.from[..len]),
-            to: copied(&rows.to[..len]),
-            kind: copied(&rows.kind[..len]),
-            time: copied(&rows.time[..len]),
+            from: taken(&mut rows.from, len),
+            to: taken(&mut rows.to, len),
+            kind: taken(&mut rows.kind, len),
+            time: taken(&mut rows.time, len),
             offset: match self.places {
-                true => copied(&rows.offset[..len]),
+                true => taken(&mut rows.offset, len),
                 false => Vec::new(),
             },
             space,
@@ -151,7 +151,7 @@ impl Branches {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
+        let most = room(most, FIRST, self.limit);
         let rows = &mut self.rows;
         rows.from.resize(most, 0);
         rows.to.resize(most, 0);
@@ -335,8 +335,8 @@ impl Sink for Branches {
         self.copy_all(steps);
     }
 
-    fn room(&self, rows: usize, _instructions: usize) -> usize {
-        self.limit.saturating_sub(self.len).div_ceil(rows)
+    fn room(&self) -> Room {
+        Room::for_rows(self.limit, self.len)
     }
 
     fn is_full(&self) -> bool {

@@ -3,10 +3,10 @@
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{column, Copies, Kept, Parts};
-use crate::reuse::copied;
+use crate::reuse::{copied, room, taken};
 use crate::rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Rows for which there is room at first.
 const FIRST: usize = 1 << 10;
@@ -76,8 +76,8 @@ impl Table {
     /// Makes room for so many.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
+    fn grow(&mut self, most: usize, limit: usize) {
+        let most = room(most, FIRST, limit);
         for column in [
             &mut self.start,
             &mut self.last,
@@ -89,6 +89,33 @@ impl Table {
         self.instructions.resize(most, 0);
         self.end.resize(most, 0);
         self.bits.resize(most, 0);
+    }
+
+    /// The run that goes on there.
+    fn open(&self, at: usize) -> Run {
+        if at >= self.start.len() {
+            return Run::default();
+        }
+        Run {
+            start: self.start[at],
+            last: self.last[at],
+            time: self.time[at],
+            instructions: self.instructions[at],
+            bits: self.bits[at],
+            ..Run::default()
+        }
+    }
+
+    /// The run that goes on comes first.
+    fn go_on(&mut self, open: &Run) {
+        if self.start.is_empty() {
+            return;
+        }
+        self.start[0] = open.start;
+        self.last[0] = open.last;
+        self.time[0] = open.time;
+        self.instructions[0] = open.instructions;
+        self.bits[0] = open.bits;
     }
 }
 
@@ -131,15 +158,14 @@ impl Columns {
 
     /// Begins anew, and gives the events that have been gathered.
     pub fn clear(&mut self) -> Vec<PlacedEvent> {
-        let (rows, open) = (&mut self.rows, self.len);
-        if open != 0 {
-            rows.start[0] = rows.start[open];
-            rows.last[0] = rows.last[open];
-            rows.time[0] = rows.time[open];
-            rows.instructions[0] = rows.instructions[open];
-            rows.bits[0] = rows.bits[open];
-        }
-        self.taken += open as u64;
+        let open = self.rows.open(self.len);
+        self.begin_with(&open)
+    }
+
+    /// As `clear`, when the columns are others: this run goes on.
+    fn begin_with(&mut self, open: &Run) -> Vec<PlacedEvent> {
+        self.rows.go_on(open);
+        self.taken += self.len as u64;
         self.len = 0;
         self.in_tx.clear();
         self.space.go_on_in(self.space.now());
@@ -215,33 +241,26 @@ impl InOrder for Columns {
 
     fn take_batch(&mut self) -> RowColumns {
         self.in_tx.resize(self.len, self.now_in_tx.into());
-        let (rows, len) = (&self.rows, self.len);
+        let open = self.rows.open(self.len);
+        let (rows, len) = (&mut self.rows, self.len);
         RowColumns {
-            start: copied(&rows.start[..len]),
-            last: copied(&rows.last[..len]),
-            time: copied(&rows.time[..len]),
-            offset: copied(&rows.offset[..len]),
-            instructions: copied(&rows.instructions[..len]),
-            end: copied(&rows.end[..len]),
-            bits: copied(&rows.bits[..len]),
+            start: taken(&mut rows.start, len),
+            last: taken(&mut rows.last, len),
+            time: taken(&mut rows.time, len),
+            offset: taken(&mut rows.offset, len),
+            instructions: taken(&mut rows.instructions, len),
+            end: taken(&mut rows.end, len),
+            bits: taken(&mut rows.bits, len),
             in_tx: copied(&self.in_tx),
             space: self.space.take(len),
-            events: self.clear(),
+            events: self.begin_with(&open),
         }
     }
 
     fn seam(&self) -> RowSeam {
-        let (rows, at) = (&self.rows, self.len);
         let open = match self.open() {
             0 => Run::default(),
-            instructions => Run {
-                start: rows.start[at],
-                last: rows.last[at],
-                time: rows.time[at],
-                instructions,
-                bits: rows.bits[at],
-                ..Run::default()
-            },
+            _ => self.rows.open(self.len),
         };
         RowSeam {
             open,
@@ -258,14 +277,9 @@ impl InOrder for Columns {
         self.now_in_tx = seam.in_tx;
         self.space.go_on_in(seam.space);
         if self.rows.start.is_empty() {
-            self.rows.grow(1);
+            self.rows.grow(1, self.limit);
         }
-        let (rows, open) = (&mut self.rows, &seam.open);
-        rows.start[0] = open.start;
-        rows.last[0] = open.last;
-        rows.time[0] = open.time;
-        rows.instructions[0] = open.instructions;
-        rows.bits[0] = open.bits;
+        self.rows.go_on(&seam.open);
     }
 
     fn sometime_later(seam: &RowSeam) -> RowSeam {
@@ -358,7 +372,7 @@ impl Copies for Columns {
         match self.kept.blocks_of(step) {
             Some(blocks) => {
                 let most = (blocks + 1) * BLOCK;
-                self.rows.grow(self.len + most + 1);
+                self.rows.grow(self.len + most + 1, self.limit);
             }
             None if self.kept.is_new(step) => {
                 step.replay(self);
@@ -383,7 +397,7 @@ impl Sink for Columns {
         self.be_in(sequence.space, self.offset);
         let at = self.len;
         if at + 1 >= self.rows.start.len() {
-            self.rows.grow(at + 2);
+            self.rows.grow(at + 2, self.limit);
         }
         let rows = &mut self.rows;
         if rows.instructions[at] == 0 {
@@ -430,9 +444,8 @@ impl Sink for Columns {
         self.copy_all(steps);
     }
 
-    fn room(&self, rows: usize, _instructions: usize) -> usize {
-        let waiting = self.len + self.events.len();
-        self.limit.saturating_sub(waiting).div_ceil(rows)
+    fn room(&self) -> Room {
+        Room::for_rows(self.limit, self.len + self.events.len())
     }
 
     fn is_full(&self) -> bool {

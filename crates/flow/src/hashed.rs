@@ -2,9 +2,9 @@
 
 use crate::event::Event;
 use crate::kept::{column, Copies, Kept, Parts};
-use crate::reuse::copied;
+use crate::reuse::{room, taken};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Runs for which there is room at first.
 const FIRST: usize = 1 << 10;
@@ -78,8 +78,8 @@ impl Table {
     /// Makes room for so many.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
+    fn grow(&mut self, most: usize, limit: usize) {
+        let most = room(most, FIRST, limit);
         self.start.resize(most, 0);
         self.instructions.resize(most, 0);
         self.hash.resize(most, 0);
@@ -91,6 +91,12 @@ impl Table {
             instructions: self.instructions[at],
             hash: self.hash[at],
         }
+    }
+
+    fn set(&mut self, at: usize, run: HashedRun) {
+        self.start[at] = run.start;
+        self.instructions[at] = run.instructions;
+        self.hash[at] = run.hash;
     }
 }
 
@@ -125,9 +131,7 @@ impl HashedRuns {
     pub fn clear(&mut self) {
         if self.len != 0 {
             let open = self.runs.run(self.len);
-            self.runs.start[0] = open.start;
-            self.runs.instructions[0] = open.instructions;
-            self.runs.hash[0] = open.hash;
+            self.runs.set(0, open);
             self.len = 0;
         }
     }
@@ -161,11 +165,9 @@ impl HashedRuns {
     fn push(&mut self, run: HashedRun) {
         let at = self.len;
         if at + 1 >= self.runs.start.len() {
-            self.runs.grow(at + 2);
+            self.runs.grow(at + 2, self.limit);
         }
-        self.runs.start[at] = run.start;
-        self.runs.instructions[at] = run.instructions;
-        self.runs.hash[at] = run.hash;
+        self.runs.set(at, run);
         self.runs.instructions[at + 1] = 0;
         self.len = at + 1;
     }
@@ -195,13 +197,18 @@ impl InOrder for HashedRuns {
     }
 
     fn take_batch(&mut self) -> HashColumns {
-        let runs = self.runs();
+        let (runs, len) = (&mut self.runs, self.len);
+        if len == 0 {
+            return HashColumns::default();
+        }
+        let open = runs.run(len);
         let columns = HashColumns {
-            start: copied(runs.start),
-            instructions: copied(runs.instructions),
-            hash: copied(runs.hash),
+            start: taken(&mut runs.start, len),
+            instructions: taken(&mut runs.instructions, len),
+            hash: taken(&mut runs.hash, len),
         };
-        self.clear();
+        runs.set(0, open);
+        self.len = 0;
         columns
     }
 
@@ -215,11 +222,9 @@ impl InOrder for HashedRuns {
     fn go_on_from(&mut self, seam: &HashedRun) {
         self.len = 0;
         if self.runs.start.is_empty() {
-            self.runs.grow(1);
+            self.runs.grow(1, self.limit);
         }
-        self.runs.start[0] = seam.start;
-        self.runs.instructions[0] = seam.instructions;
-        self.runs.hash[0] = seam.hash;
+        self.runs.set(0, *seam);
     }
 
     fn sometime_later(_seam: &HashedRun) -> HashedRun {
@@ -287,7 +292,7 @@ impl Copies for HashedRuns {
         match self.kept.blocks_of(step) {
             Some(blocks) => {
                 let most = (blocks + 1) * BLOCK;
-                self.runs.grow(self.len + most + 1);
+                self.runs.grow(self.len + most + 1, self.limit);
             }
             None if self.kept.is_new(step) => {
                 step.replay(self);
@@ -307,7 +312,7 @@ impl Sink for HashedRuns {
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let at = self.len;
         if at + 1 >= self.runs.start.len() {
-            self.runs.grow(at + 2);
+            self.runs.grow(at + 2, self.limit);
         }
         let count = sequence.lengths.len() as u32;
         let runs = &mut self.runs;
@@ -351,8 +356,8 @@ impl Sink for HashedRuns {
         self.copy_all(steps);
     }
 
-    fn room(&self, rows: usize, _instructions: usize) -> usize {
-        self.limit.saturating_sub(self.len).div_ceil(rows)
+    fn room(&self) -> Room {
+        Room::for_rows(self.limit, self.len)
     }
 
     fn is_full(&self) -> bool {

@@ -2,9 +2,9 @@
 
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
-use crate::reuse::copied;
+use crate::reuse::{room, taken};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
 
 /// Blocks of steps that are kept, at most: 72 bytes each.
 pub(crate) const MAX_KEPT: usize = 1 << 19;
@@ -120,7 +120,7 @@ impl Instructions {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
+        let most = room(most, FIRST, self.limit);
         self.ips.resize(most, 0);
         self.lengths.resize(most, 0);
     }
@@ -152,8 +152,8 @@ impl InOrder for Instructions {
 
     fn take_batch(&mut self) -> InstructionColumns {
         let columns = InstructionColumns {
-            ips: copied(self.ips()),
-            lengths: copied(self.lengths()),
+            ips: taken(&mut self.ips, self.len),
+            lengths: taken(&mut self.lengths, self.len),
         };
         self.clear();
         columns
@@ -248,8 +248,8 @@ impl Sink for Instructions {
         self.copy_all(steps);
     }
 
-    fn room(&self, _rows: usize, instructions: usize) -> usize {
-        self.limit.saturating_sub(self.len).div_ceil(instructions)
+    fn room(&self) -> Room {
+        Room::for_instructions(self.limit, self.len)
     }
 
     fn is_full(&self) -> bool {

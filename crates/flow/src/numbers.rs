@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::event::Event;
 use crate::hash::AddressHasher;
 use crate::kept::{Copies, Kept};
-use crate::reuse::copied;
+use crate::reuse::{room, taken};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants};
 
 /// Numbers for which there is room at first.
 const FIRST: usize = 1 << 12;
@@ -156,7 +156,7 @@ impl Numbers {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        self.numbers.resize(most.next_power_of_two().max(FIRST), 0);
+        self.numbers.resize(room(most, FIRST, self.limit), 0);
     }
 }
 
@@ -179,9 +179,10 @@ impl InOrder for Numbers {
     }
 
     fn take_batch(&mut self) -> Vec<u32> {
-        let batch = copied(&self.numbers[..self.whole]);
-        self.numbers.copy_within(self.whole..self.len, 0);
-        self.len -= self.whole;
+        let open = self.numbers[self.whole..self.len].to_vec();
+        let batch = taken(&mut self.numbers, self.whole);
+        self.numbers[..open.len()].copy_from_slice(&open);
+        self.len = open.len();
         self.whole = 0;
         batch
     }
@@ -309,8 +310,8 @@ impl Sink for Numbers {
         self.copy_all(steps);
     }
 
-    fn room(&self, rows: usize, _instructions: usize) -> usize {
-        self.limit.saturating_sub(self.whole).div_ceil(rows)
+    fn room(&self) -> Room {
+        Room::for_rows(self.limit, self.whole)
     }
 
     fn is_full(&self) -> bool {

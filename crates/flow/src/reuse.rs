@@ -1,8 +1,9 @@
 //! Memory of columns that is used again.
 //!
-//! The results of several threads wait in more memory than an allocator keeps, and to touch what is new costs more than to
-//! copy a column there. So while such results are made (`Lease`), columns that were handed out and are not needed any more
-//! come back (`give_back`), and the next ones are made in their memory, whatever thread they are made by.
+//! Columns are handed out as they are, not copied, and what comes next is written to other memory. An allocator gives what is
+//! so large back to the system, and to touch what is new costs more than to copy a column there. So while results are made
+//! (`Lease`), columns that were handed out and are not needed any more come back (`give_back`), and the next ones are made in
+//! their memory, whatever thread they are made by.
 
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ const MOST: usize = 1 << 26;
 const LEAST: usize = 1 << 15;
 
 /// Numbers of which columns are.
-pub trait Reusable: Copy + 'static {
+pub trait Reusable: Copy + Default + 'static {
     #[doc(hidden)]
     fn shelf(shelves: &mut Shelves) -> &mut Vec<Vec<Self>>;
 }
@@ -48,6 +49,9 @@ impl Reusable for u64 {
 
 static SHELVES: Mutex<Shelves> = Mutex::new(Shelves::EMPTY);
 static LEASES: AtomicUsize = AtomicUsize::new(0);
+
+/// Rows by which batches are longer than asked for, mostly at most.
+const BEYOND: usize = 1 << 12;
 
 /// Looks are so many before somebody does without: others are done after far fewer.
 const PATIENCE: usize = 1 << 10;
@@ -96,9 +100,10 @@ impl Shelves {
 }
 
 /// As long as one lives, memory is used again; after the last one none is kept.
-pub(crate) struct Lease(());
+pub struct Lease(());
 
 impl Lease {
+    #[allow(clippy::new_without_default)] // one is taken out, not made of nothing
     pub fn new() -> Lease {
         LEASES.fetch_add(1, Ordering::SeqCst);
         Lease(())
@@ -131,6 +136,37 @@ pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
     numbers.to_vec()
 }
 
+/// Takes the first numbers out of a column, in which nothing is left that means anything; its length stays.
+///
+/// Most of a column is not copied: it goes away as it is, and other memory takes its place.
+pub(crate) fn taken<T: Reusable>(column: &mut Vec<T>, count: usize) -> Vec<T> {
+    let room = column.len();
+    if count <= room / 2 {
+        return copied(&column[..count]);
+    }
+    let found = match room * size_of::<T>() {
+        LEAST.. => shelves().and_then(|mut all| all.take(room)),
+        _ => None,
+    };
+    let other = match found {
+        Some(mut other) => {
+            other.resize(room, T::default());
+            other
+        }
+        None => vec![T::default(); room],
+    };
+    let mut numbers = std::mem::replace(column, other);
+    numbers.truncate(count);
+    numbers
+}
+
+/// How long columns should be that are to hold `most` rows: not much longer than the batches of about `limit` rows that are
+/// taken out of them.
+pub(crate) fn room(most: usize, first: usize, limit: usize) -> usize {
+    let enough = limit.saturating_add(BEYOND).max(most);
+    most.next_power_of_two().max(first).min(enough)
+}
+
 /// What is not needed any more, for others to come.
 pub fn give_back<T: Reusable>(column: Vec<T>) {
     if size(&column) >= LEAST {
@@ -146,6 +182,17 @@ mod tests {
 
     fn shelf() -> MutexGuard<'static, Shelves> {
         shelves().unwrap()
+    }
+
+    #[test]
+    fn columns_are_not_much_longer_than_batches() {
+        assert_eq!(room(1, 1 << 10, 1 << 16), 1 << 10);
+        assert_eq!(room(3000, 1 << 10, 1 << 16), 1 << 12);
+        assert_eq!(room(1 << 16, 1 << 10, 1 << 16), 1 << 16);
+        assert_eq!(room((1 << 16) + 1, 1 << 10, 1 << 16), (1 << 16) + BEYOND);
+        assert_eq!(room(1 << 20, 1 << 10, 1 << 16), 1 << 20);
+        assert_eq!(room(1 << 20, 1 << 10, usize::MAX), 1 << 20);
+        assert_eq!(room((1 << 20) + 1, 1 << 10, 1 << 16), (1 << 20) + 1);
     }
 
     /// All that the shelves do, in one test: they are the process's.
@@ -168,6 +215,23 @@ mod tests {
             give_back(numbers.clone());
         }
         assert!(shelf().bytes <= MOST && shelf().bytes > MOST / 2);
+        // most of a column goes away as it is, and what came back takes its place; a part of it is copied
+        let mut column = numbers.clone();
+        let (place, bytes) = (column.as_ptr(), shelf().bytes);
+        let most = taken(&mut column, numbers.len() - 1);
+        assert_eq!((most.as_ptr(), &most[..]), (place, &numbers[..most.len()]));
+        assert_eq!(
+            (column.len(), shelf().bytes),
+            (numbers.len(), bytes - size(&column))
+        );
+        assert_ne!(column.as_ptr(), place);
+        let place = column.as_ptr();
+        column.copy_from_slice(&numbers);
+        assert_eq!(
+            taken(&mut column, numbers.len() / 2),
+            numbers[..numbers.len() / 2]
+        );
+        assert_eq!(column.as_ptr(), place);
         // whoever has it for ever is not waited for
         let held = shelf();
         let bytes = held.bytes;

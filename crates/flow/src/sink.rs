@@ -154,6 +154,36 @@ pub trait Steps {
     fn step(&self, placed: Placed) -> impl Step;
 }
 
+/// How much more a sink takes before it is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    pub rows: usize,
+    pub instructions: usize,
+}
+
+impl Room {
+    pub const NO_END: Room = Room {
+        rows: usize::MAX,
+        instructions: usize::MAX,
+    };
+
+    /// Of a sink with `waiting` of at most `limit` rows.
+    pub fn for_rows(limit: usize, waiting: usize) -> Room {
+        Room {
+            rows: limit.saturating_sub(waiting),
+            ..Room::NO_END
+        }
+    }
+
+    /// Of a sink with `waiting` of at most `limit` instructions.
+    pub fn for_instructions(limit: usize, waiting: usize) -> Room {
+        Room {
+            instructions: limit.saturating_sub(waiting),
+            ..Room::NO_END
+        }
+    }
+}
+
 /// Takes the flow as it is found out. Sequences of one run arrive in order; `close` ends the run.
 pub trait Sink {
     /// Whether `edge` is called.
@@ -214,9 +244,9 @@ pub trait Sink {
             self.edge(from, to, kind);
         }
     }
-    /// How many steps may come before the sink is full, each of so many rows and instructions at most.
-    fn room(&self, _rows: usize, _instructions: usize) -> usize {
-        usize::MAX
+    /// What may come as steps before the sink is full.
+    fn room(&self) -> Room {
+        Room::NO_END
     }
     /// The program runs on, of which a sink that is full is to be told later.
     #[doc(hidden)]

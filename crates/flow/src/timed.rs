@@ -4,9 +4,9 @@ use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
 use crate::kept::{Copies, Kept, Part, Parts};
-use crate::reuse::copied;
+use crate::reuse::{copied, room, taken};
 use crate::segments::InOrder;
-use crate::sink::{End, Placed, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
+use crate::sink::{End, Placed, Room, Sequence, Sink, Step, Steps, Wants, MAX_RUN};
 
 /// Instructions for which there is room at first.
 const FIRST: usize = 1 << 12;
@@ -90,13 +90,13 @@ impl TimedInstructions {
         let in_tx = copied(&rows.in_tx);
         rows.in_tx.clear();
         TimedColumns {
-            ips: copied(&rows.ips[..len]),
-            lengths: copied(&rows.lengths[..len]),
-            times: copied(&rows.times[..len]),
-            bits: copied(&rows.bits[..len]),
+            ips: taken(&mut rows.ips, len),
+            lengths: taken(&mut rows.lengths, len),
+            times: taken(&mut rows.times, len),
+            bits: taken(&mut rows.bits, len),
             in_tx,
             offsets: match self.places {
-                true => copied(&rows.offsets[..len]),
+                true => taken(&mut rows.offsets, len),
                 false => Vec::new(),
             },
             space: self.space.take(len),
@@ -116,7 +116,7 @@ impl TimedInstructions {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        let most = most.next_power_of_two().max(FIRST);
+        let most = room(most, FIRST, self.limit);
         let rows = &mut self.rows;
         rows.ips.resize(most, 0);
         rows.lengths.resize(most, 0);
@@ -322,8 +322,8 @@ impl Sink for TimedInstructions {
         self.copy_all(steps);
     }
 
-    fn room(&self, _rows: usize, instructions: usize) -> usize {
-        self.limit.saturating_sub(self.len).div_ceil(instructions)
+    fn room(&self) -> Room {
+        Room::for_instructions(self.limit, self.len)
     }
 
     fn is_full(&self) -> bool {

@@ -7,15 +7,14 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    give_back, BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind,
-    HashedRuns, Instructions, Ledger, Numbers, Sink, TimedInstructions,
+    BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind, HashedRuns,
+    Instructions, Ledger, Numbers, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
 use crate::arguments::Items;
-use crate::as_bytes::{halves, words};
 use crate::column::Column;
 use crate::image::Space;
 use crate::in_turn::InTurn;
@@ -146,7 +145,7 @@ impl Flow {
 
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
     /// them; None at the end.
-    fn runs<'py>(&self, py: Python<'py>, max_runs: usize) -> PyResult<Option<Triple<'py>>> {
+    fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
         let mut way = self.lock()?;
         if let Some(parts) = way.take() {
             *way = Way::Runs(InTurn::new(self.division, parts, HashedRuns::default()));
@@ -154,22 +153,18 @@ impl Flow {
         let Way::Runs(flow) = &mut *way else {
             return Err(taken());
         };
-        let Some(runs) = flow.next(py, &self.raisers, max_runs)? else {
-            return Ok(None);
-        };
-        let columns = (
-            words(py, &runs.start, |&word| word)?,
-            halves(py, &runs.instructions, |&half| half)?,
-            words(py, &runs.hash, |&word| word)?,
-        );
-        give_back(runs.start);
-        give_back(runs.instructions);
-        give_back(runs.hash);
-        Ok(Some(columns))
+        let taken = flow.next(py, &self.raisers, max_runs)?;
+        Ok(taken.map(|taken| {
+            (
+                taken.start.into(),
+                taken.instructions.into(),
+                taken.hash.into(),
+            )
+        }))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
-    fn ips<'py>(&self, py: Python<'py>, max_instructions: usize) -> PyResult<Option<Pair<'py>>> {
+    fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
         let mut way = self.lock()?;
         if let Some(parts) = way.take() {
             *way = Way::Instructions(InTurn::new(self.division, parts, Instructions::default()));
@@ -177,16 +172,8 @@ impl Flow {
         let Way::Instructions(flow) = &mut *way else {
             return Err(taken());
         };
-        let Some(found) = flow.next_of_all(py, &self.raisers, max_instructions)? else {
-            return Ok(None);
-        };
-        let columns = (
-            words(py, &found.ips, |&ip| ip)?,
-            PyBytes::new(py, &found.lengths),
-        );
-        give_back(found.ips);
-        give_back(found.lengths);
-        Ok(Some(columns))
+        let taken = flow.next_of_all(py, &self.raisers, max_instructions)?;
+        Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
@@ -454,13 +441,6 @@ impl Flow {
         numbered(py, ErrorClass::ALL.map(|class| (class as u8, class.name())))
     }
 }
-
-type Pair<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
-type Triple<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-);
 
 impl Flow {
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.

@@ -1,7 +1,7 @@
 //! Results in order, by one thread or by several.
 
 use pyo3::prelude::*;
-use rtit_flow::{Counts, Division, Flow, InOrder, Ledger, Ordered, Point, Settings, Spaces};
+use rtit_flow::{Counts, Division, Flow, InOrder, Lease, Ledger, Ordered, Point, Settings, Spaces};
 
 use crate::advance::{advance, advance_in_turn, go_on};
 use crate::ended::Ended;
@@ -10,7 +10,8 @@ use crate::stream::Stream;
 
 /// Where results in order come from.
 pub(crate) enum InTurn<S: InOrder> {
-    One(Box<Flow<Stream, S>>),
+    /// With the memory of batches, which is used again.
+    One(Box<Flow<Stream, S>>, Lease),
     Several(Box<Ordered<Stream, S>>),
     Ended(Box<Ended>),
 }
@@ -30,7 +31,7 @@ impl<S: InOrder> InTurn<S> {
             }
             false => {
                 let flow = Flow::with_sink(stream, spaces, &settings, sink);
-                InTurn::One(Box::new(flow))
+                InTurn::One(Box::new(flow), Lease::new())
             }
         }
     }
@@ -64,7 +65,7 @@ impl<S: InOrder> InTurn<S> {
         advance: impl Fn(Python<'_>, &Raisers, &mut Flow<Stream, S>) -> PyResult<()>,
     ) -> PyResult<Option<S::Batch>> {
         let batch = match self {
-            InTurn::One(flow) => {
+            InTurn::One(flow, _) => {
                 flow.sink_mut().set_limit(max.max(1));
                 advance(py, raisers, flow)?;
                 taken(py, flow)
@@ -94,7 +95,7 @@ impl<S: InOrder> InTurn<S> {
     /// How many turns have begun.
     pub fn turns(&self) -> usize {
         match self {
-            InTurn::One(flow) => flow.turns(),
+            InTurn::One(flow, _) => flow.turns(),
             InTurn::Several(_) => 0,
             InTurn::Ended(ended) => ended.turns,
         }
@@ -103,7 +104,7 @@ impl<S: InOrder> InTurn<S> {
     /// What timing packets told since the last time.
     pub fn take_points(&mut self) -> Vec<Point> {
         match self {
-            InTurn::One(flow) => flow.take_points(),
+            InTurn::One(flow, _) => flow.take_points(),
             InTurn::Several(_) => Vec::new(),
             InTurn::Ended(ended) => std::mem::take(&mut ended.points),
         }
@@ -111,7 +112,7 @@ impl<S: InOrder> InTurn<S> {
 
     pub fn account(&self) -> (Counts, &Ledger) {
         match self {
-            InTurn::One(flow) => (flow.counts(), flow.ledger()),
+            InTurn::One(flow, _) => (flow.counts(), flow.ledger()),
             InTurn::Several(all) => (all.counts(), all.ledger()),
             InTurn::Ended(ended) => (ended.counts.clone(), &ended.ledger),
         }

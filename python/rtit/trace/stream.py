@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace.meaning.values import Happening
 
+    _Runs = tuple[_core.Column, _core.Column, _core.Column]
+
 _NOBODY = (-2, -2)
 
 
@@ -118,11 +120,13 @@ class Stream(Undecoded):
             return iter(())
         return chosen(happenings(wanted.until_last(self.rows()), self.counters), wanted)
 
-    def runs(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it."""
+    def runs(self) -> Iterator[_Runs]:
+        """What ran as columns (start u64, instructions u32, hash u64), as a truth file has it: each
+        a buffer of numbers, which `numpy.asarray` takes as it is.
+        """
         return (columns for _, columns in self.timed_runs())
 
-    def timed_runs(self) -> Iterator[tuple[int, tuple[bytes, bytes, bytes]]]:
+    def timed_runs(self) -> Iterator[tuple[int, _Runs]]:
         """`runs`, with the time (TSC) since when the thread had the CPU, 0 for a stream of one.
         Raises UnsupportedError for one thread of several where the kernel was traced, too.
         """

@@ -102,7 +102,7 @@ def _of_threads(trace: Trace) -> dict[int, list[Stream]]:
     return found
 
 
-def _runs(streams: list[Stream]) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _runs(streams: list[Stream]) -> Iterator[_core.Columns]:
     """What a thread ran on one CPU after the other: a turn is on one of them."""
     parts = [stream.timed_runs() for stream in streams]
     return (columns for _, columns in merge(*parts, key=itemgetter(0)))

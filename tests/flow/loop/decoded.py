@@ -21,5 +21,5 @@ def decoded(run: Run, stream: bytes, code: Any) -> tuple[list[int], list[Any]]:
     flow = core.Flow(stream, code, no_retcomp=bool(run.ctl["DisRETC"]))
     ips = array("Q")
     while (part := flow.ips(1 << 16)) is not None:
-        ips.frombytes(part[0])
+        ips.extend(part[0])
     return list(ips), flow.ledger()

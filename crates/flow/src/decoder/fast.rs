@@ -124,17 +124,23 @@ impl Decoder {
         let walker = &mut self.walker;
         let (code, view) = (&mut walker.code, &walker.view);
         let steps = &mut walker.steps;
+        // how much the sink takes beside the steps that are in the log up to `known`
+        let (mut left, mut known) = (sink.room(), 0);
         loop {
             let room = match S::WANTS {
                 Wants::Order => {
-                    let visits = steps.visits();
-                    let room = sink.room(visits.most_rows(), visits.most_instructions());
-                    room.min(LOG)
+                    let new = steps.log[known..].iter().map(|&(entry, _)| entry);
+                    let new = new.filter(|&entry| !Mark::is_one(entry));
+                    left = steps.visits().left(left, new);
+                    known = steps.log.len();
+                    LOG.min(known.saturating_add(steps.visits().fitting(left)))
                 }
                 _ => LOG,
             };
             let exit = steps.run(S::PLACES, &mut walker.stack, bytes, end, room, lane);
             let went_on = match exit {
+                // as many as were sure to fit; there may be room for more
+                Exit::Leave if known < room && (room..LOG).contains(&steps.log.len()) => continue,
                 Exit::Leave => return None,
                 Exit::Tnt(tnt) => steps.fill_tnt(code, view, lane.base, tnt),
                 Exit::Tip(ip) => steps.fill_tip(code, view, lane.base, ip),
@@ -180,7 +186,7 @@ impl Decoder {
             let mut weights = Weights::default();
             for &(entry, at) in part {
                 let offset = base as u64 + u64::from(at);
-                if entry & (Mark::CYC | Mark::MTC) == 0 {
+                if !Mark::is_one(entry) {
                     let weight = visits.weight(entry);
                     weights.add(weight);
                     placed[count] = Placed {

@@ -10,7 +10,7 @@ use rtit_x86::Mode;
 
 use crate::ahead::Ahead;
 use crate::event::Event;
-use crate::sink::{End, Sequence, Sink, Step, Steps, Wants};
+use crate::sink::{End, Room, Sequence, Sink, Step, Steps, Wants};
 use crate::watch::Watched;
 
 /// A call of the sink's method of this name.
@@ -225,8 +225,8 @@ impl<S: Sink> Sink for Gate<'_, S> {
     }
 
     #[inline]
-    fn room(&self, rows: usize, instructions: usize) -> usize {
-        self.sink.room(rows, instructions)
+    fn room(&self) -> Room {
+        self.sink.room()
     }
 
     #[cold]

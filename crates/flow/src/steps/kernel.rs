@@ -19,6 +19,12 @@ impl Mark {
     pub const MTC: u32 = 1 << 30;
     /// With a number of core cycles below 2^31.
     pub const CYC: u32 = 1 << 31;
+
+    /// Whether it says this and not a step.
+    #[inline(always)]
+    pub fn is_one(entry: u32) -> bool {
+        entry & (Mark::CYC | Mark::MTC) != 0
+    }
 }
 
 /// Why the kernel stopped. `lane.at` is at the packet that was not taken, or that was taken in part.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::how::How;
 use super::weight::Weight;
 use crate::code::{Code, Node};
-use crate::sink::{End, Placed, Sink, Step, Steps};
+use crate::sink::{End, Placed, Room, Sink, Step, Steps};
 
 const PASS: u32 = 0;
 const NOT_TAKEN: u32 = 1;
@@ -42,14 +42,21 @@ impl Visits {
         self.words.len() + 5 * self.steps.len()
     }
 
-    /// The most rows that a step can make.
-    pub fn most_rows(&self) -> usize {
-        self.most_rows.max(1)
+    /// How many steps certainly fit.
+    pub fn fitting(&self, room: Room) -> usize {
+        let rows = room.rows.div_ceil(self.most_rows.max(1));
+        rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
     }
 
-    /// The most instructions of a step.
-    pub fn most_instructions(&self) -> usize {
-        self.most_instructions.max(1)
+    /// What these leave of the room, at least.
+    pub fn left(&self, mut room: Room, steps: impl Iterator<Item = u32>) -> Room {
+        for step in steps {
+            let Entry { rows, weight, .. } = self.steps[step as usize];
+            room.rows = room.rows.saturating_sub(rows as usize);
+            let instructions = weight.instructions as usize;
+            room.instructions = room.instructions.saturating_sub(instructions);
+        }
+        room
     }
 
     pub fn clear(&mut self) {

@@ -1,0 +1,94 @@
+"""Batches stay as they are, whoever holds them, while decoding goes on in other memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtit.packets import encode
+
+core = pytest.importorskip("rtit._core", reason="the native module is not built")
+
+# 1000 nop nop jz 1000; 1004 jnz 1005; 1006 jmp rax
+CODE = bytes.fromhex("9090 74fc 7500 ffe0")
+PSB = encode("PSB") + b"\x99\x01" + encode("FUP", ip_bytes=6, payload=0x1000) + encode("PSBEND")
+WAYS = ("next", "runs", "ips", "instructions", "branches", "numbers")
+
+
+def stream(seed: int) -> bytes:
+    """Rounds of the loop, each as long as chance says, with a PSB+ now and then."""
+    chosen = random.Random(seed)
+    parts = []
+    for _ in range(chosen.randrange(8, 12)):
+        parts.append(PSB)
+        for _ in range(1500):
+            parts += [b"\xfe"] * chosen.choice((0, 0, 1, 9))  # six times around
+            parts += [bytes([0b1000 | chosen.choice((0b000, 0b010))])]  # out, past either way
+            parts.append(encode("TIP", ip_bytes=1, payload=0x1000))
+    return b"".join(parts)
+
+
+def taker(trace: bytes, way: str, **options: Any) -> Callable[[int], Any]:
+    space = core.Space()
+    space.map(0, 0x1000, CODE)
+    take: Callable[[int], Any] = getattr(core.Flow(trace, space, **options), way)
+    return take
+
+
+def views(batch: Any) -> list[memoryview]:
+    """The columns of a batch, whose objects nobody else keeps."""
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    columns = batch if isinstance(batch, list | tuple) else [batch]
+    return [memoryview(column).cast("B") for column in columns]
+
+
+def whole(trace: bytes, way: str) -> list[bytes]:
+    """Every packet taken by itself, in one batch."""
+    take = taker(trace, way, walk=True)
+    batch = take(1 << 30)
+    assert take(1) is None
+    return [bytes(view) for view in views(batch)]
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    way=st.sampled_from(WAYS),
+    most=st.sampled_from([700, 6000, 20_000, 65_536]),
+    threads=st.sampled_from([1, 1, 2]),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_is_held_does_not_change(seed: int, way: str, most: int, threads: int) -> None:
+    trace, chosen = stream(seed), random.Random(seed)
+    take = taker(trace, way, threads=threads)
+    held: list[tuple[list[memoryview], list[bytes]]] = []
+    together: list[list[bytes]] = []
+    while (batch := take(most)) is not None:
+        columns = views(batch)
+        del batch
+        copies = [bytes(column) for column in columns]
+        together.append(copies)
+        held.append((columns, copies))
+        if chosen.random() < 0.3:  # its memory comes back, to be used again
+            del held[chosen.randrange(len(held))]
+        for columns, copies in held:
+            assert [bytes(column) for column in columns] == copies
+    if way != "numbers":  # those of blocks that nobody else met are not the same numbers
+        expected = whole(trace, way)
+        assert [b"".join(parts) for parts in zip(*together, strict=True)] == expected
+
+
+def test_batches_are_as_long_as_asked_for_and_not_copied() -> None:
+    trace = stream(1)
+    take = taker(trace, "ips")
+    lengths = []
+    while (batch := take(20_000)) is not None:
+        lengths.append(len(batch[0]))
+        assert len(batch[0]) == len(batch[1])
+    assert sum(lengths) * 8 == len(whole(trace, "ips")[0])
+    assert all(20_000 <= length < 21_000 for length in lengths[:-1])
