@@ -51,6 +51,8 @@ miri:
 	export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri; set -ex; \
 	PROPTEST_CASES=2 cargo +nightly miri test -q -p rtit-packet --test columns; \
 	cargo +nightly miri test -q -p rtit-packet --test scanner -- an_error_is_given_once block_items; \
+	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
+	  time:: stack:: plan:: division:: weight path:: act:: table:: patience spread; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
 	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
