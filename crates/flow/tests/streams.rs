@@ -162,6 +162,23 @@ fn a_small_cache_changes_nothing() {
     assert_eq!(small.next_rows(usize::MAX), large.next_rows(usize::MAX));
 }
 
+/// A long TNT has 47 results, each a run of its own.
+#[test]
+fn a_batch_has_no_more_rows_than_asked_for() {
+    let mut stream = psb(Some(0x1000));
+    for _ in 0..3 {
+        stream.extend([0x02, 0xa3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    }
+    // 1000: jnz 1000
+    let mut flow = Flow::new(&stream, view_of(&[0x75, 0xfe]), &Settings::default());
+    let mut runs = 0;
+    while let Some(rows) = flow.next_rows(10) {
+        assert!(rows.runs.len() + rows.events.len() <= 10);
+        runs += rows.runs.len();
+    }
+    assert_eq!(runs, 3 * 47);
+}
+
 #[test]
 fn errors_say_where_and_what() {
     let unknown = PacketError::UnknownOpcode {

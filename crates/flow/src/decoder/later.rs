@@ -1,8 +1,8 @@
 //! What a sink that is full is told later: a packet may stand for more instructions than memory has room for.
 //!
-//! A decoder never asks what became of what it told. So it takes a packet whole, and once the sink is full in the midst of a
-//! way through code, it keeps what it would have told of that packet, the way as a few numbers (`Ahead`). No packet is taken
-//! before all of the last one has been told.
+//! A decoder never asks what became of what it told. So it takes a packet whole, and once the sink is full, it keeps what it
+//! would have told of that packet, the way through code as a few numbers (`Ahead`). No packet is taken before all of the last
+//! one has been told.
 
 use std::collections::VecDeque;
 
@@ -95,7 +95,7 @@ impl Later {
         self.all.is_empty()
     }
 
-    /// Tells a sink until it is full in the midst of a way; whether of all.
+    /// Tells a sink until it is full; whether of all.
     pub fn tell<S: Sink>(&mut self, sink: &mut S, watched: &mut Watched) -> bool {
         if self.is_empty() {
             return true;
@@ -103,6 +103,9 @@ impl Later {
         // it may be another sink
         sink.packet(self.packet);
         while let Some(first) = self.all.front_mut() {
+            if sink.is_full() {
+                return false;
+            }
             match first {
                 Told::Run(ahead) => {
                     if !ahead.tell(sink, watched) {
@@ -121,6 +124,50 @@ impl Later {
         }
         self.packet = 0;
         true
+    }
+
+    /// Tells a sink of all there is, however full it is: the stream has ended, and no way goes on.
+    pub fn tell_the_end<S: Sink>(&mut self, sink: &mut S, watched: &mut Watched) {
+        if !self.is_empty() {
+            self.tell(&mut Patient(sink), watched);
+        }
+    }
+}
+
+/// Stands before a sink that takes what there is.
+struct Patient<'a, S>(&'a mut S);
+
+impl<S: Sink> Sink for Patient<'_, S> {
+    fn packet(&mut self, offset: u64) {
+        self.0.packet(offset);
+    }
+
+    fn append(&mut self, sequence: &Sequence<'_>, time: u64) {
+        self.0.append(sequence, time);
+    }
+
+    fn close(&mut self, end: End, offset: u64) {
+        self.0.close(end, offset);
+    }
+
+    fn edge(&mut self, from: u64, to: u64, kind: End) {
+        self.0.edge(from, to, kind);
+    }
+
+    fn landed(&mut self, space: u32) {
+        self.0.landed(space);
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.0.event(event);
+    }
+
+    fn repeats(&mut self, round: &[u64]) {
+        self.0.repeats(round);
+    }
+
+    fn advance(&mut self, time: u64) {
+        self.0.advance(time);
     }
 }
 
@@ -144,7 +191,7 @@ impl<S> Gate<'_, S> {
 
 macro_rules! pass {
     ($gate:ident, $now:expr, $later:expr) => {
-        if $gate.later.is_empty() {
+        if $gate.later.is_empty() && !$gate.sink.is_full() {
             $now
         } else {
             $gate.keep($later)

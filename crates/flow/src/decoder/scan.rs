@@ -50,12 +50,15 @@ impl Decoder {
             return true;
         }
         let mut later = std::mem::take(&mut self.later);
-        let sink = &mut Gate {
-            sink,
+        let mut gate = Gate {
+            sink: &mut *sink,
             later: &mut later,
             packet: 0,
         };
-        let goes_on = self.take_packets(stream, offset, sink);
+        let goes_on = self.take_packets(stream, offset, &mut gate);
+        if self.finished {
+            later.tell_the_end(sink, &mut self.walker.watched);
+        }
         self.later = later;
         goes_on
     }
