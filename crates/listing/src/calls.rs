@@ -9,7 +9,7 @@ use rtit_flow::{AddressMap, End, Event, EventKind, Sequence, Sink, Wants};
 
 use crate::names::Cursor;
 
-/// No deeper.
+/// No deeper: calls beyond are not followed.
 const DEEPEST: usize = 1 << 20;
 /// So many frames are searched for the place of a return.
 const SEARCHED: usize = 1 << 12;
@@ -17,6 +17,10 @@ const SEARCHED: usize = 1 << 12;
 const JUMPS: usize = 64;
 /// Contexts beyond belong to the one that they were called from.
 const MOST_CONTEXTS: usize = 1 << 20;
+/// So do those beyond so many calls of all contexts together: each is told with all that it is within.
+const MOST_WITHIN: usize = 1 << 25;
+/// What is known of more pairs (a caller's context and a call, the two ends of a jump) is looked for anew.
+const MOST_PAIRS: usize = 1 << 21;
 /// Stands for a region or a row that there is not.
 pub const NONE: u32 = u32::MAX;
 
@@ -74,7 +78,12 @@ pub struct Calls {
     calls: Vec<CallTotal>,
     by_ends: HashMap<(Site, Site), u32>,
     contexts: Vec<Context>,
+    /// Within how many others each context is, and of all together.
+    depths: Vec<u32>,
+    within: usize,
     by_call: HashMap<(u32, u32), u32>,
+    /// Calls too deep to follow, and those that would have been contexts more than there may be.
+    beyond: u64,
     /// Whether a jump leads to another function.
     jumps: AddressMap<(u64, u64, bool)>,
 }
@@ -90,9 +99,18 @@ impl Calls {
             calls: Vec::new(),
             by_ends: HashMap::new(),
             contexts: Vec::new(),
+            depths: Vec::new(),
+            within: 0,
             by_call: HashMap::new(),
+            beyond: 0,
             jumps: AddressMap::default(),
         }
+    }
+
+    /// How many calls have no place of their own, as they are deeper than 2^20 others or in contexts beyond `MOST_CONTEXTS`
+    /// and `MOST_WITHIN`: what ran in them counts for a caller.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
     }
 
     /// All calls return now; what there was.
@@ -121,6 +139,7 @@ impl Calls {
 
     fn enter(&mut self, from: Site, to: u64, back: u64, jumped: bool) {
         if self.stack.len() >= DEEPEST {
+            self.beyond += 1;
             return;
         }
         let to = self.site(to);
@@ -136,7 +155,9 @@ impl Calls {
             });
             calls.len() as u32 - 1
         });
+        let mut again = false;
         if let Some(total) = calls.get_mut(call as usize) {
+            again = total.active > 0;
             total.calls += 1;
             total.active += 1;
             if total.active == 1 {
@@ -144,32 +165,51 @@ impl Calls {
             }
         }
         let parent = self.stack.last().map_or(NONE, |frame| frame.context);
-        let contexts = &mut self.contexts;
-        let context = match self.by_call.get(&(parent, call)) {
-            Some(&known) => known,
-            None if folded(contexts, parent, call) != NONE => {
-                let known = folded(contexts, parent, call);
-                self.by_call.insert((parent, call), known);
-                known
-            }
-            None if contexts.len() >= MOST_CONTEXTS && parent != NONE => parent,
-            None => {
-                contexts.push(Context {
-                    parent,
-                    call,
-                    own: 0,
-                });
-                let number = contexts.len() as u32 - 1;
-                self.by_call.insert((parent, call), number);
-                number
-            }
-        };
+        let context = self.context(parent, call, again);
         self.stack.push(Frame {
             call,
             context,
             back,
             jumped,
         });
+    }
+
+    /// The context of a call within that of its caller; `again`: it has been made and has not returned.
+    fn context(&mut self, parent: u32, call: u32, again: bool) -> u32 {
+        if let Some(&known) = self.by_call.get(&(parent, call)) {
+            return known;
+        }
+        // the calls of a caller's contexts have not returned: no other is among them
+        let known = if again {
+            folded(&self.contexts, parent, call)
+        } else {
+            NONE
+        };
+        let context = match known {
+            known if known != NONE => known,
+            _ => {
+                let above = self.depths.get(parent as usize);
+                let depth = above.map_or(0, |above| above + 1);
+                let within = self.within + depth as usize;
+                let too_many = self.contexts.len() >= MOST_CONTEXTS || within > MOST_WITHIN;
+                if too_many && parent != NONE {
+                    self.beyond += 1;
+                    return parent;
+                }
+                self.within = within;
+                self.depths.push(depth);
+                self.contexts.push(Context {
+                    parent,
+                    call,
+                    own: 0,
+                });
+                self.contexts.len() as u32 - 1
+            }
+        };
+        if self.by_call.len() < MOST_PAIRS {
+            self.by_call.insert((parent, call), context);
+        }
+        context
     }
 
     /// Ends all calls from the `depth`th on.
@@ -213,6 +253,9 @@ impl Calls {
                     found.map(|found| (found.region, found.function.map(|(index, _)| index)))
                 };
                 let elsewhere = owner(from) != owner(to);
+                if self.jumps.len() >= MOST_PAIRS {
+                    self.jumps.clear();
+                }
                 self.jumps.insert(key, (from, to, elsewhere));
                 elsewhere
             }

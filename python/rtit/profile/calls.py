@@ -76,7 +76,9 @@ def calls(
 def followed(
     trace: Trace, stream: Stream, profile: Profile
 ) -> tuple[list[tuple[Place, Place]], dict[str, list[int]]]:
-    """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives."""
+    """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives.
+    Those that cannot be told apart are added to the profile's losses.
+    """
     from rtit import _core
 
     if stream.is_taken_out:
@@ -88,6 +90,7 @@ def followed(
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
     found = _core.calls(stream.native(), trace.symbols.names(stream.tid))
     columns = {name: memoryview(column).tolist() for name, column in found.items()}
+    profile.losses.calls += columns["beyond"][0]
 
     def place(region: int, offset: int) -> Place:
         if region == _NONE:
@@ -118,14 +121,14 @@ def _add_contexts(
     result: Calls, ends: list[tuple[Place, Place]], columns: dict[str, list[int]]
 ) -> None:
     parents, called, owns = columns["parent"], columns["call"], columns["own"]
+    pairs = [(target, source) for source, target in ends]
     for row, own in enumerate(owns):
         if not own:
             continue
         stack = []
         at = row
         while at != _NONE:
-            source, target = ends[called[at]]
-            stack.append((target, source))
+            stack.append(pairs[called[at]])
             at = parents[at]
         key = tuple(reversed(stack))
         result.contexts[key] = result.contexts.get(key, 0) + own

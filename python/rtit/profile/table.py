@@ -100,8 +100,8 @@ class Binary:
 class Losses:
     """What a profile of binaries does not tell: instructions that ran in the kernel, in no file
     (JIT code, the vdso), or at places of a file that hold other code now; bytes of PT that were not
-    decoded exactly, of how many; files whose code is not known; `incomplete`: why the recording
-    ends early, if it does.
+    decoded exactly, of how many; files whose code is not known; calls that are too many or too deep
+    to be told apart (`profile.calls`); `incomplete`: why the recording ends early, if it does.
     """
 
     kernel: int = 0
@@ -110,6 +110,7 @@ class Losses:
     bytes_lost: int = 0
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
+    calls: int = 0
     incomplete: str | None = None
 
     @property
@@ -140,6 +141,11 @@ class Losses:
                 "decoded exactly"
             )
         found.extend(self.problems)
+        if self.calls:
+            found.append(
+                f"{self.calls:,} calls are too deep or in too many contexts: what ran in them is "
+                "counted for a caller"
+            )
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found
