@@ -12,6 +12,8 @@ mod ended;
 mod flow;
 #[cfg(target_os = "linux")]
 mod guard;
+#[cfg(unix)]
+mod heap;
 mod image;
 mod in_turn;
 mod interrupt;
@@ -48,6 +50,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     flow::register(module)?;
     #[cfg(target_os = "linux")]
     guard::register(module)?;
+    #[cfg(unix)]
+    heap::register(module)?;
     image::register(module)?;
     listing::register(module)?;
     names::register(module)?;

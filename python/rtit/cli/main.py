@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     words = sys.argv[1:] if argv is None else argv
     try:
-        return _main(words)
+        return _main(words, whole_process=argv is None)
     except KeyboardInterrupt:
         number = signal.SIGINT
     except ending.Ended as ended:
@@ -90,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ending.die(number)
 
 
-def _main(words: Sequence[str]) -> int:
-    """Raises what `main` ends by."""
+def _main(words: Sequence[str], *, whole_process: bool) -> int:
+    """Raises what `main` ends by. `whole_process`: it is ours, nobody else runs in it."""
     _hold_standard_files()
     top = parser(words)
     arguments, unknown = top.parse_known_args(words)
@@ -109,6 +109,8 @@ def _main(words: Sequence[str]) -> int:
     runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
     failure = 125 if runs else 1  # 1 may be the program's own
     try:
+        if whole_process and not runs:
+            _end_without_memory()
         # What runs a program takes signals itself.
         with nullcontext() if runs else ending.heeded():
             code = int(arguments.run(arguments))
@@ -133,6 +135,13 @@ def _main(words: Sequence[str]) -> int:
         while ours and signal.sigtimedwait(ours, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _end_without_memory() -> None:
+    """Native code that has no memory left ends the process by an exit code, as Python does."""
+    from rtit import _core
+
+    _core.ends_without_memory()
 
 
 def _hold_standard_files() -> None:

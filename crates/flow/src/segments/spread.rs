@@ -35,10 +35,14 @@ pub(super) fn spread<W: Send, P: Sync, R: Send>(
         let waits = thread::current();
         thread::scope(|scope| {
             for worker in others {
-                scope.spawn(|| {
+                let begun = thread::Builder::new().spawn_scoped(scope, || {
                     let _leaves = Leaves(&busy, &waits);
                     work(worker);
                 });
+                if begun.is_err() {
+                    // no thread more: the others do its share
+                    busy.fetch_sub(1, Ordering::Release);
+                }
             }
             work(own);
             while busy.load(Ordering::Acquire) > 0 {
