@@ -49,7 +49,7 @@ impl<'a> Case<'a> {
         Settings {
             no_tnt: self.has(0),
             no_retcomp: self.has(3),
-            cache_limit: if self.has(1) { 32 } else { 1 << 26 },
+            cache_limit: if self.has(1) { 1000 } else { 1 << 26 },
             time: if self.has(2) {
                 timed
             } else {

@@ -75,7 +75,7 @@ fn settings(options: u8) -> Settings {
     Settings {
         no_tnt: options & 1 != 0,
         no_retcomp: options & 2 != 0,
-        cache_limit: if options & 4 != 0 { 32 } else { 1 << 26 },
+        cache_limit: if options & 4 != 0 { 1000 } else { 1 << 26 },
         steps: if options & 8 != 0 {
             small
         } else {

@@ -43,7 +43,8 @@ pub struct Settings {
     pub no_tnt: bool,
     /// The stream was recorded with DisRETC: every RET has its own TIP.
     pub no_retcomp: bool,
-    /// The code cache is emptied when it holds more than about this many instructions.
+    /// Bytes that are kept of the code of the space in which the program is, and of all others; when there are more, the
+    /// cache is emptied before the next packet. Results are the same.
     pub cache_limit: usize,
     /// The processor that wrote the stream, if it is known: it decides which errata to reckon with.
     pub cpu: Option<Cpu>,
@@ -105,7 +106,7 @@ impl Default for Settings {
             time: TimeSettings::default(),
             no_tnt: false,
             no_retcomp: false,
-            cache_limit: 1 << 26,
+            cache_limit: 1 << 27,
             cpu: None,
             ranges: FilterRanges::default(),
             start: None,

@@ -31,11 +31,14 @@ const SLICE: usize = 1 << 22;
 /// A larger buffer is given back after the stream that needed it.
 const KEPT: usize = 1 << 24;
 
+/// What an instruction of usual code takes in the code cache.
+const BYTES: usize = 32;
+
 /// Words that are kept of steps: programs under test are small, and so is what many workers hold.
 const WORDS: usize = 1 << 21;
 
 /// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
-/// of the code is kept, about `most` instructions at most; `forget` says that it has changed. Settings are those of
+/// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings are those of
 /// `Flow`. One thread at a time: RuntimeError if another decodes with it.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Decoder {
@@ -89,7 +92,7 @@ impl Decoder {
             walk,
             points: false,
         })?;
-        settings.cache_limit = most;
+        settings.cache_limit = most.saturating_mul(BYTES);
         if !walk {
             settings.steps.words = WORDS;
         }

@@ -1,5 +1,7 @@
 //! The nodes of one view, by address.
 
+use std::mem::{size_of, size_of_val};
+
 use rtit_image::{Changed, View};
 use rtit_x86::Mode;
 
@@ -9,6 +11,19 @@ use crate::hash::{self, AddressMap};
 use crate::sink::{End, Sequence};
 
 const TARGETS: usize = 1 << 9;
+
+/// What a list takes beside twice what is in it, in bytes.
+const LIST: usize = 32;
+
+/// Bytes in use of a vector.
+fn of<T>(vector: &Vec<T>) -> usize {
+    size_of_val(vector.as_slice())
+}
+
+/// Bytes of a hash table for each entry that it has room for: seven in eight are used, and a byte is kept of each.
+const fn table_entry<V>() -> usize {
+    (size_of::<(u64, V)>() + 1) * 8 / 7
+}
 
 /// The decoded code of one view.
 pub(crate) struct Code {
@@ -21,8 +36,11 @@ pub(crate) struct Code {
     pub(super) by_start: [AddressMap<u32>; 3],
     /// Nodes by the pages that they touch, from the first change of code on.
     pub(super) by_page: Option<AddressMap<Vec<u32>>>,
+    /// How many numbers of nodes `by_page` has.
+    pub(super) paged: usize,
     /// (source node, target address) -> node of the last indirect transfers.
     targets: Vec<(u32, u32, u64)>,
+    /// In bytes.
     limit: usize,
     /// The number of the address space.
     space: u32,
@@ -38,6 +56,7 @@ impl Code {
             dead: Vec::new(),
             by_start: Default::default(),
             by_page: None,
+            paged: 0,
             targets: Vec::new(),
             limit,
             space,
@@ -49,9 +68,24 @@ impl Code {
         self.space
     }
 
-    /// How much it is, by the same measure as its limit.
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.calls.is_empty()
+    }
+
+    /// Bytes that are in use: what is written of vectors, which the system gives page by page, and whole hash tables.
+    /// `targets`, which never grows, is not among them.
     pub fn size(&self) -> usize {
-        self.nodes.len() + self.lengths.len()
+        let starts: usize = self.by_start.iter().map(AddressMap::capacity).sum();
+        let pages = self.by_page.as_ref().map_or(0, AddressMap::capacity);
+        of(&self.nodes)
+            + of(&self.pieces)
+            + of(&self.lengths)
+            + of(&self.calls)
+            + of(&self.dead)
+            + starts * table_entry::<u32>()
+            + pages * (table_entry::<Vec<u32>>() + LIST)
+            + self.paged * 2 * size_of::<u32>()
     }
 
     /// Whether it may take the place of `empty`.

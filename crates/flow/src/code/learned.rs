@@ -8,8 +8,8 @@ use rtit_image::View;
 
 use super::cache::Code;
 
-/// Nodes and lengths of instructions that wait in this process, at most: some 50 MB.
-const MOST: usize = 1 << 20;
+/// Bytes of code that wait in this process, at most.
+const MOST: usize = 1 << 26;
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Views that are looked through.
 const VIEWS: usize = 32;
@@ -50,7 +50,7 @@ impl fmt::Debug for Learned {
 }
 
 impl Learned {
-    /// How many nodes and instructions wait.
+    /// How many bytes wait.
     pub fn size(&self) -> usize {
         self.0.try_lock().map_or(0, |shelf| shelf.size())
     }
@@ -69,7 +69,7 @@ impl Learned {
     /// but nothing of others, which may leave no room.
     pub(crate) fn leave(&self, view: View, code: Code) {
         // who asks for pages is asked again by each stream
-        if code.size() == 0 || code.size() > MOST || view.asks() {
+        if code.is_empty() || code.size() > MOST || view.asks() {
             return;
         }
         let Ok(mut shelf) = self.0.try_lock() else {

@@ -12,21 +12,22 @@ impl Code {
     /// A node was added.
     pub(super) fn enter_pages(&mut self, index: u32) {
         if let Some(mut by_page) = self.by_page.take() {
-            self.enter(index, &mut by_page);
+            self.paged += self.enter(index, &mut by_page);
             self.by_page = Some(by_page);
         }
     }
 
-    fn pages(&self) -> AddressMap<Vec<u32>> {
+    fn pages(&mut self) -> AddressMap<Vec<u32>> {
         let mut by_page = AddressMap::default();
         let live = self.nodes.iter().zip(0..);
-        for (_, index) in live.filter(|(node, _)| node.stop != Stop::Dead) {
-            self.enter(index, &mut by_page);
-        }
+        let live = live.filter(|(node, _)| node.stop != Stop::Dead);
+        self.paged = live.map(|(_, index)| self.enter(index, &mut by_page)).sum();
         by_page
     }
 
-    fn enter(&self, index: u32, by_page: &mut AddressMap<Vec<u32>>) {
+    /// In how many pages it was entered.
+    fn enter(&self, index: u32, by_page: &mut AddressMap<Vec<u32>>) -> usize {
+        let mut entered = 0;
         for piece in self.pieces(self.node(index)) {
             // the last instruction may reach into the next page
             let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
@@ -34,9 +35,11 @@ impl Code {
                 let nodes: &mut Vec<u32> = by_page.entry(page).or_default();
                 if nodes.last() != Some(&index) {
                     nodes.push(index);
+                    entered += 1;
                 }
             }
         }
+        entered
     }
 
     /// Marks the nodes dead that overlap `start..end`.
@@ -59,6 +62,7 @@ impl Code {
         };
         for page in pages {
             let mut here = by_page.remove(&page).unwrap_or_default();
+            let before = here.len();
             here.retain(|&index| {
                 let node = &self.nodes[index as usize];
                 if node.stop == Stop::Dead {
@@ -76,6 +80,7 @@ impl Code {
                 }
                 !hit
             });
+            self.paged -= before - here.len();
             if !here.is_empty() {
                 by_page.insert(page, here);
             }

@@ -163,6 +163,7 @@ impl Steps {
     pub(super) fn name(&mut self, number: u32, name: Name) {
         if let Some(by_node) = &mut self.by_node {
             for (node, _) in self.visits.of(number) {
+                self.names += 1;
                 by_node.entry(node).or_default().push(name);
             }
         }

@@ -1,6 +1,7 @@
 //! All steps of a stream: made, looked up, added up, forgotten.
 
 use std::collections::HashMap;
+use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::act::Acts;
@@ -26,6 +27,9 @@ const FIRST_OTHER: usize = 1 << 8;
 
 /// No table has fewer entries (`table`).
 const LEAST: usize = 128;
+
+/// What a name takes in the index of those that visit a node, with its share of that.
+const WORDS_OF_A_NAME: usize = 12;
 
 /// Hits have 32 bits: after so many bytes, with a hit each at most twice, they are added up.
 const MAX_BYTES: usize = 1 << 30;
@@ -64,6 +68,8 @@ pub(crate) struct Steps {
     epoch: u32,
     /// The steps that visit a node; kept from the first change of code on.
     pub(super) by_node: Option<HashMap<u32, Vec<Name>>>,
+    /// How many names `by_node` has.
+    pub(super) names: usize,
     /// Those of a sink that wants hits.
     pub(super) hits: Hits,
     /// Hits that were added up.
@@ -94,6 +100,7 @@ impl Steps {
             visits: Visits::default(),
             epoch: next_epoch(),
             by_node: None,
+            names: 0,
             hits: Hits::default(),
             counted: Counts::default(),
             nodes: NodeTotals::default(),
@@ -115,17 +122,40 @@ impl Steps {
             // hits of another meaning
             self.recycle();
             self.wants = wants;
-            let limit = 1 << self.limits.entries.ilog2();
-            self.tnt = Table::new(FIRST_TNT, limit);
-            self.tip = Table::new(FIRST_OTHER, limit);
-            self.ret = Table::new(FIRST_OTHER, limit);
-            let price = match wants {
-                Wants::Order => PRICE_IN_ORDER,
-                _ => PRICE,
-            };
-            self.phrases = Phrases::new(&self.limits, price);
+            self.make_tables();
         }
         true
+    }
+
+    /// Empty and small.
+    fn make_tables(&mut self) {
+        let limit = 1 << self.limits.entries.ilog2();
+        self.tnt = Table::new(FIRST_TNT, limit);
+        self.tip = Table::new(FIRST_OTHER, limit);
+        self.ret = Table::new(FIRST_OTHER, limit);
+        let price = match self.wants {
+            Wants::Order => PRICE_IN_ORDER,
+            _ => PRICE,
+        };
+        self.phrases = Phrases::new(&self.limits, price);
+    }
+
+    /// How much is kept beside the tables, about in words.
+    fn words(&self) -> usize {
+        self.visits.size() + self.acts.len() + self.names * WORDS_OF_A_NAME
+    }
+
+    /// About how many bytes are in use, beside what has been counted.
+    pub fn size(&self) -> usize {
+        self.words() * size_of::<u32>() + self.tnt.bytes() + self.tip.bytes() + self.ret.bytes()
+    }
+
+    /// As `forget_all`, and the tables are as small as they were at first.
+    pub fn let_go(&mut self, code: &Code) {
+        if self.wants != Wants::Walk {
+            self.forget_all(code);
+            self.make_tables();
+        }
     }
 
     /// The most bytes that the kernel may take at once: places in the log have 32 bits.
@@ -236,7 +266,7 @@ impl Steps {
     pub fn keep_within_limit(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.phrases.warm_up(bytes);
-        if self.visits.size() + self.acts.len() > self.limits.words {
+        if self.words() > self.limits.words {
             self.recycle();
         } else if self.bytes > MAX_BYTES {
             self.settle();
@@ -262,6 +292,7 @@ impl Steps {
         self.visits.clear();
         self.hits.clear();
         self.by_node = None;
+        self.names = 0;
         self.epoch = next_epoch();
     }
 
@@ -287,7 +318,9 @@ impl Steps {
                 .by_node
                 .as_mut()
                 .and_then(|by_node| by_node.remove(node));
-            for name in names.unwrap_or_default() {
+            let names = names.unwrap_or_default();
+            self.names -= names.len();
+            for name in names {
                 self.remove(name);
             }
         }

@@ -4,6 +4,8 @@
 //! of a node by TNT are at base + packet / 2, or 128 from there, so that in a table of 128 entries or more the base alone is
 //! the key.
 
+use std::mem::size_of_val;
+
 const K: u32 = 0x9E37_79B1;
 /// K * INVERSE = 1 modulo 2^32.
 const INVERSE: u32 = inverse(K);
@@ -199,6 +201,11 @@ impl<K: Key> Table<K> {
         if let Some(slot) = find(&self.entries, slot, base, key) {
             self.remove(slot, left);
         }
+    }
+
+    /// How many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.entries[..]) + size_of_val(&self.numbers[..])
     }
 
     /// Numbers and hits of the steps.

@@ -17,7 +17,7 @@ impl Walker {
 
     /// Takes up what other decoders have left of this code, if nothing is known of it yet.
     pub(super) fn take_up(&mut self) {
-        if self.code.size() > 0 {
+        if !self.code.is_empty() {
             return;
         }
         let learned = self.learned.as_ref();

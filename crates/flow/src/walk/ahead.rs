@@ -8,8 +8,8 @@ use crate::counts::Counts;
 use crate::sink::Sink;
 use crate::watch::Watched;
 
-/// Instructions of which the code is kept at once.
-const KEPT: usize = 1 << 16;
+/// Bytes of code that are kept at once.
+const KEPT: usize = 1 << 21;
 
 impl Walker {
     /// Runs through nodes of which the sink is told later.

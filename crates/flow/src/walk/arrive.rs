@@ -96,7 +96,7 @@ impl Walker {
 
     /// Brings the code of another space in; false if there is none.
     pub(super) fn move_into(&mut self, index: usize) -> bool {
-        let Some(Some(mut next)) = self.others.parked.get_mut(index).map(Option::take) else {
+        let Some(mut next) = self.others.take(index) else {
             return false;
         };
         // numbers of nodes and call sites are those of a code
@@ -106,10 +106,7 @@ impl Walker {
         std::mem::swap(&mut self.code, &mut next.code);
         std::mem::swap(&mut self.view, &mut next.view);
         std::mem::swap(&mut self.steps, &mut next.steps);
-        if let Some(place) = self.others.parked.get_mut(self.others.current) {
-            *place = Some(next);
-        }
-        self.others.current = index;
+        self.others.leave(next, index);
         true
     }
 

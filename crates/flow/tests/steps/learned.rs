@@ -35,7 +35,7 @@ proptest! {
     fn nothing_of_what_others_learned_shows(
         mut now in plan(),
         turns in prop::collection::vec(turn(), 1..6),
-        limit in prop_oneof![3 => Just(1 << 20), 1 => Just(60)],
+        limit in prop_oneof![3 => Just(1 << 20), 1 => Just(2000)],
         eager in any::<bool>(),
     ) {
         let phrases = if eager { 0 } else { StepLimits::default().phrases };

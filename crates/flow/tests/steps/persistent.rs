@@ -141,7 +141,7 @@ fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
         2 => Just((eager, 1 << 20)),
         3 => Just((StepLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
-        1 => Just((StepLimits::default(), 60)),
+        1 => Just((StepLimits::default(), 2000)),
         1 => Just((StepLimits::NONE, 1 << 20)),
     ]
 }

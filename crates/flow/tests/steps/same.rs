@@ -216,7 +216,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
         (
             usize::MAX,
             50,
-            60,
+            2000,
             StepLimits {
                 entries: 128,
                 ..whole
@@ -226,7 +226,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
         (
             usize::MAX,
             1,
-            200,
+            8000,
             StepLimits {
                 entries: 256,
                 stride: 5,
@@ -239,7 +239,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
         (
             50,
             usize::MAX,
-            60,
+            2000,
             StepLimits {
                 entries: 128,
                 stride: 40,

@@ -1,0 +1,26 @@
+"""What is kept of code is limited in bytes, however many targets a trace names."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import rtit
+from memory import at_most
+from plain import HEAD
+from rtit.trace import decode
+
+PLACES = 1 << 22
+JUMP = b"\xff\xe0"
+"""jmp rax"""
+
+
+def test_each_place_but_once() -> None:
+    tips = np.zeros(PLACES, np.dtype([("head", "u1"), ("payload", "<u4")]))
+    tips["head"] = 0x4D  # TIP with IPBytes 010B: 32 bits
+    # an odd factor: every place once, no two in a row near each other
+    tips["payload"] = 0x1000 + np.arange(PLACES, dtype=np.uint64) * 40503 % PLACES * len(JUMP)
+    image = rtit.Image().add(0x1000, JUMP * PLACES)
+    (stream,) = decode(HEAD + tips.tobytes(), image).streams
+    with at_most(280):
+        counts = stream.counts()
+    assert (counts.instructions, counts.indirect) == (PLACES, PLACES)
