@@ -39,6 +39,23 @@ static int overflow(int depth)
     return depth > 100000 ? 0 : overflow(depth + 1) + frame[0];
 }
 
+// Until the process waits in a call, however long it takes to come there.
+static void until_it_sleeps(int pid)
+{
+    struct timespec pause = {0, 5000000};
+    char path[64], text[512], *state;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    do {
+        nanosleep(&pause, 0);
+        FILE *file = fopen(path, "r");
+        size_t size = file ? fread(text, 1, sizeof text - 1, file) : 0;
+        if (file)
+            fclose(file);
+        text[size] = 0;
+        state = strrchr(text, ')');
+    } while (state && state[2] != 'S');
+}
+
 int main(void)
 {
     static char stack[65536];
@@ -120,11 +137,11 @@ int main(void)
     handle(SIGUSR1, SIG_IGN, 0);
     handle(SIGCHLD, on_child, 0);
     if (fork() == 0) {
-        struct timespec pause = {0, 5000000};
-        nanosleep(&pause, 0);
-        kill(getppid(), SIGUSR1);
-        kill(getppid(), SIGWINCH);
-        nanosleep(&pause, 0);
+        int parent = getppid();
+        until_it_sleeps(parent);
+        kill(parent, SIGUSR1);
+        kill(parent, SIGWINCH);
+        until_it_sleeps(parent);
         _exit(0);
     }
     struct timespec long_time = {20, 0};
