@@ -124,6 +124,23 @@ def test_a_vmcs_pointer_holds_from_the_next_vm_entry_on() -> None:
     assert follow(begin(vmcs(0x7000), pip(B)) + event, spaces) == [0x1000, 0x1000, 0x1001]
 
 
+@pytest.mark.parametrize("walk", [False, True], ids=["steps", "packet by packet"])
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_where_a_branch_led_is_in_its_batch(most: int, walk: bool) -> None:
+    # 1000 vmlaunch into 1000 je 1002 of the other space
+    spaces = {(A, 0): space("0f01c2"), (B, 1): space("7400 90")}
+    enter = pip(B, 1) + full("TIP", 0x1000) + encode("TNT", bits="T")
+    leave = full("FUP", 0x1002) + pip(A) + full("TIP", 0x1000)
+    rounds = (enter + leave) * 3
+    stream = begin(pip(A)) + rounds + stop(0x1000)
+    flow = core.Flow(stream, core.Space(), spaces=spaces, walk=walk)
+    found: list[tuple[int, int, int]] = []
+    while (batch := flow.branches(most)) is not None:
+        source, *_, came, led = map(list, batch)
+        found += zip(source, came, led or came, strict=True)
+    assert found == [(0x1000, 1, 2), (0x1000, 2, 2)] * 3
+
+
 def test_keys_are_checked() -> None:
     with pytest.raises(ValueError, match="NR is 2"):
         core.Flow(b"", core.Space(), spaces={(A, 2): core.Space()})
