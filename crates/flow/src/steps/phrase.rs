@@ -7,6 +7,8 @@
 //! It holds for (node, bytes), and where its first TIP keeps bits of LastIP for those. What a RET left of a TNT stands for
 //! the first byte.
 
+use std::mem::size_of_val;
+
 use super::table::Left;
 use crate::settings::StepLimits;
 
@@ -155,6 +157,11 @@ impl Phrases {
 
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// How many bytes they take.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.entries[..]) + size_of_val(&self.numbers[..])
     }
 
     /// So many bytes were taken: from some on there are phrases.

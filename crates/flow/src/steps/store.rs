@@ -147,14 +147,17 @@ impl Steps {
 
     /// About how many bytes are in use, beside what has been counted.
     pub fn size(&self) -> usize {
-        self.words() * size_of::<u32>() + self.tnt.bytes() + self.tip.bytes() + self.ret.bytes()
+        let tables = self.tnt.bytes() + self.tip.bytes() + self.ret.bytes() + self.phrases.bytes();
+        let log = self.log.capacity() * size_of::<(u32, u32)>();
+        self.words() * size_of::<u32>() + tables + log
     }
 
-    /// As `forget_all`, and the tables are as small as they were at first.
+    /// As `forget_all`, and the tables are as small as they were at first. Nothing may be in the log.
     pub fn let_go(&mut self, code: &Code) {
         if self.wants != Wants::Walk {
             self.forget_all(code);
             self.make_tables();
+            self.log = Vec::new();
         }
     }
 
