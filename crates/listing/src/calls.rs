@@ -185,30 +185,30 @@ impl Calls {
         } else {
             NONE
         };
-        let context = match known {
-            known if known != NONE => known,
-            _ => {
-                let above = self.depths.get(parent as usize);
-                let depth = above.map_or(0, |above| above + 1);
-                let within = self.within + depth as usize;
-                let too_many = self.contexts.len() >= MOST_CONTEXTS || within > MOST_WITHIN;
-                if too_many && parent != NONE {
-                    self.beyond += 1;
-                    return parent;
-                }
-                self.within = within;
-                self.depths.push(depth);
-                self.contexts.push(Context {
-                    parent,
-                    call,
-                    own: 0,
-                });
-                self.contexts.len() as u32 - 1
+        if known != NONE {
+            if self.by_call.len() < MOST_PAIRS {
+                self.by_call.insert((parent, call), known);
             }
-        };
-        if self.by_call.len() < MOST_PAIRS {
-            self.by_call.insert((parent, call), context);
+            return known;
         }
+        let above = self.depths.get(parent as usize);
+        let depth = above.map_or(0, |above| above + 1);
+        let within = self.within + depth as usize;
+        let too_many = self.contexts.len() >= MOST_CONTEXTS || within > MOST_WITHIN;
+        if too_many && parent != NONE {
+            self.beyond += 1;
+            return parent;
+        }
+        self.within = within;
+        self.depths.push(depth);
+        self.contexts.push(Context {
+            parent,
+            call,
+            own: 0,
+        });
+        let context = self.contexts.len() as u32 - 1;
+        // however many there are: it would be made again
+        self.by_call.insert((parent, call), context);
         context
     }
 
