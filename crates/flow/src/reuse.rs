@@ -1,11 +1,12 @@
 //! Memory of columns that is used again.
 //!
-//! Columns are handed out as they are, not copied, and what comes next is written to other memory. An allocator gives what is
-//! so large back to the system, and to touch what is new costs more than to copy a column there. So while results are made
-//! (`Lease`), columns that were handed out and are not needed any more come back (`give_back`), and the next ones are made in
-//! their memory, whatever thread they are made by.
+//! Columns are handed out as they are, not copied, and what comes next is written to other memory. An allocator gives
+//! what is so large back to the system, and to touch what is new costs more than to copy a column there. So while results
+//! are made (`Lease`), columns that were handed out and are not needed any more come back (`give_back`), and the next ones
+//! are made in their memory, whatever thread they are made by.
 
 use std::hint;
+use std::mem::{size_of, size_of_val};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -160,8 +161,8 @@ pub(crate) fn taken<T: Reusable>(column: &mut Vec<T>, count: usize) -> Vec<T> {
     numbers
 }
 
-/// How long columns should be that are to hold `most` rows: not much longer than the batches of about `limit` rows that are
-/// taken out of them.
+/// How long columns should be that are to hold `most` rows: not much longer than the batches of about `limit` rows that
+/// are taken out of them.
 pub(crate) fn room(most: usize, first: usize, limit: usize) -> usize {
     let enough = limit.saturating_add(BEYOND).max(most);
     most.next_power_of_two().max(first).min(enough)

@@ -107,8 +107,8 @@ impl Calls {
         }
     }
 
-    /// How many calls have no place of their own, as they are deeper than 2^20 others or in contexts beyond `MOST_CONTEXTS`
-    /// and `MOST_WITHIN`: what ran in them counts for a caller.
+    /// How many calls have no place of their own, as they are deeper than 2^20 others or in contexts beyond
+    /// `MOST_CONTEXTS` and `MOST_WITHIN`: what ran in them counts for a caller.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }

@@ -38,8 +38,8 @@ const BYTES: usize = 32;
 const WORDS: usize = 1 << 21;
 
 /// Follows one stream after the other through the code of `space`, and of `spaces` as `Flow` has them. What is learned
-/// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings are those of
-/// `Flow`. One thread at a time: RuntimeError if another decodes with it.
+/// of the code is kept, at most 32 bytes for each of `most` instructions; `forget` says that it has changed. Settings are
+/// those of `Flow`. One thread at a time: RuntimeError if another decodes with it.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Decoder {
     state: Mutex<State>,

@@ -1,5 +1,5 @@
-//! No memory, where Rust knows no error for it: the process is aborted then. The command ends instead as it does by any other
-//! error, after the one line that Rust writes.
+//! No memory, where Rust knows no error for it: the process is aborted then. The command ends instead as it does by any
+//! other error, after the one line that Rust writes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};

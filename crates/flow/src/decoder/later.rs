@@ -1,8 +1,8 @@
 //! What a sink that is full is told later: a packet may stand for more instructions than memory has room for.
 //!
-//! A decoder never asks what became of what it told. So it takes a packet whole, and once the sink is full, it keeps what it
-//! would have told of that packet, the way through code as a few numbers (`Ahead`). No packet is taken before all of the last
-//! one has been told.
+//! A decoder never asks what became of what it told. So it takes a packet whole, and once the sink is full, it keeps what
+//! it would have told of that packet, the way through code as a few numbers (`Ahead`). No packet is taken before all of
+//! the last one has been told.
 
 use std::collections::VecDeque;
 

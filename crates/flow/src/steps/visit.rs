@@ -42,7 +42,7 @@ impl Visits {
         self.words.len() + 5 * self.steps.len()
     }
 
-    /// How many steps certainly fit.
+    /// How many steps may come: before the last of them there certainly is room left.
     pub fn fitting(&self, room: Room) -> usize {
         let rows = room.rows.div_ceil(self.most_rows.max(1));
         rows.min(room.instructions.div_ceil(self.most_instructions.max(1)))
