@@ -83,7 +83,7 @@ def test_what_is_held_does_not_change(seed: int, way: str, most: int, threads: i
         assert [b"".join(parts) for parts in zip(*together, strict=True)] == expected
 
 
-def test_batches_are_as_long_as_asked_for_and_not_copied() -> None:
+def test_batches_are_as_long_as_asked_for() -> None:
     trace = stream(1)
     take = taker(trace, "ips")
     lengths = []
