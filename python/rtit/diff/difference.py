@@ -59,15 +59,16 @@ class Difference:
 
     `functions` (instructions), `calls` and `contexts` (instructions, by functions that were called
     within one another, the outermost first; what only one has, with all below it) are counts that
-    differ, the largest difference first. `builds`: of files that are other builds in the one than
-    in the other, a sentence each: how they are compared. `gaps`: what could not be decoded, which
-    nobody compared.
+    differ, the largest difference first. `too_deep`: a sentence for either in which `contexts` has
+    not all calls. `builds`: of files that are other builds in the one than in the other, a sentence
+    each: how they are compared. `gaps`: what could not be decoded, which nobody compared.
     """
 
     threads: list[Thread] = field(default_factory=list)
     functions: list[Change] = field(default_factory=list)
     calls: list[Change] = field(default_factory=list)
     contexts: list[Change] = field(default_factory=list)
+    too_deep: list[str] = field(default_factory=list)
     builds: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
 

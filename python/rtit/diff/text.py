@@ -30,6 +30,7 @@ def text(found: Difference, top: int = TOP) -> Iterator[str]:
     ):
         yield from _changes(f"{what}: in one alone", [each for each in changes if each.alone], top)
         yield from _changes(what, [each for each in changes if not each.alone], top)
+    yield from found.too_deep
     if found.functions or found.calls or found.contexts:
         yield ""
     for gap in found.gaps:

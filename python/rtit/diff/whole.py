@@ -120,6 +120,8 @@ def _count(
     one = tree.counts(builds.left, streams[0], profiles[0], {})
     other = tree.counts(builds.right, streams[1], profiles[1], builds.names)
     found.contexts = tree.changes(one, other)
+    for side, each in zip(("first", "second"), profiles, strict=True):
+        found.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
 
 
 def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:

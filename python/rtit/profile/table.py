@@ -123,6 +123,15 @@ class Losses:
         """Instructions that ran in no file of their process."""
         return self.kernel + self.elsewhere
 
+    def of_calls(self) -> list[str]:
+        """A sentence if calls could not be told apart."""
+        if not self.calls:
+            return []
+        return [
+            f"{self.calls:,} calls are too deep or in too many contexts: what ran in them is "
+            "counted for a caller"
+        ]
+
     def lines(self, *, outside: bool = True) -> list[str]:
         """One sentence for each; none if nothing is missing. Without `outside` what ran in no file
         is told otherwise.
@@ -141,11 +150,7 @@ class Losses:
                 "decoded exactly"
             )
         found.extend(self.problems)
-        if self.calls:
-            found.append(
-                f"{self.calls:,} calls are too deep or in too many contexts: what ran in them is "
-                "counted for a caller"
-            )
+        found.extend(self.of_calls())
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found

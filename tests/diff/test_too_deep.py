@@ -1,0 +1,37 @@
+"""Calls that are too many or too deep to be told apart: `profile` and `diff` say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from floods import recorded
+from rtit import Trace
+from rtit.diff import diff
+from rtit.diff.text import as_json, text
+from rtit.profile import profile
+from rtit.profile.calls import followed
+
+
+def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    short, deep = recorded(folder, "calls", 1000), recorded(tmp_path, "calls", 80_000)
+    with Trace(short) as one, Trace(deep) as other:
+        (stream,) = other.select()
+        found = profile(other, [stream])
+        _, columns = followed(other, stream, found)
+        # each instruction is a call of its own, within all that were before
+        count = found.instructions
+        assert sum(columns["own"]) == count
+        beyond = count - len(columns["own"])
+        assert found.losses.calls == beyond > 0
+        sentence = f"{beyond:,} calls are too deep or in too many contexts"
+        assert any(line.startswith(sentence) for line in found.losses.lines())
+        parted = diff(one, other)
+        assert not parted.identical
+        assert not parted.gaps
+        (told,) = parted.too_deep
+        assert told.startswith(f"second: {sentence}")
+        assert told in text(parted)
+        assert as_json(parted)["too_deep"] == [told]
+        assert not diff(one, one).too_deep
