@@ -101,7 +101,7 @@ def of_words() -> Seeds:
             "intel_pt/config=0x2601/",
         ),
         "filters": (
-            "filter 0x1000/0x20@/bin/true,tracestop 0x3000",
+            "filter 0x1000/0x20@/bin/true,tracestop 0x3000/0x10@/bin/true",
             'filter "f" #1 @ file',
             "filter *",
             "start 1 @ x",

@@ -11,6 +11,7 @@ Ctrl-C ends it early, with what was found until then.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import resource
 import signal
@@ -96,21 +97,19 @@ def fuzz(name: str, seconds: float, number: int, folder: Path) -> int:
     runs = read = 0
     end = time.monotonic() + seconds
     waiting = list(seeds)
-    while time.monotonic() < end:
-        data = waiting.pop() if waiting else mutator.make()
-        try:
+    with contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() < end:
+            data = waiting.pop() if waiting else mutator.make()
             whole, failure = attempt(reader, data, folder)
-        except KeyboardInterrupt:
-            break
-        runs += 1
-        read += whole
-        if whole and runs % 16 == 0:
-            mutator.keep(data)
-        if failure:
-            kind = kind_of(failure)
-            known[kind] = known.get(kind, 0) + 1
-            if known[kind] == 1:
-                print(f"{save(name, data)}\n{failure}", flush=True)
+            runs += 1
+            read += whole
+            if whole and runs % 16 == 0:
+                mutator.keep(data)
+            if failure:
+                kind = kind_of(failure)
+                known[kind] = known.get(kind, 0) + 1
+                if known[kind] == 1:
+                    print(f"{save(name, data)}\n{failure}", flush=True)
     print(f"{name}: {runs} inputs, {read} read to the end, {len(known)} kinds of failure")
     for kind, count in known.items():
         print(f"  {count} x {kind}")
