@@ -60,9 +60,9 @@ class Decoder:
       `m(a) = (a ^ a >> 31) * 0x7fb5d329728ea185 % 2**64`.
 
     `branches` says of which edges: "decided", all but direct jumps and calls, which follow from the
-    others; or "conditional", conditional branches alone, taken or not (libxdc's). As
-    much is kept of the code as `most_instructions` usually take, 32 bytes each; then it is learned
-    anew. Raises UsageError.
+    others; or "conditional", conditional branches alone, taken or not (libxdc's). As much is kept
+    of the code as `most_instructions` usually take, 32 bytes each; then it is learned anew. Raises
+    UsageError.
     """
 
     def __init__(
