@@ -32,11 +32,11 @@ def counted(profiled: Profiled) -> Profile:
 def functions(counted: Profile) -> Counter[str]:
     """Instructions of the program by function."""
     assert counted.main is not None
-    owners = Owners(counted.main.symbols)
+    symbols = counted.main.symbols
+    owners = Owners(symbols).of(counted.main.offset)
     found: Counter[str] = Counter()
-    rows = zip(owners.of(counted.main.offset).tolist(), counted.main.count.tolist(), strict=True)
-    for owner, count in rows:
-        found[owners.functions[owner].name if owner >= 0 else ""] += count
+    for owner, count in zip(owners.tolist(), counted.main.count.tolist(), strict=True):
+        found[symbols.name(owner) if owner >= 0 else ""] += count
     return found
 
 

@@ -49,12 +49,11 @@ class _Code:
         from rtit._core import demangle
 
         self.binary = binary
-        self._owners = Owners(binary.symbols)
         self._lines = SourceLines(binary.symbols)
         found = self._lines.of(binary.offset)
         self.offsets = binary.offset.tolist()
         self.addresses = binary.symbols.addresses(binary.offset).tolist()
-        self.owner = self._owners.of(binary.offset).tolist()
+        self.owner = Owners(binary.symbols).of(binary.offset).tolist()
         self.file = found.file.tolist()
         self.line = found.line.tolist()
         self.row = {offset: row for row, offset in enumerate(self.offsets)}
@@ -65,7 +64,7 @@ class _Code:
         if owner < 0:
             return _UNKNOWN
         # Functions of one name in one binary are told apart by their file alone, as in callgrind.
-        return self._demangle(self._owners.functions[owner].name)
+        return self._demangle(self.binary.symbols.name(owner))
 
     def source(self, row: int) -> str:
         number = self.file[row]

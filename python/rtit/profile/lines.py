@@ -46,11 +46,10 @@ class Owners:
     """The functions that own the code of a binary."""
 
     def __init__(self, symbols: FileSymbols) -> None:
-        self.functions = symbols.functions
         self._starts, self._ends, self._owners = symbols.columns
 
     def of(self, offsets: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The index in `functions` of each offset's, -1 if none owns it."""
+        """The index in `FileSymbols.functions` of each offset's, -1 if none owns it."""
         none = np.full(len(offsets), -1)
         if not len(self._starts):
             return none

@@ -159,7 +159,7 @@ class _Places:
         key = binary, owner
         if key not in self._functions:
             self._functions[key] = len(self.functions) + 1
-            function = code.owners.functions[owner]
+            function = self.binaries[binary].symbols.functions[owner]
             files, (file,), (line,) = code.lines.of(np.array([function.offset], np.uint64))
             self.functions.append(
                 _number(1, self._functions[key])
