@@ -165,6 +165,17 @@ def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: 
         assert finish(process) == IGNORES
 
 
+def test_let_go_in_the_midst_of_a_step(program: ProgramBuilder) -> None:
+    """The trap of the step waits behind the stop: of many times it does so in some."""
+    with running(program("slow_steps")) as process:
+        for _ in range(100):
+            with PtraceTracer.attach([process.pid]):
+                until(lambda: not ignored(process.pid), "a step")
+            until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
+            assert ignored(process.pid)
+        assert finish(process) == (0, "ignored 1\n")
+
+
 def states(pid: int) -> set[str]:
     return {each["State"][0] + each["TracerPid"] for each in tasks(pid)}
 

@@ -10,9 +10,10 @@
 //!
 //! # What a traced program can see
 //!
-//! * Ignoring SIGTRAP is undone by the first step, which others see in `/proc`; what is sent is ignored all the same, and
-//!   a program that is let go ignores it again. Only where it has a seccomp filter, or the tracer is killed, it does not.
-//!   Blocking it is hidden from the kernel and not from the program; `/proc/self/status` and `sigpending` tell the truth.
+//! * Ignoring SIGTRAP is undone by the first step, which others see in `/proc`; what is sent is ignored all the same,
+//!   and a program that is let go ignores it again. Where that cannot be (calls that are filtered, 32-bit code) a warning
+//!   says so; where the tracer is killed, nothing does. Blocking it is hidden from the kernel and not from the program;
+//!   `/proc/self/status` and `sigpending` tell the truth.
 //! * `rseq` answers ENOSYS: stops restart a restartable sequence for ever. Programs that were attached to keep it; one
 //!   that uses such sequences itself (glibc does not) may not get on while it is traced.
 //! * A system call that a signal without handler interrupts is restarted, as it would be; the few calls that are never

@@ -332,8 +332,8 @@ def _may_lead_out(folder: str, path: str) -> bool:
     """Whether a link leads from `folder`, which the user named, to a file of a guest below it, or
     its `path` goes up: who owns the guest may put any link there, and any path into its records.
     """
-    there = os.path.normpath(f"{os.path.realpath(folder)}/{path}") if path else ""
-    linked = bool(path) and os.path.realpath(folder + path) != there
+    there = os.path.realpath(folder).rstrip("/") + "/" + path
+    linked = bool(path) and os.path.realpath(folder + path) != os.path.normpath(there)
     return linked or ".." in path.split("/")
 
 

@@ -16,11 +16,12 @@ impl Engine<'_> {
             if !is_forgotten(task) {
                 return self.detach(task, signal);
             }
-            // Its next stop is one at which that can be mended.
-            sys::interrupt(task.tid)?;
             if signal == 0 && sys::trap_is_pending(task.tid)? {
+                // The trap of its step first: a thread that is told to stop does that before any trap, again and again.
                 return sys::resume(task.tid, Go::Free, 0);
             }
+            // Its next stop is one at which that can be mended.
+            sys::interrupt(task.tid)?;
         }
         // A call under way may have to be mended at its end.
         let in_user = matches!(task.position, Position::User(_));

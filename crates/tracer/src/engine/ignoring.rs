@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::engine::state::Engine;
-use crate::sys::{self, Go, Registers, Status};
+use crate::sys::{self, trap, Go, Registers, Status};
 use crate::task::Task;
 use crate::{maps, memory, procfs};
 
@@ -27,6 +27,15 @@ pub(super) fn is_forgotten(task: &Task) -> bool {
 }
 
 impl Engine<'_> {
+    /// A thread that is not traced any more has a SIGTRAP, which the kernel does not know to be ignored.
+    pub(super) fn trapped_untraced(&mut self, task: &mut Task) -> io::Result<()> {
+        match sys::signal_code(task.tid)? {
+            // An instruction made it: that ends who ignores it.
+            trap::KERNEL | trap::BREAKPOINT => self.go(task, libc::SIGTRAP),
+            _ => self.go(task, 0),
+        }
+    }
+
     /// The thread has stopped because it was told to, and will be let go.
     pub(super) fn ignore_again(&mut self, task: &mut Task) -> io::Result<()> {
         if !is_forgotten(task) || sys::trap_is_pending(task.tid)? {
@@ -42,7 +51,8 @@ impl Engine<'_> {
         self.warn(
             task.tid,
             &format!(
-                "process {} ignored SIGTRAP, and does not any more: steps undo that, and it could not be set again ({text})",
+                "process {} ignored SIGTRAP, and does not any more: steps undo that, and it could not be set \
+                 again ({text})",
                 task.pid
             ),
         );
@@ -71,7 +81,7 @@ impl Engine<'_> {
         }
         memory::write(tid, place, &action)?;
         let mask = sys::signal_mask(tid)?;
-        // A call that is refused by SIGSYS is a stop like others, while a blocked one would lose its handler.
+        // Blocked, the one by which a call is refused would lose its handler.
         sys::set_signal_mask(tid, !(1 << (libc::SIGSYS - 1)))?;
         sys::set_registers(
             tid,
@@ -102,7 +112,9 @@ impl Engine<'_> {
         }
         match made {
             true => Ok(()),
-            false => Err(io::Error::other("too many stops came between")),
+            false => Err(io::Error::other(
+                "its calls are refused, or too many stops came between",
+            )),
         }
     }
 
@@ -121,6 +133,8 @@ impl Engine<'_> {
             };
             match status {
                 _ if wanted(status) => return Ok(true),
+                // Not sent: the call is refused (PR_SET_SYSCALL_USER_DISPATCH), and what is behind it must not run.
+                Status::Signal(libc::SIGSYS) if sys::signal_code(tid)? > 0 => return Ok(false),
                 Status::Signal(signal) => signals.push(signal),
                 Status::Ended(_) | Status::Event(libc::PTRACE_EVENT_EXIT, _) => {
                     // It was killed: the loop shall see that.

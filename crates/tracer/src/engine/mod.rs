@@ -3,9 +3,9 @@
 //! * `state`: what it knows; `start`: a program begins; `run`: the loop, who handles which stop;
 //! * `stops`: signals and traps; `steps`: instructions; `calls`: system calls; `processes`: threads, exec, exit;
 //! * `attach`, `detach`: programs that ran before and live on; `window`, `edges`: from where to where it is traced;
-//! * `go`: how a thread goes on; `held`, `waiting`: signals that wait; `traps`: SIGTRAP; `ignoring`: who ignores it; `breakpoint`: REP instructions
-//!   in one go; `conditional`: branches that lead to the next instruction; `restart`: calls that a stop interrupts;
-//!   `output`: the events.
+//! * `go`: how a thread goes on; `held`, `waiting`: signals that wait; `traps`: SIGTRAP; `ignoring`: who ignores it;
+//!   `breakpoint`: REP instructions in one go; `conditional`: branches that lead to the next instruction; `restart`:
+//!   calls that a stop interrupts; `output`: the events.
 
 mod attach;
 mod breakpoint;

@@ -136,7 +136,9 @@ impl Engine<'_> {
                     None => sys::resume(task.tid, Go::Listen, 0),
                 }
             }
-            Status::Signal(libc::SIGTRAP) if !task.traced && is_forgotten(task) => self.go(task, 0),
+            Status::Signal(libc::SIGTRAP) if !task.traced && is_forgotten(task) => {
+                self.trapped_untraced(task)
+            }
             Status::Signal(signal) if !task.traced => self.go(task, signal),
             Status::Event(..) => self.go(task, 0),
             Status::Call if !task.traced => self.go(task, 0),
