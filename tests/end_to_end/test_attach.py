@@ -144,7 +144,7 @@ def test_ignores_traps_when_it_is_let_go(
                 process.send_signal(signal.SIGSTOP)
                 until(lambda: {each[0] for each in states(process.pid)} <= {"t", "T"}, "a stop")
             recorder.terminate()
-            _, said = recorder.communicate(timeout=60)
+            _, said = recorder.communicate(timeout=300)
             assert (recorder.returncode, said) == (0, "")
         assert ignored(process.pid)
         if stopped:
@@ -161,7 +161,7 @@ def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: 
             until(lambda: (tmp_path / "perf.data").stat().st_size > 9000, "a trace")
             process.send_signal(signal.SIGTRAP)
             recorder.terminate()
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=300) == 0
         assert finish(process) == IGNORES
 
 

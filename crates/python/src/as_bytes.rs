@@ -1,7 +1,14 @@
-//! Columns of numbers, little-endian, as bytes objects.
+//! Bytes, and columns of numbers, little-endian, as bytes objects; MemoryError if there is no room, where `PyBytes::new` panics.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+
+pub fn bytes<'py>(py: Python<'py>, all: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, all.len(), |bytes| {
+        bytes.copy_from_slice(all);
+        Ok(())
+    })
+}
 
 /// A column of `N` bytes a row.
 fn column<'py, T, const N: usize>(

@@ -15,6 +15,7 @@ use rtit_listing::ByFunction;
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
 use crate::arguments::Items;
+use crate::as_bytes::bytes;
 use crate::column::Column;
 use crate::image::Space;
 use crate::in_turn::InTurn;
@@ -301,7 +302,7 @@ impl Flow {
             way.end(Whole::Lines);
             return Ok(None);
         }
-        Ok(Some((PyBytes::new(py, &part.text), part.lines)))
+        Ok(Some((bytes(py, &part.text)?, part.lines)))
     }
 
     /// The TSC estimate of the next line after `list`; None at the end.

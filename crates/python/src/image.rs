@@ -13,6 +13,7 @@ use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
 
 use crate::arguments::OsText;
+use crate::as_bytes::bytes;
 use crate::missing::{Asked, Missing};
 use crate::raising::Raising;
 
@@ -58,8 +59,8 @@ impl Code {
         self.bytes.len()
     }
 
-    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.bytes.as_slice())
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        bytes(py, self.bytes.as_slice())
     }
 }
 
@@ -233,7 +234,7 @@ impl Space {
             missing.check(py)?;
         }
         self.lock().view = Some((time, view));
-        Ok(PyBytes::new(py, &out))
+        bytes(py, &out)
     }
 
     /// The number of different contents that a decoder can meet.

@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 use rtit_listing::table::{lines, Column, Name};
 
 use crate::arguments::Items;
+use crate::as_bytes::bytes;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(table_lines, module)?)
@@ -39,7 +40,7 @@ fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bou
         .map(|each| column(py, each))
         .collect::<PyResult<_>>()?;
     let text = py.allow_threads(|| lines(&columns));
-    Ok(PyBytes::new(py, &text))
+    bytes(py, &text)
 }
 
 /// No column is wider.

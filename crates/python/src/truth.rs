@@ -15,6 +15,7 @@ use rtit_truth::{
 };
 
 use crate::arguments::{Items, OsText};
+use crate::as_bytes::bytes;
 
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -99,9 +100,9 @@ impl TruthFile {
             .map_err(|error| self.error(error))?;
         let (starts, counts, hashes) = columns;
         Ok((
-            PyBytes::new(py, &starts),
-            PyBytes::new(py, &counts),
-            PyBytes::new(py, &hashes),
+            bytes(py, &starts)?,
+            bytes(py, &counts)?,
+            bytes(py, &hashes)?,
         ))
     }
 

@@ -5,8 +5,11 @@ use std::io::{self, Read};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator};
+use pyo3::types::PyIterator;
+
 use ruzstd::decoding::StreamingDecoder;
+
+use crate::as_bytes::bytes;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unzstd, module)?)
@@ -62,7 +65,7 @@ fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> Py
                     "more than {limit} bytes come out of it"
                 )));
             }
-            write.call1((PyBytes::new(py, part.get(..size).unwrap_or(&[])),))?;
+            write.call1((bytes(py, part.get(..size).unwrap_or(&[]))?,))?;
         }
     }
     match blocks.failed.take() {
