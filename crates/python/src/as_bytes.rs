@@ -1,4 +1,5 @@
-//! Bytes, and columns of numbers, little-endian, as bytes objects; MemoryError if there is no room, where `PyBytes::new` panics.
+//! Bytes, and columns of numbers, little-endian, as bytes objects; MemoryError if there is no room, where `PyBytes::new`
+//! panics.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -10,8 +10,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
+from typing import Any
 
 from rtit.cli import out
 
@@ -35,22 +36,19 @@ def heeded() -> Iterator[None]:
     """
 
     def end(number: int, _: FrameType | None) -> None:
-        for each in ours:
-            signal.signal(each, _late)
+        _take(ours, _late)
         raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
     default = dict.fromkeys(_TIDY, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
-    ours = [each for each, handler in default.items() if signal.getsignal(each) == handler]
+    ours = {each: was for each, was in default.items() if signal.getsignal(each) == was}
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    for each in ours:
-        signal.signal(each, end)
+    _take(ours, end)
     try:
         yield
     except (KeyboardInterrupt, Ended):
         raise  # nothing is heard until `die`
     except BrokenPipeError:
-        for each in ours:
-            signal.signal(each, _late)
+        _take(ours, _late)
         raise
     except BaseException:
         _as_before(ours)
@@ -63,10 +61,16 @@ def _late(number: int, _: FrameType | None) -> None:
     """A signal behind another."""
 
 
-def _as_before(ours: list[signal.Signals]) -> None:
-    for each in (*ours, signal.SIGPIPE):
-        interrupts = each == signal.SIGINT
-        signal.signal(each, signal.default_int_handler if interrupts else signal.SIG_DFL)
+def _take(
+    signals: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> None:
+    for each in signals:
+        signal.signal(each, handler)
+
+
+def _as_before(ours: Mapping[signal.Signals, Any]) -> None:
+    for each, was in {**ours, signal.SIGPIPE: signal.SIG_DFL}.items():
+        signal.signal(each, was)
 
 
 def die(number: int) -> int:
