@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TypedDict, final
 from typing_extensions import Buffer
 
 __version__: Final[str]
+PACKETS: Final[tuple[str, ...]]
 
 def decode_instruction(data: bytes, ip: int, bits: int = 64) -> tuple[int, int, int, bool]: ...
 def arrow_schema(fields: Sequence[tuple[str, str, Sequence[str]]]) -> object: ...

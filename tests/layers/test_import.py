@@ -94,6 +94,9 @@ def test_the_help_of_verbs_loads_next_to_nothing() -> None:
     found = after(*((verb, "--help") for verb in VERBS))
     assert {f"rtit.cli.{verb}" for verb in VERBS} <= found
     assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
+    # compressors, which argparse loads with shutil to ask for the width of the terminal
+    found = after(("report", "--help"))
+    assert not {"bz2", "dataclasses", "json", "rtit.trace.rounds"} & found
 
 
 @pytest.mark.parametrize("verb", ["info", "report", "instructions", "packets"])
@@ -104,6 +107,9 @@ def test_what_prints_no_columns_does_without_numpy(verb: str, tmp_path: Path) ->
     found = after((verb, str(data)))
     assert "rtit.trace.trace" in found
     assert not {"numpy", "difflib", "tempfile", "textwrap"} & found
+    assert not {"rtit.image.kernel.kernel", "rtit.trace.rounds"} & found
+    # declarations of packets: of whoever looks at single ones
+    assert ("rtit.packets.table" in found) == (verb == "packets")
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:

@@ -1,11 +1,13 @@
 //! `_core.scan_packets` and `_core.find_psb`.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use rtit_packet::{PacketKind, Scanner, Tnt};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rtit_packet::{table, PacketKind, Scanner, Tnt};
 
-/// Adds the packet functions to the module.
+/// Adds the packet functions to the module, and the names of packets by their numbers.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let names: Vec<_> = table::ROWS.iter().map(|row| row.name).collect();
+    module.add("PACKETS", PyTuple::new(module.py(), names)?)?;
     module.add_function(wrap_pyfunction!(scan_packets, module)?)?;
     module.add_function(wrap_pyfunction!(find_psb, module)?)
 }

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
-from rtit.trace.categories import ErrorClass
-from rtit.trace.rounds import sentences
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -38,16 +36,22 @@ class Gaps:
         went round more often than is told, or that what ran may be another thread's, is no gap, and
         told all the same.
         """
+        from rtit.trace.categories import ErrorClass
+
         for stream in streams:
-            unsure = 0
+            unsure, repeats = 0, False
             spans = stream.spans()
             for span in spans:
                 if span.is_gap:
                     self.tell(f"{stream.title}: {span}")
                 elif span.cause == ErrorClass.TURN_UNKNOWN:
                     unsure += 1
-            for text in sentences(stream, spans):
-                out.complain(self._verb, f"{stream.title}: {text}")
+                repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
+            if repeats:
+                from rtit.trace.rounds import sentences
+
+                for text in sentences(stream, spans):
+                    out.complain(self._verb, f"{stream.title}: {text}")
             if unsure:
                 out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 from rtit.cli import ending, out, usage
 from rtit.errors import RtitError
@@ -39,6 +40,9 @@ VERBS = {
     "doctor": "what this machine offers: PT hardware, back ends, oracles, symbols",
 }
 
+_OBJECTS = 100_000
+"""So many new ones before garbage is looked for."""
+
 _EXIT_CODES = """exit codes:
   what runs a program (record, stat -- program) gives the program's own status (125: rtit failed,
   126: not executable, 127: not found, 2: usage); all else: 0 clean, 1 failure (verify, diff: they
@@ -48,24 +52,29 @@ _EXIT_CODES = """exit codes:
 
 
 def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The command line; of the verbs only the one that `argv` names is loaded, with its options."""
+    """The command line; of the verbs only the one that `argv` names is loaded, with its options.
+    If it begins with it, there is no other.
+    """
     wanted = next((word for word in argv if not word.startswith("-")), None)
     top = usage.Parser(
         prog="rtit",
         description="Intel Processor Trace in software: record any program, decode what ran.",
         epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=usage.Help,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
     if wanted is not None and wanted not in VERBS:
         usage.unknown_verb(top, wanted, VERBS)
-    verbs = top.add_subparsers(dest="verb", metavar="VERB")
+    # The text before a verb in its usage; argparse would make it of ours.
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", prog=top.prog)
     for verb, text in VERBS.items():
+        if wanted not in (verb, None) and wanted == argv[0]:
+            continue
         sub = verbs.add_parser(
             verb,
             help=text,
             description=text[0].upper() + text[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=usage.Help,
         )
         if verb == wanted:
             module = importlib.import_module(f"rtit.cli.{verb}")
@@ -79,6 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A reader that goes away (`rtit packets | head`) ends us quietly, as it does any Unix tool.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        # Modules, nearly all of what is there, are no garbage, neither now nor at the end.
+        gc.set_threshold(_OBJECTS)
+        atexit.register(gc.freeze)
     try:
         return _main(words, whole_process=argv is None)
     except KeyboardInterrupt:
@@ -153,7 +166,7 @@ def _hold_standard_files() -> None:
     os.close(file)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the end
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -26,6 +25,8 @@ def document(value: object, *, indent: int | None = None) -> None:
     """One JSON value to standard output. It is ASCII: names that are no text have their bytes as
     U+DC80 to U+DCFF, as in Python.
     """
+    import json
+
     sys.stdout.write(json.dumps(value, indent=indent) + "\n")
 
 

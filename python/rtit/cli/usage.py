@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import os
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from functools import cache
+from typing import Any, NoReturn
 
 from rtit.readable import readable
+
+
+class Help(RawDescriptionHelpFormatter):
+    """As argparse's, which is made once an option and loads all compressors to learn the width."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"width": _width(), **kwargs})
+
+
+@cache
+def _width() -> int:
+    """Of a line, in characters, by COLUMNS or the terminal; as argparse has it."""
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isascii() and given.isdecimal() else 0
+    if not columns:
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:
+            columns = 0
+    return (columns or 80) - 2
 
 
 class Parser(ArgumentParser):

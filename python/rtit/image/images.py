@@ -15,12 +15,13 @@ from rtit.image.file_symbols import FileSymbols
 from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
 from rtit.image.kept import KeptFiles, Problem
-from rtit.image.kernel import KERNEL, Kernel, KernelFiles, guest_pid
+from rtit.image.kernel import KERNEL, KernelFiles, guest_pid
 from rtit.image.mappings import FOREVER, UPPER, Mapping, Mappings, has_file
 from rtit.image.vdso import VDSO
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
+    from rtit.image.kernel import Kernel
 
 _MOST_INHERITED = 1 << 19
 """So many mappings, and sixteen times as many changes, are copied for all forked processes
@@ -71,13 +72,18 @@ class Images:
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
         self._inherited = 0
-        self.kernel = None if kernel is None else Kernel(kernel, self.files)
+        self.kernel: Kernel | None = None
         """Takes what records tell of the kernel."""
-        self.guests = {
-            machine: Kernel(files, self.files, machine=machine)
-            for machine, files in (guests or {}).items()
-        }
+        self.guests: dict[int, Kernel] = {}
         """The same of the kernels of virtual machines, by their processes, 0: of all others."""
+        if kernel is not None or guests:
+            from rtit.image.kernel import Kernel
+
+            self.kernel = None if kernel is None else Kernel(kernel, self.files)
+            self.guests = {
+                machine: Kernel(files, self.files, machine=machine)
+                for machine, files in (guests or {}).items()
+            }
         self.jit_files: dict[str, str] = {}
         """Files that tell of code that programs made, with what they are to be called."""
         self.jit_problems: list[Problem] = []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from rtit.image import UPPER, Images, Kernel, machine_of
+from typing import TYPE_CHECKING
+
+from rtit.image import UPPER, Images, machine_of
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc
+
+if TYPE_CHECKING:
+    from rtit.image import Kernel
 
 _PROT_EXEC = 4
 _MISC_MMAP_DATA = 1 << 13

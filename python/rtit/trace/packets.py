@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rtit.packets import BadBytes
-from rtit.packets.encode import Value
-from rtit.packets.table import DECLARATIONS
+from rtit._core import PACKETS
 from rtit.trace.batch import Batch, Field
 from rtit.trace.timing import COLUMNS, clocked
 
@@ -18,11 +16,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from rtit import _core
+    from rtit.packets import BadBytes
+    from rtit.packets.encode import Value
     from rtit.trace.settings import Settings
 
-KINDS = tuple(row.name for row in DECLARATIONS)
+KINDS = PACKETS
 """Names of the numbers in the column `kind`."""
-
 _PACKETS = 1 << 14
 """Of a batch: its columns then are small enough for the allocator to use their memory again."""
 
@@ -117,6 +116,8 @@ def timed_packets(stream: Buffer | Iterable[Buffer], clocks: Clocks) -> Iterator
 
 def _batches(scan: _core.PacketScan) -> Iterator[Packets]:
     import numpy as np
+
+    from rtit.packets import BadBytes
 
     while (batch := scan.next(_PACKETS)) is not None:
         kind, detail, offset, payload, end, bad, times = batch

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rtit.packets import encode
 from rtit.perfdata import Piece
-
-_PSB = encode("PSB")
-_TELLING = len(_PSB) + len(encode("TSC", tsc=0))
 
 
 def connected(pieces: list[Piece]) -> list[list[Piece]]:
@@ -49,12 +45,16 @@ def overlap(before: memoryview, after: memoryview) -> int:
     """How many bytes at the end of `before` are the first ones of `after`: as many as can be, 0 if
     there is no PSB with its TSC in them.
     """
+    from rtit.packets import encode
+
+    psb = encode("PSB")
+    telling = len(psb) + len(encode("TSC", tsc=0))
     old, new = bytes(before), bytes(after)
-    first = new.find(_PSB)
-    at = old.find(_PSB, max(first, 0))
+    first = new.find(psb)
+    at = old.find(psb, max(first, 0))
     while first >= 0 and at >= 0:
         start = at - first
-        if at + _TELLING <= len(old) and new.startswith(old[start:]):
+        if at + telling <= len(old) and new.startswith(old[start:]):
             return len(old) - start
-        at = old.find(_PSB, at + 1)
+        at = old.find(psb, at + 1)
     return 0

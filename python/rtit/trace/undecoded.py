@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
 from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
-from rtit.packets import BadBytes, Packet, scan_parts
 from rtit.perfdata import TimeConversion
 from rtit.trace import tables
 from rtit.trace.batch import Table
@@ -18,6 +18,9 @@ from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, pid_of_space
+
+if TYPE_CHECKING:
+    from rtit.packets import BadBytes, Packet
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -125,6 +128,8 @@ class Undecoded:
         """Its packets as objects, with their bytes, and what lies between: hundreds of times as
         slow as `packets`.
         """
+        from rtit.packets import scan_parts
+
         return scan_parts(self.parts())
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
-from rtit.trace.rounds import sentences
 
 if TYPE_CHECKING:
     from rtit.trace import Span, Stream, Trace
@@ -75,7 +74,7 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
     counts = stream.counts()
     spans = stream.spans()
     unsure = _unsure(stream, spans)
-    repeats = tuple(sentences(stream, spans))
+    repeats = _repeats(stream, spans)
     stream.forget()  # of thousands of streams each would keep a decoder
     return StreamStatistics(
         title=stream.title,
@@ -90,6 +89,14 @@ def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -
         unsure=unsure,
         repeats=repeats,
     )
+
+
+def _repeats(stream: Stream, spans: list[Span]) -> tuple[str, ...]:
+    if not any(span.cause == ErrorClass.REPEATS_UNKNOWN for span in spans):
+        return ()
+    from rtit.trace.rounds import sentences
+
+    return tuple(sentences(stream, spans))
 
 
 def _unsure(stream: Stream, spans: list[Span]) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The code of the kernel: one for all processes, from copies of memory or from files.
 
-`sources.py` says which files there are, `kernel.py` puts together what the records of a recording
-and these files tell, `changes.py` has what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py`
-and `modules.py` read one kind each.
+`sources.py` says which files there are, `numbers.py` what stands for it among processes,
+`kernel.py` puts together what the records of a recording and these files tell, `changes.py` has
+what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` read one kind each.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from rtit.lazy import exports
 
 if TYPE_CHECKING:
-    from rtit.image.kernel.kernel import (
+    from rtit.image.kernel.kernel import Kernel
+    from rtit.image.kernel.numbers import (
         GUEST,
         KERNEL,
-        Kernel,
         guest_pid,
         machine_of,
         process_in_guest,
@@ -35,7 +35,8 @@ __all__ = [
 __getattr__ = exports(
     __name__,
     {
-        "kernel": "GUEST KERNEL Kernel guest_pid machine_of process_in_guest",
+        "kernel": "Kernel",
+        "numbers": "GUEST KERNEL guest_pid machine_of process_in_guest",
         "sources": "KernelFiles",
     },
 )

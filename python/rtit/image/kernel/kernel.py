@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -19,32 +18,10 @@ from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.image.mappings import FOREVER, UPPER, Mapping
 
-KERNEL = -1
-"""What stands for the kernel where processes are meant, as in the records of perf."""
-GUEST = -(1 << 32)
-"""The same for that of guests."""
 CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"
 _CORES = (CORE, "[guest.kernel.kallsyms")
 """What the record of a kernel's own mapping begins with; perf adds a guest's process."""
-
-
-def guest_pid(machine: int) -> int:
-    """What stands for the kernel of a virtual machine where processes are meant: `machine` is the
-    process that it is for its host, 0 for all that are not told apart.
-    """
-    return GUEST - machine
-
-
-def process_in_guest(machine: int, number: int) -> int:
-    """What stands for a process, or a thread, of a virtual machine among those of its host."""
-    return 2 * GUEST - (machine << 31) - number
-
-
-def machine_of(path: str, pid: int) -> int:
-    """Of which virtual machine a mapping of a guest's kernel is, by its name or its process."""
-    number = re.match(r"\[guest\.kernel\.kallsyms\.([0-9]{1,10})\]", path)
-    return int(number[1]) if number is not None else max(pid, 0)
 
 
 @dataclass(slots=True)
