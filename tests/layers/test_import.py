@@ -99,17 +99,43 @@ def test_the_help_of_verbs_loads_next_to_nothing() -> None:
     assert not {"bz2", "dataclasses", "json", "rtit.trace.rounds"} & found
 
 
-@pytest.mark.parametrize("verb", ["info", "report", "instructions", "packets"])
-def test_what_prints_no_columns_does_without_numpy(verb: str, tmp_path: Path) -> None:
+_ASKED_FOR = (
+    "image.guest_processes",
+    "image.kernel.kernel",
+    "trace.numbers",
+    "trace.perf_times",
+    "trace.rounds",
+)
+_OPTIONS = {"convert": ["--split", "parts"], "pack": ["-o", "pack.zip"]}
+
+
+@pytest.mark.parametrize("verb", ["convert", "info", "instructions", "pack", "packets", "report"])
+def test_what_prints_no_columns_does_without_numpy(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     data = tmp_path / "perf.data"
     with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
         out.auxtrace(7, 7, HEAD, None, 100)
-    found = after((verb, str(data)))
+    found = after((verb, str(data), *_OPTIONS.get(verb, ())))
     assert "rtit.trace.trace" in found
-    assert not {"numpy", "difflib", "tempfile", "textwrap"} & found
-    assert not {"rtit.image.kernel.kernel", "rtit.trace.rounds"} & found
+    assert not {"numpy", "difflib", "textwrap"} & found
+    assert ("tempfile" in found) == (verb == "pack")
+    # what a pack has of virtual machines is written, too
+    packed = {"rtit.image.guest_processes"} if verb == "pack" else set()
+    assert {f"rtit.{name}" for name in _ASKED_FOR} & found <= packed
     # declarations of packets: of whoever looks at single ones
     assert ("rtit.packets.table" in found) == (verb == "packets")
+
+
+@pytest.mark.parametrize(
+    "words", [("msr", "IA32_RTIT_CTL", "0x2401"), ("cpuid", "--profile", "icelake")]
+)
+def test_registers_need_no_recording(words: tuple[str, ...]) -> None:
+    found = after(words)
+    assert "rtit.registers.profiles" in found
+    packages = ("capture", "image", "perfdata", "processor", "trace", "unit")
+    assert not {"numpy", "difflib", *(f"rtit.{package}" for package in packages)} & found
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:
@@ -119,3 +145,5 @@ def test_recording_with_qemu_loads_no_trace_unit() -> None:
     plain = {"rtit.unit.time_model", *parameters}
     assert {name for name in found if name.startswith("rtit.unit.")} == plain
     assert not {"numpy", "rtit.trace", "rtit.perfdata.reader", "rtit.image.images"} & found
+    # of filters alone
+    assert not {"difflib", "rtit.capture.filters", "rtit.image.file_symbols"} & found

@@ -6,7 +6,6 @@ Terms are bit-fields of perf_event_attr.config, which has the layout of IA32_RTI
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -227,5 +226,7 @@ def _modifiers(text: str, event: str, *, user_only: bool) -> tuple[bool, bool]:
 
 
 def _nearest(word: str, valid: list[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, valid, n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""

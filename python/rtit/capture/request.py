@@ -6,17 +6,19 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rtit.capture.filters import parse_filters
 from rtit.capture.options import PtOptions
 from rtit.capture.private import refuse_link_to_nothing
 from rtit.capture.program import arguments, find_program
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
 from rtit.errors import ImageError, RecordError, UsageError
-from rtit.perfdata.filters import Filter
 from rtit.registers import FULL
 from rtit.unit import TimeModel
+
+if TYPE_CHECKING:
+    from rtit.perfdata.filters import Filter
 
 BACKENDS = ("auto", "qemu", "ptrace", "perf")
 
@@ -110,8 +112,12 @@ class Request:
         """
         if program is None and not self.pids:
             program = find_program(self.argv[0], self.env)
+        filters: tuple[Filter, ...] = ()
         try:
-            filters = tuple(parse_filters(self.filters, program=program) if self.filters else ())
+            if self.filters:
+                from rtit.capture.filters import parse_filters
+
+                filters = tuple(parse_filters(self.filters, program=program))
             window = parse_window(self.start_at, self.stop_at, program=program)
         except ImageError as error:
             raise RecordError(str(error)) from error

@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass
 from os import PathLike
 
-from rtit.capture.filters import parse_filters
 from rtit.errors import UsageError
 
 _COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")
@@ -95,6 +94,8 @@ def _edge(option: str, text: str, program: str | PathLike[str] | None) -> Edge:
         raise UsageError(
             f"{option} {text}: neither a number of instructions nor a function (FUNCTION[@FILE])"
         )
+    from rtit.capture.filters import parse_filters
+
     try:
         number = _WHICH.search(name)
         which = number[0] if number else ""

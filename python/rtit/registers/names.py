@@ -5,7 +5,6 @@ A name that is none raises UsageError, which lists the valid ones, the nearest f
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -67,6 +66,7 @@ def unknown(kind: str, text: str, names: Iterable[str]) -> str:
 
 def nearest(text: str, names: Iterable[str]) -> list[str]:
     """`names` by their likeness to `text`, whatever the case and the prefix IA32_RTIT_."""
+    import difflib
 
     def likeness(name: str) -> float:
         return max(

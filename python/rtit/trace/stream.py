@@ -16,9 +16,6 @@ from rtit.trace.batch import B, Table
 from rtit.trace.counts import Counts
 from rtit.trace.ipc import COLUMN, with_ipc
 from rtit.trace.ledger import Ledger, Row, Span, with_losses
-from rtit.trace.numbers import Numbered
-from rtit.trace.perf_times import COLUMNS as PERF_TIME
-from rtit.trace.perf_times import with_perf_times
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
@@ -32,6 +29,7 @@ from rtit.trace.whose import Whose, who_ran
 if TYPE_CHECKING:
     from rtit import _core
     from rtit.trace.meaning.values import Happening
+    from rtit.trace.numbers import Numbered
 
     _Runs = tuple[_core.Column, _core.Column, _core.Column]
 
@@ -176,6 +174,8 @@ class Stream(Undecoded):
         """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
         tenth of the memory. Raises UnsupportedError as `timed_runs` does.
         """
+        from rtit.trace.numbers import Numbered
+
         self._check_alone("numbers")
         return Numbered(lambda: self.native(in_order=True))
 
@@ -188,9 +188,8 @@ class Stream(Undecoded):
         if perf_time and self._parted is not None:
             return self._parted.instructions(where, timing=timing, perf_time=True)
         of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
-        more = (*self._spaces, *self._whose, *(PERF_TIME if perf_time else ()))
-        then = partial(with_perf_times, self, Instructions) if perf_time else iter
-        return self._table(Instructions, of, where, timing=timing, more=more, then=then)
+        more = (*self._spaces, *self._whose)
+        return self._table(Instructions, of, where, timing=timing, more=more, perf_time=perf_time)
 
     def branches(
         self, where: Selection | None = None, *, timing: bool = False, perf_time: bool = False
@@ -200,9 +199,8 @@ class Stream(Undecoded):
             return self._parted.branches(where, timing=timing, perf_time=True)
         of = self._told(partial(tables.branches, spaced=self._spaced(where)), timing=timing)
         spaces = SPACES if self.has_spaces else ()
-        more = (*spaces, *self._whose, *(PERF_TIME if perf_time else ()))
-        then = partial(with_perf_times, self, Branches) if perf_time else iter
-        return self._table(Branches, of, where, timing=timing, more=more, then=then)
+        more = (*spaces, *self._whose)
+        return self._table(Branches, of, where, timing=timing, more=more, perf_time=perf_time)
 
     @property
     def _parted(self) -> Stream | None:
@@ -337,9 +335,16 @@ class Stream(Undecoded):
         *,
         timing: bool,
         more: tuple[str, ...] = (),
-        then: Callable[[Iterator[B]], Iterator[B]] = iter,
+        perf_time: bool = False,
     ) -> Table[B]:
         wanted = self._wanted(where)
+        then: Callable[[Iterator[B]], Iterator[B]] = iter
+        if perf_time:
+            from rtit.trace.perf_times import COLUMNS as PERF_TIME
+            from rtit.trace.perf_times import with_perf_times
+
+            more = (*more, *PERF_TIME)
+            then = partial(with_perf_times, self, kind)  # type: ignore[type-var]
 
         def batches() -> Iterator[B]:
             # nothing is read before the first is taken

@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from rtit.errors import RtitError
 from rtit.image import Images, KernelFiles, Mapping, Problem, Symbols
-from rtit.image.guest_processes import GuestProcess, read_processes
 from rtit.image.kernel.sources import guests_below
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
@@ -27,6 +26,9 @@ from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, checked
 from rtit.trace.stream import Stream
+
+if TYPE_CHECKING:
+    from rtit.image.guest_processes import GuestProcess
 
 __all__ = ["Ended", "Process", "Trace"]
 
@@ -73,7 +75,11 @@ class Trace:
         jit: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         guests = guests_below(guest_mount)
-        processes = read_processes(guest_processes, guest_mount)
+        processes: Sequence[GuestProcess] = ()
+        if guest_processes:
+            from rtit.image.guest_processes import read_processes
+
+            processes = read_processes(guest_processes, guest_mount)
         if guest_mount is not None:
             # what is mapped there is there, whatever becomes of other paths
             there = os.path.realpath(guest_mount)

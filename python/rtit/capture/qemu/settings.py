@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import RECORDED
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Edge, Window
-from rtit.perfdata.filters import Filter
 from rtit.unit import TimeModel
+
+if TYPE_CHECKING:
+    from rtit.perfdata.filters import Filter
 
 # The processes' shared words: clock, what the recorder asks for, phase.
 ASKED_AT = 8
