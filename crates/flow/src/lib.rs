@@ -93,7 +93,7 @@ pub use packet_clock::PacketClock;
 pub use perf_clock::{PerfClock, PerfTime, PerfTold};
 pub use persistent::Persistent;
 pub use points::Point;
-pub use reuse::{give_back, Lease, Reusable};
+pub use reuse::{empty, give_back, Lease, Reusable};
 pub use rows::{PlacedEvent, RowColumns, Rows, Run, Runs};
 pub use segments::{Division, InOrder, Ordered, Segments, Sum};
 pub use settings::{FilterRanges, Settings, Start, StepLimits, MAX_RANGES};

@@ -137,6 +137,21 @@ pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
     numbers.to_vec()
 }
 
+/// An empty column with room for so many numbers.
+pub fn empty<T: Reusable>(count: usize) -> Vec<T> {
+    let found = match count * size_of::<T>() {
+        LEAST.. => shelves().and_then(|mut all| all.take(count)),
+        _ => None,
+    };
+    match found {
+        Some(mut column) => {
+            column.clear();
+            column
+        }
+        None => Vec::with_capacity(count),
+    }
+}
+
 /// Takes the first numbers out of a column, in which nothing is left that means anything; its length stays.
 ///
 /// Most of a column is not copied: it goes away as it is, and other memory takes its place.

@@ -3,14 +3,18 @@
 //! Most packets are told whole by their first byte: kind, length, and where the payload is. Those are read by a table
 //! without a branch that depends on what they are; [`Scanner`] reads the others, and all that is in a block.
 
+use crate::classes::{before_psb, length_of, like_psb, CLASSES};
 use crate::error::PacketError;
 use crate::packet::PacketKind;
-use crate::psb::PSB;
 use crate::scan::Scanner;
-use crate::table::{self, field, Field, Kind};
 
 /// Packets that are gathered before they are appended: they stay in the nearest cache.
 const STAGE: usize = 512;
+
+/// Bytes whose lengths are found before packets are made of them, which then wait for no more than one load each.
+const CHUNK: usize = 256;
+/// A packet that begins in them has up to seven more, and a PSB that it swallows goes on in the next.
+const BEYOND: usize = 8;
 
 /// Packets as columns of one length.
 ///
@@ -34,7 +38,7 @@ const STAGE: usize = 512;
 /// | TRIG | TRBV, ICNT << 8 | ICNTV, MULT << 1, IP << 2 |
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {
-    /// [`Kind`] as a number: its row in the packet table.
+    /// [`Kind`](crate::table::Kind) as a number: its row in the packet table.
     pub kind: Vec<u8>,
     pub detail: Vec<u8>,
     /// Offset of the first byte.
@@ -96,115 +100,6 @@ enum Ended {
     Error(PacketError),
 }
 
-/// What the first byte says; `length` 0: not enough.
-#[derive(Clone, Copy)]
-struct Class {
-    kind: u8,
-    detail: u8,
-    length: u8,
-    shift: u8,
-    mask: u64,
-}
-
-const NO_CLASS: Class = Class {
-    kind: 0,
-    detail: 0,
-    length: 0,
-    shift: 0,
-    mask: 0,
-};
-
-/// By first byte, outside a block. Nothing longer than the eight bytes that are looked at.
-static CLASSES: [Class; 256] = classes();
-
-const fn classes() -> [Class; 256] {
-    let mut classes = [NO_CLASS; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        classes[byte] = class_of(byte as u8);
-        byte += 1;
-    }
-    classes
-}
-
-const fn is(first: u8, kind: Kind) -> bool {
-    let row = kind.row();
-    first & row.mask[0] == row.header[0]
-}
-
-const fn class_of(first: u8) -> Class {
-    if is(first, Kind::Pad) {
-        return class(Kind::Pad, 1, None);
-    }
-    if first == table::ESCAPE {
-        return NO_CLASS;
-    }
-    if is(first, Kind::Tnt) {
-        return class(Kind::Tnt, 1, Some(field::TNT_BITS));
-    }
-    if is(first, Kind::Cyc) {
-        // its Exp bit: it goes on
-        return match first & 4 {
-            0 => class(Kind::Cyc, 1, Some(field::CYC_CYCLES)),
-            _ => NO_CLASS,
-        };
-    }
-    if is(first, Kind::Mtc) {
-        return class(Kind::Mtc, 2, Some(field::MTC_CTC));
-    }
-    if is(first, Kind::Tsc) {
-        return class(Kind::Tsc, 8, Some(field::TSC_TSC));
-    }
-    let mut ip_packets = [Kind::Tip, Kind::TipPge, Kind::TipPgd, Kind::Fup].as_slice();
-    while let [kind, others @ ..] = ip_packets {
-        if is(first, *kind) {
-            return ip_class(*kind, first);
-        }
-        ip_packets = others;
-    }
-    NO_CLASS
-}
-
-const fn ip_class(kind: Kind, first: u8) -> Class {
-    let ip_bytes = first >> field::IP_BYTES.bit;
-    match table::IP_PAYLOAD[ip_bytes as usize] {
-        Some(0) => Class {
-            detail: ip_bytes,
-            ..class(kind, 1, None)
-        },
-        Some(size) if size < 8 => {
-            let payload = Field {
-                byte: 1,
-                bit: 0,
-                width: 8 * size as u32,
-                shift: 0,
-            };
-            Class {
-                detail: ip_bytes,
-                ..class(kind, 1 + size, Some(payload))
-            }
-        }
-        _ => NO_CLASS,
-    }
-}
-
-const fn class(kind: Kind, length: u8, payload: Option<Field>) -> Class {
-    let (shift, mask) = match payload {
-        None => (0, 0),
-        Some(field) => (
-            8 * field.byte as u8 + field.bit as u8,
-            u64::MAX >> (64 - field.width),
-        ),
-    };
-    Class {
-        kind: kind as u8,
-        detail: 0,
-        length,
-        shift,
-        mask,
-    }
-}
-
 struct Stage {
     kind: [u8; STAGE],
     detail: [u8; STAGE],
@@ -232,6 +127,7 @@ impl Stage {
         let mut count = 0;
         while count < room {
             if scanner.block().is_none() {
+                count += self.fill_by_chunk(scanner, count, room, until);
                 count += self.fill_by_class(scanner, count, room, until);
                 if count == room {
                     break;
@@ -254,6 +150,74 @@ impl Stage {
             count += 1;
         }
         (count, None)
+    }
+
+    /// As `fill_by_class`, of whole chunks in which nothing looks like a part of a PSB.
+    fn fill_by_chunk(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        from: usize,
+        room: usize,
+        until: usize,
+    ) -> usize {
+        let mut rest = scanner.rest();
+        let begin = Scanner::position(scanner);
+        rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
+        let end = begin + rest.len();
+        let mut count = 0;
+        while room - from - count >= CHUNK {
+            let Some(chunk) = rest.first_chunk() else {
+                break;
+            };
+            if like_psb(chunk) {
+                break;
+            }
+            let offset = (end - rest.len()) as u64;
+            let (packets, bytes) = self.fill_one_chunk(chunk, from + count, offset);
+            rest = rest.get(bytes..).unwrap_or_default();
+            count += packets;
+            if bytes < CHUNK {
+                break;
+            }
+        }
+        scanner.seek(end - rest.len());
+        count
+    }
+
+    /// How many packets, and of how many bytes; fewer than `CHUNK` if one is not told by its first byte.
+    #[inline]
+    fn fill_one_chunk(
+        &mut self,
+        chunk: &[u8; CHUNK + BEYOND],
+        from: usize,
+        base: u64,
+    ) -> (usize, usize) {
+        let mut lengths = [0; CHUNK];
+        for (length, &byte) in lengths.iter_mut().zip(chunk) {
+            *length = length_of(byte);
+        }
+        let places = self.kind[from..]
+            .iter_mut()
+            .zip(&mut self.detail[from..])
+            .zip(&mut self.offset[from..])
+            .zip(&mut self.payload[from..]);
+        let (mut count, mut at) = (0, 0);
+        for (((kind, detail), offset), payload) in places {
+            let (Some(&length @ 1..), Some(bytes)) = (
+                lengths.get(at),
+                chunk.get(at..).and_then(<[u8]>::first_chunk::<8>),
+            ) else {
+                break;
+            };
+            let class = &CLASSES[usize::from(bytes[0])];
+            *kind = class.kind;
+            *detail = class.detail;
+            *offset = base + at as u64;
+            *payload = u64::from_le_bytes(*bytes) >> class.shift & class.mask;
+            at += usize::from(length);
+            count += 1;
+        }
+        (count, at)
     }
 
     /// Packets that their first byte tells, into places `from` and on; how many.
@@ -297,17 +261,6 @@ impl Stage {
         }
         scanner.seek(end - rest.len());
         count
-    }
-}
-
-/// Whether a packet may have swallowed the beginning of a PSB, which goes on so; if too little is there, too.
-#[inline(always)]
-fn before_psb(after: &[u8]) -> bool {
-    match after.first_chunk::<2>() {
-        Some(&[first, second]) => {
-            [first, second] == [PSB[0], PSB[1]] || [first, second] == [PSB[1], PSB[0]]
-        }
-        None => true,
     }
 }
 

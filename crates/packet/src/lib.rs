@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+mod classes;
 mod columns;
 mod error;
 mod kind;

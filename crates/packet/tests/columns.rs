@@ -20,7 +20,41 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// Mostly packets that their first byte tells; TSCs, pieces of PSBs, and packets that swallow the beginning of a PSB.
+fn long() -> impl Strategy<Value = Vec<u8>> {
+    let tip = prop::sample::select(vec![0x2du8, 0x4d, 0x71, 0x8d, 0x01, 0x3d]);
+    let part = prop_oneof![
+        60 => (2u8..=127).prop_map(|byte| vec![byte << 1]),
+        20 => (tip, any::<[u8; 6]>()).prop_map(|(tip, rest)| {
+            let size = [0, 2, 4, 6, 6][usize::from(tip >> 5)];
+            [&[tip], &rest[..size]].concat()
+        }),
+        8 => any::<u8>().prop_map(|byte| vec![byte & 0xf8 | 3]),
+        4 => any::<[u8; 7]>().prop_map(|rest| [&[0x19], &rest[..]].concat()),
+        1 => (0usize..=16).prop_map(|size| [2, 0x82].repeat(8)[..size].to_vec()),
+        1 => any::<[u8; 3]>().prop_map(|rest| [&[0x19], &rest[..], &[2, 0x82].repeat(8)].concat()),
+    ];
+    prop::collection::vec(part, 0..1500).prop_map(|parts| parts.concat())
+}
+
 proptest! {
+    /// What is found many bytes at a time is what is found packet by packet: a short batch is too short for that.
+    #[test]
+    fn long_batches_hold_what_short_ones_do(data in long(), until in 0usize..8000) {
+        let all = |limit| {
+            let mut columns = Columns::default();
+            let mut scanner = Scanner::new(&data);
+            loop {
+                let most = columns.len().saturating_add(limit);
+                let result = columns.fill(&mut scanner, most, until);
+                if result.is_err() || columns.len() < most {
+                    return (columns, result, Scanner::position(&scanner));
+                }
+            }
+        };
+        prop_assert_eq!(all(usize::MAX), all(100));
+    }
+
     #[test]
     fn same_as_the_scanner(data in bytes(), limit in 1usize..600) {
         let mut scanner = Scanner::new(&data);

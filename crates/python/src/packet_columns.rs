@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rtit_flow::{
-    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings, Window,
+    empty, GuestTsc, Lease, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings,
+    Window,
 };
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
@@ -55,6 +56,7 @@ struct State {
     block: Option<u8>,
     clock: Option<PacketClock>,
     perf: Option<PerfClock>,
+    _lease: Lease,
 }
 
 #[pymethods]
@@ -78,6 +80,7 @@ impl PacketScan {
                     .filter(|_| perf.is_none())
                     .map(|settings| PacketClock::new(settings, points)),
                 perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends)),
+                _lease: Lease::new(),
             }),
         })
     }
@@ -219,8 +222,8 @@ impl State {
     fn times(&mut self, columns: &Columns) -> Option<Times> {
         let clock = self.clock.as_mut()?;
         let count = columns.len();
-        let mut time = Vec::with_capacity(count);
-        let mut cycles = Vec::with_capacity(count);
+        let mut time = empty(count);
+        let mut cycles = empty(count);
         let mut frequency = Vec::with_capacity(count);
         let packets = columns.kind.iter().zip(&columns.detail);
         let places = columns.payload.iter().zip(&columns.offset);
@@ -240,7 +243,16 @@ impl State {
         let Window { bytes, base, .. } = window;
         let mut scanner = Scanner::within(bytes, base, self.position);
         scanner.set_block(self.block);
-        columns.reserve((goal - columns.len()).min(bytes.len()));
+        let room = (goal - columns.len()).min(bytes.len());
+        if columns.is_empty() {
+            *columns = Columns {
+                kind: empty(room),
+                detail: empty(room),
+                offset: empty(room),
+                payload: empty(room),
+            };
+        }
+        columns.reserve(room);
         let error = columns.fill(&mut scanner, goal, window.limit()).err();
         self.block = scanner.block();
         self.position = Scanner::position(&scanner);
