@@ -1,5 +1,5 @@
 """Decoding of five programs, with and without RET compression and with CYCs, by one thread and by
-two, beside libipt's pt_blk with its section cache.
+two, beside libipt and perf.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/workloads.py [--repetitions N]` prints tables,
 and leaves them in bench/results.
@@ -14,8 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,11 @@ BENCH = Path(__file__).resolve().parent
 sys.path.insert(0, str(BENCH.parent / "tests"))
 
 import clock  # noqa: E402
-import decoding  # noqa: E402
+import entries  # noqa: E402
 import replicate  # noqa: E402
 import report  # noqa: E402
 import run  # noqa: E402
-from differential.oracles import libipt, raw  # noqa: E402
+from differential.oracles import raw  # noqa: E402
 
 OPTIONS = {
     "without RET compression": ("intel_pt/noretcomp,tsc=0,mtc=0/u", 6_000_000),
@@ -36,9 +35,6 @@ OPTIONS = {
     "CYC and MTC": ("intel_pt/cyc,mtc_period=3/u", 4_000_000),
 }
 """The event, and how many bytes are decoded, about."""
-
-THREADS = (1, 2)
-PEER = "libipt pt_blk"
 
 
 def programs(folder: Path) -> dict[str, list[str | Path]]:
@@ -76,100 +72,54 @@ def cut(stream: bytes, size: int) -> bytes:
     return data if len(data) <= size or at < 0 else data[:at]
 
 
-def recorded(folder: Path, command: Sequence[str | Path], event: str, size: int) -> Any:
-    """The beginning of a program's stream, and its code as (address, file)."""
+def recorded(folder: Path, command: Sequence[str | Path], event: str, size: int) -> entries.Piece:
+    """The beginning of a program's stream, and its code."""
     import rtit
 
-    data = folder / "perf.data"
+    data, path = folder / "perf.data", folder / "pt"
     record = ["record", "-q", "-e", event, "--max-size", str(2 * size), "-o", str(data), "--"]
     subprocess.run(
         [sys.executable, "-m", "rtit", *record, *command], stdout=subprocess.DEVNULL, check=True
     )
-    code = []
+    sections = []
     with rtit.Trace(data) as trace:
         stream = max(trace.streams, key=lambda each: each.size)
         pt = cut(stream.read(), size)
+        path.write_bytes(pt)
         image = trace.images.image(stream.tid)
         for number, mapping in enumerate(image.mappings):
             part = folder / f"code{number}"
-            part.write_bytes(image.read(mapping.start, mapping.end - mapping.start))
-            code.append((mapping.start, part))
-        settings = stream.settings
-    return pt, code, settings
+            code = image.read(mapping.start, mapping.end - mapping.start)
+            part.write_bytes(code)
+            sections.append(raw.Section(part, 0, len(code), mapping.start))
+        return entries.Piece(pt, path, data, stream.size, sections, stream.settings)
 
 
-def ways(data: bytes, image: Any, settings: Any) -> dict[str, Callable[[int], object]]:
-    """What is measured, by how many threads."""
-    from rtit import _core
-
-    def flow(threads: int) -> _core.Flow:
-        return _core.Flow(
-            data,
-            image.native,
-            threads=threads,
-            mtc_freq=settings.mtc_freq,
-            tsc_ctc=settings.tsc_ctc,
-            max_nonturbo_ratio=settings.max_nonturbo_ratio,
-            no_retcomp=settings.no_retcomp,
-        )
-
-    return {
-        "counts": lambda threads: flow(threads).count(),
-        "edges": lambda threads: flow(threads).totals(),
-        "blocks as numbers": lambda threads: decoding.drain(flow(threads).numbers),
-        "hashed runs": lambda threads: decoding.drain(flow(threads).runs),
-        "rows": lambda threads: decoding.drain(flow(threads).next),
-        "instructions": lambda threads: decoding.drain(flow(threads).ips),
-        "branches": lambda threads: decoding.drain(flow(threads).branches),
-    }
-
-
-def bitmaps(data: bytes, image: Any, repetitions: int) -> dict[str, float]:
-    """CPU seconds of a fresh persistent decoder and of one that has seen the stream."""
-    import rtit
-
-    fresh, again = [], []
-    bitmap = bytearray(1 << 16)
-    for _ in range(repetitions):
-        decoder = rtit.Decoder(image, index="afl")
-        fresh.append(clock.own_cpu(lambda: decoder.run(data, bitmap))[0])  # noqa: B023 - at once
-        again.append(clock.own_cpu(lambda: decoder.run(data, bitmap))[0])  # noqa: B023
-    return {"bitmap, cold": statistics.median(fresh), "bitmap, warm": statistics.median(again)}
-
-
-def measured(folder: Path, command: Sequence[str | Path], event: str, size: int, times: int) -> Any:
-    """CPU seconds by way and threads, wall seconds likewise, and the peer's."""
-    import rtit
-
-    pt, code, settings = recorded(folder, command, event, size)
-    image = rtit.Image()
-    for address, part in code:
-        image.add(address, part.read_bytes())
-    path = folder / "pt"
-    path.write_bytes(pt)
-    sections = [raw.Section(part, 0, part.stat().st_size, address) for address, part in code]
-    all_ways = ways(pt, image, settings)
-    seconds: dict[str, list[list[float]]] = {name: [[], [], [], []] for name in all_ways}
-    peer: list[float] = []
-    found = None
+def measured(piece: entries.Piece, times: int) -> dict[str, Any]:
+    """CPU seconds of each entry, and what it found; of two threads beside one both kinds of
+    seconds. All take turns.
+    """
+    image = piece.image()
+    one, two = entries.ours(piece, image, 1), entries.ours(piece, image, 2)
+    others = entries.bitmaps(piece, image) | entries.peers(piece)
+    found: dict[str, list[entries.Time]] = {}
+    by_two: dict[str, list[entries.Time]] = {}
     for _ in range(times):
-        for name, way in all_ways.items():
-            for at, threads in enumerate(THREADS):
-                wall = time.perf_counter()
-                seconds[name][at].append(clock.own_cpu(lambda: way(threads))[0])  # noqa: B023
-                seconds[name][2 + at].append(time.perf_counter() - wall)
-        (found,) = libipt.measure(path, sections, 1)
-        peer.append(found.seconds)
-    flow = ways(pt, image, settings)["counts"](1)
-    result = {name: [statistics.median(each) for each in all_] for name, all_ in seconds.items()}
+        for name, entry in (one | others).items():
+            found.setdefault(name, []).append(entry())
+            if name in two:
+                by_two.setdefault(name, []).append(two[name]())
     return {
-        "bytes": len(pt),
-        "instructions": flow["instructions"],  # type: ignore[index]
-        "seconds": result,
-        "bitmaps": bitmaps(pt, image, times),
-        "peer": statistics.median(peer),
-        "peer_instructions": found.instructions if found else 0,
-        "peer_errors": found.errors if found else 0,
+        "bytes": len(piece.pt),
+        "seconds": {name: [each.cpu for each in all_] for name, all_ in found.items()},
+        "wall": {name: [each.wall for each in found[name]] for name in by_two},
+        "two": {name: [each.cpu for each in all_] for name, all_ in by_two.items()},
+        "two_wall": {name: [each.wall for each in all_] for name, all_ in by_two.items()},
+        "found": {
+            name: (all_[0].instructions, all_[0].errors)
+            for name, all_ in found.items()
+            if all_[0].instructions is not None
+        },
     }
 
 
@@ -180,36 +130,38 @@ def geomean(numbers: Sequence[float]) -> float:
 def tables(results: dict[str, dict[str, Any]]) -> list[str]:
     lines = []
     for options, by_program in results.items():
-        lines += ["", f"## {options[0].upper()}{options[1:]}", ""]
-        lines += [
-            ", ".join(
-                f"{program} {one['bytes'] / 1e6:.1f} MB, {one['instructions'] / 1e6:.0f} M "
-                f"instructions (libipt: {one['peer_instructions'] / 1e6:.0f} M, "
-                f"{one['peer_errors']} errors)"
-                for program, one in by_program.items()
-            )
-            + ".",
-            "",
+        pieces = list(by_program.values())
+        seen = [piece["found"][entries.REFERENCE] for piece in pieces]
+        sizes = [f"{piece['bytes'] / 1e6:.1f} MB" for piece in pieces]
+        told = [
+            f"{program} {size}, {instructions / 1e6:.0f} M instructions, {errors} errors"
+            for program, size, (instructions, errors) in zip(by_program, sizes, seen, strict=True)
         ]
-        rows = []
-        programs_ = list(by_program)
-        first = next(iter(by_program.values()))
-        for name in first["seconds"]:
-            speeds = [one["peer"] / one["seconds"][name][0] for one in by_program.values()]
-            both = [one["seconds"][name] for one in by_program.values()]
-            cpu = geomean([each[1] / each[0] for each in both])
-            wall = geomean([each[2] / each[3] for each in both])
-            speeds.append(geomean(speeds))
-            rows.append([name, *map("{:.1f}".format, speeds), f"{cpu:.2f}", f"{wall:.2f}"])
-        for name in first["bitmaps"]:
-            speeds = [one["peer"] / one["bitmaps"][name] for one in by_program.values()]
-            speeds.append(geomean(speeds))
-            rows.append([name, *map("{:.1f}".format, speeds), "", ""])
-        own = [f"{one['bytes'] / 1e6 / one['peer']:.1f}" for one in by_program.values()]
-        rows.append([f"{PEER}, MB/s", *own, "", "", ""])
-        head = ["times pt_blk", *programs_, "geometric mean", "CPU of two threads", "wall, 1 by 2"]
-        lines += report.table(head, rows)
+        lines += ["", f"## {options[0].upper()}{options[1:]}", ""]
+        lines += [f"By libipt: {'; '.join(told)}.", ""]
+        head = ["times pt_blk", *by_program, "geometric mean", "spread, %", "CPU of two threads"]
+        rows = [_row(name, pieces) for name in pieces[0]["seconds"]]
+        speeds = [piece["bytes"] / 1e6 / _median(piece, entries.REFERENCE) for piece in pieces]
+        rows.append(["pt_blk, MB/s", *map("{:.1f}".format, speeds), "", "", "", ""])
+        lines += report.table([*head, "wall, 1 by 2"], rows)
     return lines
+
+
+def _row(name: str, pieces: Sequence[dict[str, Any]]) -> list[str]:
+    times = [_median(piece, entries.REFERENCE) / _median(piece, name) for piece in pieces]
+    all_ = [piece["seconds"][name] for piece in pieces]
+    spread = max((max(each) - min(each)) / statistics.median(each) for each in all_)
+    cells = [*map("{:.1f}".format, [*times, geomean(times)]), f"{100 * spread:.0f}"]
+    if name not in pieces[0]["two"]:
+        return [name, *cells, "", ""]
+    cpu = [_median(piece, name, "two") / _median(piece, name) for piece in pieces]
+    wall = [_median(piece, name, "wall") / _median(piece, name, "two_wall") for piece in pieces]
+    return [name, *cells, f"{geomean(cpu):.2f}", f"{geomean(wall):.2f}"]
+
+
+def _median(piece: dict[str, Any], name: str, what: str = "seconds") -> float:
+    seconds: list[float] = piece[what][name]
+    return statistics.median(seconds)
 
 
 def main() -> None:
@@ -226,7 +178,8 @@ def main() -> None:
         for options, (event, size) in OPTIONS.items():
             results[options] = {
                 program: measured(
-                    folder, command, event, int(size * arguments.scale), arguments.repetitions
+                    recorded(folder, command, event, int(size * arguments.scale)),
+                    arguments.repetitions,
                 )
                 for program, command in commands.items()
             }
@@ -237,9 +190,11 @@ def main() -> None:
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python "
         f"{machine['python']}; load {load:.1f} at the beginning, {clock.load():.1f} at the end. "
         f"Speed by CPU time as a multiple of libipt's `pt_blk` with its section cache on the same "
-        f"bytes and code; medians of {arguments.repetitions}, all taking turns. Decoders are "
-        "fresh, from Python, results taken in batches of 65,536 and thrown away; bitmaps by a "
-        "persistent decoder, fresh and after one run. CPU of two threads: of both, as a multiple "
+        f"bytes and code; medians of {arguments.repetitions}, all taking turns; spread: the "
+        "greatest less the least of one program, by its median, of the program where it is "
+        "largest. Decoders are fresh, from Python, results taken in batches of 65,536 and thrown "
+        "away; bitmaps by a persistent decoder, fresh and after one run. perf decodes the whole "
+        "recording and is given its part. CPU of two threads: of both, as a multiple "
         "of one's; wall, 1 by 2: how much sooner two are done, on a machine that is not busy.",
         *tables(results),
     ]

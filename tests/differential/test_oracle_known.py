@@ -95,8 +95,12 @@ def test_libipt_on_dynamorio(traces: Path) -> None:
 @pytest.mark.usefixtures("ipt")
 def test_measure_counts_the_same(traces: Path) -> None:
     sections = raw.code_sections(traces / "dynamorio" / "hello")
-    rows = libipt.measure(traces / "dynamorio" / "pt.bin", sections, 2)
-    assert [(row.instructions, row.errors) for row in rows] == [(8, 0), (8, 0)]
+    trace = traces / "dynamorio" / "pt.bin"
+    for what in ("blocks", "instructions"):
+        rows = libipt.measure(trace, sections, 2, what=what)
+        assert [(row.instructions, row.errors) for row in rows] == [(8, 0), (8, 0)]
+    (row,) = libipt.measure(trace, sections, 1, what="packets")
+    assert row.items == len(libipt.packets(trace.read_bytes()))
 
 
 @pytest.mark.usefixtures("ipt")

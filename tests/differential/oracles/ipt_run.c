@@ -3,9 +3,9 @@
 // usage: ipt_run MODE TRACE [-c FAMILY MODEL STEPPING] [-t MTC_FREQ NOM_FREQ CPUID15_EAX CPUID15_EBX]
 //                [-f FIRST LAST] [-n REPETITIONS] [-s FILE OFFSET SIZE ADDRESS]...
 //
-// MODE instructions, blocks or packets writes records to standard output (see struct record); measure decodes blocks
-// and throws them away, and prints a line "seconds instructions blocks errors" a repetition, seconds being CPU time;
-// path prints a line "instructions hash errors", the hash being that of truth files over the instructions' addresses.
+// MODE instructions, blocks or packets writes records to standard output (see struct record); measure-blocks,
+// measure-instructions and measure-packets throw away what they decode, and print a line "seconds instructions items
+// errors" a repetition, seconds being CPU time and items what the mode names; path prints a line "instructions hash errors", the hash being that of truth files over the instructions' addresses.
 #include <intel-pt.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,12 +52,14 @@ static uint64_t event_ip(const struct pt_event *event) {
 
 struct path {
     uint64_t instructions, hash, errors;
+    int hashed;
 };
 
 static void extend(struct path *path, uint64_t ip) {
+    path->instructions++;
+    if (!path->hashed) return;
     uint64_t x = (ip ^ (ip >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
     path->hash = path->hash * UINT64_C(0x9E3779B97F4A7C15) + (x ^ (x >> 32));
-    path->instructions++;
 }
 
 // Into `path` if there is one, else as records.
@@ -109,7 +111,7 @@ static void instructions(const struct pt_config *config, struct pt_image *image,
 }
 
 struct counts {
-    uint64_t instructions, blocks, errors;
+    uint64_t instructions, items, errors;
 };
 
 static int blocks_to(struct pt_block_decoder *decoder, int status, int list, struct counts *counts, uint64_t *ip) {
@@ -128,7 +130,7 @@ static int blocks_to(struct pt_block_decoder *decoder, int status, int list, str
         *ip = block.ip;
         if (block.ninsn) {
             counts->instructions += block.ninsn;
-            counts->blocks++;
+            counts->items++;
             if (list) put(BLOCK, block.ninsn, block.ip, block.end_ip);
         }
         if (status < 0) return status;
@@ -159,22 +161,37 @@ static struct counts blocks(const struct pt_config *config, struct pt_image *ima
     return counts;
 }
 
-static void packets(const struct pt_config *config) {
+// As records, or counted only.
+static struct counts packets(const struct pt_config *config, int list) {
+    struct counts counts = {0, 0, 0};
     struct pt_packet_decoder *decoder = pt_pkt_alloc_decoder(config);
     if (!decoder) fail("decoder", -pte_nomem);
     int status = pt_pkt_sync_forward(decoder);
     while (status >= 0) {
         struct pt_packet packet;
         uint64_t offset = 0;
-        pt_pkt_get_offset(decoder, &offset);
+        if (list) pt_pkt_get_offset(decoder, &offset);
         status = pt_pkt_next(decoder, &packet, sizeof packet);
-        if (status >= 0) put(PACKET, packet.type, offset, packet.size);
-        else if (status != -pte_eos) {
-            put(ERROR, pt_errcode(status), offset, 0);
+        if (status >= 0) {
+            counts.items++;
+            if (list) put(PACKET, packet.type, offset, packet.size);
+        } else if (status != -pte_eos) {
+            counts.errors++;
+            if (list) put(ERROR, pt_errcode(status), offset, 0);
             status = pt_pkt_sync_forward(decoder);
         }
     }
     pt_pkt_free_decoder(decoder);
+    return counts;
+}
+
+static struct counts measured(const char *what, const struct pt_config *config, struct pt_image *image) {
+    if (!strcmp(what, "blocks")) return blocks(config, image, 0);
+    if (!strcmp(what, "packets")) return packets(config, 0);
+    if (strcmp(what, "instructions")) fail(what, -pte_not_supported);
+    struct path path = {0, 0, 0, 0};
+    instructions(config, image, &path);
+    return (struct counts){path.instructions, path.instructions, path.errors};
 }
 
 static double cpu_seconds(void) {
@@ -243,19 +260,19 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(mode, "instructions")) instructions(&config, image, NULL);
     else if (!strcmp(mode, "path")) {
-        struct path path = {0, 0, 0};
+        struct path path = {0, 0, 0, 1};
         instructions(&config, image, &path);
         printf("%llu %llu %llu\n", (unsigned long long)path.instructions, (unsigned long long)path.hash,
                (unsigned long long)path.errors);
     }
     else if (!strcmp(mode, "blocks")) blocks(&config, image, 1);
-    else if (!strcmp(mode, "packets")) packets(&config);
-    else if (!strcmp(mode, "measure"))
+    else if (!strcmp(mode, "packets")) packets(&config, 1);
+    else if (!strncmp(mode, "measure-", 8))
         while (repetitions-- > 0) {
             double begin = cpu_seconds();
-            struct counts counts = blocks(&config, image, 0);
+            struct counts counts = measured(mode + 8, &config, image);
             printf("%.9f %llu %llu %llu\n", cpu_seconds() - begin, (unsigned long long)counts.instructions,
-                   (unsigned long long)counts.blocks, (unsigned long long)counts.errors);
+                   (unsigned long long)counts.items, (unsigned long long)counts.errors);
         }
     else return fprintf(stderr, "ipt_run: unknown mode %s\n", mode), 2;
     return fflush(stdout) ? 3 : 0;

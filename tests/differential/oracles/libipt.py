@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import iter_unpack
+from typing import Literal
 
 from differential.oracles.raw import Section
 from programs.build import CACHE, CannotBuildError, compiled
@@ -73,11 +74,11 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Measure:
-    """One repetition: CPU seconds and what was decoded in them."""
+    """One repetition: CPU seconds and what was decoded in them; `items` are what was asked for."""
 
     seconds: float
     instructions: int
-    blocks: int
+    items: int
     errors: int
 
 
@@ -157,9 +158,11 @@ def measure(
     sections: Sequence[Section],
     repetitions: int,
     cpu: tuple[int, int, int] | None = None,
+    what: Literal["blocks", "instructions", "packets"] = "blocks",
 ) -> list[Measure]:
-    """Decodes a file of raw PT into blocks with the section cache, `repetitions` times."""
-    output = _run("measure", trace, sections, ["-n", str(repetitions), *_cpu(cpu)]).decode()
+    """Decodes a file of raw PT, with the section cache, `repetitions` times."""
+    options = ["-n", str(repetitions), *_cpu(cpu)]
+    output = _run(f"measure-{what}", trace, sections, options).decode()
     rows = [line.split() for line in output.splitlines()]
     return [Measure(float(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 

@@ -1,0 +1,142 @@
+"""Who is measured by `workloads.py`: an entry for each way of ours to decode, and for each peer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import clock
+import decoding
+from differential.oracles import libipt, raw
+
+REFERENCE = "libipt pt_blk, section cache"
+"""Whose speed is 1."""
+
+BATCH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The beginning of a program's stream: its bytes, also as file `path`; `data` is the recording,
+    whose stream has `whole` bytes; code by place.
+    """
+
+    pt: bytes
+    path: Path
+    data: Path
+    whole: int
+    sections: list[raw.Section]
+    settings: Any
+
+    def image(self) -> Any:
+        import rtit
+
+        image = rtit.Image()
+        for section in self.sections:
+            image.add(section.address, section.path.read_bytes())
+        return image
+
+
+@dataclass(frozen=True)
+class Time:
+    """CPU seconds and seconds for a piece; instructions and errors, where they are told."""
+
+    cpu: float
+    wall: float = 0.0
+    instructions: int | None = None
+    errors: int | None = None
+
+
+Entry = Callable[[], Time]
+
+
+def ours(piece: Piece, image: Any, threads: int) -> dict[str, Entry]:
+    """What a fresh decoder gives, thrown away batch by batch; packets are by one thread."""
+    from rtit import _core
+
+    settings = piece.settings
+
+    def flow() -> _core.Flow:
+        return _core.Flow(
+            piece.pt,
+            image.native,
+            threads=threads,
+            mtc_freq=settings.mtc_freq,
+            tsc_ctc=settings.tsc_ctc,
+            max_nonturbo_ratio=settings.max_nonturbo_ratio,
+            no_retcomp=settings.no_retcomp,
+        )
+
+    ways: dict[str, Callable[[], object]] = {
+        "counts": lambda: flow().count(),
+        "edges": lambda: flow().totals(),
+        "blocks as numbers": lambda: decoding.drain(flow().numbers),
+        "hashed runs": lambda: decoding.drain(flow().runs),
+        "rows": lambda: decoding.drain(flow().next),
+        "instructions": lambda: decoding.drain(flow().ips),
+        "branches": lambda: decoding.drain(flow().branches),
+    }
+    if threads == 1:
+        ways["packets"] = lambda: decoding.drain(_core.PacketScan(piece.pt).next)
+    return {name: _of_this_process(way) for name, way in ways.items()}
+
+
+def bitmaps(piece: Piece, image: Any) -> dict[str, Entry]:
+    """By a persistent decoder: fresh, and then again."""
+    import rtit
+
+    bitmap = bytearray(1 << 16)
+    decoder = rtit.Decoder(image)
+
+    def cold() -> object:
+        nonlocal decoder
+        decoder = rtit.Decoder(image, index="afl")
+        return decoder.run(piece.pt, bitmap)
+
+    return {
+        "bitmap, cold": _of_this_process(cold),
+        "bitmap, warm": _of_this_process(lambda: decoder.run(piece.pt, bitmap)),
+    }
+
+
+def _of_this_process(way: Callable[[], object]) -> Entry:
+    def measured() -> Time:
+        begin = time.perf_counter()
+        cpu, _ = clock.own_cpu(way)
+        return Time(cpu, time.perf_counter() - begin)
+
+    return measured
+
+
+def peers(piece: Piece) -> dict[str, Entry]:
+    """libipt's three decoders, and `perf script`, which looks for errors alone."""
+
+    def by_libipt(what: Literal["blocks", "instructions", "packets"]) -> Entry:
+        def measured() -> Time:
+            (found,) = libipt.measure(piece.path, piece.sections, 1, what=what)
+            return Time(found.seconds, 0, found.instructions, found.errors)
+
+        return measured
+
+    entries = {
+        REFERENCE: by_libipt("blocks"),
+        "libipt pt_insn": by_libipt("instructions"),
+        "libipt pt_pkt": by_libipt("packets"),
+    }
+    if shutil.which("perf"):
+        entries["perf script --itrace=e"] = lambda: _by_perf(piece)
+    return entries
+
+
+def _by_perf(piece: Piece) -> Time:
+    """Of the whole recording, by its part of it."""
+    command: list[str | Path] = ["perf", "script", "-f", "-i", piece.data, "--itrace=e"]
+    with tempfile.TemporaryDirectory() as home:
+        cpu = clock.process_cpu(command, {**os.environ, "HOME": home})
+    return Time(cpu * len(piece.pt) / piece.whole)
