@@ -13,7 +13,7 @@ from programs.build import C_LIBRARY, COMMON, SOURCES, compiled
 FOLDER = SOURCES / "torture"
 PROGRAMS = (
     *("processes", "surroundings", "signals", "rewriting", "overwriting", "encodings"),
-    *("libraries", "waits"),
+    *("libraries", "waits", "over_exec"),
 )
 RANDOM = "random_code"
 
@@ -42,6 +42,12 @@ QEMU_DIFFERS = {
     "told_by_a_filter": "seccomp filters are not applied",
 }
 """Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
+
+BETTER_THAN_QEMU = {
+    "faults_that_wait": "SIGILL and SIGFPE that somebody sends while they are blocked end QEMU",
+    "ignored_over_execs": "SIGSEGV and SIGBUS are not ignored any more after an exec",
+}
+"""Where plain QEMU 7.2 does not do what the kernel does, and the recorder sees to it."""
 
 QUICK = {
     *(
@@ -95,6 +101,9 @@ class Behaviour:
 
     status: int
     output: bytes
+
+
+ENDLESS = Behaviour(-1, b"does not end")
 
 
 @functools.cache
@@ -153,6 +162,6 @@ def behaviour(argv: list[str], folder: Path, seconds: float = 240) -> Behaviour:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
-            return Behaviour(-1, b"does not end")
+            return ENDLESS
     code = process.returncode
     return Behaviour(code if code >= 0 else 128 - code, output)

@@ -14,7 +14,7 @@ import pytest
 from back_ends import need
 from programs.build import CannotBuildError
 from rtit.capture.qemu import Found
-from torture.cases import QUICK, Case, behaviour, cases, random_case
+from torture.cases import BETTER_THAN_QEMU, QUICK, Case, behaviour, cases, random_case
 from torture.recorded import killed, record, right_as_far_as_it_goes
 
 
@@ -47,6 +47,16 @@ def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
     # Of who is killed before a first system call the last instruction is not known, which is said.
     assert found.identical or (mode == "killed_in_exec" and found.alarmed), found.verdict
     assert found.behaviour == behaviour([str(qemu.qemu), *case.argv], folder), found.said
+
+
+@pytest.mark.parametrize("mode", sorted(BETTER_THAN_QEMU))
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
+    need(backend)
+    case = named(mode)
+    found = record(case.argv, backend, folder)
+    assert found.identical, found.verdict
+    assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
 def test_a_trap_that_waits_when_the_file_is_full(folder: Path) -> None:

@@ -25,7 +25,7 @@ use std::ffi::{c_char, c_int, CStr};
 
 use callbacks::{syscalls, translation, with_data};
 use failure::complain;
-use interface::api;
+use interface::{api, ignored};
 use process::{ending, start};
 use shared::config::Config;
 use shared::{environment, threads};
@@ -42,6 +42,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 extern "C" fn constructor() {
     // SAFETY: before main, in the only thread.
     unsafe { qemu_plugin_version = api::version() };
+    ignored::inherit();
     environment::take_environment();
 }
 

@@ -1,5 +1,6 @@
 // Random machine code: `random_code SEED RUNS`. It runs until a fault or a timer ends it, RUNS times; what it computed
 // is not printed, since it may depend on addresses and time.
+#include <asm/prctl.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
@@ -16,6 +17,7 @@ static uint32_t drawn(void) {
 
 static uint8_t *code, *data;
 static jmp_buf after;
+static unsigned long own_fs;  // base of FS, where the C library has what every function of it looks at
 
 // No system calls, and nothing that waits: INT, SYSCALL, SYSENTER, UMWAIT and TPAUSE by their bytes wherever they are.
 static int harmless(const uint8_t *at) {
@@ -41,6 +43,8 @@ static void ended(int number, siginfo_t *info, void *frame) {
     (void)number, (void)info;
     ucontext_t *context = frame;
     context->uc_mcontext.gregs[REG_EFL] &= ~0x500l;  // direction, and TF where POPF set it
+    long result = SYS_arch_prctl;  // MOV FS may have cleared it; not by the C library, which sets errno there
+    __asm__ volatile("syscall" : "+a"(result) : "D"(ARCH_SET_FS), "S"(own_fs) : "rcx", "r11", "memory");
     __builtin_longjmp(after, 1);
 }
 
@@ -59,6 +63,7 @@ int main(int size, char **words) {
     state = size > 1 ? strtoul(words[1], 0, 0) * 2654435761u + 1 : 1;
     int runs = size > 2 ? atoi(words[2]) : 20;
     sigaltstack(&stack, 0);
+    syscall(SYS_arch_prctl, ARCH_GET_FS, &own_fs);
     for (int i = 0; i < 6; i++) {
         struct sigaction action = {.sa_sigaction = ended, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
         sigaction(ends[i], &action, 0);

@@ -185,53 +185,6 @@ static int steps_over(void) {
     return 0;
 }
 
-static sigset_t everything;
-
-// Executes itself once more, where `again` is true.
-static int once_more(int *again) {
-    sigfillset(&everything);
-    *again = arguments[2] != 0;
-    if (*again) return 0;
-    char *words[] = {arguments[0], arguments[1], "again", 0};
-    return execv("/proc/self/exe", words);
-}
-
-static int what_waits(void) {
-    struct timespec at_once = {0, 0};
-    siginfo_t info;
-    for (int number; (number = sigtimedwait(&everything, &info, &at_once)) > 0;)
-        printf("%d %d\n", number < 32 ? number : 0, info.si_code == SI_QUEUE ? info.si_value.sival_int : 0);
-    return 0;
-}
-
-// Signals that wait over an exec, sent right before it: real-time ones are counted, and bring values.
-static int queued_before_exec(void) {
-    int again;
-    if (!arguments[2]) {
-        sigfillset(&everything);
-        sigprocmask(SIG_BLOCK, &everything, 0);
-        for (int i = 0; i < 5; i++) sigqueue(getpid(), SIGRTMIN + 2 + i % 2, (union sigval){.sival_int = 10 + i});
-        kill(getpid(), SIGUSR1);
-        kill(getpid(), SIGUSR1);
-        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR2);
-    }
-    if (once_more(&again) || !again) return 1;
-    return what_waits();
-}
-
-// As somebody sends it, not as an instruction has it.
-static int fault_before_exec(void) {
-    int again;
-    if (!arguments[2]) {
-        sigfillset(&everything);
-        sigprocmask(SIG_BLOCK, &everything, 0);
-        kill(getpid(), SIGSEGV);
-        kill(getpid(), SIGBUS);
-    }
-    if (once_more(&again) || !again) return 1;
-    return what_waits();
-}
-
 static int breakpoints(void) {
     signal(SIGTRAP, count);
     __asm__ volatile("int3\n nop\n int3\n .byte 0xcd, 3");
@@ -504,5 +457,5 @@ MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(f
       MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
       MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long),
       MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
-      MODE(broken_pipe), MODE(queued_before_exec), MODE(fault_before_exec), MODE(aborts));
+      MODE(broken_pipe), MODE(aborts));
 MAIN

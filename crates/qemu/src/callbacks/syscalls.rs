@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use crate::callbacks::unlike;
 use crate::failure::die;
 use crate::interface::api::PluginId;
-use crate::interface::{defaults, memory, taken};
+use crate::interface::{defaults, ignored, memory, taken};
 use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
-use crate::process::threads;
+use crate::process::{faults, threads};
 use crate::shared::link::{Kind, Message, OF_PROCESS};
 use crate::shared::ring;
 use crate::shared::state::{shared, Shared};
@@ -77,7 +77,10 @@ pub(crate) extern "C" fn entered(
             }
             threads::expect(thread.tid);
         }
-        libc::SYS_rt_sigaction if a2 != 0 => shared.install_handler(a1, a2),
+        libc::SYS_rt_sigaction if a2 != 0 => {
+            ignored::note(a1, a2);
+            shared.install_handler(a1, a2);
+        }
         _ => {}
     }
     thread.flush_in_kernel(shared);
@@ -118,6 +121,7 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         libc::SYS_rt_sigaction if a2 != 0 => {
             defaults::catch(a1 as i32);
             taken::wrap(a1 as i32);
+            faults::wrap(a1 as i32);
         }
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
         _ => {}

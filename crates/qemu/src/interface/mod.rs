@@ -3,5 +3,6 @@
 pub(crate) mod api;
 pub(crate) mod cpu;
 pub(crate) mod defaults;
+pub(crate) mod ignored;
 pub(crate) mod memory;
 pub(crate) mod taken;

@@ -66,12 +66,9 @@ pub(crate) fn wrap(signal: c_int) {
 }
 
 extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let leaves = LEAVES.load(Ordering::SeqCst);
-    // SAFETY: the kernel's context, whose mask it restores; and QEMU's handler.
+    // SAFETY: the kernel's siginfo and context, whose mask it restores; and QEMU's handler.
     unsafe {
-        if leaves != 0 {
-            // This thread is over, or as good as over.
-            libc::syscall(libc::SYS_tgkill, libc::getpid(), leaves, signal);
+        if passed_on(signal, info, 0) {
             return;
         }
         let mask = (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
@@ -83,6 +80,25 @@ extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             std::mem::transmute(OF_QEMU.load(Ordering::Relaxed));
         of_qemu(signal, info, context);
     }
+}
+
+/// A signal that somebody sent goes to the thread that is about to run another program, which has it wait: the calling one is
+/// over, or as good as over. If there is none, to thread `other`, unless that is 0.
+///
+/// # Safety
+/// `info` is the kernel's.
+pub(crate) unsafe fn passed_on(signal: c_int, info: *mut siginfo_t, other: c_int) -> bool {
+    let leaves = LEAVES.load(Ordering::SeqCst);
+    let to = if leaves != 0 { leaves } else { other };
+    if to == 0 {
+        return false;
+    }
+    let pid = libc::getpid();
+    // With what came along, where the kernel allows it: it wants to say itself who calls kill.
+    if libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, to, signal, info) != 0 {
+        libc::syscall(libc::SYS_tgkill, pid, to, signal);
+    }
+    true
 }
 
 /// A handler of the calling thread begins.

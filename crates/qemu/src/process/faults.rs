@@ -2,15 +2,16 @@
 //!
 //! QEMU learns of most memory faults of the program as the kernel's signals to itself. Its handlers for them are wrapped:
 //! what the kernel says is noted, and they are called. No more than a note is made, since QEMU's own faults come here, too.
+//! What somebody sent goes to one of the program's threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::interface::memory;
+use crate::interface::{memory, taken};
 use crate::shared::ring::{self, Mark};
-use crate::shared::threads::current;
+use crate::shared::threads::{any_thread, current};
 use crate::thread::block::Block;
 use crate::thread::state::Thread;
 
@@ -66,20 +67,26 @@ thread_local! {
 static OF_QEMU: [AtomicUsize; SIGNALS.len()] = [const { AtomicUsize::new(0) }; SIGNALS.len()];
 
 /// Wraps QEMU's handlers, once it has set them up.
-pub(crate) fn watch() {
+pub(super) fn watch() {
+    SIGNALS.into_iter().for_each(wrap);
+}
+
+/// Wraps QEMU's handler of this signal, if it is one of them and has one now.
+pub(crate) fn wrap(signal: c_int) {
+    let Some(index) = SIGNALS.iter().position(|&each| each == signal) else {
+        return;
+    };
     let ours = noted as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize;
-    for (&signal, of_qemu) in SIGNALS.iter().zip(&OF_QEMU) {
-        // SAFETY: actions are read into and from a value that lives long enough.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut action);
-            let handler = action.sa_sigaction;
-            let handles = !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) && handler != ours;
-            if handles && action.sa_flags & libc::SA_SIGINFO != 0 {
-                of_qemu.store(handler, Ordering::Relaxed);
-                action.sa_sigaction = ours;
-                libc::sigaction(signal, &action, std::ptr::null_mut());
-            }
+    // SAFETY: actions are read into and from a value that lives long enough.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action);
+        let handler = action.sa_sigaction;
+        let handles = !matches!(handler, libc::SIG_DFL | libc::SIG_IGN) && handler != ours;
+        if handles && action.sa_flags & libc::SA_SIGINFO != 0 {
+            OF_QEMU[index].store(handler, Ordering::Relaxed);
+            action.sa_sigaction = ours;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
 }
@@ -88,6 +95,10 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let thread = current();
     // SAFETY: the kernel's siginfo, and the calling thread.
     unsafe {
+        let code = info.as_ref().map_or(SI_KERNEL, |info| info.si_code);
+        if code <= 0 && taken::passed_on(signal, info, instead(thread, code)) {
+            return;
+        }
         if let (false, Some(info)) = (thread.is_null(), info.as_ref()) {
             LAST.set(Some(Note {
                 signal,
@@ -105,6 +116,16 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 std::mem::transmute(of_qemu);
             of_qemu(signal, info, context);
         }
+    }
+}
+
+/// The thread that is to take what was sent to the process; 0: the calling one. QEMU's own threads block all but the signals of
+/// instructions, so that the kernel chooses them where the program's block these, and QEMU's handler crashes there.
+fn instead(thread: *const Thread, code: i32) -> c_int {
+    if thread.is_null() && code != libc::SI_TKILL {
+        any_thread() as c_int
+    } else {
+        0
     }
 }
 

@@ -7,7 +7,7 @@
 pub(crate) mod blocks;
 pub(crate) mod ending;
 pub(crate) mod exec;
-mod faults;
+pub(crate) mod faults;
 mod fork;
 mod lifeline;
 pub(crate) mod start;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use crate::failure::die;
-use crate::interface::{memory, taken};
+use crate::interface::{ignored, memory, taken};
 use crate::process::ending::leave_for_exec;
 use crate::process::exec::plan::{may, own_program, plan, real_path, Plan};
 use crate::process::exec::stack;
@@ -70,6 +70,7 @@ pub(crate) fn exec(
         return;
     }
     let mask = taken::keep_for_exec();
+    ignored::keep_for_exec();
     let legacy = leave_for_exec(thread);
     let whole = environment(folder, &variables, &real, comm, legacy, mask);
     let error = run(&qemu, command, whole);
