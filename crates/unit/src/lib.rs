@@ -45,6 +45,7 @@ mod unit;
 pub use error::Error;
 pub use event::{Event, Kind, RECORD};
 pub use filter::{Range, RangeKind};
+pub use results::Calls;
 pub use settings::{Output, Parameters, Settings, TimeModel};
 pub use state::{Core, State};
 pub use unit::Unit;

@@ -1,5 +1,6 @@
 //! Many results one after the other, where nothing but short TNTs can come of them.
 
+use crate::compression::ReturnStack;
 use crate::encode::short_tnt;
 use crate::settings::TntForm;
 use crate::unit::Unit;
@@ -7,8 +8,32 @@ use crate::unit::Unit;
 /// The least value of a TNT with its stop bit that fills a short packet.
 const FULL: u64 = 1 << RESULTS;
 const RESULTS: u32 = 6;
-/// Results with their stop bit are sent when they have come to this: seldom, so that it is guessed right.
+/// Results with their stop bit are sent when they have come to this: seldom, so that it is guessed right, and before
+/// four more would not fit.
 const GATHERED: u64 = 1 << 60;
+
+/// Calls that a decoder remembers, among the results of `Unit::add_results`.
+pub struct Calls<'a>(&'a mut ReturnStack);
+
+impl Calls<'_> {
+    /// Direct CALL, which makes no packet; with displacement 0 no RET is expected.
+    #[inline(always)]
+    pub fn call(&mut self, next_ip: u64, target: u64) {
+        if target != next_ip {
+            self.0.push(next_ip);
+        }
+    }
+
+    /// Near RET: whether it is a taken result. If not nothing has changed.
+    #[inline(always)]
+    pub fn ret(&mut self, target: u64) -> bool {
+        let known = self.0.top() == Some(target);
+        if known {
+            self.0.pop();
+        }
+        known
+    }
+}
 
 impl Unit {
     /// How many results `add_results` may take before something else can follow from their packets.
@@ -20,14 +45,15 @@ impl Unit {
         self.attention.saturating_sub(self.buffer.position() + 1)
     }
 
-    /// Takes what `next` gives, before `quiet_until` and `room` times at most: conditional branches (1 and whether it is
-    /// taken), direct jumps and straight code (0, and false). How many branches they were; `arrive` must follow. Where
-    /// branches go is not guessed: no jump depends on it.
+    /// Takes what `next` gives, before `quiet_until` and of `room` blocks at most: a number of conditional branches, four at
+    /// most, and which of them were taken, the last one in the lowest bit; none of direct jumps and straight code. Calls and
+    /// returns go to what it gets. How many branches they were; `arrive` must follow. Where branches go is not guessed: no
+    /// jump depends on it.
     #[inline(always)]
     pub fn add_results(
         &mut self,
         room: usize,
-        mut next: impl FnMut() -> Option<(u8, bool)>,
+        mut next: impl FnMut(&mut Calls) -> Option<(u8, u64)>,
     ) -> u64 {
         if room == 0 {
             return 0;
@@ -35,8 +61,9 @@ impl Unit {
         let before = self.core.tnt;
         let (mut tnt, mut size) = (before, 0);
         let bytes = self.buffer.room(room);
-        while let Some((results, taken)) = next() {
-            tnt = tnt << (results & 1) | u64::from(taken);
+        let mut calls = Calls(&mut self.ret_stack);
+        while let Some((results, taken)) = next(&mut calls) {
+            tnt = tnt << (results & 7) | taken;
             if tnt >= GATHERED {
                 tnt = put_full(tnt, bytes, &mut size);
             }

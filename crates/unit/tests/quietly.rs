@@ -196,15 +196,22 @@ fn compare_many(settings: &Settings) -> usize {
         let rest = &events[done..];
         let most = short.room_for_results().min(random.below(300) as usize);
         let (until, mut now, mut taken, mut branches) = (short.quiet_until(), clock, 0, 0);
-        let added = short.add_results(most, || {
-            let &(instructions, conditional, other, _) =
-                rest.get(taken).filter(|_| taken < most)?;
-            if now + instructions >= until {
-                return None;
+        let added = short.add_results(most, |_| {
+            let at_once = taken + 1 + random.below(4) as usize;
+            let (mut results, mut bits) = (0, 0);
+            let before = taken;
+            while let Some(&(instructions, conditional, other, _)) =
+                rest.get(taken).filter(|_| taken < most.min(at_once))
+            {
+                if now + instructions >= until {
+                    break;
+                }
+                (now, taken) = (now + instructions, taken + 1);
+                branches += u64::from(conditional);
+                results += u8::from(conditional);
+                bits = bits << u8::from(conditional) | u64::from(conditional && other);
             }
-            (now, taken) = (now + instructions, taken + 1);
-            branches += u64::from(conditional);
-            Some((u8::from(conditional), conditional && other))
+            (taken > before).then_some((results, bits))
         });
         assert_eq!(added, branches);
         if taken > 0 {

@@ -17,6 +17,13 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 #[repr(transparent)]
 pub(crate) struct Entry(u32);
 
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Room for blocks, of which only what is used takes memory; false if there is none.
 pub(crate) fn prepare() -> bool {
     // SAFETY: new memory of our own.

@@ -230,6 +230,13 @@ impl Block {
         self.offsets.iter().zip(ends).map(step).collect()
     }
 
+    /// Whether it has led there by a branch that is taken, as most do; None if there is more to it.
+    #[inline(always)]
+    pub(crate) fn leads_to(&self, next: &Block) -> Option<bool> {
+        let other = next.start != self.leads[0];
+        (!(other & (next.start != self.leads[1]))).then_some(other)
+    }
+
     /// Its last instruction is a branch that is always taken: to the next instruction perhaps.
     #[inline(always)]
     pub(crate) fn transfers(&self) -> bool {
@@ -308,6 +315,12 @@ impl Block {
             Exit::Out | Exit::Syscall | Exit::SoftInt | Exit::Strange => false,
         }
     }
+}
+
+/// A block of one instruction inside the last one: that one was broken off there.
+#[inline(always)]
+pub(super) fn breaks_off(block: &Block, next: &Block) -> bool {
+    next.count == 1 && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
 }
 
 /// QEMU up to 10 lists an instruction that it took back, because it crosses into another page and is not the first.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::thread::block::{Block, Exit};
+use crate::thread::block::{breaks_off, Block, Exit};
 use crate::thread::path::Truth;
 use crate::thread::state::Thread;
 
@@ -148,10 +148,4 @@ impl Thread {
             _ => {}
         }
     }
-}
-
-/// A block of one instruction inside the last one: that one was broken off there.
-#[inline(always)]
-pub(super) fn breaks_off(block: &Block, next: &Block) -> bool {
-    next.count == 1 && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
 }

@@ -1,7 +1,6 @@
 //! From one block to the next where blocks are counted: the way of nearly all of them.
 
-use crate::thread::block::{Block, Exit};
-use crate::thread::blocks::breaks_off;
+use crate::thread::block::{breaks_off, Block, Exit};
 use crate::thread::state::Thread;
 
 impl Thread {

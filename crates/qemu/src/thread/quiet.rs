@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use crate::thread::arena::{Arena, Entry};
-use crate::thread::block::{Block, Exit};
-use crate::thread::blocks::breaks_off;
+use crate::thread::block::{breaks_off, Block, Exit};
 use crate::thread::path::Truth;
 use crate::thread::state::Thread;
+use crate::thread::windows::STEPS;
 
 impl Thread {
     /// `follow` for most blocks: one has led to the next, and no packet follows. False, and nothing has changed, if it is
@@ -27,40 +27,54 @@ impl Thread {
         true
     }
 
-    /// `follow_quietly` for block after block, as long as it can be; what is left. A TNT that is full is no reason to
-    /// stop.
+    /// For block after block of `entries` from `from` on, as long as there is nothing unusual; which is the next one. A TNT
+    /// that is full, a call and a return that is a result are no reason to stop. The block that runs has to be the entry
+    /// before.
     #[inline(never)]
-    pub(crate) fn follow_many<'a>(&mut self, entries: &'a [Entry], arena: Arena) -> &'a [Entry] {
+    pub(crate) fn follow_many(&mut self, entries: &[Entry], from: usize, arena: Arena) -> usize {
         let clock = self.now();
-        let room = self.unit.room_for_results().min(entries.len());
-        let now = &entries[..room];
-        if clock >= self.quiet_until || room == 0 {
-            return entries;
+        let room = self.unit.room_for_results().min(entries.len() - from);
+        let before = |at: usize| arena.block(entries[at - 1]);
+        let goes_on = from > 0 && std::ptr::eq(self.block, before(from));
+        if clock >= self.quiet_until || room == 0 || !goes_on {
+            return from;
         }
-        let (mut block, mut rest) = (self.block, now.iter());
+        let (mut at, end) = (from, from + room);
         // Instructions that may retire still.
         let mut left = self.quiet_until - clock - 1;
-        let branches = self.unit.add_results(room, || {
-            let next = arena.block(*rest.as_slice().first()?);
-            let other = next.start != block.leads[0];
-            let count = u64::from(block.count);
-            if other & (next.start != block.leads[1]) | (count > left) {
-                return None;
+        let windows = &mut self.windows;
+        let branches = self.unit.add_results(room, |calls| {
+            if let Some(path) = entries[..end].get(at - 1..at + STEPS) {
+                let gist = windows.gist(path.try_into().ok()?, arena);
+                if gist.instructions() <= left {
+                    // Apart from the rest, so that the next window need not wait for what this one says.
+                    if gist.is_plain() {
+                        left -= gist.instructions();
+                        at += STEPS;
+                        return Some(gist.results());
+                    }
+                    let next = at + gist.steps();
+                    if next > at && gist.takes_calls(calls, || [next - 1, next].map(before)) {
+                        left -= gist.instructions();
+                        at = next;
+                        return Some(gist.results());
+                    }
+                }
             }
-            left -= count;
-            let results = block.results;
-            block = next;
-            rest.next();
-            Some((results, other))
+            let (block, next) = (before(at), arena.block(*entries[..end].get(at)?));
+            let taken = block.leads_to(next)?;
+            left = left.checked_sub(u64::from(block.count))?;
+            at += 1;
+            Some((block.results, u64::from(taken)))
         });
-        if rest.len() < room {
-            self.unit.arrive(block.start);
+        self.block = before(at);
+        if at > from {
+            self.unit.arrive(self.block.start);
         }
-        self.clock
-            .store(self.quiet_until - 1 - left, Ordering::Relaxed);
+        let clock = self.quiet_until - 1 - left;
+        self.clock.store(clock, Ordering::Relaxed);
         self.branches += branches;
-        self.block = block;
-        &entries[room - rest.len()..]
+        at
     }
 
     /// The same for what takes longer to find out: iterations, calls, returns, a TNT that is full, blocks that may be

@@ -12,6 +12,7 @@ use crate::thread::steps::Steps;
 use crate::thread::tally::Tally;
 use crate::thread::traced::Traced;
 use crate::thread::watch::Watch;
+use crate::thread::windows::Windows;
 
 /// `Thread::attention`: switch tracing off and on before the next instruction: code has changed.
 pub(crate) const SWITCH: u32 = 1;
@@ -98,6 +99,8 @@ pub(crate) struct Thread {
     pub(crate) watch: Watch,
     traced: Traced,
     pub(super) look: Look,
+    /// Of a thread that runs ahead.
+    pub(super) windows: Windows,
 }
 
 impl Thread {
@@ -125,6 +128,7 @@ impl Thread {
             watch,
             traced: Traced::default(),
             look: wanted.look,
+            windows: Windows::default(),
         }
     }
 

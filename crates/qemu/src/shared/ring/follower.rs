@@ -75,10 +75,10 @@ pub(super) fn follow(thread: &mut Thread, entries: &[Entry]) {
         return;
     };
     let arena = Arena::get();
-    let mut rest = entries;
+    let mut at = 0;
     loop {
-        rest = thread.follow_many(rest, arena);
-        let Some((&entry, others)) = rest.split_first() else {
+        at = thread.follow_many(entries, at, arena);
+        let Some(&entry) = entries.get(at) else {
             return;
         };
         let block = arena.block(entry);
@@ -87,6 +87,6 @@ pub(super) fn follow(thread: &mut Thread, entries: &[Entry]) {
         } else {
             each(thread, block);
         }
-        rest = others;
+        at += 1;
     }
 }
