@@ -176,6 +176,23 @@ def test_let_go_in_the_midst_of_a_step(program: ProgramBuilder) -> None:
         assert finish(process) == (0, "ignored 1\n")
 
 
+def test_calls_are_refused_when_it_is_let_go(program: ProgramBuilder, tmp_path: Path) -> None:
+    """SIGTRAP cannot be ignored again, which is said; the program does not see the try."""
+    with running(program("calls_refused")) as process:
+        with recording_of(process.pid, tmp_path) as recorder:
+            until(lambda: not ignored(process.pid), "a step")
+            recorder.terminate()
+            _, said = recorder.communicate(timeout=300)
+            assert recorder.returncode == 0
+        process.send_signal(signal.SIGUSR1)
+        status, text = finish(process)
+    if text.startswith("on 0"):
+        pytest.skip("this kernel has no PR_SET_SYSCALL_USER_DISPATCH")
+    assert (status, text) == (0, "on 1, input 1, refused 0\n")
+    assert "ignored SIGTRAP, and does not any more" in said
+    assert "its calls are refused" in said
+
+
 def states(pid: int) -> set[str]:
     return {each["State"][0] + each["TracerPid"] for each in tasks(pid)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,15 @@ def test_numbers_and_maps_that_cannot_be(
         said = capsys.readouterr().err
         assert "a mapping of a file that cannot be" in said
         assert len(said) < 500
+    # Offsets are in bytes, and nothing but a newline ends a line.
+    first = os.fsencode("401000-402000 r-xp 0 08:01 7 /\r/\u00e4\u20ac\n")
+    maps.write_bytes(first + b"402000-401000 r-xp 0 08:01 7 /bin/x\n")
+    assert main(base) == 1
+    assert f"offset {len(first):#x}" in capsys.readouterr().err
+    maps.write_bytes(first)
+    assert main(base) == 0
+    with Trace(made) as trace:
+        assert [each.path for (each,) in trace.mappings().values()] == ["/\r/\u00e4\u20ac"]
     raw.write_bytes(b"")
     maps.write_text("")
     assert main(base) == 1

@@ -43,3 +43,14 @@ def test_links_of_the_user_are_followed(end: str, tmp_path: Path) -> None:
             assert bytes(files.code(guest_path(5, path), 0, 8)) == b"\xc3" * 8
         with pytest.raises(Unusable, match="lead out of the guest"):
             files.code(guest_path(5, "/linked"), 0, 8)
+
+
+def test_a_guest_may_be_below_the_root(tmp_path: Path) -> None:
+    """One slash at the beginning of a path, or two."""
+    (tmp_path / "inside").write_bytes(b"\xc3" * 8)
+    (tmp_path / "linked").symlink_to("inside")
+    folder = tmp_path.resolve()
+    files = Files(path_map={guest_path(5, ""): "/"})
+    assert bytes(files.code(guest_path(5, f"{folder}/inside"), 0, 8)) == b"\xc3" * 8
+    with pytest.raises(Unusable, match="lead out of the guest"):
+        files.code(guest_path(5, f"{folder}/linked"), 0, 8)

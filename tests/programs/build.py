@@ -105,6 +105,7 @@ PROGRAMS = {
     "trap_flag": Program("trap_flag.c", "pushed 0\nsaved 0\nafter 0\n"),
     "vfork_exec": Program("vfork_exec.c", "child\nstatus 5\n"),
     # These go on until they get a line of input.
+    "calls_refused": Program("calls_refused.c", "running\n", flags=C_LIBRARY, ends=False),
     "slow_steps": Program("slow_steps.c", "running\n", flags=C_LIBRARY, ends=False),
     "trap_ignored": Program("trap_ignored.c", "running\n", flags=C_LIBRARY, ends=False),
     "waiting": Program("waiting.c", "running\n", flags=C_LIBRARY, ends=False),

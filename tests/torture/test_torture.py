@@ -59,9 +59,10 @@ def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
     assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
-def test_a_trap_that_waits_when_the_file_is_full(folder: Path) -> None:
+@pytest.mark.parametrize("mode", ["trap_that_waits_long", "breakpoint_while_ignored"])
+def test_a_trap_when_the_file_is_full(mode: str, folder: Path) -> None:
     """The program runs on without stops: the kernel has to know what it blocks, and what waits."""
-    case = named("trap_that_waits_long")
+    case = named(mode)
     options = ("--max-size=16K", "-e", "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u")
     found = record(case.argv, "ptrace", folder, *options)
     assert found.identical, found.verdict

@@ -174,10 +174,10 @@ def _look(whole: Sequence[memoryview]) -> _Seen:
 
 def _maps(name: str) -> Iterator[tuple[int, int, int, int, str]]:
     """start, size, offset, prot and path of the files that may run. Raises InputError."""
-    with Path(name).open(errors="surrogateescape") as file:
+    with Path(name).open("rb") as file:
         offset = 0
         for line in file:
-            found = _MAP.fullmatch(line.rstrip("\n"))
+            found = _MAP.fullmatch(os.fsdecode(line.rstrip(b"\n")))
             if found is not None and "x" in found[3]:
                 start, end, place = (int(found[number], 16) for number in (1, 2, 4))
                 message = ""

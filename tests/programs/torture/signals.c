@@ -267,6 +267,17 @@ static int trap_that_waits_long(void) {
     return 0;
 }
 
+// Sent, it is ignored; of an instruction it ends the program, perhaps when nobody follows any more.
+static int breakpoint_while_ignored(void) {
+    limit(RLIMIT_CORE, 0);
+    signal(SIGTRAP, SIG_IGN);
+    for (int i = 0; i < 4; i++) counted += work(18), getppid();
+    raise(SIGTRAP);
+    printf("%d\n", counted);
+    __asm__ volatile("int3");
+    return 0;
+}
+
 static volatile int seen;
 
 static void see(int number, siginfo_t *info, void *frame) {
@@ -455,7 +466,7 @@ static int aborts(void) {
 
 MODES(MODE(nested), MODE(alarms), MODE(alarms_of_cpu_time), MODE(timers), MODE(frame_changed), MODE(frame_copied),
       MODE(frame_into_the_kernel), MODE(jumps_out), MODE(jumps_out_of_lost_pages), MODE(cut_code), MODE(steps_over), MODE(breakpoints), MODE(breakpoint_of_ice),
-      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long),
+      MODE(own_steps), MODE(from_a_file), MODE(traps_waited_for), MODE(trap_that_waits_long), MODE(breakpoint_while_ignored),
       MODE(traps_of_the_process), MODE(traps_ignored), MODE(traps_that_kill), MODE(stack_overflow), MODE(turning), MODE(coroutines),
       MODE(broken_pipe), MODE(aborts));
 MAIN
