@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import clock
 import decoding
@@ -19,6 +19,8 @@ REFERENCE = "libipt pt_blk, section cache"
 """Whose speed is 1."""
 
 BATCH = 1 << 16
+
+Of = TypeVar("Of")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Piece:
     settings: Any
 
     def image(self) -> Any:
+        """One of which no decoder has learned anything: they hand that on."""
         import rtit
 
         image = rtit.Image()
@@ -56,8 +59,10 @@ class Time:
 Entry = Callable[[], Time]
 
 
-def ours(piece: Piece, image: Any, threads: int) -> dict[str, Entry]:
-    """What a fresh decoder gives, thrown away batch by batch; packets are by one thread."""
+def ours(piece: Piece, threads: int) -> dict[str, Entry]:
+    """What a fresh decoder of a fresh image gives, thrown away batch by batch; packets are by one
+    thread.
+    """
     from rtit import _core
 
     settings = piece.settings
@@ -65,7 +70,7 @@ def ours(piece: Piece, image: Any, threads: int) -> dict[str, Entry]:
     def flow() -> _core.Flow:
         return _core.Flow(
             piece.pt,
-            image.native,
+            piece.image().native,
             threads=threads,
             mtc_freq=settings.mtc_freq,
             tsc_ctc=settings.tsc_ctc,
@@ -73,42 +78,51 @@ def ours(piece: Piece, image: Any, threads: int) -> dict[str, Entry]:
             no_retcomp=settings.no_retcomp,
         )
 
-    ways: dict[str, Callable[[], object]] = {
-        "counts": lambda: flow().count(),
-        "edges": lambda: flow().totals(),
-        "blocks as numbers": lambda: decoding.drain(flow().numbers),
-        "hashed runs": lambda: decoding.drain(flow().runs),
-        "rows": lambda: decoding.drain(flow().next),
-        "instructions": lambda: decoding.drain(flow().ips),
-        "branches": lambda: decoding.drain(flow().branches),
+    ways: dict[str, Callable[[_core.Flow], object]] = {
+        "counts": lambda flow: flow.count(),
+        "edges": lambda flow: flow.totals(),
+        "blocks as numbers": lambda flow: decoding.drain(flow.numbers),
+        "hashed runs": lambda flow: decoding.drain(flow.runs),
+        "rows": lambda flow: decoding.drain(flow.next),
+        "instructions": lambda flow: decoding.drain(flow.ips),
+        "branches": lambda flow: decoding.drain(flow.branches),
     }
+    found = {name: _of_this_process(way, flow) for name, way in ways.items()}
     if threads == 1:
-        ways["packets"] = lambda: decoding.drain(_core.PacketScan(piece.pt).next)
-    return {name: _of_this_process(way) for name, way in ways.items()}
+        found["packets"] = _of_this_process(
+            lambda scan: decoding.drain(scan.next), lambda: _core.PacketScan(piece.pt)
+        )
+    return found
 
 
-def bitmaps(piece: Piece, image: Any) -> dict[str, Entry]:
+def bitmaps(piece: Piece) -> dict[str, Entry]:
     """By a persistent decoder: fresh, and then again."""
     import rtit
 
     bitmap = bytearray(1 << 16)
-    decoder = rtit.Decoder(image)
+    decoder = rtit.Decoder(piece.image())
 
-    def cold() -> object:
+    def fresh() -> rtit.Decoder:
         nonlocal decoder
-        decoder = rtit.Decoder(image, index="afl")
+        decoder = rtit.Decoder(piece.image(), index="afl")
+        return decoder
+
+    def run(decoder: rtit.Decoder) -> object:
         return decoder.run(piece.pt, bitmap)
 
     return {
-        "bitmap, cold": _of_this_process(cold),
-        "bitmap, warm": _of_this_process(lambda: decoder.run(piece.pt, bitmap)),
+        "bitmap, cold": _of_this_process(run, fresh),
+        "bitmap, warm": _of_this_process(run, lambda: decoder),
     }
 
 
-def _of_this_process(way: Callable[[], object]) -> Entry:
+def _of_this_process(way: Callable[[Of], object], fresh: Callable[[], Of]) -> Entry:
+    """Measures what `way` does with what `fresh` gives, and not the latter."""
+
     def measured() -> Time:
+        of = fresh()
         begin = time.perf_counter()
-        cpu, _ = clock.own_cpu(way)
+        cpu, _ = clock.own_cpu(lambda: way(of))
         return Time(cpu, time.perf_counter() - begin)
 
     return measured

@@ -99,9 +99,8 @@ def measured(piece: entries.Piece, times: int) -> dict[str, Any]:
     """CPU seconds of each entry, and what it found; of two threads beside one both kinds of
     seconds. All take turns.
     """
-    image = piece.image()
-    one, two = entries.ours(piece, image, 1), entries.ours(piece, image, 2)
-    others = entries.bitmaps(piece, image) | entries.peers(piece)
+    one, two = entries.ours(piece, 1), entries.ours(piece, 2)
+    others = entries.bitmaps(piece) | entries.peers(piece)
     found: dict[str, list[entries.Time]] = {}
     by_two: dict[str, list[entries.Time]] = {}
     for _ in range(times):
@@ -192,10 +191,11 @@ def main() -> None:
         f"Speed by CPU time as a multiple of libipt's `pt_blk` with its section cache on the same "
         f"bytes and code; medians of {arguments.repetitions}, all taking turns; spread: the "
         "greatest less the least of one program, by its median, of the program where it is "
-        "largest. Decoders are fresh, from Python, results taken in batches of 65,536 and thrown "
-        "away; bitmaps by a persistent decoder, fresh and after one run. perf decodes the whole "
-        "recording and is given its part. CPU of two threads: of both, as a multiple "
-        "of one's; wall, 1 by 2: how much sooner two are done, on a machine that is not busy.",
+        "largest. Decoders and their images are fresh, from Python, results taken in batches of "
+        "65,536 and thrown away; bitmaps by a persistent decoder, fresh and after one run. perf "
+        "decodes the whole recording and is given its part. CPU of two threads: of both, as a "
+        "multiple of one's; wall, 1 by 2: how much sooner two are done, on a machine that is not "
+        "busy.",
         *tables(results),
     ]
     text = "\n".join(lines) + "\n"
