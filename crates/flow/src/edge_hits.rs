@@ -2,8 +2,9 @@
 
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
+use crate::hash::CountsBy;
 use crate::sink::{End, Sequence, Sink, Step, Wants};
-use crate::totals::{CountsBy, EdgeTotal};
+use crate::totals::EdgeTotal;
 
 /// What is kept of steps, in edges and steps, at most: then all of it is made anew.
 const MOST_KEPT: usize = 1 << 21;

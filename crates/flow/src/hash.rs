@@ -44,3 +44,6 @@ impl Hasher for AddressHasher {
 
 /// Anything by an address.
 pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
+
+/// Counts by a key of a few numbers.
+pub(crate) type CountsBy<K> = std::collections::HashMap<K, u64, BuildHasherDefault<AddressHasher>>;

@@ -66,6 +66,7 @@ mod spaces;
 mod stack;
 mod steps;
 mod stream;
+mod tally;
 mod time;
 mod timed;
 mod totals;

@@ -1,14 +1,8 @@
 //! How often each run of instructions and each edge between them was taken.
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::hash::{BuildHasherDefault, Hash};
-
 use crate::event::Event;
-use crate::hash::AddressHasher;
 use crate::sink::{End, Sequence, Sink, Wants};
-
-/// Counts by a key of a few numbers.
-pub(crate) type CountsBy<K> = HashMap<K, u64, BuildHasherDefault<AddressHasher>>;
+use crate::tally::Tally;
 
 /// Instructions that ran one after the other, in memory order, and how often. Runs overlap: what ran at an address is the
 /// sum over all runs that hold it.
@@ -34,87 +28,72 @@ pub struct EdgeTotal {
 }
 
 /// The sink that adds up runs and edges, whatever their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Totals {
-    runs: CountsBy<(u64, u32)>,
-    edges: CountsBy<(u64, u64, u8)>,
+    runs: Tally<(u64, u32)>,
+    edges: Tally<(u64, u64, u8)>,
 }
+
+impl PartialEq for Totals {
+    fn eq(&self, other: &Totals) -> bool {
+        self.runs.sorted() == other.runs.sorted() && self.edges.sorted() == other.edges.sorted()
+    }
+}
+
+impl Eq for Totals {}
 
 impl Totals {
     /// Runs by start and length.
     pub fn runs(&self) -> Vec<RunTotal> {
-        let total = |(&(start, instructions), &count): (&(u64, u32), &u64)| RunTotal {
+        let total = |((start, instructions), count)| RunTotal {
             start,
             instructions,
             count,
         };
-        let mut runs: Vec<RunTotal> = self.runs.iter().map(total).collect();
-        runs.sort_unstable();
-        runs
+        self.runs.sorted().into_iter().map(total).collect()
     }
 
     /// Edges by where they come from, where they go and what they are.
     pub fn edges(&self) -> Vec<EdgeTotal> {
-        let total = |(&(from, to, kind), &count): (&(u64, u64, u8), &u64)| EdgeTotal {
+        let total = |((from, to, kind), count)| EdgeTotal {
             from,
             to,
             kind,
             count,
         };
-        let mut edges: Vec<EdgeTotal> = self.edges.iter().map(total).collect();
-        edges.sort_unstable();
-        edges
+        self.edges.sorted().into_iter().map(total).collect()
     }
 
     /// Adds those of another.
     pub fn join(&mut self, other: Totals) {
-        if self.is_empty() {
-            *self = other;
-            return;
-        }
-        for (run, count) in other.runs {
-            *self.runs.entry(run).or_default() += count;
-        }
-        for (edge, count) in other.edges {
-            *self.edges.entry(edge).or_default() += count;
-        }
+        self.runs.join(other.runs);
+        self.edges.join(other.edges);
     }
 
     /// Takes off those of another that were joined before.
     pub(crate) fn take_off(&mut self, other: Totals) {
-        take_off(&mut self.runs, other.runs);
-        take_off(&mut self.edges, other.edges);
+        self.runs.take_off(other.runs);
+        self.edges.take_off(other.edges);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.edges.is_empty()
     }
 
-    /// Without order: from, to, kind, count.
-    pub(crate) fn each_edge(&self, mut take: impl FnMut(u64, u64, End, u64)) {
-        for (&(from, to, kind), &count) in &self.edges {
+    /// Edges alone: from, to, kind, count.
+    pub(crate) fn each_edge(self, mut take: impl FnMut(u64, u64, End, u64)) {
+        for ((from, to, kind), count) in self.edges.into_sorted() {
             take(from, to, End::ALL[usize::from(kind)], count);
         }
     }
 
     pub(crate) fn add_run(&mut self, start: u64, instructions: u32, count: u64) {
-        *self.runs.entry((start, instructions)).or_default() += count;
+        self.runs.add((start, instructions), count);
     }
 
     pub(crate) fn add_edge(&mut self, from: u64, to: u64, kind: End, count: u64) {
         if count != 0 {
-            *self.edges.entry((from, to, kind as u8)).or_default() += count;
-        }
-    }
-}
-
-fn take_off<K: Eq + Hash>(from: &mut CountsBy<K>, counts: CountsBy<K>) {
-    for (key, less) in counts {
-        if let Entry::Occupied(mut entry) = from.entry(key) {
-            *entry.get_mut() -= less;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
+            self.edges.add((from, to, kind as u8), count);
         }
     }
 }

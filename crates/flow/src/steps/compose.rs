@@ -60,7 +60,7 @@ impl Composed {
             let (more, followed) = if is_tnt(first) {
                 (reach.with_tnt(), self.tnt(known, first, reach.length))
             } else if first & TIP_MASK == TIP {
-                let Some(more) = reach.with_tip(first, bytes) else {
+                let Some(more) = reach.with_tip(bytes) else {
                     break;
                 };
                 (more, self.tip(known, more.last_ip, reach.length))
@@ -163,13 +163,14 @@ impl Reach {
     }
 
     /// None: there is no TIP as a whole.
-    fn with_tip(self, first: u8, bytes: &[u8; WINDOW]) -> Option<Reach> {
-        let mut more = [0; 8];
-        let left = bytes.get(usize::from(self.length) + 1..).unwrap_or(&[]);
-        for (to, &byte) in more.iter_mut().zip(left) {
+    fn with_tip(self, bytes: &[u8; WINDOW]) -> Option<Reach> {
+        let mut tip_bytes = [0; WINDOW];
+        let left = bytes.get(usize::from(self.length)..).unwrap_or(&[]);
+        for (to, &byte) in tip_bytes.iter_mut().zip(left) {
             *to = byte;
         }
-        let (length, replaced, last_ip) = tip(first, Some(more), self.last_ip)?;
+        let (length, replaced, last_ip) = tip(&tip_bytes, self.last_ip)?;
+        let length = length as u8;
         if usize::from(self.length + length) > WINDOW {
             return None;
         }

@@ -74,7 +74,10 @@ fn follow<const RETURNS: bool, const KEEP: u8>(
         let place = phrases.at(base, window, rest);
         let phrase = &mut phrases.entries[place.slot];
         let after = at + usize::from(phrase.length);
-        if !phrase.is(base, &place, last_ip) || after > end || before_psb(bytes, after) {
+        if !phrase.is(base, &place, last_ip)
+            || after > end
+            || before_psb(bytes.get(after..).unwrap_or(&[]))
+        {
             break phrases.missed(&place, found).then_some(Exit::Phrase);
         }
         note::<KEEP>(&mut phrase.hits, log, at, &mut hits);

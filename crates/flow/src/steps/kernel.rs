@@ -3,9 +3,7 @@
 use super::act::{Acts, Pushes};
 use super::hits::{Counting, Hits};
 use super::table::{find, tnt_slot, Entry, Key};
-use super::wire::{
-    before_psb, is_tnt, tip as tip_of, CYC, CYC_MASK, CYC_MORE, MTC, OVF, TIP, TIP_MASK,
-};
+use super::wire::{before_psb, cyc, is_tnt, tip as tip_of, CYC, CYC_MASK, MTC, TIP, TIP_MASK};
 use crate::stack::ReturnStack;
 
 /// Bytes after the packets that are read, so that a packet can be looked at as a whole.
@@ -82,6 +80,51 @@ impl Lane {
         }
     }
 
+    /// Takes the CYC or MTC with which `left` begins, and gives its length, 3 at most; 0: it is none, or not to be taken
+    /// here. `ORDER`: each CYC goes into the log, else `cycles` counts cycles.
+    #[inline(always)]
+    fn time<const ORDER: bool>(
+        &mut self,
+        left: &[u8],
+        at: usize,
+        room: usize,
+        log: &mut Vec<(u32, u32)>,
+    ) -> usize {
+        let Some(&first) = left.first() else {
+            return 0;
+        };
+        if first & CYC_MASK == CYC {
+            let Some((count, length)) = cyc(left) else {
+                return 0;
+            };
+            if ORDER {
+                log.push((Mark::CYC | count as u32, at as u32));
+            } else {
+                self.cycles += count;
+            }
+            self.cycs += 1;
+            self.other_bytes += length as u64;
+            self.told = at + length;
+            return length;
+        }
+        if first != MTC || self.leaves_mtcs || log.len() >= room || before_psb(&left[2..]) {
+            return 0;
+        }
+        // the clock takes them in the order in which they came
+        while self.cycles > 0 {
+            let part = self.cycles.min(u64::from(Mark::CYC - 1));
+            log.push((Mark::CYC | part as u32, at as u32));
+            self.cycles -= part;
+        }
+        log.push((Mark::MTC | u32::from(left[1]), at as u32));
+        self.mtcs += 1;
+        self.other_bytes += 2;
+        if self.told == at {
+            self.told += 2;
+        }
+        2
+    }
+
     /// Whether a packet that begins with this byte may have a step.
     pub fn takes(first: u8) -> bool {
         is_tnt(first) || first & TIP_MASK == TIP || first & CYC_MASK == CYC || first == MTC
@@ -140,18 +183,27 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
     let (tnt, tip, ret) = (&mut *tables.tnt, &mut *tables.tip, &mut *tables.ret);
     let (acts, hits, log) = (tables.acts, &mut *tables.hits, &mut *tables.log);
     let mut hits = hits.counting();
-    if end + AHEAD > bytes.len() || tnt.is_empty() || tip.is_empty() || ret.is_empty() {
+    // what is left to be taken, and `AHEAD` bytes: where there are more, any packet is whole without a look
+    let Some(bytes) = bytes.get(..end + AHEAD) else {
+        return Exit::Leave;
+    };
+    let mut left = bytes.get(lane.at..).unwrap_or(&[]);
+    if tnt.is_empty() || tip.is_empty() || ret.is_empty() {
         return Exit::Leave;
     }
     let (tnt_mask, tip_mask, ret_mask) = (tnt.len() - 1, tip.len() - 1, ret.len() - 1);
     // all but the packets' numbers, which are rarely touched, lives in registers
-    let (mut at, mut base, mut last_ip, mut rest) = (lane.at, lane.base, lane.last_ip, lane.rest);
-    let (mut tips, mut other_bytes, mut cycles) = (0u64, 0u64, lane.cycles);
+    let (mut base, mut last_ip, mut rest) = (lane.base, lane.last_ip, lane.rest);
+    let (mut tips, mut tip_bytes) = (0u64, 0u64);
     let exit = loop {
-        if at >= end || log.len() >= room && rest == 0 {
+        if left.len() <= AHEAD {
             break Exit::Leave;
         }
-        let mut byte = bytes[at];
+        if KEEP == keep::ORDER && log.len() >= room && rest == 0 {
+            break Exit::Leave;
+        }
+        let mut byte = left[0];
+        let at = bytes.len() - left.len();
         if is_tnt(byte) {
             if RETURNS && rest != 0 {
                 byte = rest;
@@ -164,14 +216,14 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             base = step.next;
             if !RETURNS || step.act == 0 {
                 rest = 0;
-                at += 1;
+                left = &left[1..];
                 continue;
             }
             let (deed, pushes) = acts.decode(step.act);
             take(stack, deed.peak, pushes);
             if !deed.pops {
                 rest = 0;
-                at += 1;
+                left = &left[1..];
                 continue;
             }
             rest = deed.rest;
@@ -185,15 +237,13 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             stack.drop_top();
             note::<KEEP>(&mut step.hits, log, at, &mut hits);
             base = step.next;
-            at += usize::from(rest == 0);
+            left = &left[usize::from(rest == 0)..];
         } else if byte & TIP_MASK == TIP {
-            let payload = bytes
-                .get(at + 1..at + 9)
-                .and_then(|bytes| bytes.try_into().ok());
-            let Some((length, _, ip)) = tip_of(byte, payload, last_ip) else {
+            let Some((length, _, ip)) = tip_of(left, last_ip) else {
                 break Exit::Leave;
             };
-            if before_psb(bytes, at + usize::from(length)) {
+            let after = &left[length..];
+            if before_psb(after) {
                 break Exit::Leave;
             }
             let Some(slot) = find(tip, ip.slot(base, 0, tip_mask), base, ip) else {
@@ -203,9 +253,9 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
             note::<KEEP>(&mut step.hits, log, at, &mut hits);
             last_ip = ip;
             base = step.next;
-            at += usize::from(length);
+            left = after;
             tips += 1;
-            other_bytes += u64::from(length);
+            tip_bytes += length as u64;
             if RETURNS && step.act != 0 {
                 let (deed, pushes) = acts.decode(step.act);
                 take(stack, deed.peak, pushes);
@@ -213,67 +263,25 @@ pub(super) fn run<const RETURNS: bool, const KEEP: u8>(
                     stack.drop_top();
                 }
             }
-        } else if byte & CYC_MASK == CYC {
-            let mut count = u64::from(byte >> 3);
-            let mut length = 1;
-            if byte & CYC_MORE != 0 {
-                let (second, third) = (bytes[at + 1], bytes[at + 2]);
-                if [second, third] == OVF {
-                    break Exit::Leave;
-                }
-                count |= u64::from(second >> 1) << 5;
-                length = 2;
-                if second & 1 != 0 {
-                    if third & 1 != 0 {
-                        break Exit::Leave;
-                    }
-                    count |= u64::from(third >> 1) << 12;
-                    length = 3;
-                }
-                if before_psb(bytes, at + length) {
-                    break Exit::Leave;
-                }
-            }
-            if KEEP == keep::ORDER {
-                log.push((Mark::CYC | count as u32, at as u32));
+        } else {
+            let length = if KEEP == keep::ORDER {
+                lane.time::<true>(left, at, room, log)
             } else {
-                cycles += count;
-            }
-            lane.cycs += 1;
-            at += length;
-            other_bytes += length as u64;
-            lane.told = at;
-        } else if byte == MTC {
-            if lane.leaves_mtcs || before_psb(bytes, at + 2) {
+                lane.time::<false>(left, at, room, log)
+            };
+            if length == 0 {
                 break Exit::Leave;
             }
-            if KEEP != keep::ORDER {
-                // the clock takes them in the order in which they came
-                while cycles > 0 {
-                    let part = cycles.min(u64::from(Mark::CYC - 1));
-                    log.push((Mark::CYC | part as u32, at as u32));
-                    cycles -= part;
-                }
-            }
-            log.push((Mark::MTC | u32::from(bytes[at + 1]), at as u32));
-            lane.mtcs += 1;
-            if lane.told == at {
-                lane.told += 2;
-            }
-            at += 2;
-            other_bytes += 2;
-        } else {
-            break Exit::Leave;
+            left = &left[length..];
         }
     };
     hits.end();
-    lane.at = at;
+    lane.at = bytes.len() - left.len();
     lane.base = base;
     lane.last_ip = last_ip;
     lane.rest = rest;
     lane.tips += tips;
-    lane.other_bytes += other_bytes;
-    lane.cycles = cycles;
+    lane.other_bytes += tip_bytes;
     exit
 }
 

@@ -3,7 +3,8 @@
 use super::how::How;
 use crate::code::Code;
 use crate::sink::End;
-use crate::totals::{CountsBy, Totals};
+use crate::tally::Tally;
+use crate::totals::Totals;
 
 #[derive(Clone, Copy, Default)]
 struct NodeTotal {
@@ -15,9 +16,9 @@ struct NodeTotal {
 pub(crate) struct NodeTotals {
     nodes: Vec<NodeTotal>,
     /// By node and target.
-    tips: CountsBy<(u32, u64)>,
+    tips: Tally<(u32, u64)>,
     /// By node and call site.
-    returns: CountsBy<(u32, u32)>,
+    returns: Tally<(u32, u32)>,
 }
 
 impl NodeTotals {
@@ -37,10 +38,8 @@ impl NodeTotals {
         match how {
             How::Pass | How::NotTaken => {}
             How::Taken => total.taken += count,
-            How::Returned(site) => *self.returns.entry((node, site)).or_default() += count,
-            How::Tip(ip) | How::TipReturn(ip) => {
-                *self.tips.entry((node, ip)).or_default() += count;
-            }
+            How::Returned(site) => self.returns.add((node, site), count),
+            How::Tip(ip) | How::TipReturn(ip) => self.tips.add((node, ip), count),
         }
     }
 
@@ -65,11 +64,11 @@ impl NodeTotals {
                 totals.add_edge(last, node.next, End::Cut, total.all - total.taken);
             }
         }
-        for ((index, ip), count) in moved.tips {
+        for ((index, ip), count) in moved.tips.into_sorted() {
             let node = code.node(index);
             totals.add_edge(code.last_ip(node), ip, node.end, count);
         }
-        for ((index, site), count) in moved.returns {
+        for ((index, site), count) in moved.returns.into_sorted() {
             let node = code.node(index);
             let ip = code.call(site).map_or(0, |call| call.return_ip);
             totals.add_edge(

@@ -227,11 +227,10 @@ impl Steps {
         if hits == 0 || matches!(self.wants, Wants::Order | Wants::Hits) {
             return;
         }
-        self.add(number, hits);
+        self.add(number, hits.into());
     }
 
-    fn add(&mut self, number: u32, hits: u32) {
-        let hits = u64::from(hits);
+    fn add(&mut self, number: u32, hits: u64) {
         self.visits.weight(number).add_to(&mut self.counted, hits);
         if matches!(self.wants, Wants::Totals | Wants::Hits) {
             for (node, how) in self.visits.of(number) {
@@ -249,18 +248,21 @@ impl Steps {
         if self.wants == Wants::Hits {
             let mut hits = std::mem::take(&mut self.hits);
             hits.drain()
-                .for_each(|(number, hits)| self.add(number, hits));
+                .for_each(|(number, hits)| self.add(number, hits.into()));
             self.hits = hits;
             return;
         }
-        let mut all = Vec::new();
-        let mut take = |number, hits| all.push(Left { number, hits });
+        // in the order of their numbers, which is that of what they visit in memory
+        let mut all = vec![0; self.visits.len()];
+        let mut take = |number: u32, hits: u32| all[number as usize] += u64::from(hits);
         self.tnt.drain_hits(&mut take);
         self.tip.drain_hits(&mut take);
         self.ret.drain_hits(&mut take);
         self.phrases.drain_hits(&mut take);
-        for left in all {
-            self.add_up(left.number, left.hits);
+        for (hits, number) in all.into_iter().zip(0..) {
+            if hits != 0 {
+                self.add(number, hits);
+            }
         }
     }
 

@@ -42,6 +42,11 @@ impl Visits {
         self.words.len() + 5 * self.steps.len()
     }
 
+    /// How many steps have numbers.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     /// How many steps may come: before the last of them there certainly is room left.
     pub fn fitting(&self, room: Room) -> usize {
         let rows = room.rows.div_ceil(self.most_rows.max(1));
