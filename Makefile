@@ -50,7 +50,10 @@ miri:
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || { echo "nightly Rust with miri is not installed"; exit 0; }; \
 	export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=target/miri; set -ex; \
 	PROPTEST_CASES=2 cargo +nightly miri test -q -p rtit-packet --test columns; \
-	cargo +nightly miri test -q -p rtit-packet --test scanner -- an_error_is_given_once block_items; \
+	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-packet --test scanner -- \
+	  an_error_is_given_once block_items a_psb_is a_packet_cut find_psb; \
+	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-x86 --lib -- \
+	  fifteen_bytes short_and_bad targets_wrap long_instructions; \
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
 	  time:: stack:: plan:: division:: weight path:: act:: table:: patience spread; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
