@@ -106,10 +106,18 @@ _ASKED_FOR = (
     "trace.perf_times",
     "trace.rounds",
 )
-_OPTIONS = {"convert": ["--split", "parts"], "pack": ["-o", "pack.zip"]}
+_OPTIONS = {
+    "blocks": ["--json"],
+    "branches": ["--json"],
+    "convert": ["--split", "parts"],
+    "pack": ["-o", "pack.zip"],
+}
 
 
-@pytest.mark.parametrize("verb", ["convert", "info", "instructions", "pack", "packets", "report"])
+_WITHOUT_NUMPY = ["blocks", "branches", "convert", "events", "info", "instructions", "pack"]
+
+
+@pytest.mark.parametrize("verb", [*_WITHOUT_NUMPY, "packets", "report"])
 def test_what_prints_no_columns_does_without_numpy(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +133,7 @@ def test_what_prints_no_columns_does_without_numpy(
     packed = {"rtit.image.guest_processes"} if verb == "pack" else set()
     assert {f"rtit.{name}" for name in _ASKED_FOR} & found <= packed
     # declarations of packets: of whoever looks at single ones
-    assert ("rtit.packets.table" in found) == (verb == "packets")
+    assert ("rtit.packets.table" in found) == (verb in ("events", "packets"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import rtit
 from plain import HEAD
 from rtit.packets import encode
-from rtit.trace import End, Stream
+from rtit.trace import End, Numbers, Stream
 from rtit.trace.results import Branch, Instruction, SyncPoint
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)
@@ -53,6 +54,22 @@ def test_branches_are_those_that_edges_add_up() -> None:
     expected = np.stack([edges.source, edges.target, edges.kind], axis=1)
     assert np.array_equal(kinds, expected)
     assert np.array_equal(counts, edges.count)
+
+
+@pytest.mark.parametrize("table", ["blocks", "branches", "instructions", "raw_events", "packets"])
+def test_a_batch_travels_and_stays_as_it_is(table: str) -> None:
+    batch = next(iter(getattr(stream(), table)()))
+    there = pickle.loads(pickle.dumps(batch))
+    assert list(there) == list(batch)
+    for name, column in batch.columns().items():
+        assert np.array_equal(getattr(there, name), column)
+        assert there.buffer(name).tolist() == column.tolist()
+    with pytest.raises(AttributeError, match="is not set"):
+        batch.more = {}
+    with pytest.raises(AttributeError, match="no column 'nothing'"):
+        _ = there.nothing
+    with pytest.raises(TypeError, match="has 1 columns"):
+        Numbers()
 
 
 def test_sync_points() -> None:

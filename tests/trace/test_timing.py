@@ -304,7 +304,7 @@ def test_batches_make_no_difference_to_ipc(rows: list[tuple[int, int]], size: in
     spans = np.cumsum([new for _, new in rows]).astype(np.uint64)
     ips = np.zeros(len(rows), np.uint64)
     small = np.zeros(len(rows), np.uint8)
-    one = Instructions(ips, small, ips, small, small, {"cycles": cycles})
+    one = Instructions(ips, small, ips, small, small, more={"cycles": cycles})
 
     def batches() -> Iterator[timing.Clocked[Instructions]]:
         step = size or len(rows) or 1

@@ -41,7 +41,7 @@ class Own:
         for last in batches:
             yield self.of(last)
         if self._early and isinstance(last, Rows):
-            yield replace(last, events=_concatenated(self._early))
+            yield last.replaced(events=_concatenated(self._early))
 
     def of(self, batch: B) -> B:
         """Those of a batch. Rows keep the events that came during them or behind them."""
@@ -68,8 +68,8 @@ class Own:
         inside = np.clip(at, 0, len(own))
         mine = behind[inside]
         row = begun[inside] + (at - inside) + self._taken
-        events = replace(happened.take(mine), row=row[mine].astype(np.uint64))
-        found = replace(rows.take(own), events=events, first=self._taken)
+        events = happened.take(mine).replaced(row=row[mine].astype(np.uint64))
+        found = rows.take(own).replaced(events=events, first=self._taken)
         self._taken += len(found)
         self._was_own = bool(behind[-1])
         return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -69,15 +68,62 @@ class Batch:
     WHERE: ClassVar[tuple[str, str] | None] = None
     """The columns of a row's lowest and highest address; None: rows have no address."""
     more: Mapping[str, NDArray[Any]]
-    __slots__ = ()
+    _buffers: dict[str, Any]
+
+    def __init__(
+        self, *columns: Sized, more: Mapping[str, NDArray[Any]] | None = None, **named: Sized
+    ) -> None:
+        """`columns` in the order of `FIELDS`, or by their names: arrays, or buffers of numbers,
+        which become arrays when they are asked for.
+        """
+        names = (name for name, _, _ in self.FIELDS)
+        buffers = {**dict(zip(names, columns, strict=False)), **named}
+        if len(columns) + len(named) != len(self.FIELDS) or len(buffers) != len(self.FIELDS):
+            raise TypeError(f"{type(self).__name__} has {len(self.FIELDS)} columns")
+        self.__dict__.update(_buffers=buffers, more={} if more is None else more)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} stays as it is: {name} is not set")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Arrays travel, and buffers of native code do not."""
+        return {**self.__dict__, "_buffers": {name: getattr(self, name) for name in self._buffers}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def __len__(self) -> int:
-        return len(getattr(self, self.FIELDS[0][0]))
+        return len(self._buffers[self.FIELDS[0][0]])
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        if name in MORE and name in self.more:
-            return self.more[name]
+        found = self.__dict__
+        if name in found.get("_buffers", ()):
+            import numpy as np
+
+            column: NDArray[Any] = np.asarray(found["_buffers"][name])
+            found[name] = column
+            return column
+        if name in MORE and name in found.get("more", ()):
+            more: NDArray[Any] = found["more"][name]
+            return more
         raise AttributeError(f"{type(self).__name__} has no column {name!r}")
+
+    def buffer(self, name: str) -> memoryview:
+        """A column of `FIELDS` as a buffer, for a look at some numbers: it loads no NumPy."""
+        return memoryview(self._buffers[name])
+
+    def lists(self) -> Iterator[list[Any]]:
+        """The columns of `FIELDS` as lists of numbers; this loads no NumPy either."""
+        return (self.buffer(name).tolist() for name, _, _ in self.FIELDS)
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same, but for these columns or other attributes."""
+        found = object.__new__(type(self))
+        own = {name: changes[name] for name in changes.keys() & self._buffers.keys()}
+        kept = {name: value for name, value in self.__dict__.items() if name not in own}
+        found.__dict__.update(kept, _buffers={**self._buffers, **own})
+        found.__dict__.update((name, value) for name, value in changes.items() if name not in own)
+        return found
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -92,16 +138,16 @@ class Batch:
         """Some of the rows: a mask, or a slice."""
         own = {name: getattr(self, name)[which] for name, _, _ in self.FIELDS}
         more = {name: column[which] for name, column in self.more.items()}
-        return replace(self, **own, more=more)  # type: ignore[type-var]
+        return self.replaced(**own, more=more)
 
     def with_columns(self, **columns: NDArray[Any]) -> Self:
         """The same with more columns, named in `MORE`."""
-        return replace(self, more={**self.more, **columns})  # type: ignore[type-var]
+        return self.replaced(more={**self.more, **columns})
 
     def without(self, names: Iterable[str]) -> Self:
         """The same without these columns of `more`."""
         more = {name: column for name, column in self.more.items() if name not in names}
-        return replace(self, more=more)  # type: ignore[type-var]
+        return self.replaced(more=more)
 
     @classmethod
     def joined(cls, batches: Iterator[Self], more: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rtit.trace.batch import MORE, Batch, Field
@@ -72,7 +72,6 @@ def _missing(at: int, reason: str) -> Row:
     return at, at, Trust.LOST.label, ErrorClass.HARDWARE_LOSS.label, reason, at, 0
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ledger(Batch):
     """Spans of a stream, without gaps between them, as columns of one length; iterated and by
     number they are `Span`s.
@@ -96,8 +95,17 @@ class Ledger(Batch):
     cause: NDArray[np.uint8]
     value: NDArray[np.uint64]
     error: NDArray[np.uint32]
-    texts: tuple[str, ...] = ("",)
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    texts: tuple[str, ...]
+
+    def __init__(
+        self,
+        *columns: Sized,
+        texts: tuple[str, ...] = ("",),
+        more: Mapping[str, NDArray[Any]] | None = None,
+        **named: Sized,
+    ) -> None:
+        super().__init__(*columns, more=more, **named)
+        self.__dict__.update(texts=texts)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -138,5 +146,5 @@ class Ledger(Batch):
             np.array(cause, np.uint8),
             np.array([row[6] or 0 for row in rows], np.uint64),
             np.array(error, np.uint32),
-            tuple(texts),
+            texts=tuple(texts),
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rtit.trace.batch import Batch, Field, Table
@@ -19,7 +18,6 @@ NUMBERS = 1 << 16
 """Of a batch, about."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Numbers(Batch):
     """What ran, in order: `id` is the place of a block in `Numbered.blocks`. A batch has whole
     runs.
@@ -28,13 +26,11 @@ class Numbers(Batch):
     FIELDS: ClassVar[tuple[Field, ...]] = (("id", "u4", None),)
     WHEN: ClassVar[str | None] = None
     id: NDArray[np.uint32]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.id.tolist())
+        return iter(self.buffer("id").tolist())
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KnownBlocks(Batch):
     """Instructions one after the other in memory, up to a branch, taken or not, or to where
     something came between. `start`, `last`: IPs of the first and the last; `instructions`: how
@@ -58,10 +54,8 @@ class KnownBlocks(Batch):
     end: NDArray[np.uint8]
     goes_on: NDArray[np.uint8]
     bits: NDArray[np.uint8]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Runs(Batch):
     """Runs of instructions, as `Rows` has them, without what the trace tells of each."""
 
@@ -79,7 +73,6 @@ class Runs(Batch):
     last: NDArray[np.uint64]
     end: NDArray[np.uint8]
     bits: NDArray[np.uint8]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class Numbered(Table[Numbers]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rtit._core import PACKETS
@@ -34,7 +33,6 @@ class PacketRow(NamedTuple):
     fields: dict[str, Value]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Packets(Batch):
     """Packets of a stream as columns of one length, in order (section 33.4.2).
 
@@ -57,7 +55,16 @@ class Packets(Batch):
     payload: NDArray[np.uint64]
     end: int
     bad: BadBytes | None
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        *columns: Sized,
+        end: int,
+        bad: BadBytes | None,
+        more: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        super().__init__(*columns, more=more)
+        self.__dict__.update(end=end, bad=bad)
 
     def __iter__(self) -> Iterator[PacketRow]:
         for index, offset in enumerate(self.offset.tolist()):
@@ -122,13 +129,13 @@ def _batches(scan: _core.PacketScan) -> Iterator[Packets]:
     while (batch := scan.next(_PACKETS)) is not None:
         kind, detail, offset, payload, end, bad, times = batch
         yield Packets(
-            np.asarray(kind),
-            np.asarray(detail),
-            np.asarray(offset),
-            np.asarray(payload),
-            end,
-            None if bad is None else BadBytes(*bad),
-            dict(zip(TIMES, map(np.asarray, times or ()), strict=False)),
+            kind,
+            detail,
+            offset,
+            payload,
+            end=end,
+            bad=None if bad is None else BadBytes(*bad),
+            more=dict(zip(TIMES, map(np.asarray, times or ()), strict=False)),
         )
 
 

@@ -360,7 +360,7 @@ def _branches(stream: Decoded) -> Iterator[Columns]:
     for batch, offset in tables.branches(flow):
         flow.points()
         waits = (batch.kind != End.JUMP) & (batch.kind != End.CALL)
-        place, source = offset[waits], batch.source[waits]
+        place, source = np.asarray(offset)[waits], batch.source[waits]
         enters = (source >= UPPER) & (batch.target[waits] < UPPER)
         first = np.diff(place.astype(np.int64), prepend=last) != 0
         last = int(place[-1]) if len(place) else last

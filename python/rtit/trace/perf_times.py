@@ -93,13 +93,14 @@ def _changes(stream: Decoded) -> Iterator[tuple[int, Changes, int]]:
 
 def _rows(stream: Decoded, of: Callable[[_core.Flow], tables.Placed[B]], address: str) -> Ahead:
     """Offsets and addresses of instructions or branches."""
+    import numpy as np
 
     def told() -> Iterator[tuple[U64, U64]]:
         flow = stream.anew().native(points=True, in_order=True)
         for batch, offset in of(flow):
             # of what timing packets told `Marks` has all; nothing goes on while too much waits
             flow.points()
-            yield offset, getattr(batch, address)
+            yield np.asarray(offset), getattr(batch, address)
 
     return Ahead(told(), "u8 u8")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
@@ -24,7 +23,6 @@ class Instruction(NamedTuple):
     in_tx: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Instructions(Batch):
     """Instructions that ran, in order. `ip`: address; `size`: bytes; `time`: TSC estimate at the
     start of its run, a lower bound; `bits`: the mode of its code, 16, 32 or 64; `in_tx`: 1 if it
@@ -44,11 +42,9 @@ class Instructions(Batch):
     time: NDArray[np.uint64]
     bits: NDArray[np.uint8]
     in_tx: NDArray[np.uint8]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Instruction]:
-        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
-        return map(Instruction, *columns)
+        return map(Instruction, *self.lists())
 
 
 class Branch(NamedTuple):
@@ -60,7 +56,6 @@ class Branch(NamedTuple):
     time: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Branches(Batch):
     """Branches and other transfers, in order, direct ones as well. `source`: IP of the instruction;
     `target`: where it went; `kind`: an `End`, CUT for a conditional branch that was not taken;
@@ -78,11 +73,9 @@ class Branches(Batch):
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     time: NDArray[np.uint64]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Branch]:
-        columns = (self.source, self.target, self.kind, self.time)
-        for source, target, kind, time in zip(*(each.tolist() for each in columns), strict=True):
+        for source, target, kind, time in zip(*self.lists(), strict=True):
             yield Branch(source, target, End(kind), time)
 
 
@@ -94,7 +87,6 @@ class SyncPoint(NamedTuple):
     time: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SyncPoints(Batch):
     """PSB+ that were read: decoding can begin there. `offset`: of the PSB in the stream; `ip`:
     where the program was, 0 if tracing was off; `time`: TSC estimate, a lower bound.
@@ -109,8 +101,6 @@ class SyncPoints(Batch):
     offset: NDArray[np.uint64]
     ip: NDArray[np.uint64]
     time: NDArray[np.uint64]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[SyncPoint]:
-        columns = (column.tolist() for column in (self.offset, self.ip, self.time))
-        return map(SyncPoint, *columns)
+        return map(SyncPoint, *self.lists())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from rtit.trace.batch import Batch, Field
@@ -33,7 +34,6 @@ class Event:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Events(Batch):
     """Events as columns of one length, in the order of the stream; iterated they are `Event`s.
 
@@ -55,11 +55,9 @@ class Events(Batch):
     value: NDArray[np.uint64]
     time: NDArray[np.uint64]
     offset: NDArray[np.uint64]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Event]:
-        columns = (self.row, self.kind, self.ip, self.value, self.time, self.offset)
-        for row, kind, *rest in zip(*(column.tolist() for column in columns), strict=True):
+        for row, kind, *rest in zip(*self.lists(), strict=True):
             yield Event(row, EventKind(kind), *rest)
 
     def __repr__(self) -> str:
@@ -79,7 +77,6 @@ class Block(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Rows(Batch):
     """Runs of instructions that followed each other in memory, as columns of one length.
 
@@ -114,12 +111,21 @@ class Rows(Batch):
     time: NDArray[np.uint64]
     offset: NDArray[np.uint64]
     events: Events
-    first: int = 0
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    first: int
+
+    def __init__(
+        self,
+        *columns: Sized,
+        events: Events,
+        first: int = 0,
+        more: Mapping[str, NDArray[Any]] | None = None,
+        **named: Sized,
+    ) -> None:
+        super().__init__(*columns, more=more, **named)
+        self.__dict__.update(events=events, first=first)
 
     def __iter__(self) -> Iterator[Block]:
-        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
-        for start, instructions, last, end, *rest in zip(*columns, strict=True):
+        for start, instructions, last, end, *rest in zip(*self.lists(), strict=True):
             yield Block(start, instructions, last, End(end), *rest)
 
     def __repr__(self) -> str:
@@ -131,33 +137,37 @@ class Rows(Batch):
 
     def take(self, which: NDArray[Any] | slice) -> Self:
         """Some of the rows: a mask, or a slice."""
-        return replace(Batch.take(self, which), events=self.events.take(slice(0, 0)))
+        return super().take(which).replaced(events=self.events.take(slice(0, 0)))
 
     @classmethod
     def of(cls, columns: RowColumns, first: int, *, spaced: bool = False) -> Rows:
         """From what the native decoder gives; nothing is copied. `spaced`: with `space`."""
-        import numpy as np
-
-        def wide(data: bytes) -> NDArray[np.uint64]:
-            return np.frombuffer(data, np.dtype("<u8"))
-
         return cls(
-            start=np.asarray(columns["start"]),
-            instructions=np.asarray(columns["instructions"]),
-            last=np.asarray(columns["last"]),
-            end=np.asarray(columns["end"]),
-            bits=np.asarray(columns["bits"]),
-            in_tx=np.asarray(columns["in_tx"]),
-            time=np.asarray(columns["time"]),
-            offset=np.asarray(columns["offset"]),
+            start=columns["start"],
+            instructions=columns["instructions"],
+            last=columns["last"],
+            end=columns["end"],
+            bits=columns["bits"],
+            in_tx=columns["in_tx"],
+            time=columns["time"],
+            offset=columns["offset"],
             events=Events(
-                row=wide(columns["event_row"]),
-                kind=np.frombuffer(columns["event_kind"], np.uint8),
-                ip=wide(columns["event_ip"]),
-                value=wide(columns["event_value"]),
-                time=wide(columns["event_time"]),
-                offset=wide(columns["event_offset"]),
+                row=_wide(columns["event_row"]),
+                kind=memoryview(columns["event_kind"]),
+                ip=_wide(columns["event_ip"]),
+                value=_wide(columns["event_value"]),
+                time=_wide(columns["event_time"]),
+                offset=_wide(columns["event_offset"]),
             ),
             first=first,
             more={"space": filled(columns["space"], len(columns["start"]))} if spaced else {},
         )
+
+
+def _wide(data: bytes) -> Sized:
+    """A column of little-endian u64."""
+    if sys.byteorder == "little":
+        return memoryview(data).cast("Q")
+    import numpy as np
+
+    return np.frombuffer(data, np.dtype("<u8"))

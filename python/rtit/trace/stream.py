@@ -165,7 +165,7 @@ class Stream(Undecoded):
 
         def rows(flow: _core.Flow) -> tables.Placed[Rows]:
             found = self._rows(flow, timed=not timing, spaced=self._spaced(where))
-            return ((each, each.offset) for each in found)
+            return ((each, each.buffer("offset")) for each in found)
 
         more = (*self._spaces, *self._whose)
         return self._table(Rows, rows, where, timing=timing, more=more)

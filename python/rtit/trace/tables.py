@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.trace.batch import Batch, Table
@@ -15,7 +15,6 @@ from rtit.trace.spaces import COLUMNS, filled
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rtit import _core
@@ -57,35 +56,33 @@ def sync_points(rows: Iterator[Rows]) -> Iterator[SyncPoints]:
         here = events.kind == EventKind.PSB
         if here.any():
             chosen = events.take(here)
-            yield SyncPoints(chosen.offset, chosen.ip, chosen.time, chosen.more)
+            yield SyncPoints(chosen.offset, chosen.ip, chosen.time, more=chosen.more)
 
 
-Placed = Iterator[tuple[B, "NDArray[np.uint64]"]]
-"""Batches, and for each row the offset of the packet that told of it, if the decoder has them."""
+Placed = Iterator[tuple[B, Sized]]
+"""Batches, and for each row the offset of the packet that told of it, if the decoder has them: an
+array of u64, or a buffer.
+"""
 
 
 def instructions(flow: _core.Flow, *, spaced: bool = False) -> Placed[Instructions]:
     """All of a decoder; `spaced`: with `space`."""
-    import numpy as np
-
     while (columns := flow.instructions(ROWS)) is not None:
-        ip, size, time, bits, in_tx, offset = map(np.asarray, columns[:6])
+        ip, size, time, bits, in_tx, offset = columns[:6]
         more = {"space": filled(columns[6], len(ip))} if spaced else {}
-        yield Instructions(ip, size, time, bits, in_tx, more), offset
+        yield Instructions(ip, size, time, bits, in_tx, more=more), offset
 
 
 def branches(flow: _core.Flow, *, spaced: bool = False) -> Placed[Branches]:
     """All of a decoder; `spaced`: with `space` and `target_space`."""
-    import numpy as np
-
     while (columns := flow.branches(ROWS)) is not None:
-        source, target, kind, time, offset = map(np.asarray, columns[:5])
+        source, target, kind, time, offset = columns[:5]
         more = {}
         if spaced:
             space = filled(columns[5], len(source))
             other = filled(columns[6], len(source)) if len(columns[6]) else space
             more = {"space": space, "target_space": other}
-        yield Branches(source, target, kind, time, more), offset
+        yield Branches(source, target, kind, time, more=more), offset
 
 
 def totals(flow: _core.Flow) -> Totals:
@@ -117,7 +114,7 @@ def edges_of(found: Table[Branches]) -> EdgeTotals:
         ),
         f"u8 u8 u1{dtypes}",
     )
-    return EdgeTotals(source, target, kind, count, dict(zip(spaces, more, strict=True)))
+    return EdgeTotals(source, target, kind, count, more=dict(zip(spaces, more, strict=True)))
 
 
 def runs_of(found: Table[Rows]) -> RunTotals:
@@ -127,7 +124,7 @@ def runs_of(found: Table[Rows]) -> RunTotals:
         ((each.start, each.instructions, *(each.more[name] for name in spaces)) for each in found),
         f"u8 u4{dtypes}",
     )
-    return RunTotals(start, instructions, count, dict(zip(spaces, more, strict=True)))
+    return RunTotals(start, instructions, count, more=dict(zip(spaces, more, strict=True)))
 
 
 def _of_spaces(found: Table[B]) -> tuple[list[str], str]:

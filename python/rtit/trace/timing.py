@@ -5,8 +5,7 @@ says how that is known).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sized
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rtit.trace.batch import Batch
@@ -58,7 +57,7 @@ class _Waiting(NamedTuple):
         done, span = _timed(self.batch, points, self.offset, own=own)
         if isinstance(done, Rows):
             events, _ = _timed(done.events, points, done.events.offset)
-            done = replace(done, events=events)
+            done = done.replaced(events=events)
         return Clocked(done, span)
 
     def _offsets(self) -> list[NDArray[np.uint64]]:
@@ -83,9 +82,9 @@ def _timed(
     time = points.rows["time"][at]
     span = points.rows["span"][at]
     if own:
-        return Clocked(replace(batch, more={"time": time, **more}), span)  # type: ignore[type-var]
+        return Clocked(batch.replaced(more={"time": time, **more}), span)
     time, more = np.clip(time, earliest, latest), {**batch.more, **more}
-    return Clocked(replace(batch, time=time, more=more), span)  # type: ignore[type-var]
+    return Clocked(batch.replaced(time=time, more=more), span)
 
 
 def _events(batch: Batch) -> list[Events]:
@@ -95,7 +94,7 @@ def _events(batch: Batch) -> list[Events]:
 def clocked(
     flow: Told,
     start_time: int,
-    batches: Iterator[tuple[B, NDArray[np.uint64]]],
+    batches: Iterator[tuple[B, Sized]],
     *,
     own: bool = False,
 ) -> Iterator[Clocked[B]]:
@@ -103,13 +102,15 @@ def clocked(
     waits for a known time behind it. `own`: rows are packets, which may say themselves what time
     it is.
     """
+    import numpy as np
+
     points = Points(flow, start_time)
     waiting: deque[_Waiting] = deque()
     floor = 0
     for batch, offset in batches:
         points.take()
         if len(batch) or any(map(len, _events(batch))):
-            waiting.append(_Waiting(batch, offset))
+            waiting.append(_Waiting(batch, np.asarray(offset)))
         until = points.settled
         while waiting and (len(waiting) > _MOST_WAITING or waiting[0].is_before(until)):
             done = waiting.popleft()

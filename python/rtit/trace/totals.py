@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
@@ -33,7 +33,6 @@ class Edge:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RunTotals(Batch):
     """Runs of instructions that follow each other in memory, as columns of one length, sorted by
     `start` (IP of the first) and `instructions` (how many); `count`: how often they ran.
@@ -50,14 +49,11 @@ class RunTotals(Batch):
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     count: NDArray[np.uint64]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[RunTotal]:
-        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
-        return map(RunTotal, *columns)
+        return map(RunTotal, *self.lists())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class EdgeTotals(Batch):
     """Transfers, as columns of one length, sorted by `source` (IP of the instruction), `target`
     (where it went) and `kind`; `count`: how often.
@@ -79,11 +75,9 @@ class EdgeTotals(Batch):
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
-    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Edge]:
-        columns = (getattr(self, name).tolist() for name, _, _ in self.FIELDS)
-        for source, target, kind, count in zip(*columns, strict=True):
+        for source, target, kind, count in zip(*self.lists(), strict=True):
             yield Edge(source, target, End(kind), count)
 
 

@@ -153,8 +153,8 @@ class _Shown:
         return "decimal", np.where(known, times, np.uint64(LATEST)), 15
 
     def _objects(self, batch: Batch) -> bytes:
-        columns = batch.columns()
-        texts = {name: column.tolist() for name, column in columns.items()}
+        own = zip((name for name, _, _ in batch.FIELDS), batch.lists(), strict=True)
+        texts = dict(own) | {name: column.tolist() for name, column in batch.more.items()}
         forms = dict.fromkeys(texts, "%d")
         for name in texts.keys() & {"end", "kind"}:
             words = [json.dumps(each) for each in self._ends]

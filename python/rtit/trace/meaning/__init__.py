@@ -75,10 +75,11 @@ def happenings(
     join = Join(counters or {})
     last: int | None = None
     for rows in chunks:
+        ips = rows.buffer("last")
         for event in rows.events:
             before = event.row - rows.first
-            after = int(rows.last[before - 1]) if 0 < before <= len(rows) else last
+            after = ips[before - 1] if 0 < before <= len(rows) else last
             yield from join.see(event, after)
         if len(rows):
-            last = int(rows.last[-1])
+            last = ips[-1]
     yield from join.flush()
