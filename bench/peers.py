@@ -1,8 +1,9 @@
 """Others that make a fuzzer's bitmap of PT, beside ours: iptr and ptcov, from crates.io.
 
 `PYTHONPATH=python:bench:tests .venv/bin/python bench/peers.py` builds bench/peers (with the
-network, once), records a program without RET compression, which iptr does not know, and measures
-traces of several lengths. Prints a table of CPU times, and leaves it in bench/results.
+network, once), records `ls -l` and the five programs of workloads.py without RET compression,
+which iptr does not know, and measures traces of several lengths. Prints tables of CPU times, and
+leaves them in bench/results.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,41 +19,63 @@ import clock
 import replicate
 import report
 import short
+import workloads
 
 CRATE = Path(__file__).resolve().parent / "peers"
 RESULTS = CRATE.parent / "results"
-PROGRAM = ["ls", "-l", "/usr/bin"]
+LS = "ls -l"
+OTHER = ["ls", "-l", "/usr/sbin"]
+"""Another input of `LS`; of the others the second trace is what follows the first one."""
 SIZES = (4 << 10, 16 << 10, 256 << 10, 2 << 20)
-REPETITIONS = 21
+REPETITIONS = 9
+AGAIN = 8
+"""Runs that "again" is the mean of, at least: one for each `PER_RUN` bytes."""
+PER_RUN = 2 << 20
+DECODERS = "rtit,iptr,ptcov"
 
 
-def measured(folder: Path) -> list[list[str]]:
-    """Rows: bytes of the trace, decoder, microseconds of the first run and again, MB/s again; or
-    why it could not. Raises CalledProcessError if a program cannot be run.
+def recorded(folder: Path, command: Sequence[str | Path]) -> tuple[bytes, list[str]]:
+    """A program's stream from its first PSB on, and its code as FILE@ADDRESS.
+
+    Raises CalledProcessError if the program cannot be recorded.
     """
     import rtit
 
+    folder.mkdir()
     recording = folder / "perf.data"
-    record = ["record", "-q", "-e", "intel_pt/noretcomp/u", "-o", str(recording), "--", *PROGRAM]
-    subprocess.run([sys.executable, "-m", "rtit", *record], stdout=subprocess.DEVNULL, check=True)
-    build = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(CRATE / "Cargo.toml")]
-    rows = []
+    record = ["record", "-q", "-e", "intel_pt/noretcomp/u", "--max-size", str(3 * SIZES[-1])]
+    record += ["-o", str(recording), "--"]
+    run = [sys.executable, "-m", "rtit", *record, *command]
+    subprocess.run(run, stdout=subprocess.DEVNULL, check=True)
+    code = []
     with rtit.Trace(recording) as trace:
-        (stream,) = [stream for stream in trace.streams if stream.size]
+        stream = max(trace.streams, key=lambda each: each.size)
         data = replicate.from_psb(stream.read())
         image = trace.images.image(stream.tid)
-        code = []
         for number, mapping in enumerate(image.mappings):
             part = folder / f"code{number}"
             part.write_bytes(image.read(mapping.start, mapping.end - mapping.start))
             code.append(f"{part}@{mapping.start:x}")
-        for size in SIZES:
-            piece = folder / "trace"
-            piece.write_bytes(short.whole(data, size))
-            again = max(1, (1 << 20) // size)
-            command = [*build, "--", str(piece), str(REPETITIONS), str(again), *code]
-            found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            rows += [row(piece.stat().st_size, line) for line in found.stdout.splitlines()]
+    return data, code
+
+
+def measured(folder: Path, data: bytes, other: bytes | None, code: list[str]) -> list[list[str]]:
+    """Rows: bytes of the trace, decoder, microseconds of the first run, again and of the other
+    trace, MB/s again; or why it could not. Raises CalledProcessError if a program fails.
+    """
+    build = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(CRATE / "Cargo.toml")]
+    trace, second = folder / "trace", folder / "other"
+    rows = []
+    for size in SIZES:
+        trace.write_bytes(short.whole(data, size))
+        begin = data.find(replicate.PSB, size)
+        follows = data[begin:] if begin >= 0 else data
+        second.write_bytes(short.whole(follows if other is None else other, size))
+        again = max(AGAIN, PER_RUN // size)
+        numbers = [str(REPETITIONS), str(again)]
+        command = [*build, "--", DECODERS, str(trace), str(second), *numbers, *code]
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows += [row(trace.stat().st_size, line) for line in found.stdout.splitlines()]
     return rows
 
 
@@ -59,16 +83,33 @@ def row(size: int, line: str) -> list[str]:
     """Of a line that the program printed."""
     name, first, *rest = line.split()
     if first == "cannot:":
-        return [f"{size:,}", name, " ".join(rest), "", ""]
-    fresh, again = int(first) / 1e3, int(rest[0]) / 1e3
-    return [f"{size:,}", name, f"{fresh:,.0f}", f"{again:,.0f}", f"{size / again:,.0f}"]
+        return [f"{size:,}", name, " ".join(rest), "", "", ""]
+    times = [int(each) / 1e3 for each in (first, *rest)]
+    cells = []
+    for low, middle, high in (times[0:3], times[3:6], times[6:9]):
+        cells.append(f"{middle:,.0f} ({low:,.0f} to {high:,.0f})")
+    return [f"{size:,}", name, *cells, f"{size / times[4]:,.0f}"]
+
+
+def every(folder: Path) -> list[str]:
+    """Tables of all programs."""
+    commands: dict[str, Sequence[str | Path]] = {LS: ["ls", "-l", "/usr/bin"]}
+    commands |= workloads.programs(folder)
+    lines = []
+    for number, (name, command) in enumerate(commands.items()):
+        place = folder / str(number)
+        data, code = recorded(place, command)
+        other = recorded(folder / "other", OTHER)[0] if name == LS else None
+        head = ["bytes", "decoder", "first, us", "again, us", "another, us", "again, MB/s"]
+        lines += ["", f"## {name}", "", *report.table(head, measured(place, data, other, code))]
+    return lines
 
 
 def main() -> None:
     """Measure, print, keep."""
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:
         load = clock.load()
-        rows = measured(Path(folder))
+        tables = every(Path(folder))
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     machine = clock.machine()
     lines = [
@@ -76,11 +117,15 @@ def main() -> None:
         "",
         f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}; load "
         f"{load:.1f} at the beginning, {clock.load():.1f} at the end. CPU time, medians "
-        f"of {REPETITIONS}. The beginning of `{' '.join(PROGRAM)}` under QEMU, without RET "
-        "compression, into a bitmap of 64 KB. First: a decoder is made, "
-        "and knows nothing; again: one that has seen this trace.",
+        f"of {REPETITIONS}, and the quartiles; decoders take turns. The beginnings of what "
+        "programs do under QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
+        f"First: a decoder is made, and knows nothing; again: the mean of the next {AGAIN} runs or "
+        "more, of which ours keeps pieces of the trace in the first and adds them up in the third; "
+        f"another: that decoder's first run of `{' '.join(OTHER)}`, or of what follows the trace.",
         "",
-        *report.table(["bytes", "decoder", "first, us", "again, us", "again, MB/s"], rows),
+        "What limits ours: decoding code in the first run, packets of system calls and the sums in "
+        "those that follow; traces with MTCs at other places have no passages in common.",
+        *tables,
     ]
     text = "\n".join(lines) + "\n"
     (RESULTS / f"{today}-peers.md").write_text(text)

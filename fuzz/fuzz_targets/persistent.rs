@@ -71,6 +71,7 @@ fn settings(options: u8) -> Settings {
         stride: 9,
         words: 40,
         phrases: 0,
+        passages: 600,
     };
     Settings {
         no_tnt: options & 1 != 0,

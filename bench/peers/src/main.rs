@@ -1,7 +1,9 @@
 //! One trace into a bitmap of 64 KB, by rtit and by others: with nothing known, and again and again.
 //!
-//! usage: peers TRACE REPETITIONS AGAIN FILE@ADDRESS... (hexadecimal; the code). Prints a line for each decoder: its name, the
-//! median nanoseconds of CPU time of a fresh decoder's first run and the same of a later run; or its name and why it cannot.
+//! usage: peers DECODERS TRACE OTHER REPETITIONS AGAIN FILE@ADDRESS... (DECODERS: names with commas between them; addresses
+//! hexadecimal; the code). Prints a line for each decoder: its name, nanoseconds of CPU time of a fresh decoder's first run, of a
+//! later run, and of the run of OTHER, another trace of the same code, by a decoder that knows TRACE; or its name and why it cannot.
+//! Of each the first quartile, the median and the third. The decoders take turns.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -17,9 +19,9 @@ const MAP: usize = 1 << 16;
 
 struct Bench {
     trace: Vec<u8>,
+    other: Vec<u8>,
     /// By address.
     code: Vec<(u64, Vec<u8>)>,
-    repetitions: usize,
     again: u32,
 }
 
@@ -103,33 +105,37 @@ fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-fn median(mut values: Vec<u128>) -> u128 {
+/// The quartiles, as they are printed.
+fn quartiles(mut values: Vec<u128>) -> String {
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    let at = |quarter: usize| values[(values.len() - 1) * quarter / 4].to_string();
+    [at(1), at(2), at(3)].join(" ")
 }
 
+/// What a decoder took: first, again, the other trace.
+#[derive(Default)]
+struct Times([Vec<u128>; 3]);
+
 impl Bench {
-    fn measure<D: Decoder>(&self, name: &str, fresh: impl Fn() -> D) {
-        let (mut first, mut again) = (Vec::new(), Vec::new());
+    /// One round: a decoder is made, and let go.
+    fn measure<D: Decoder>(&self, times: &mut Times, fresh: impl Fn() -> D) -> Result<(), String> {
         let mut map = vec![0; MAP];
-        for _ in 0..self.repetitions {
+        let begin = ProcessTime::now();
+        let mut decoder = fresh();
+        decoder.run(&self.trace, &mut map)?;
+        times.0[0].push(begin.elapsed().as_nanos());
+        let begin = ProcessTime::now();
+        for _ in 0..self.again {
             map.fill(0);
-            let begin = ProcessTime::now();
-            let mut decoder = fresh();
-            if let Err(error) = decoder.run(&self.trace, &mut map) {
-                println!("{name} cannot: {error}");
-                return;
-            }
-            first.push(begin.elapsed().as_nanos());
-            let begin = ProcessTime::now();
-            for _ in 0..self.again {
-                map.fill(0);
-                // what it says was looked at the first time
-                let _ = decoder.run(&self.trace, &mut map);
-            }
-            again.push(begin.elapsed().as_nanos() / u128::from(self.again.max(1)));
+            // what it says was looked at the first time
+            let _ = decoder.run(&self.trace, &mut map);
         }
-        println!("{name} {} {}", median(first), median(again));
+        times.0[1].push(begin.elapsed().as_nanos() / u128::from(self.again.max(1)));
+        map.fill(0);
+        let begin = ProcessTime::now();
+        decoder.run(&self.other, &mut map)?;
+        times.0[2].push(begin.elapsed().as_nanos());
+        Ok(())
     }
 }
 
@@ -138,9 +144,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut next = || {
         arguments
             .next()
-            .ok_or("usage: peers TRACE REPETITIONS AGAIN FILE@ADDRESS...")
+            .ok_or("usage: peers DECODERS TRACE OTHER REPETITIONS AGAIN FILE@ADDRESS...")
     };
+    let names: Vec<String> = next()?.split(',').map(str::to_string).collect();
     let trace = std::fs::read(next()?)?;
+    let other = std::fs::read(next()?)?;
     let (repetitions, again) = (next()?.parse()?, next()?.parse()?);
     let mut code = Vec::new();
     for argument in arguments {
@@ -150,8 +158,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     code.sort();
     let bench = Bench {
         trace,
+        other,
         code,
-        repetitions,
         again,
     };
     let mut space = rtit_image::Space::new();
@@ -162,21 +170,44 @@ fn main() -> Result<(), Box<dyn Error>> {
         no_retcomp: true,
         ..Settings::default()
     };
-    bench.measure("rtit", || Ours {
-        decoder: Persistent::new(space.view(), &settings),
-        hits: EdgeHits::default(),
-    });
-    bench.measure("iptr", || {
-        let handler = FuzzBitmapControlFlowHandler::new(vec![0; MAP], None);
-        Iptr(EdgeAnalyzer::new(handler, Code(&bench.code)))
-    });
     let images: Vec<_> = bench
         .code
         .iter()
         .map(|(address, bytes)| PtImage::new(bytes, *address))
         .collect();
-    bench.measure("ptcov", || {
-        PtCov(PtCoverageDecoderBuilder::new().images(&images).build())
-    });
+    let round = |name: &str, times: &mut Times| match name {
+        "rtit" => bench.measure(times, || Ours {
+            decoder: Persistent::new(space.view(), &settings),
+            hits: EdgeHits::default(),
+        }),
+        "iptr" => bench.measure(times, || {
+            let handler = FuzzBitmapControlFlowHandler::new(vec![0; MAP], None);
+            Iptr(EdgeAnalyzer::new(handler, Code(&bench.code)))
+        }),
+        "ptcov" => bench.measure(times, || {
+            PtCov(PtCoverageDecoderBuilder::new().images(&images).build())
+        }),
+        _ => Err("unknown decoder".to_string()),
+    };
+    let mut found: Vec<Result<Times, String>> =
+        names.iter().map(|_| Ok(Times::default())).collect();
+    for _ in 0..repetitions {
+        for (name, found) in names.iter().zip(&mut found) {
+            if let Ok(times) = found {
+                if let Err(error) = round(name, times) {
+                    *found = Err(error);
+                }
+            }
+        }
+    }
+    for (name, found) in names.iter().zip(found) {
+        match found {
+            Ok(Times([first, again, other])) => {
+                let (first, again) = (quartiles(first), quartiles(again));
+                println!("{name} {first} {again} {}", quartiles(other));
+            }
+            Err(error) => println!("{name} cannot: {error}"),
+        }
+    }
     Ok(())
 }

@@ -77,6 +77,8 @@ pub struct StepLimits {
     pub words: usize,
     /// Bytes that are taken before there are phrases, steps of several packets; 0: at once, of all that comes again.
     pub phrases: usize,
+    /// Bytes of memory for pieces of streams that are taken as a whole when they come again, where only hits are asked for.
+    pub passages: usize,
 }
 
 impl StepLimits {
@@ -86,6 +88,7 @@ impl StepLimits {
         stride: 0,
         words: 0,
         phrases: usize::MAX,
+        passages: 0,
     };
 }
 
@@ -96,6 +99,7 @@ impl Default for StepLimits {
             stride: usize::MAX,
             words: 1 << 22,
             phrases: 1 << 15,
+            passages: 1 << 25,
         }
     }
 }

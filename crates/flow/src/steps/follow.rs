@@ -74,10 +74,13 @@ fn follow<const RETURNS: bool, const KEEP: u8>(
         let place = phrases.at(base, window, rest);
         let phrase = &mut phrases.entries[place.slot];
         let after = at + usize::from(phrase.length);
-        if !phrase.is(base, &place, last_ip)
-            || after > end
-            || before_psb(bytes.get(after..).unwrap_or(&[]))
-        {
+        let is_known = phrase.is(base, &place, last_ip);
+        if is_known && after > end {
+            phrases.found(found);
+            phrases.paused = WINDOW;
+            break None;
+        }
+        if !is_known || before_psb(bytes.get(after..).unwrap_or(&[])) {
             break phrases.missed(&place, found).then_some(Exit::Phrase);
         }
         note::<KEEP>(&mut phrase.hits, log, at, &mut hits);

@@ -149,6 +149,8 @@ pub(super) mod keep {
     /// It is counted by its number.
     pub const BY_NUMBER: u8 = 3;
     pub const NOTHING: u8 = 2;
+    /// As `BY_NUMBER`, and its number goes into the trail.
+    pub const TRAIL: u8 = 4;
 }
 
 /// Takes what a step is to leave behind.
@@ -163,6 +165,10 @@ pub(super) fn note<const KEEP: u8>(
         keep::ORDER => log.push((*step, at as u32)),
         keep::HITS => *step = step.wrapping_add(1),
         keep::BY_NUMBER => hits.count(*step),
+        keep::TRAIL => {
+            hits.count(*step);
+            hits.trail.push(*step);
+        }
         _ => {}
     }
 }

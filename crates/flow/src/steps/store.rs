@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::act::Acts;
 use super::compose::Composed;
+use super::effects::Effects;
 use super::follow::{run, Run};
 use super::hits::Hits;
 use super::kernel::{keep, Exit, Lane, Tables};
 use super::nodes::NodeTotals;
+use super::passages::Passages;
 use super::path::Path;
 use super::phrase::{Phrases, PRICE, PRICE_IN_ORDER};
+use super::sums::Sums;
 use super::table::{tnt_slot, Key, Left, Table};
-use super::visit::{Taken, Visits};
+use super::visit::{Added, Taken, Visits};
 use crate::code::Code;
 use crate::counts::Counts;
 use crate::settings::StepLimits;
@@ -72,6 +75,9 @@ pub(crate) struct Steps {
     pub(super) names: usize,
     /// Those of a sink that wants hits.
     pub(super) hits: Hits,
+    pub(super) passages: Passages,
+    pub(super) effects: Effects,
+    pub(super) sums: Sums,
     /// Hits that were added up.
     counted: Counts,
     nodes: NodeTotals,
@@ -102,6 +108,9 @@ impl Steps {
             by_node: None,
             names: 0,
             hits: Hits::default(),
+            passages: Passages::new(limits.passages, limits.phrases == 0),
+            effects: Effects::default(),
+            sums: Sums::default(),
             counted: Counts::default(),
             nodes: NodeTotals::default(),
             addresses: Totals::default(),
@@ -149,7 +158,9 @@ impl Steps {
     pub fn size(&self) -> usize {
         let tables = self.tnt.bytes() + self.tip.bytes() + self.ret.bytes() + self.phrases.bytes();
         let log = self.log.capacity() * size_of::<(u32, u32)>();
-        self.words() * size_of::<u32>() + tables + log
+        let more = self.effects.words() + self.sums.words();
+        let passages = self.passages.size(self.hits.trail.len());
+        (self.words() + more) * size_of::<u32>() + passages + tables + log
     }
 
     /// As `forget_all`, and the tables are as small as they were at first. Nothing may be in the log.
@@ -185,9 +196,11 @@ impl Steps {
 
     /// Runs the kernel from `lane.at` to at most `end`, with room for `room` entries in the log. `places`: which packet
     /// each row came from is asked for; then phrases pay only where RETs are not compressed, as they are longer there.
+    #[allow(clippy::too_many_arguments)] // as the kernel's, and the code
     pub fn run(
         &mut self,
         places: bool,
+        code: &Code,
         stack: &mut ReturnStack,
         bytes: &[u8],
         end: usize,
@@ -195,6 +208,19 @@ impl Steps {
         lane: &mut Lane,
     ) -> Exit {
         let keeps = self.keeps();
+        if keeps == keep::BY_NUMBER && !self.passages.is_off() {
+            let kernel = match self.returns {
+                false => [
+                    run::<false, { keep::BY_NUMBER }> as Run,
+                    run::<false, { keep::TRAIL }>,
+                ],
+                true => [
+                    run::<true, { keep::BY_NUMBER }>,
+                    run::<true, { keep::TRAIL }>,
+                ],
+            };
+            return self.run_by_passages(kernel, code, stack, bytes, end, room, lane);
+        }
         let mut tables = Tables {
             tnt: &mut self.tnt.entries,
             tip: &mut self.tip.entries,
@@ -246,6 +272,7 @@ impl Steps {
             return;
         }
         if self.wants == Wants::Hits {
+            self.spread();
             let mut hits = std::mem::take(&mut self.hits);
             hits.drain()
                 .for_each(|(number, hits)| self.add(number, hits.into()));
@@ -284,6 +311,18 @@ impl Steps {
         self.counted = Counts::default();
         self.nodes = NodeTotals::default();
         self.addresses = Totals::default();
+        self.begin_passage();
+        if self.passages.start_again(self.wants == Wants::Hits) {
+            self.forget_passages();
+        }
+    }
+
+    /// What was counted of them has been added up.
+    fn forget_passages(&mut self) {
+        self.passages.clear();
+        self.effects.clear();
+        self.sums.clear();
+        self.hits.trail.clear();
     }
 
     /// Forgets all steps; what they counted stays.
@@ -296,6 +335,7 @@ impl Steps {
         self.acts.clear();
         self.visits.clear();
         self.hits.clear();
+        self.forget_passages();
         self.by_node = None;
         self.names = 0;
         self.epoch = next_epoch();
@@ -315,6 +355,8 @@ impl Steps {
         if dead.is_empty() || self.wants == Wants::Walk {
             return;
         }
+        self.spread();
+        self.forget_passages();
         if self.by_node.is_none() {
             self.index();
         }
@@ -330,6 +372,12 @@ impl Steps {
             }
         }
         self.add_up_left();
+    }
+
+    /// Passages that were counted become steps.
+    fn spread(&mut self) {
+        let (sums, hits) = (&mut self.sums, &mut self.hits);
+        sums.spread(&self.passages, &self.visits, hits, false);
     }
 
     fn index(&mut self) {
@@ -410,6 +458,21 @@ impl Steps {
             code,
             visits: &self.visits,
         };
+        let (all, hits) = (&mut self.sums, &mut self.hits);
+        let sums = all.spread(&self.passages, &self.visits, hits, true);
+        for (sum, times) in sums {
+            let Some(sum) = self.sums.sum(sum) else {
+                continue;
+            };
+            sum.add_to(&mut self.counted, times.into());
+            let (number, steps) = (sum.number, &sum.steps[..]);
+            let added = Added {
+                number,
+                steps,
+                taken: &taken,
+            };
+            sink.sum_hits(&added, times.into());
+        }
         for (number, hits) in self.hits.drain() {
             let weight = self.visits.weight(number);
             weight.add_to(&mut self.counted, hits.into());

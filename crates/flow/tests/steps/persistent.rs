@@ -132,13 +132,16 @@ fn limits() -> impl Strategy<Value = (StepLimits, usize)> {
         stride: 9,
         words: 40,
         phrases: 0,
+        passages: 600,
     };
     let eager = StepLimits {
         phrases: 0,
         ..StepLimits::default()
     };
     prop_oneof![
-        2 => Just((eager, 1 << 20)),
+        4 => Just((eager, 1 << 20)),
+        1 => Just((StepLimits { passages: 600, ..eager }, 1 << 20)),
+        1 => Just((StepLimits { stride: 30, ..eager }, 1 << 20)),
         3 => Just((StepLimits::default(), 1 << 20)),
         1 => Just((small, 1 << 20)),
         1 => Just((StepLimits::default(), 2000)),

@@ -1,0 +1,94 @@
+//! Passages where they are known, and steps that may become one where they are not.
+
+use std::mem::size_of;
+
+use super::follow::Run;
+use super::kernel::{Exit, Lane, Tables};
+use super::store::Steps;
+use crate::code::Code;
+use crate::stack::ReturnStack;
+
+impl Steps {
+    /// As `run`, of `kernel`, with passages.
+    #[allow(clippy::too_many_arguments)] // as the kernel's, and the code
+    pub(super) fn run_by_passages(
+        &mut self,
+        kernel: [Run; 2],
+        code: &Code,
+        stack: &mut ReturnStack,
+        bytes: &[u8],
+        end: usize,
+        room: usize,
+        lane: &mut Lane,
+    ) -> Exit {
+        loop {
+            if !self.passages.is_begun() {
+                self.take_passages(code, stack, bytes, end, room, lane);
+            }
+            if lane.at >= end {
+                return Exit::Leave;
+            }
+            let trail = &self.hits.trail;
+            let (stop, leaves_trail) = self.passages.begin(bytes, end, lane, trail, self.log.len());
+            self.hits.leaves_trail = leaves_trail;
+            let mut tables = Tables {
+                tnt: &mut self.tnt.entries,
+                tip: &mut self.tip.entries,
+                ret: &mut self.ret.entries,
+                acts: &self.acts,
+                hits: &mut self.hits,
+                log: &mut self.log,
+            };
+            let phrases = Some(&mut self.phrases);
+            let kernel = kernel[usize::from(leaves_trail)];
+            let exit = kernel(&mut tables, phrases, stack, bytes, stop, room, lane);
+            if exit != Exit::Leave {
+                return exit;
+            }
+            self.end_passage(bytes, lane);
+            if lane.at < stop || lane.at >= end || self.log.len() >= room {
+                return Exit::Leave;
+            }
+        }
+    }
+
+    fn take_passages(
+        &mut self,
+        code: &Code,
+        stack: &mut ReturnStack,
+        bytes: &[u8],
+        end: usize,
+        room: usize,
+        lane: &mut Lane,
+    ) {
+        while let Some(number) = {
+            let left = room.saturating_sub(self.log.len());
+            self.passages.find(bytes, end, left, lane)
+        } {
+            if self.returns {
+                let (from, to) = self.passages.all[number].steps;
+                let steps = self.hits.trail.get(from as usize..to as usize);
+                let steps = steps.unwrap_or(&[]);
+                if !self.effects.apply(number, steps, &self.visits, code, stack) {
+                    return;
+                }
+            }
+            self.passages.take(number, lane, &mut self.log);
+            self.sums.count(number as u32);
+        }
+    }
+
+    /// The passage that has begun, if there is one, ends here, if this is between packets.
+    pub fn end_passage(&mut self, bytes: &[u8], lane: &Lane) {
+        let more = (self.effects.words() + self.sums.words()) * size_of::<u32>();
+        self.passages
+            .end(bytes, lane, &mut self.hits.trail, &self.log, more);
+        self.hits.leaves_trail = false;
+    }
+
+    /// What was taken since a passage began is none, nor what the last stream left.
+    pub fn begin_passage(&mut self) {
+        self.passages.abandon(&mut self.hits.trail);
+        self.hits.leaves_trail = false;
+    }
+}
