@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use rtit_flow::{
     added, Branches, Counting, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span,
-    StepLimits, Totals, Which, Window,
+    Start, StepLimits, Totals, Which, Window,
 };
+use rtit_x86::Mode;
 
 use super::program::{plan, Plan, Traced};
 
@@ -217,6 +218,67 @@ fn hits_of_many_pieces() {
         while decoder.advance(window, decoder.position() + 1, &mut hits) {}
     }
     assert_eq!(hits.edges()[0].count, 5 * 240);
+}
+
+/// The same packets at the same place lead elsewhere with another LastIP (section 33.4.2.2): JMP RAX at two places, and
+/// TIPs of two bytes.
+#[test]
+fn the_same_bytes_with_another_last_ip() {
+    let mut space = rtit_image::Space::new();
+    for at in [0x1000, 0x2_1000] {
+        space.map(0, at, [0xff, 0xe0][..].into());
+    }
+    let mut decoder = Persistent::new(space.view(), &Settings::default());
+    let mut hits = EdgeHits::default();
+    let stream = [0x2d, 0x00, 0x10].repeat(40);
+    for (last_ip, to) in [(0, 0x1000), (0x2_0000, 0x2_1000)].repeat(4) {
+        decoder.start_at(Some(Start {
+            ip: Some(0x1000),
+            mode: Mode::Bits64,
+            last_ip,
+        }));
+        decoder.run(&stream, &mut hits);
+        let edges: Vec<_> = hits
+            .take()
+            .iter()
+            .map(|edge| (edge.from, edge.to))
+            .collect();
+        let all = [(0x1000, to), (to, to)];
+        assert_eq!(edges, all[usize::from(to == 0x1000)..]);
+    }
+}
+
+/// A loop over a conditional branch, of results that hardly repeat, again and again: what is added up of many pieces of
+/// the stream is what its bits say.
+#[test]
+fn a_long_stream_again_and_again() {
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+    let results = (0..5000u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8 & 0xfe | 4);
+    let results: Vec<u8> = results.collect();
+    let bits = |tnt: &u8| u64::from(7 - tnt.leading_zeros() - 1);
+    let all: u64 = results.iter().map(bits).sum();
+    // all bits set but the one that ends them
+    let taken: u64 = results
+        .iter()
+        .map(|tnt| u64::from(tnt.count_ones() - 1))
+        .sum();
+    stream.extend(&results);
+    let traced = Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc]);
+    let mut decoder = Persistent::new(traced.view(), &Settings::default());
+    let mut hits = EdgeHits::default();
+    for _ in 0..6 {
+        decoder.run(&traced.stream, &mut hits);
+        let mut sum = 0;
+        hits.each_cell(Index::Afl, Which::Conditional, 0xffff, |_, count| {
+            sum += count
+        });
+        assert_eq!(sum, all);
+        let edges = hits.take();
+        let of = |kind: End| edges.iter().find(|edge| edge.kind == kind as u8);
+        assert_eq!(of(End::Conditional).map(|edge| edge.count), Some(taken));
+        assert_eq!(of(End::Cut).map(|edge| edge.count), Some(all - taken));
+    }
 }
 
 /// Totals that nobody took are those of their stream alone.
