@@ -43,16 +43,27 @@ PYTHON = {
     "diff": {"profile", "trace", "image", "x86", "_core"},
 }
 CRATES = {
-    "packet": set(),
+    "memory": set(),
+    "packet": {"memory"},
     "x86": set(),
-    "image": set(),
-    "truth": set(),
+    "image": {"memory"},
+    "truth": {"memory"},
     "unit": {"packet"},
-    "flow": {"packet", "x86", "image"},
-    "listing": {"x86", "image", "flow"},
+    "flow": {"memory", "packet", "x86", "image"},
+    "listing": {"memory", "x86", "image", "flow"},
     "tracer": {"x86", "truth"},
     "qemu": {"x86", "truth", "unit"},
-    "python": {"packet", "x86", "image", "truth", "flow", "listing", "tracer", "unit"},
+    "python": {
+        "memory",
+        "packet",
+        "x86",
+        "image",
+        "truth",
+        "flow",
+        "listing",
+        "tracer",
+        "unit",
+    },
 }
 
 # the files and folders of a part from above to below, for each may use those below it alone; those

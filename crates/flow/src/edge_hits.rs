@@ -3,9 +3,11 @@
 mod known;
 mod sums;
 
+use rtit_memory::gathered;
+
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
-use crate::hash::CountsBy;
+use crate::hash::{add, CountsBy};
 use crate::sink::{End, Sequence, Sink, Step, StepSum, Wants};
 use crate::totals::EdgeTotal;
 use known::Known;
@@ -66,16 +68,14 @@ impl EdgeHits {
     /// As `each`, every edge once, in the order of `EdgeTotal`.
     pub fn edges(&self) -> Vec<EdgeTotal> {
         let mut sums: CountsBy<(u64, u64, u8)> = CountsBy::default();
-        self.each(|from, to, kind, count| {
-            *sums.entry((from, to, kind as u8)).or_default() += count
-        });
+        self.each(|from, to, kind, count| add(&mut sums, (from, to, kind as u8), count));
         let total = |((from, to, kind), count)| EdgeTotal {
             from,
             to,
             kind,
             count,
         };
-        let mut edges: Vec<EdgeTotal> = sums.into_iter().map(total).collect();
+        let mut edges: Vec<EdgeTotal> = gathered(sums.into_iter().map(total));
         edges.sort_unstable();
         edges
     }
@@ -138,7 +138,7 @@ impl Sink for EdgeHits {
     fn close(&mut self, _end: End, _offset: u64) {}
 
     fn edge(&mut self, from: u64, to: u64, kind: End) {
-        *self.walked.entry((from, to, kind as u8)).or_default() += 1;
+        add(&mut self.walked, (from, to, kind as u8), 1);
     }
 
     fn event(&mut self, _event: &Event) {}
@@ -156,6 +156,6 @@ impl Sink for EdgeHits {
     }
 
     fn edge_times(&mut self, from: u64, to: u64, kind: End, times: u64) {
-        *self.walked.entry((from, to, kind as u8)).or_default() += times;
+        add(&mut self.walked, (from, to, kind as u8), times);
     }
 }

@@ -1,5 +1,7 @@
 //! Every instruction, one after the other.
 
+use rtit_memory::Grow;
+
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
 use crate::reuse::{room, taken};
@@ -85,9 +87,9 @@ impl Sink for Listed {
         self.place = (offset - self.from) as u8;
     }
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.ips.extend(sequence.ips());
-        self.lengths.extend_from_slice(sequence.lengths);
-        self.places.resize(self.ips.len(), self.place);
+        self.ips.gather(sequence.ips());
+        self.lengths.put_all(sequence.lengths);
+        self.places.fill_to(self.ips.len(), self.place);
     }
     fn close(&mut self, _end: End, _offset: u64) {}
     fn event(&mut self, _event: &Event) {}
@@ -121,8 +123,8 @@ impl Instructions {
     #[inline(never)]
     fn grow(&mut self, most: usize) {
         let most = room(most, FIRST, self.limit);
-        self.ips.resize(most, 0);
-        self.lengths.resize(most, 0);
+        self.ips.fill_to(most, 0);
+        self.lengths.fill_to(most, 0);
     }
 }
 

@@ -3,6 +3,8 @@
 //! It is kept in blocks of a fixed size, and copied in whole blocks, which costs less than to copy as much as there is:
 //! columns have room for a block behind what they hold, and what lies there means nothing.
 
+use rtit_memory::Grow;
+
 use crate::event::Event;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps};
 
@@ -102,7 +104,7 @@ impl<H: Copy + Default, B> Kept<H, B> {
     pub fn put(&mut self, step: &impl Step, head: H, blocks: impl IntoIterator<Item = B>) {
         let _ = self.entry(step);
         let first = self.blocks.len();
-        self.blocks.extend(blocks);
+        self.blocks.gather(blocks);
         let entry = Entry {
             head,
             first: first as u32,
@@ -125,7 +127,7 @@ impl<H: Copy + Default, B> Kept<H, B> {
             blocks: 0,
         };
         if number >= self.entries.len() {
-            self.entries.resize(number + 1, none);
+            self.entries.fill_to(number + 1, none);
         }
         &mut self.entries[number]
     }
@@ -181,7 +183,7 @@ impl Parts {
             ..Parts::default()
         };
         step.replay_at((0, 1), &mut parts);
-        parts.ready.push(parts.open);
+        parts.ready.put(parts.open);
         parts.ready
     }
 
@@ -209,7 +211,7 @@ impl Sink for Parts {
     fn close(&mut self, end: End, offset: u64) {
         self.open.end = end as u8;
         self.open.place = (offset - self.from) as u8;
-        self.ready.push(std::mem::take(&mut self.open));
+        self.ready.put(std::mem::take(&mut self.open));
     }
 
     fn event(&mut self, _event: &Event) {}

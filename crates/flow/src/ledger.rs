@@ -1,5 +1,7 @@
 //! The account of a stream: every byte range is exact, resumed, lost or somebody else's, and every loss has its error.
 
+use rtit_memory::Grow;
+
 use crate::error::{ErrorClass, FlowError};
 
 /// What is known of a byte range of the stream.
@@ -127,7 +129,7 @@ impl Ledger {
 
     fn turn(&mut self, offset: u64, trust: Trust, error: Option<FlowError>) {
         if let Some(turns) = &mut self.turns {
-            turns.push(Turn {
+            turns.put(Turn {
                 offset,
                 trust,
                 error,
@@ -165,7 +167,7 @@ impl Ledger {
             {
                 last.to = span.to;
             }
-            _ => self.spans.push(span),
+            _ => self.spans.put(span),
         }
     }
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rtit_memory::{copied, Grow, MakeRoom};
+
 use crate::event::Event;
 use crate::hash::AddressHasher;
 use crate::kept::{Copies, Kept};
@@ -59,16 +61,15 @@ impl BlockTable {
     /// The blocks from number `first` on, as many as there are now.
     pub fn since(&self, first: usize) -> Vec<Block> {
         let known = self.known();
-        known
-            .all
-            .get(first..)
-            .map_or_else(Vec::new, <[Block]>::to_vec)
+        known.all.get(first..).map_or_else(Vec::new, copied)
     }
 }
 
 impl Known {
     fn number(&mut self, block: Block) -> u32 {
         let next = self.all.len() as u32;
+        self.numbers.room(1);
+        self.all.room(1);
         let number = *self.numbers.entry(block).or_insert(next);
         if number == next {
             self.all.push(block);
@@ -130,7 +131,7 @@ impl Block {
 
 impl Sink for Found {
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.blocks.push(Block::of(sequence));
+        self.blocks.put(Block::of(sequence));
     }
 
     fn close(&mut self, end: End, _offset: u64) {
@@ -156,7 +157,7 @@ impl Numbers {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        self.numbers.resize(room(most, FIRST, self.limit), 0);
+        self.numbers.fill_to(room(most, FIRST, self.limit), 0);
     }
 }
 
@@ -179,7 +180,7 @@ impl InOrder for Numbers {
     }
 
     fn take_batch(&mut self) -> Vec<u32> {
-        let open = self.numbers[self.whole..self.len].to_vec();
+        let open = copied(&self.numbers[self.whole..self.len]);
         let batch = taken(&mut self.numbers, self.whole);
         self.numbers[..open.len()].copy_from_slice(&open);
         self.len = open.len();
@@ -188,7 +189,7 @@ impl InOrder for Numbers {
     }
 
     fn seam(&self) -> Self::Seam {
-        (self.numbers[self.whole..self.len].to_vec(), self.in_tx)
+        (copied(&self.numbers[self.whole..self.len]), self.in_tx)
     }
 
     fn go_on_from(&mut self, (open, in_tx): &Self::Seam) {

@@ -5,6 +5,7 @@
 //! these wait until it comes. Where it does not come, or makes cycles far longer than CBR says, CBR's ratio holds. A TSC
 //! that comes by itself leaves the count as it is.
 
+use rtit_memory::Grow;
 use rtit_packet::Kind;
 
 use crate::time::{nearest, TimeSettings, TSC_BITS};
@@ -138,7 +139,7 @@ impl PerfClock {
         };
         let outlook = scout.see(kind, payload, packet.after_cyc);
         if packet.is_place || matters(kind) {
-            self.waiting.push(packet);
+            self.waiting.put(packet);
         }
         match outlook {
             Outlook::Open if self.waiting.len() < WAITING => {}
@@ -240,7 +241,7 @@ impl PerfClock {
                 // also where that is behind
                 let time = reckoned.tsc;
                 let what = PerfTold::Place;
-                self.told.push(PerfTime { offset, time, what });
+                self.told.put(PerfTime { offset, time, what });
                 false
             }
             Kind::Ovf => true,
@@ -261,7 +262,7 @@ impl PerfClock {
 
     fn tell(&mut self, offset: u64, what: PerfTold) {
         let time = self.reckoned.now;
-        self.told.push(PerfTime { offset, time, what });
+        self.told.put(PerfTime { offset, time, what });
     }
 
     /// Whether perf lists something at this packet, be it an event that is not asked for.

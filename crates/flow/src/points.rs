@@ -1,5 +1,7 @@
 //! What timing packets told, one by one, for whoever wants more of time than one estimate.
 
+use rtit_memory::Grow;
+
 /// A timing packet, and what is known since.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
@@ -27,7 +29,7 @@ pub(crate) struct Points {
 
 impl Points {
     pub fn push(&mut self, point: Point) {
-        self.waiting.push(point);
+        self.waiting.put(point);
         self.count += 1;
     }
 }

@@ -10,6 +10,8 @@ use std::mem::{size_of, size_of_val};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
+use rtit_memory::{filled, Grow, MakeRoom};
+
 /// Bytes that wait to be used again, at most.
 const MOST: usize = 1 << 26;
 /// What is smaller an allocator keeps.
@@ -130,11 +132,11 @@ pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
         let found = shelves().and_then(|mut all| all.take(numbers.len()));
         if let Some(mut column) = found {
             column.clear();
-            column.extend_from_slice(numbers);
+            column.put_all(numbers);
             return column;
         }
     }
-    numbers.to_vec()
+    rtit_memory::copied(numbers)
 }
 
 /// An empty column with room for so many numbers.
@@ -148,7 +150,11 @@ pub fn empty<T: Reusable>(count: usize) -> Vec<T> {
             column.clear();
             column
         }
-        None => Vec::with_capacity(count),
+        None => {
+            let mut column = Vec::new();
+            column.room(count);
+            column
+        }
     }
 }
 
@@ -166,10 +172,10 @@ pub(crate) fn taken<T: Reusable>(column: &mut Vec<T>, count: usize) -> Vec<T> {
     };
     let other = match found {
         Some(mut other) => {
-            other.resize(room, T::default());
+            other.fill_to(room, T::default());
             other
         }
-        None => vec![T::default(); room],
+        None => filled(room, T::default()),
     };
     let mut numbers = std::mem::replace(column, other);
     numbers.truncate(count);

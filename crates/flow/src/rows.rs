@@ -1,5 +1,7 @@
 //! Runs and events as values.
 
+use rtit_memory::gathered;
+
 use crate::event::Event;
 
 /// A run: instructions that ran one after the other in memory order.
@@ -94,6 +96,6 @@ impl Runs<'_> {
             bits: self.bits[at],
             in_tx: self.in_tx[at] != 0,
         };
-        (0..self.len()).map(run).collect()
+        gathered((0..self.len()).map(run))
     }
 }

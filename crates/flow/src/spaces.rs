@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rtit_image::View;
+use rtit_memory::{Grow, MakeRoom};
 
 use crate::code::Learned;
 use crate::watch::Watch;
@@ -136,7 +137,7 @@ impl Spaces {
 
     /// Code for turns: its number.
     pub fn add_view(&mut self, view: View) -> usize {
-        self.views.push(view);
+        self.views.put(view);
         self.views.len() - 1
     }
 
@@ -154,7 +155,7 @@ impl Spaces {
 
     fn push(&mut self, since: u64, view: Option<usize>, idle: bool) {
         let guest = Guest::default();
-        self.turns.push(Turn {
+        self.turns.put(Turn {
             since,
             view,
             guest,
@@ -172,7 +173,7 @@ impl Spaces {
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
     pub fn add(&mut self, key: SpaceKey, view: View) {
         let number = self.add_view(view);
-        self.keys.push((key, number));
+        self.keys.put((key, number));
     }
 }
 
@@ -213,6 +214,7 @@ impl Owners {
         };
         self.seen = None;
         if seen.turn == turn && now < until {
+            self.known.room(1);
             self.known.insert(seen.cr3, seen.view);
         }
     }
@@ -329,7 +331,7 @@ impl Whereabouts {
 
     fn visit(&mut self) {
         if self.visited.last() != Some(&self.begun) {
-            self.visited.push(self.begun);
+            self.visited.put(self.begun);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Counts by a key that many things add to: written one behind the other, sorted and joined once there are twice as many
 //! as there were keys. Nothing is looked up in between, and who asks wants them in order.
 
+use rtit_memory::{copied, filled, Grow};
+
 /// So many more than twice the keys wait at most.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -60,7 +62,7 @@ impl<K: Key> Tally<K> {
         if self.counts.len() >= 2 * self.joined + MOST_WAITING {
             self.settle();
         }
-        self.counts.push((key, count));
+        self.counts.put((key, count));
     }
 
     /// Adds all of another.
@@ -93,7 +95,7 @@ impl<K: Key> Tally<K> {
 
     /// The keys that have a count, in order.
     pub fn sorted(&self) -> Vec<(K, u64)> {
-        let mut counts = self.counts.clone();
+        let mut counts = copied(&self.counts);
         join(&mut counts);
         counts
     }
@@ -126,7 +128,7 @@ fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
     let differ = counts
         .iter()
         .fold(0, |differ, &(key, _)| differ | key.first() ^ first);
-    let mut to = vec![(K::default(), 0); counts.len()];
+    let mut to = filled(counts.len(), (K::default(), 0));
     for shift in (0..u64::BITS).step_by(DIGIT as usize) {
         if differ >> shift & DIGITS != 0 {
             by_digit(counts, &mut to, shift);

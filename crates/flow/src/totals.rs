@@ -1,5 +1,7 @@
 //! How often each run of instructions and each edge between them was taken.
 
+use rtit_memory::gathered;
+
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Wants};
 use crate::tally::Tally;
@@ -50,7 +52,7 @@ impl Totals {
             instructions,
             count,
         };
-        self.runs.sorted().into_iter().map(total).collect()
+        gathered(self.runs.sorted().into_iter().map(total))
     }
 
     /// Edges by where they come from, where they go and what they are.
@@ -61,7 +63,7 @@ impl Totals {
             kind,
             count,
         };
-        self.edges.sorted().into_iter().map(total).collect()
+        gathered(self.edges.sorted().into_iter().map(total))
     }
 
     /// Adds those of another.

@@ -1,6 +1,7 @@
 //! Runs told apart into their instructions.
 
 use rtit_image::View;
+use rtit_memory::{Grow, MakeRoom};
 use rtit_x86::{decode, Mode};
 
 use crate::hash::AddressMap;
@@ -39,6 +40,7 @@ pub fn unrolled(view: &View, mode: Mode, runs: impl Iterator<Item = RunTotal>) -
             let place = match places.get(&ip) {
                 Some(&place) => Some(place),
                 None => learn(view, mode, ip, &mut result.instructions).inspect(|&place| {
+                    places.room(1);
                     places.insert(ip, place);
                 }),
             };
@@ -55,7 +57,7 @@ pub fn unrolled(view: &View, mode: Mode, runs: impl Iterator<Item = RunTotal>) -
             last = ip;
             ip = mode.truncate(ip.wrapping_add(found.length.into()));
         }
-        result.lasts.push(last);
+        result.lasts.put(last);
     }
     result.instructions.sort_unstable_by_key(|each| each.ip);
     result
@@ -66,7 +68,7 @@ fn learn(view: &View, mode: Mode, ip: u64, all: &mut Vec<InstructionTotal>) -> O
     let mut bytes = [0; 16];
     let known = view.read(ip, &mut bytes);
     let decoded = decode(bytes.get(..known)?, ip, mode).ok()?;
-    all.push(InstructionTotal {
+    all.put(InstructionTotal {
         ip,
         length: decoded.length,
         class: decoded.class as u8,

@@ -4,11 +4,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use rtit_memory::copied;
+
 /// A cheaply cloned slice of shared bytes. Files are copied in, not mapped: a file that shrinks
 /// while it is mapped kills the reader, and executable segments are small.
 #[derive(Clone)]
 pub struct Bytes {
-    data: Arc<[u8]>,
+    data: Arc<Vec<u8>>,
     start: usize,
     end: usize,
 }
@@ -51,26 +53,21 @@ impl Bytes {
     }
 }
 
-impl From<Arc<[u8]>> for Bytes {
-    fn from(data: Arc<[u8]>) -> Bytes {
+impl From<Vec<u8>> for Bytes {
+    fn from(data: Vec<u8>) -> Bytes {
         let end = data.len();
         Bytes {
-            data,
+            data: Arc::new(data),
             start: 0,
             end,
         }
     }
 }
 
-impl From<Vec<u8>> for Bytes {
-    fn from(data: Vec<u8>) -> Bytes {
-        Arc::<[u8]>::from(data).into()
-    }
-}
-
+/// Unwinds if memory is refused (`rtit_memory`).
 impl From<&[u8]> for Bytes {
     fn from(data: &[u8]) -> Bytes {
-        Arc::<[u8]>::from(data).into()
+        copied(data).into()
     }
 }
 

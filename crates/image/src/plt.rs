@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use rtit_memory::{look, Grow, MakeRoom};
+
 use object::elf;
 use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
@@ -68,7 +70,8 @@ where
             if !budget.symbol(name.len()) {
                 return stubs;
             }
-            stubs.push(Symbol {
+            look();
+            stubs.put(Symbol {
                 value: address,
                 size: size as u64,
                 name,
@@ -106,6 +109,7 @@ where
     let symbols = entries::<E, R>(symbols, endian, data).ok()?;
     let mut add = |slot: u64, symbol: u32| {
         if let Some(symbol) = symbols.get(symbol as usize) {
+            slots.room(1);
             slots.insert(slot, (strings, symbol.st_name(endian)));
         }
     };

@@ -1,5 +1,7 @@
 //! Sorted, non-overlapping sections of bytes: the content of a space at one moment.
 
+use rtit_memory::{gathered, Grow, MakeRoom};
+
 use crate::bytes::Bytes;
 
 /// Bytes at `start..end`.
@@ -79,15 +81,13 @@ impl Sections {
                 return Vec::new();
             }
         }
-        let changed = old
-            .iter()
-            .filter_map(|section| difference(section, &new))
-            .collect();
+        let changed = gathered(old.iter().filter_map(|section| difference(section, &new)));
         let before = old.first().filter(|section| section.start < new.start);
         let after = old.last().filter(|section| section.end > new.end);
         let before = before.map(|section| section.part(section.start, new.start));
         let after = after.map(|section| section.part(new.end, section.end));
         let parts = before.into_iter().chain([new]).chain(after);
+        self.sorted.room(2);
         self.sorted.splice(first..last, parts);
         changed
     }
@@ -101,11 +101,12 @@ impl Sections {
             if section.start < start {
                 kept.push(section.part(section.start, start));
             }
-            removed.push((section.start.max(start), section.end.min(end)));
+            removed.put((section.start.max(start), section.end.min(end)));
             if section.end > end {
                 kept.push(section.part(end, section.end));
             }
         }
+        self.sorted.room(2);
         self.sorted.splice(first..first, kept);
         removed
     }

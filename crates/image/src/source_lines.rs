@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Read;
 
+use rtit_memory::{headroom, look, Grow, MakeRoom};
+
 use addr2line::gimli::{DwarfSections, EndianSlice, Error, RunTimeEndian};
 use addr2line::Context;
 use object::{CompressedData, CompressionFormat, Object, ObjectSection};
@@ -52,13 +54,15 @@ pub fn source_lines(data: &[u8]) -> Option<SourceLines> {
             let known = numbers.get(file).copied();
             let file = known.unwrap_or_else(|| {
                 let number = found.files.len() as u32;
+                look();
+                numbers.room(1);
                 numbers.insert(file.to_owned(), number);
-                found.files.push(file.to_owned());
+                found.files.put(file.to_owned());
                 number
             });
             let end = start.saturating_add(size);
             if line != 0 && start < end {
-                found.stretches.push(LineStretch {
+                found.stretches.put(LineStretch {
                     start,
                     end,
                     file,
@@ -85,6 +89,8 @@ fn disjoint(stretches: &mut Vec<LineStretch>) {
 type Dwarf<'a> = Context<EndianSlice<'a, RunTimeEndian>>;
 
 fn with_context<T>(data: &[u8], ask: impl FnOnce(&Dwarf<'_>) -> Option<T>) -> Option<T> {
+    // those who read it know no error for it
+    headroom(data.len().saturating_mul(2));
     let file = object::File::parse(data).ok()?;
     let endian = match file.is_little_endian() {
         true => RunTimeEndian::Little,
@@ -110,10 +116,12 @@ fn unpacked<'a>(stored: CompressedData<'a>, left: &mut u64) -> Option<Cow<'a, [u
     let size = stored.uncompressed_size;
     *left = left.checked_sub(size)?;
     if stored.format != CompressionFormat::Zstandard {
+        headroom(usize::try_from(size).ok()?);
         return stored.decompress().ok();
     }
     // What a frame gives has no bound in `decompress`.
     let mut plain = Vec::new();
+    plain.room(usize::try_from(size).ok()? + 1);
     let frame = StreamingDecoder::new(stored.data).ok()?;
     frame.take(size + 1).read_to_end(&mut plain).ok()?;
     (plain.len() as u64 == size).then_some(Cow::Owned(plain))

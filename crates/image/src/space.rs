@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rtit_memory::{copied, MakeRoom};
+
 use crate::bytes::Bytes;
 use crate::change::{Action, Change};
 use crate::pager::Pager;
@@ -9,7 +11,7 @@ use crate::view::{Changed, View};
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is
-/// cheap.
+/// cheap. Where memory is refused a change unwinds (`rtit_memory`) and has not been made.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     /// Shared with the views, which keep the list as it was when they were made.
@@ -69,7 +71,7 @@ impl Space {
             .get(cleared.map_or(0, |index| index + 1)..)
             .unwrap_or(&[]);
         Space {
-            changes: Arc::new(live.to_vec()),
+            changes: Arc::new(copied(live)),
             pager: self.pager.clone(),
         }
     }
@@ -78,10 +80,12 @@ impl Space {
     /// `time`.
     pub fn adopt(&mut self, time: u64, parent: &Space) {
         let inherited = parent.fork(time);
-        self.clear(time);
+        let mut adopted = self.clone();
+        adopted.clear(time);
         for change in inherited.changes.iter() {
-            self.add(time, change.action.clone());
+            adopted.add(time, change.action.clone());
         }
+        *self = adopted;
     }
 
     /// Where nothing is mapped the pager is asked, at any time.
@@ -120,7 +124,12 @@ impl Space {
     }
 
     fn add(&mut self, time: u64, action: Action) {
+        if Arc::get_mut(&mut self.changes).is_none() {
+            self.changes = Arc::new(copied(&self.changes));
+        }
+        // it is ours alone by now, with room before anything changes
         let changes = Arc::make_mut(&mut self.changes);
+        changes.room(1);
         let index = changes.partition_point(|change| change.time <= time);
         changes.insert(index, Change { time, action });
     }

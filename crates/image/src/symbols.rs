@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use rtit_memory::{gathered, headroom, look, MakeRoom};
+
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
@@ -39,22 +41,30 @@ where
                 if !budget.symbol(found.name.len()) {
                     break;
                 }
+                look();
+                symbols.room(1);
                 symbols.insert(found);
             }
         }
     }
     // What is broken there costs names, not the file.
-    symbols.extend(plt::names(header, endian, &table, data, &mut budget));
+    let stubs = plt::names(header, endian, &table, data, &mut budget);
+    symbols.room(stubs.len());
+    symbols.extend(stubs);
     Ok(sorted(symbols))
 }
 
 /// The symbols of two files of one program, such as a stripped one and its debug file, in the order of one.
 pub fn joined(some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
-    sorted(some.into_iter().chain(more).collect())
+    let mut all = HashSet::new();
+    all.room(some.len() + more.len());
+    all.extend(some.into_iter().chain(more));
+    sorted(all)
 }
 
 fn sorted(symbols: HashSet<Symbol>) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = symbols.into_iter().collect();
+    let mut symbols = gathered(symbols);
+    headroom(size_of_val(&symbols[..]));
     symbols.sort_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
     symbols
 }

@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use rtit_memory::Grow;
+
 use crate::change::{Action, Change};
 use crate::pager::Pager;
 use crate::ranges::Ranges;
@@ -76,10 +78,10 @@ impl View {
                         end,
                         bytes,
                     };
-                    ranges.extend(self.sections.overlay(section));
+                    ranges.gather(self.sections.overlay(section));
                 }
                 Action::Remove { start, end } => {
-                    ranges.extend(self.sections.remove(*start, *end));
+                    ranges.gather(self.sections.remove(*start, *end));
                 }
                 Action::Clear => {
                     all |= !self.sections.is_empty();
@@ -187,7 +189,7 @@ fn first_sections(changes: &[Change], first: usize) -> Sections {
                     bytes,
                 };
                 let parts = taken.add(whole.start, whole.end);
-                sections.extend(parts.into_iter().map(|(from, to)| whole.part(from, to)));
+                sections.gather(parts.into_iter().map(|(from, to)| whole.part(from, to)));
             }
             Action::Remove { start, end } => drop(taken.add(*start, *end)),
             Action::Clear => break,

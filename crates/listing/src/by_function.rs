@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use rtit_flow::{AddressMap, End, Event, Sequence, Sink, Step, Wants};
 use rtit_image::demangle;
+use rtit_memory::{look, Grow, MakeRoom};
 
 use crate::names::Cursor;
 
@@ -49,8 +50,10 @@ impl Tallies {
         }
         // also if other code was there before
         let index = self.all.len() as u32;
+        look();
+        self.by_key.room(1);
         self.by_key.insert(key, index);
-        self.all.push(Tally {
+        self.all.put(Tally {
             space: sequence.space,
             start: sequence.start,
             lengths: sequence.lengths.into(),
@@ -124,6 +127,7 @@ impl ByFunction {
 
     fn give(&mut self, (owner, instructions): (Owner, u64), times: u64) {
         if instructions > 0 {
+            self.functions.room(1);
             *self.functions.entry(owner).or_default() += instructions * times;
         }
     }
@@ -173,7 +177,7 @@ impl ByFunction {
     fn learn(&mut self, step: &impl Step, number: usize) {
         self.keep_small();
         if self.steps.len() <= number {
-            self.steps.resize(number + 1, Taken::default());
+            self.steps.fill_to(number + 1, Taken::default());
         }
         let first = self.parts.len() as u32;
         step.replay(&mut Parts {
@@ -203,6 +207,7 @@ impl ByFunction {
             let function = functions.and_then(|all| all.all().get(function as usize));
             let name = function.map_or(String::new(), |function| demangle(&function.name));
             let path = region.map_or(OsString::new(), |region| (*region.path).to_owned());
+            look();
             *found.entry((name, path)).or_default() += count;
         }
         found
@@ -256,7 +261,7 @@ struct Parts<'a> {
 impl Sink for Parts<'_> {
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let index = self.tallies.index(sequence);
-        self.parts.push(index);
+        self.parts.put(index);
     }
 
     fn close(&mut self, _end: End, _offset: u64) {}

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use rtit_flow::{AddressMap, End, Event, EventKind, Sequence, Sink, Wants};
+use rtit_memory::{Grow, MakeRoom};
 
 use crate::names::Cursor;
 
@@ -17,6 +18,8 @@ const SEARCHED: usize = 1 << 12;
 const JUMPS: usize = 64;
 /// Contexts beyond belong to the one that they were called from.
 const MOST_CONTEXTS: usize = 1 << 20;
+/// Pairs of places of which calls are told apart.
+const MOST_CALLS: usize = 1 << 20;
 /// So do those beyond so many calls of all contexts together: each is told with all that it is within.
 const MOST_WITHIN: usize = 1 << 25;
 /// What is known of more pairs (a caller's context and a call, the two ends of a jump) is looked for anew.
@@ -107,8 +110,9 @@ impl Calls {
         }
     }
 
-    /// How many calls have no place of their own, as they are deeper than 2^20 others or in contexts beyond
-    /// `MOST_CONTEXTS` and `MOST_WITHIN`: what ran in them counts for a caller.
+    /// How many calls have no place of their own, as they are deeper than 2^20 others, or in contexts beyond
+    /// `MOST_CONTEXTS` and `MOST_WITHIN`, or between other places than the first `MOST_CALLS`: what ran in them counts for
+    /// a caller.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
@@ -142,21 +146,18 @@ impl Calls {
             self.beyond += 1;
             return;
         }
-        let to = self.site(to);
-        let calls = &mut self.calls;
-        let call = *self.by_ends.entry((from, to)).or_insert_with(|| {
-            calls.push(CallTotal {
-                from,
-                to,
-                calls: 0,
-                inclusive: 0,
-                active: 0,
-                since: 0,
-            });
-            calls.len() as u32 - 1
-        });
+        let mut ends = (from, self.site(to));
+        if self.by_ends.len() >= MOST_CALLS && !self.by_ends.contains_key(&ends) {
+            self.beyond += 1;
+            if !self.stack.is_empty() {
+                return;
+            }
+            // what runs counts for somebody
+            ends = (NOWHERE, NOWHERE);
+        }
+        let call = self.call(ends);
         let mut again = false;
-        if let Some(total) = calls.get_mut(call as usize) {
+        if let Some(total) = self.calls.get_mut(call as usize) {
             again = total.active > 0;
             total.calls += 1;
             total.active += 1;
@@ -166,12 +167,29 @@ impl Calls {
         }
         let parent = self.stack.last().map_or(NONE, |frame| frame.context);
         let context = self.context(parent, call, again);
-        self.stack.push(Frame {
+        self.stack.put(Frame {
             call,
             context,
             back,
             jumped,
         });
+    }
+
+    /// The number of the calls from one place to another.
+    fn call(&mut self, (from, to): (Site, Site)) -> u32 {
+        self.by_ends.room(1);
+        let calls = &mut self.calls;
+        *self.by_ends.entry((from, to)).or_insert_with(|| {
+            calls.put(CallTotal {
+                from,
+                to,
+                calls: 0,
+                inclusive: 0,
+                active: 0,
+                since: 0,
+            });
+            calls.len() as u32 - 1
+        })
     }
 
     /// The context of a call within that of its caller; `again`: it has been made and has not returned.
@@ -187,6 +205,7 @@ impl Calls {
         };
         if known != NONE {
             if self.by_call.len() < MOST_PAIRS {
+                self.by_call.room(1);
                 self.by_call.insert((parent, call), known);
             }
             return known;
@@ -200,13 +219,14 @@ impl Calls {
             return parent;
         }
         self.within = within;
-        self.depths.push(depth);
-        self.contexts.push(Context {
+        self.depths.put(depth);
+        self.contexts.put(Context {
             parent,
             call,
             own: 0,
         });
         let context = self.contexts.len() as u32 - 1;
+        self.by_call.room(1);
         // however many there are: it would be made again
         self.by_call.insert((parent, call), context);
         context
@@ -256,6 +276,7 @@ impl Calls {
                 if self.jumps.len() >= MOST_PAIRS {
                     self.jumps.clear();
                 }
+                self.jumps.room(1);
                 self.jumps.insert(key, (from, to, elsewhere));
                 elsewhere
             }

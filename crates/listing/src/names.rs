@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use rtit_image::{demangle, Function, Functions};
+use rtit_memory::Grow;
 
 /// The functions of a file, read when they are first asked for. `None`: the file is no ELF file, or is broken.
 pub trait Source: Send + Sync {
@@ -103,7 +104,7 @@ impl Cursor {
         self.next = u64::MAX;
         for (each, index) in regions {
             if each.since <= time && time < each.until {
-                live.push(index);
+                live.put(index);
             }
             for border in [each.since, each.until] {
                 if border > time {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use rtit_flow::Sequence;
 use rtit_image::View;
+use rtit_memory::Grow;
 
 use crate::layout::{Field, Layout};
 use crate::names::{Cursor, Found, Readable};
@@ -103,14 +104,14 @@ impl Stretch {
             rest.get(..after_line(rest, most)).unwrap_or("")
         };
         match time {
-            None => out.extend_from_slice(text.as_bytes()),
+            None => out.put_all(text.as_bytes()),
             Some(time) => {
                 let time = format!("{time:15}");
                 let mut parts = text.split(TIME);
-                out.extend_from_slice(parts.next().unwrap_or("").as_bytes());
+                out.put_all(parts.next().unwrap_or("").as_bytes());
                 for part in parts {
-                    out.extend_from_slice(time.as_bytes());
-                    out.extend_from_slice(part.as_bytes());
+                    out.put_all(time.as_bytes());
+                    out.put_all(part.as_bytes());
                 }
             }
         }

@@ -3,7 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
+use rtit_memory::{gathered, look};
 use rtit_packet::table::ROWS;
+
+use crate::heap::room_for;
 
 /// from, to, trust; class of the error, its text, offset and bad value
 pub type LedgerRow = (
@@ -16,8 +19,9 @@ pub type LedgerRow = (
     Option<u64>,
 );
 
-pub fn ledger_rows(ledger: &Ledger) -> Vec<LedgerRow> {
+pub fn ledger_rows(py: Python<'_>, ledger: &Ledger) -> PyResult<Vec<LedgerRow>> {
     let row = |span: &Span| {
+        look();
         let error = span.error.as_ref();
         (
             span.from,
@@ -29,7 +33,9 @@ pub fn ledger_rows(ledger: &Ledger) -> Vec<LedgerRow> {
             error.map(|error| error.cause.value()),
         )
     };
-    ledger.spans().iter().map(row).collect()
+    let rows = gathered(ledger.spans().iter().map(row));
+    room_for(py, rows.len())?;
+    Ok(rows)
 }
 
 pub fn counts_dict<'py>(

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use rtit_memory::Grow;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -60,7 +62,7 @@ impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for Items<T> {
             if items.len() == MOST {
                 return Err(too_many());
             }
-            items.push(item?.extract()?);
+            items.put(item?.extract()?);
         }
         Ok(Items(items))
     }

@@ -3,9 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_listing::{CallTotal, Calls, Context, NONE};
+use rtit_memory::gathered;
 
 use crate::column::Column;
 use crate::flow::Flow;
+use crate::heap::unlocked;
 use crate::names::Names;
 use crate::way::{taken, Way, Whole};
 
@@ -23,36 +25,37 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// contexts, so that they are their callers' own.
 #[pyfunction]
 fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py, PyDict>> {
-    let mut way = flow.lock()?;
-    if let Some((stream, spaces, settings)) = way.take() {
-        let sink = Calls::new(names.cursor());
-        let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-        *way = Way::Calls(Box::new(flow));
-    }
-    let Way::Calls(inner) = &mut *way else {
-        return Err(taken());
-    };
-    flow.advance(py, inner)?;
-    let (rows, contexts) = py.allow_threads(|| inner.sink_mut().finish());
-    let beyond = inner.sink_mut().beyond();
-    way.end(Whole::Calls);
-    let columns = PyDict::new(py);
-    let wide = |number: u32| match number {
-        NONE => u64::MAX,
-        number => number.into(),
-    };
-    let put = |name: &str, column: Vec<u64>| columns.set_item(name, Column::from(column));
-    let of = |value: &dyn Fn(&CallTotal) -> u64| rows.iter().map(value).collect();
-    put("from_region", of(&|row| wide(row.from.region)))?;
-    put("from_offset", of(&|row| row.from.offset))?;
-    put("to_region", of(&|row| wide(row.to.region)))?;
-    put("to_offset", of(&|row| row.to.offset))?;
-    put("calls", of(&|row| row.calls))?;
-    put("inclusive", of(&|row| row.inclusive))?;
-    let of = |value: &dyn Fn(&Context) -> u64| contexts.iter().map(value).collect();
-    put("parent", of(&|row| wide(row.parent)))?;
-    put("call", of(&|row| wide(row.call)))?;
-    put("own", of(&|row| row.own))?;
-    put("beyond", vec![beyond])?;
-    Ok(columns)
+    flow.taking(py, |way| {
+        if let Some((stream, spaces, settings)) = way.take() {
+            let sink = Calls::new(names.cursor());
+            let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+            *way = Way::Calls(Box::new(inner));
+        }
+        let Way::Calls(inner) = way else {
+            return Err(taken());
+        };
+        flow.advance(py, inner)?;
+        let (rows, contexts) = unlocked(py, || inner.sink_mut().finish())?;
+        let beyond = inner.sink_mut().beyond();
+        way.end(Whole::Calls);
+        let columns = PyDict::new(py);
+        let wide = |number: u32| match number {
+            NONE => u64::MAX,
+            number => number.into(),
+        };
+        let put = |name: &str, column: Vec<u64>| columns.set_item(name, Column::from(column));
+        let of = |value: &dyn Fn(&CallTotal) -> u64| gathered(rows.iter().map(value));
+        put("from_region", of(&|row| wide(row.from.region)))?;
+        put("from_offset", of(&|row| row.from.offset))?;
+        put("to_region", of(&|row| wide(row.to.region)))?;
+        put("to_offset", of(&|row| row.to.offset))?;
+        put("calls", of(&|row| row.calls))?;
+        put("inclusive", of(&|row| row.inclusive))?;
+        let of = |value: &dyn Fn(&Context) -> u64| gathered(contexts.iter().map(value));
+        put("parent", of(&|row| wide(row.parent)))?;
+        put("call", of(&|row| wide(row.call)))?;
+        put("own", of(&|row| row.own))?;
+        put("beyond", vec![beyond])?;
+        Ok(columns)
+    })
 }

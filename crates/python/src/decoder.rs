@@ -11,10 +11,12 @@ use rtit_flow::{
     added, class, Cause, EdgeHits, EdgeTotal, ErrorClass, Index, Ledger, Persistent, Trust, Which,
     Window,
 };
+use rtit_memory::{caught, gathered};
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
 use crate::column::Column;
+use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::image::Space;
 use crate::raising::{check, Raisers};
 use crate::settings::{settings_of, Given};
@@ -53,6 +55,17 @@ struct State {
     hits: EdgeHits,
     raisers: Raisers,
     bytes: Vec<u8>,
+    /// Memory was refused on the way: nothing that is here means anything.
+    refused: bool,
+}
+
+impl State {
+    /// Begins with nothing, and gives back what was learned.
+    fn renew(&mut self) {
+        self.hits = EdgeHits::default();
+        self.bytes = Vec::new();
+        self.refused = caught(|| self.persistent.renew()).is_err();
+    }
 }
 
 /// Bytes; those that are exact, resumed, lost; errors; whether the last packet was cut off; instructions; branches.
@@ -66,6 +79,7 @@ impl Decoder {
         most = 1 << 22, walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
+        py: Python<'_>,
         space: &Space,
         spaces: Option<&Bound<'_, PyDict>>,
         mtc_freq: u8,
@@ -80,7 +94,7 @@ impl Decoder {
         most: usize,
         walk: bool,
     ) -> PyResult<Decoder> {
-        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
+        let Coded { spaces, raisers } = bounded(py, || Coded::new(space, spaces))?;
         let mut settings = settings_of(Given {
             mtc_freq,
             tsc_ctc,
@@ -100,11 +114,13 @@ impl Decoder {
             settings.steps.words = WORDS;
             settings.steps.passages = PASSAGES;
         }
+        let persistent = bounded(py, || Ok(Persistent::new(spaces, &settings)))?;
         let state = State {
-            persistent: Persistent::new(spaces, &settings),
+            persistent,
             hits: EdgeHits::default(),
             raisers,
             bytes: Vec::new(),
+            refused: false,
         };
         Ok(Decoder {
             state: Mutex::new(state),
@@ -128,61 +144,65 @@ impl Decoder {
         classes: bool,
         start: Option<Beginning>,
     ) -> PyResult<Summary> {
-        let mut guard = self.lock()?;
-        let State {
-            persistent,
-            hits,
-            raisers,
-            bytes,
-        } = &mut *guard;
-        let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches)) else {
-            return Err(PyValueError::new_err("no such index or branches"));
-        };
-        let bitmap = bitmap.map(writable).transpose()?;
-        copy(py, data, bytes)?;
-        hits.clear();
-        persistent.start_at(start.map(|start| start.0));
-        let window = Window::whole(bytes);
-        persistent.begin(window);
-        raisers.iter().for_each(|each| each.begin());
-        while py.allow_threads(|| {
-            let until = persistent.position().saturating_add(SLICE);
-            persistent.advance(window, until, hits)
-        }) {
+        self.working(py, |state| {
+            let State {
+                persistent,
+                hits,
+                raisers,
+                bytes,
+                ..
+            } = state;
+            let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches))
+            else {
+                return Err(PyValueError::new_err("no such index or branches"));
+            };
+            let bitmap = bitmap.map(writable).transpose()?;
+            copy(py, data, bytes)?;
+            hits.clear();
+            persistent.start_at(start.map(|start| start.0));
+            let window = Window::whole(bytes);
+            persistent.begin(window);
+            raisers.iter().for_each(|each| each.begin());
+            while unlocked(py, || {
+                let until = persistent.position().saturating_add(SLICE);
+                persistent.advance(window, until, hits)
+            })? {
+                check(py, raisers)?;
+                py.check_signals()?;
+            }
             check(py, raisers)?;
-            py.check_signals()?;
-        }
-        check(py, raisers)?;
-        if let Some(bitmap) = &bitmap {
-            let cells = cells(py, bitmap)?;
-            if !add {
-                cells.iter().for_each(|cell| cell.set(0));
+            if let Some(bitmap) = &bitmap {
+                let cells = cells(py, bitmap)?;
+                if !add {
+                    cells.iter().for_each(|cell| cell.set(0));
+                }
+                write(hits, cells, index, which);
+                if classes {
+                    cells.iter().for_each(|cell| cell.set(class(cell.get())));
+                }
             }
-            write(hits, cells, index, which);
-            if classes {
-                cells.iter().for_each(|cell| cell.set(class(cell.get())));
+            let summary = summary(bytes.len() as u64, persistent);
+            if bytes.capacity() > KEPT {
+                *bytes = Vec::new();
             }
-        }
-        let summary = summary(bytes.len() as u64, persistent);
-        if bytes.capacity() > KEPT {
-            *bytes = Vec::new();
-        }
-        Ok(summary)
+            Ok(summary)
+        })
     }
 
     /// The edges of the last stream as `Flow.totals` has them: where from, where to (u64), kind (u8), count (u64).
     fn edges(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
-        let guard = self.lock()?;
-        let hits = &guard.hits;
-        let edges = py.allow_threads(|| hits.edges());
-        let words = |of: fn(&EdgeTotal) -> u64| edges.iter().map(of).collect::<Vec<u64>>();
-        let kinds: Vec<u8> = edges.iter().map(|edge| edge.kind).collect();
-        Ok((
-            words(|edge| edge.from).into(),
-            words(|edge| edge.to).into(),
-            kinds.into(),
-            words(|edge| edge.count).into(),
-        ))
+        self.working(py, |state| {
+            let hits = &state.hits;
+            let edges = unlocked(py, || hits.edges())?;
+            let words = |of: fn(&EdgeTotal) -> u64| gathered(edges.iter().map(of));
+            let kinds = gathered(edges.iter().map(|edge| edge.kind));
+            Ok((
+                words(|edge| edge.from).into(),
+                words(|edge| edge.to).into(),
+                kinds.into(),
+                words(|edge| edge.count).into(),
+            ))
+        })
     }
 
     /// The code has changed from address `start` to before `end`: `space` and `spaces`, with the keys of before, have it
@@ -190,30 +210,33 @@ impl Decoder {
     #[pyo3(signature = (space, spaces = None, start = 0, end = u64::MAX))]
     fn forget(
         &self,
+        py: Python<'_>,
         space: &Space,
         spaces: Option<&Bound<'_, PyDict>>,
         start: u64,
         end: u64,
     ) -> PyResult<()> {
-        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
-        let mut state = self.lock()?;
-        if !state.persistent.forget(spaces, start, end) {
-            return Err(PyValueError::new_err("other spaces than before"));
-        }
-        state.raisers = raisers;
-        Ok(())
+        let Coded { spaces, raisers } = bounded(py, || Coded::new(space, spaces))?;
+        self.working(py, |state| {
+            if !state.persistent.forget(spaces, start, end) {
+                return Err(PyValueError::new_err("other spaces than before"));
+            }
+            state.raisers = raisers;
+            Ok(())
+        })
     }
 
     /// As that of `Flow`, of the last stream.
-    fn ledger(&self) -> PyResult<Vec<LedgerRow>> {
-        Ok(ledger_rows(self.lock()?.persistent.ledger()))
+    fn ledger(&self, py: Python<'_>) -> PyResult<Vec<LedgerRow>> {
+        self.working(py, |state| ledger_rows(py, state.persistent.ledger()))
     }
 
     /// As that of `Flow`, of the last stream.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let state = self.lock()?;
-        let persistent = &state.persistent;
-        counts_dict(py, &persistent.counts(), persistent.ledger())
+        self.working(py, |state| {
+            let persistent = &state.persistent;
+            counts_dict(py, &persistent.counts(), persistent.ledger())
+        })
     }
 
     /// Names of the ways to find an edge's place.
@@ -232,6 +255,26 @@ impl Decoder {
 }
 
 impl Decoder {
+    /// What `work` gives. Where memory is refused, be it by Python, all is learned anew.
+    fn working<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut State) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut state = self.lock()?;
+        if state.refused {
+            state.renew();
+        }
+        if state.refused {
+            return Err(no_memory(py));
+        }
+        let done = bounded(py, || work(&mut state));
+        if ends_work(py, &done) {
+            state.renew();
+        }
+        done
+    }
+
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
     fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
         match self.state.try_lock() {

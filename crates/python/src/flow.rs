@@ -11,12 +11,14 @@ use rtit_flow::{
     Instructions, Ledger, Numbers, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
+use rtit_memory::gathered;
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
 use crate::arguments::Items;
 use crate::as_bytes::bytes;
 use crate::column::Column;
+use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked};
 use crate::image::Space;
 use crate::in_turn::InTurn;
 use crate::listing::Listing;
@@ -114,10 +116,13 @@ impl Flow {
             walk,
             points,
         })?;
-        let Coded { spaces, raisers } = Coded::new(space.get(), spaces)?
-            .with_turns(space, &turns)?
-            .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
-        let parts = (Stream::new(stream)?, spaces, settings);
+        let (Coded { spaces, raisers }, stream) = bounded(space.py(), || {
+            let coded = Coded::new(space.get(), spaces)?
+                .with_turns(space, &turns)?
+                .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
+            Ok((coded, Stream::new(stream)?))
+        })?;
+        let parts = (stream, spaces, settings);
         Ok(Flow {
             way: Mutex::new(Way::Open(Some(Box::new(parts)))),
             raisers,
@@ -133,48 +138,52 @@ impl Flow {
     /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times are
     /// TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            *way = Way::Rows(InTurn::new(self.division, parts, Columns::default()));
-        }
-        let Way::Rows(flow) = &mut *way else {
-            return Err(taken());
-        };
-        let rows = flow.next(py, &self.raisers, max_rows)?;
-        rows.map(|rows| rows_dict(py, rows)).transpose()
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                *way = Way::Rows(InTurn::new(self.division, parts, Columns::default()));
+            }
+            let Way::Rows(flow) = way else {
+                return Err(taken());
+            };
+            let rows = flow.next(py, &self.raisers, max_rows)?;
+            rows.map(|rows| rows_dict(py, rows)).transpose()
+        })
     }
 
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
     /// them; None at the end.
     fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            *way = Way::Runs(InTurn::new(self.division, parts, HashedRuns::default()));
-        }
-        let Way::Runs(flow) = &mut *way else {
-            return Err(taken());
-        };
-        let taken = flow.next(py, &self.raisers, max_runs)?;
-        Ok(taken.map(|taken| {
-            (
-                taken.start.into(),
-                taken.instructions.into(),
-                taken.hash.into(),
-            )
-        }))
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                *way = Way::Runs(InTurn::new(self.division, parts, HashedRuns::default()));
+            }
+            let Way::Runs(flow) = way else {
+                return Err(taken());
+            };
+            let taken = flow.next(py, &self.raisers, max_runs)?;
+            Ok(taken.map(|taken| {
+                (
+                    taken.start.into(),
+                    taken.instructions.into(),
+                    taken.hash.into(),
+                )
+            }))
+        })
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            *way = Way::Instructions(InTurn::new(self.division, parts, Instructions::default()));
-        }
-        let Way::Instructions(flow) = &mut *way else {
-            return Err(taken());
-        };
-        let taken = flow.next_of_all(py, &self.raisers, max_instructions)?;
-        Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                *way =
+                    Way::Instructions(InTurn::new(self.division, parts, Instructions::default()));
+            }
+            let Way::Instructions(flow) = way else {
+                return Err(taken());
+            };
+            let taken = flow.next_of_all(py, &self.raisers, max_instructions)?;
+            Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
+        })
     }
 
     /// About `max_instructions` more instructions as columns: IPs (u64), lengths in bytes (u8), the times of their runs as
@@ -185,100 +194,105 @@ impl Flow {
         py: Python<'_>,
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 7]>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            let sink = TimedInstructions::new(parts.2.points);
-            *way = Way::Timed(InTurn::new(self.division, parts, sink));
-        }
-        let Way::Timed(flow) = &mut *way else {
-            return Err(taken());
-        };
-        let taken = flow.next(py, &self.raisers, max_instructions)?;
-        Ok(taken.map(|taken| {
-            [
-                taken.ips.into(),
-                taken.lengths.into(),
-                taken.times.into(),
-                taken.bits.into(),
-                taken.in_tx.into(),
-                taken.offsets.into(),
-                taken.space.into(),
-            ]
-        }))
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                let sink = TimedInstructions::new(parts.2.points);
+                *way = Way::Timed(InTurn::new(self.division, parts, sink));
+            }
+            let Way::Timed(flow) = way else {
+                return Err(taken());
+            };
+            let taken = flow.next(py, &self.raisers, max_instructions)?;
+            Ok(taken.map(|taken| {
+                [
+                    taken.ips.into(),
+                    taken.lengths.into(),
+                    taken.times.into(),
+                    taken.bits.into(),
+                    taken.in_tx.into(),
+                    taken.offsets.into(),
+                    taken.space.into(),
+                ]
+            }))
+        })
     }
 
     /// About `max_branches` more branches as columns: where from (u64), where to (u64), `End` (u8; `Cut`: a conditional
     /// branch that was not taken), time (u64: TSC estimate, a lower bound), offset (u64) and space as `instructions`, and
     /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            let sink = Branches::new(parts.2.points);
-            *way = Way::Branches(InTurn::new(self.division, parts, sink));
-        }
-        let Way::Branches(flow) = &mut *way else {
-            return Err(taken());
-        };
-        let taken = flow.next(py, &self.raisers, max_branches)?;
-        Ok(taken.map(|taken| {
-            [
-                taken.from.into(),
-                taken.to.into(),
-                taken.kind.into(),
-                taken.time.into(),
-                taken.offset.into(),
-                taken.space.into(),
-                taken.target_space.into(),
-            ]
-        }))
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                let sink = Branches::new(parts.2.points);
+                *way = Way::Branches(InTurn::new(self.division, parts, sink));
+            }
+            let Way::Branches(flow) = way else {
+                return Err(taken());
+            };
+            let taken = flow.next(py, &self.raisers, max_branches)?;
+            Ok(taken.map(|taken| {
+                [
+                    taken.from.into(),
+                    taken.to.into(),
+                    taken.kind.into(),
+                    taken.time.into(),
+                    taken.offset.into(),
+                    taken.space.into(),
+                    taken.target_space.into(),
+                ]
+            }))
+        })
     }
 
     /// About `max_blocks` more blocks, each as a number of `blocks` (u32), in whole runs; None at the end.
     fn numbers(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            let table = BlockTable::default();
-            let flow = InTurn::new(self.division, parts, Numbers::new(&table));
-            *way = Way::Numbers(flow, table);
-        }
-        let Way::Numbers(flow, _) = &mut *way else {
-            return Err(taken());
-        };
-        let numbers = flow.next_of_all(py, &self.raisers, max_blocks)?;
-        Ok(numbers.map(Column::from))
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                let table = BlockTable::default();
+                let flow = InTurn::new(self.division, parts, Numbers::new(&table));
+                *way = Way::Numbers(flow, table);
+            }
+            let Way::Numbers(flow, _) = way else {
+                return Err(taken());
+            };
+            let numbers = flow.next_of_all(py, &self.raisers, max_blocks)?;
+            Ok(numbers.map(Column::from))
+        })
     }
 
     /// What the numbers of `numbers` mean, from number `first` on, as columns: IPs of the first and of the last
     /// instruction (u64), how many (u32), `End` (u8), 1 if the next block goes on with the run in memory (u8), and bits
     /// as `next` (u8). There are more while decoding goes on.
     #[pyo3(signature = (first = 0))]
-    fn blocks(&self, first: usize) -> PyResult<[Column; 6]> {
-        let way = self.lock()?;
-        let Way::Numbers(_, table) = &*way else {
-            return Err(taken());
-        };
-        Ok(block_columns(&table.since(first)))
+    fn blocks(&self, py: Python<'_>, first: usize) -> PyResult<[Column; 6]> {
+        self.taking(py, |way| {
+            let Way::Numbers(_, table) = way else {
+                return Err(taken());
+            };
+            Ok(block_columns(&table.since(first)))
+        })
     }
 
     /// With `points`: what timing packets told since this was asked last, as columns: stream offset, TSC estimate, core
     /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), whether the packet said what time it is
     /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered from
     /// 1 on; rows and events have the number of the last one before them as their time.
-    fn points(&self) -> PyResult<[Column; 6]> {
-        Ok(columns(&self.lock()?.take_points()))
+    fn points(&self, py: Python<'_>) -> PyResult<[Column; 6]> {
+        self.taking(py, |way| Ok(columns(&way.take_points())))
     }
 
     /// The lines of the stream are to be taken, looking so.
-    fn list(&self, listing: &Listing) -> PyResult<()> {
-        let mut way = self.lock()?;
-        let Way::Open(parts) = &mut *way else {
-            return Err(taken());
-        };
-        if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
-            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, listing.sink());
-            *way = Way::Lines(Box::new(flow));
-        }
-        Ok(())
+    fn list(&self, py: Python<'_>, listing: &Listing) -> PyResult<()> {
+        self.taking(py, |way| {
+            let Way::Open(parts) = way else {
+                return Err(taken());
+            };
+            if let Some((stream, spaces, settings)) = parts.take().map(|parts| *parts) {
+                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, listing.sink());
+                *way = Way::Lines(Box::new(flow));
+            }
+            Ok(())
+        })
     }
 
     /// More lines after `list`: their text, and how many. About `max_bytes` bytes, at most `max_lines` lines, none
@@ -291,35 +305,37 @@ impl Flow {
         max_lines: u64,
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
-        let mut way = self.lock()?;
-        let Some(flow) = way.lines()? else {
-            return Ok(None);
-        };
-        flow.sink_mut().set_limits(max_bytes, max_lines);
-        advance(py, &self.raisers, flow)?;
-        let part = py.allow_threads(|| flow.sink_mut().take(max_bytes, max_lines, until));
-        if part.lines == 0 && flow.sink_mut().next_time().is_none() {
-            way.end(Whole::Lines);
-            return Ok(None);
-        }
-        Ok(Some((bytes(py, &part.text)?, part.lines)))
+        self.taking(py, |way| {
+            let Some(flow) = way.lines()? else {
+                return Ok(None);
+            };
+            flow.sink_mut().set_limits(max_bytes, max_lines);
+            advance(py, &self.raisers, flow)?;
+            let part = unlocked(py, || flow.sink_mut().take(max_bytes, max_lines, until))?;
+            if part.lines == 0 && flow.sink_mut().next_time().is_none() {
+                way.end(Whole::Lines);
+                return Ok(None);
+            }
+            Ok(Some((bytes(py, &part.text)?, part.lines)))
+        })
     }
 
     /// The TSC estimate of the next line after `list`; None at the end.
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        let mut way = self.lock()?;
-        let Some(flow) = way.lines()? else {
-            return Ok(None);
-        };
-        if flow.sink_mut().next_time().is_none() {
-            flow.sink_mut().set_limits(1, 1);
-            advance(py, &self.raisers, flow)?;
-        }
-        let next = flow.sink_mut().next_time();
-        if next.is_none() {
-            way.end(Whole::Lines);
-        }
-        Ok(next)
+        self.taking(py, |way| {
+            let Some(flow) = way.lines()? else {
+                return Ok(None);
+            };
+            if flow.sink_mut().next_time().is_none() {
+                flow.sink_mut().set_limits(1, 1);
+                advance(py, &self.raisers, flow)?;
+            }
+            let next = flow.sink_mut().next_time();
+            if next.is_none() {
+                way.end(Whole::Lines);
+            }
+            Ok(next)
+        })
     }
 
     /// Decodes to the end and counts instructions by function: rows (function, path of its file, instructions), "" where
@@ -333,40 +349,43 @@ impl Flow {
     ) -> PyResult<Vec<(String, OsString, u64)>> {
         let others = others.0.iter().map(|names| names.get().cursor());
         let names = std::iter::once(names.cursor()).chain(others).collect();
-        let mut way = self.lock()?;
-        if let Some((stream, spaces, settings)) = way.take() {
-            let sink = ByFunction::new(names);
-            let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-            *way = Way::Functions(Box::new(flow));
-        }
-        let Way::Functions(flow) = &mut *way else {
-            return Err(taken());
-        };
-        advance(py, &self.raisers, flow)?;
-        let found = py.allow_threads(|| flow.sink_mut().finish());
-        way.end(Whole::Functions);
-        let rows = found.into_iter();
-        Ok(rows
-            .map(|((name, path), count)| (name, path, count))
-            .collect())
+        self.taking(py, |way| {
+            if let Some((stream, spaces, settings)) = way.take() {
+                let sink = ByFunction::new(names);
+                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
+                *way = Way::Functions(Box::new(flow));
+            }
+            let Way::Functions(flow) = way else {
+                return Err(taken());
+            };
+            advance(py, &self.raisers, flow)?;
+            let found = unlocked(py, || flow.sink_mut().finish())?;
+            way.end(Whole::Functions);
+            room_for(py, found.len())?;
+            let rows = found.into_iter();
+            Ok(gathered(
+                rows.map(|((name, path), count)| (name, path, count)),
+            ))
+        })
     }
 
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            *way = Way::Count(segments(py, self.division, parts)?);
-        }
-        if let Way::Ended(Whole::Count, ended) = &*way {
-            return counts_dict(py, &ended.counts, &ended.ledger);
-        }
-        let Way::Count(all) = &mut *way else {
-            return Err(taken());
-        };
-        sum(py, &self.raisers, all)?;
-        let counts = counts_dict(py, &all.counts(), all.ledger());
-        way.end(Whole::Count);
-        counts
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                *way = Way::Count(segments(py, self.division, parts)?);
+            }
+            if let Way::Ended(Whole::Count, ended) = way {
+                return counts_dict(py, &ended.counts, &ended.ledger);
+            }
+            let Way::Count(all) = way else {
+                return Err(taken());
+            };
+            sum(py, &self.raisers, all)?;
+            let counts = counts_dict(py, &all.counts(), all.ledger());
+            way.end(Whole::Count);
+            counts
+        })
     }
 
     /// Decodes to the end and adds up what ran, whatever the order. Columns are little-endian bytes, sorted.
@@ -376,27 +395,30 @@ impl Flow {
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
     /// edge_count (u64).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut way = self.lock()?;
-        if let Some(parts) = way.take() {
-            *way = Way::Totals(segments(py, self.division, parts)?);
-        }
-        let Way::Totals(all) = &mut *way else {
-            return Err(taken());
-        };
-        sum(py, &self.raisers, all)?;
-        let (runs, edges) = py.allow_threads(|| {
-            let totals = all.sum();
-            (totals.runs(), totals.edges())
-        });
-        way.end(Whole::Totals);
-        totals_dict(py, &runs, &edges)
+        self.taking(py, |way| {
+            if let Some(parts) = way.take() {
+                *way = Way::Totals(segments(py, self.division, parts)?);
+            }
+            let Way::Totals(all) = way else {
+                return Err(taken());
+            };
+            sum(py, &self.raisers, all)?;
+            let (runs, edges) = unlocked(py, || {
+                let totals = all.sum();
+                (totals.runs(), totals.edges())
+            })?;
+            way.end(Whole::Totals);
+            totals_dict(py, &runs, &edges)
+        })
     }
 
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
     /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None.
-    fn ledger(&self) -> PyResult<Vec<LedgerRow>> {
-        let rows = self.with(|_, ledger| ledger_rows(ledger))?;
-        Ok(rows.unwrap_or_default())
+    fn ledger(&self, py: Python<'_>) -> PyResult<Vec<LedgerRow>> {
+        bounded(py, || {
+            self.with(|_, ledger| ledger_rows(py, ledger))?
+                .unwrap_or_else(|| Ok(Vec::new()))
+        })
     }
 
     /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream was read as
@@ -404,8 +426,10 @@ impl Flow {
     /// (cycles and the TSC ticks in which they were counted: their ratio is that of core clock and TSC), inactive (TSC
     /// ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.with(|counts, ledger| counts_dict(py, counts, ledger))?
-            .unwrap_or_else(|| Ok(PyDict::new(py)))
+        bounded(py, || {
+            self.with(|counts, ledger| counts_dict(py, counts, ledger))?
+                .unwrap_or_else(|| Ok(PyDict::new(py)))
+        })
     }
 
     /// How many of `turns` have begun where decoding has come to. Results that `next` and `runs` give at once are of one
@@ -444,8 +468,26 @@ impl Flow {
 }
 
 impl Flow {
+    /// What `take` gives. Where memory is refused, be it by Python, this is the end: what was taken so far is whole, and
+    /// nothing more comes of it but MemoryError.
+    pub(crate) fn taking<T>(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&mut Way) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut way = self.lock()?;
+        if matches!(*way, Way::Refused) {
+            return Err(no_memory(py));
+        }
+        let taken = bounded(py, || take(&mut way));
+        if ends_work(py, &taken) {
+            *way = Way::Refused;
+        }
+        taken
+    }
+
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
-    pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
         match self.way.try_lock() {
             Ok(way) => Ok(way),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
@@ -466,9 +508,7 @@ impl Flow {
 
     /// None before the first results were taken.
     fn with<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
-        Ok(self
-            .lock()?
-            .account()
-            .map(|(counts, ledger)| take(&counts, ledger)))
+        let way = self.lock()?;
+        Ok(way.account().map(|(counts, ledger)| take(&counts, ledger)))
     }
 }

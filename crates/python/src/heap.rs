@@ -1,53 +1,174 @@
-//! No memory, where Rust knows no error for it: the process is aborted then. The command ends instead as it does by any
-//! other error, after the one line that Rust writes.
+//! No memory: an error for whoever asked for work. Where Rust knows no error for it, which is where even the reserve is
+//! not enough, the process is aborted; the command ends then as it does by any other error, after the line that Rust writes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pyo3::exceptions::PyMemoryError;
+use pyo3::ffi;
 use pyo3::prelude::*;
+use rtit_memory::caught;
+
+use crate::reserve::RESERVES;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    RESERVES.are_ready();
     module.add_function(wrap_pyfunction!(ends_without_memory, module)?)
 }
 
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// Some allocation was refused; whoever asked may have done without.
-static REFUSED: AtomicBool = AtomicBool::new(false);
-
-/// That of the system, which notes what it refuses.
+/// That of the system, and the reserve for what it refuses.
 struct Heap;
 
-// SAFETY: all is done by `System`, with the arguments as they are.
+// SAFETY: memory is that of `System`, by its own rules, or a reserve's, which gives each part of it to one at a time, as
+// long and as aligned as asked for.
 unsafe impl GlobalAlloc for Heap {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract is that of `System`.
-        noted(unsafe { System.alloc(layout) })
+        let memory = unsafe { System.alloc(layout) };
+        match memory.is_null() {
+            true => refused(layout),
+            false => memory,
+        }
     }
 
+    #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract is that of `System`.
-        noted(unsafe { System.alloc_zeroed(layout) })
+        let memory = unsafe { System.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            return memory;
+        }
+        let memory = refused(layout);
+        if !memory.is_null() {
+            // SAFETY: it is so long, and nobody else's.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        memory
     }
 
+    #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract is that of `System`.
+        if RESERVES.may_have(memory) && RESERVES.give_back(memory, layout) {
+            return;
+        }
+        // SAFETY: the caller's contract is that of `System`, of which the memory is.
         unsafe { System.dealloc(memory, layout) }
     }
 
+    #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's contract is that of `System`.
-        noted(unsafe { System.realloc(memory, layout, size) })
+        if !RESERVES.may_have(memory) {
+            // SAFETY: the caller's contract is that of `System`, of which the memory is.
+            let grown = unsafe { System.realloc(memory, layout, size) };
+            if !grown.is_null() {
+                return grown;
+            }
+        }
+        // SAFETY: as the caller's: `size` does not overflow with that alignment.
+        unsafe { self.moved(memory, layout, size) }
     }
 }
 
-#[inline]
-fn noted(memory: *mut u8) -> *mut u8 {
+impl Heap {
+    /// # Safety
+    /// As `realloc`.
+    #[cold]
+    unsafe fn moved(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller says so; both parts are as long as what is copied, and not the same.
+        unsafe {
+            let other = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !other.is_null() {
+                other.copy_from_nonoverlapping(memory, layout.size().min(size));
+                self.dealloc(memory, layout);
+            }
+            other
+        }
+    }
+}
+
+/// What the system has not.
+#[cold]
+fn refused(layout: Layout) -> *mut u8 {
+    let memory = RESERVES.take(layout);
     if memory.is_null() {
         REFUSED.store(true, Ordering::Relaxed);
+        REFUSALS.set(REFUSALS.get().wrapping_add(1));
     }
     memory
+}
+
+/// Something was refused; whoever asked may have done without.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// How often this thread was refused memory.
+    static REFUSALS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What `work` gives; MemoryError if memory was refused on the way, or if there is none to begin with: then what it changed
+/// means nothing any more.
+pub fn bounded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    if !RESERVES.are_ready() {
+        return Err(no_memory(py));
+    }
+    let before = REFUSALS.get();
+    match caught(work) {
+        // who knows an error for it may have said another, or found less
+        Ok(done) if REFUSALS.get() == before => {
+            room_for(py, FEW)?;
+            done
+        }
+        _ => Err(no_memory(py)),
+    }
+}
+
+/// Objects that are made of a result without asking first.
+const FEW: usize = 1 << 12;
+/// Bytes of an object, about: rows and words are larger than numbers.
+const OBJECT: usize = 1 << 9;
+
+/// MemoryError unless Python has memory for so many objects: PyO3 panics where one cannot be made.
+pub fn room_for(py: Python<'_>, objects: usize) -> PyResult<()> {
+    let size = objects.max(FEW).saturating_mul(OBJECT);
+    let (access, kind) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new map of the system's choice, which nobody knows, goes.
+    let mapped = unsafe {
+        let map = libc::mmap(ptr::null_mut(), size, access, kind, -1, 0);
+        map != libc::MAP_FAILED && libc::munmap(map, size) == 0
+    };
+    if mapped {
+        Ok(())
+    } else {
+        Err(no_memory(py))
+    }
+}
+
+/// As `bounded`, without the GIL.
+pub fn unlocked<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    bounded(py, || Ok(py.allow_threads(work)))
+}
+
+/// Whether work is at its end because memory was refused, be it by Python: what it had done so far may have been lost.
+pub fn ends_work<T>(py: Python<'_>, result: &PyResult<T>) -> bool {
+    let refused = |error: &PyErr| error.is_instance_of::<PyMemoryError>(py);
+    result.as_ref().is_err_and(refused)
+}
+
+/// Python has one that takes no memory.
+#[cold]
+pub fn no_memory(py: Python<'_>) -> PyErr {
+    // SAFETY: the GIL is held.
+    unsafe { ffi::PyErr_NoMemory() };
+    PyErr::fetch(py)
 }
 
 /// From now on the process ends with exit code 1 where it would be aborted (SIGABRT) because there is no memory. For a

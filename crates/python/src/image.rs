@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
+use rtit_memory::{Grow, MakeRoom};
 
 use crate::arguments::OsText;
-use crate::as_bytes::bytes;
+use crate::as_bytes::{bytes, octets, words};
+use crate::heap::{bounded, room_for, unlocked};
 use crate::missing::{Asked, Missing};
 use crate::raising::Raising;
 
@@ -39,8 +41,8 @@ pub struct Code {
 #[pymethods]
 impl Code {
     #[new]
-    fn new(data: &[u8]) -> Code {
-        Code { bytes: data.into() }
+    fn new(py: Python<'_>, data: &[u8]) -> PyResult<Code> {
+        bounded(py, || Ok(Code { bytes: data.into() }))
     }
 
     /// `size` bytes from `offset` on, shared; ValueError if there are fewer.
@@ -115,6 +117,18 @@ impl Space {
         state.view = None;
         change(&mut state.space);
     }
+
+    /// MemoryError if there was no memory for it; then nothing has changed.
+    fn bounded_change(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut rtit_image::Space),
+    ) -> PyResult<()> {
+        bounded(py, || {
+            self.change(change);
+            Ok(())
+        })
+    }
 }
 
 #[derive(FromPyObject)]
@@ -133,43 +147,47 @@ impl Space {
     }
 
     /// `code` is mapped at `address` from `time` on and replaces what it overlaps.
-    fn map(&self, time: u64, address: u64, code: CodeOrBytes<'_>) {
-        let bytes = match code {
-            CodeOrBytes::Code(code) => code.bytes.clone(),
-            CodeOrBytes::Bytes(data) => data.as_bytes().into(),
-        };
-        self.change(|space| space.map(time, address, bytes));
+    fn map(&self, py: Python<'_>, time: u64, address: u64, code: CodeOrBytes<'_>) -> PyResult<()> {
+        self.bounded_change(py, |space| {
+            let bytes = match code {
+                CodeOrBytes::Code(code) => code.bytes.clone(),
+                CodeOrBytes::Bytes(data) => data.as_bytes().into(),
+            };
+            space.map(time, address, bytes);
+        })
     }
 
     /// Code was written: `data` replaces the bytes at `address` from `time` on.
-    fn poke(&self, time: u64, address: u64, data: &[u8]) {
-        self.change(|space| space.poke(time, address, data));
+    fn poke(&self, py: Python<'_>, time: u64, address: u64, data: &[u8]) -> PyResult<()> {
+        self.bounded_change(py, |space| space.poke(time, address, data))
     }
 
     /// From `time` on the `size` bytes from `address` on are not known.
-    fn unmap(&self, time: u64, address: u64, size: u64) {
-        self.change(|space| space.unmap(time, address, size));
+    fn unmap(&self, py: Python<'_>, time: u64, address: u64, size: u64) -> PyResult<()> {
+        self.bounded_change(py, |space| space.unmap(time, address, size))
     }
 
     /// All mappings are gone at `time` (exec).
-    fn clear(&self, time: u64) {
-        self.change(|space| space.clear(time));
+    fn clear(&self, py: Python<'_>, time: u64) -> PyResult<()> {
+        self.bounded_change(py, |space| space.clear(time))
     }
 
     /// The space of a process forked from this one at `time`.
-    fn fork(&self, time: u64) -> Space {
-        let state = self.lock();
-        let child = Space::from(state.space.fork(time), state.missing.clone());
-        Space {
-            learned: self.learned.clone(),
-            ..child
-        }
+    fn fork(&self, py: Python<'_>, time: u64) -> PyResult<Space> {
+        bounded(py, || {
+            let state = self.lock();
+            let child = Space::from(state.space.fork(time), state.missing.clone());
+            Ok(Space {
+                learned: self.learned.clone(),
+                ..child
+            })
+        })
     }
 
     /// From `time` on this is a copy of `parent` as of `time` (a process number used again).
-    fn adopt(&self, time: u64, parent: &Space) {
+    fn adopt(&self, py: Python<'_>, time: u64, parent: &Space) -> PyResult<()> {
         let parent = parent.inner();
-        self.change(|space| space.adopt(time, &parent));
+        self.bounded_change(py, |space| space.adopt(time, &parent))
     }
 
     /// Where nothing is mapped `callable` is asked: it is given the address of a page of 4096 bytes and gives what is
@@ -201,40 +219,42 @@ impl Space {
         address: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        // Without the lock: who is asked for a page may use this space.
-        let (view, missing) = {
-            let mut state = self.lock();
-            let view = match state.view.take() {
-                Some((now, view)) if now <= time => view,
-                _ => state.space.view(),
+        bounded(py, || {
+            // Without the lock: who is asked for a page may use this space.
+            let (view, missing) = {
+                let mut state = self.lock();
+                let view = match state.view.take() {
+                    Some((now, view)) if now <= time => view,
+                    _ => state.space.view(),
+                };
+                (view, state.missing.clone())
             };
-            (view, state.missing.clone())
-        };
-        let mut view = view;
-        view.advance(time);
-        let mut out = Vec::new();
-        while let Some(at) = address.checked_add(out.len() as u64) {
-            let left = size - out.len();
-            if left == 0 {
-                break;
+            let mut view = view;
+            view.advance(time);
+            let mut out = Vec::new();
+            while let Some(at) = address.checked_add(out.len() as u64) {
+                let left = size - out.len();
+                if left == 0 {
+                    break;
+                }
+                if let Some(bytes) = view.section_bytes(at) {
+                    out.put_all(&bytes[..left.min(bytes.len())]);
+                    continue;
+                }
+                let mut part = [0; 1 << 12];
+                let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
+                let count = view.read_into(at, part);
+                if count == 0 && !view.ask(at) {
+                    break;
+                }
+                out.put_all(&part[..count.min(part.len())]);
             }
-            if let Some(bytes) = view.section_bytes(at) {
-                out.extend(bytes.iter().take(left));
-                continue;
+            if let Some(missing) = missing {
+                missing.check(py)?;
             }
-            let mut part = [0; 1 << 12];
-            let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
-            let count = view.read_into(at, part);
-            if count == 0 && !view.ask(at) {
-                break;
-            }
-            out.extend(part.iter().take(count));
-        }
-        if let Some(missing) = missing {
-            missing.check(py)?;
-        }
-        self.lock().view = Some((time, view));
-        bytes(py, &out)
+            self.lock().view = Some((time, view));
+            bytes(py, &out)
+        })
     }
 
     /// The number of different contents that a decoder can meet.
@@ -328,10 +348,10 @@ impl ElfFile {
     #[new]
     fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
         let path = PathBuf::from(path);
-        let read = py.allow_threads(|| {
+        let read = unlocked(py, || {
             let (file, identity) = open(&path)?;
             Ok((elf::read(&file).map_err(Failure::Elf)?, identity))
-        });
+        })?;
         match read {
             Ok((elf, identity)) => Ok(ElfFile {
                 path,
@@ -403,9 +423,9 @@ impl ElfFile {
     /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
     /// file anew at each call; ImageError if it changed since it was opened.
     fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
-        let read = py.allow_threads(|| self.handle().symbols());
+        let read = unlocked(py, || self.handle().symbols())?;
         let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
-        Ok(columns(py, symbols))
+        bounded(py, || columns(py, symbols))
     }
 
     fn __repr__(&self) -> String {
@@ -449,7 +469,7 @@ impl Handle {
             return None;
         }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(identity.2 as usize).ok()?;
+        bytes.room(identity.2 as usize);
         let file = File::open(&self.path).ok()?;
         file.take(most).read_to_end(&mut bytes).ok()?;
         Some(bytes)
@@ -463,25 +483,16 @@ impl Handle {
 type Columns<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
-    Vec<String>,
+    Bound<'py, PyList>,
     Bound<'py, PyBytes>,
 );
 
-fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> Columns<'_> {
-    let values: Vec<u8> = symbols
-        .iter()
-        .flat_map(|symbol| symbol.value.to_le_bytes())
-        .collect();
-    let sizes: Vec<u8> = symbols
-        .iter()
-        .flat_map(|symbol| symbol.size.to_le_bytes())
-        .collect();
-    let bindings: Vec<u8> = symbols.iter().map(|symbol| symbol.binding as u8).collect();
-    let names = symbols.into_iter().map(|symbol| symbol.name).collect();
-    (
-        PyBytes::new(py, &values),
-        PyBytes::new(py, &sizes),
-        names,
-        PyBytes::new(py, &bindings),
-    )
+fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> PyResult<Columns<'_>> {
+    room_for(py, symbols.len())?;
+    Ok((
+        words(py, &symbols, |symbol| symbol.value)?,
+        words(py, &symbols, |symbol| symbol.size)?,
+        PyList::new(py, symbols.iter().map(|symbol| symbol.name.as_str()))?,
+        octets(py, &symbols, |symbol| symbol.binding as u8)?,
+    ))
 }

@@ -5,6 +5,7 @@ use rtit_flow::{Counts, Division, Flow, InOrder, Lease, Ledger, Ordered, Point, 
 
 use crate::advance::{advance, advance_in_turn, go_on};
 use crate::ended::Ended;
+use crate::heap::unlocked;
 use crate::raising::Raisers;
 use crate::stream::Stream;
 
@@ -68,7 +69,7 @@ impl<S: InOrder> InTurn<S> {
             InTurn::One(flow, _) => {
                 flow.sink_mut().set_limit(max.max(1));
                 advance(py, raisers, flow)?;
-                taken(py, flow)
+                taken(py, flow)?
             }
             InTurn::Several(all) => several(py, raisers, all, max)?,
             InTurn::Ended(_) => return Ok(None),
@@ -119,11 +120,11 @@ impl<S: InOrder> InTurn<S> {
     }
 }
 
-fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> Option<S::Batch> {
+fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult<Option<S::Batch>> {
     if flow.sink_mut().is_empty() && flow.is_finished() {
-        return None;
+        return Ok(None);
     }
-    Some(py.allow_threads(|| flow.sink_mut().take_batch()))
+    unlocked(py, || flow.sink_mut().take_batch()).map(Some)
 }
 
 fn several<S: InOrder>(
@@ -142,7 +143,7 @@ fn several<S: InOrder>(
         // a round should not end where the window does
         let (bytes, position) = (all.round(), all.position());
         all.stream_mut().hold(py, bytes, position)?;
-        py.allow_threads(|| all.advance(max));
+        unlocked(py, || all.advance(max))?;
         if all.is_starved() {
             let position = all.position();
             all.stream_mut().go_on(py, position)?;

@@ -12,7 +12,6 @@ mod ended;
 mod flow;
 #[cfg(target_os = "linux")]
 mod guard;
-#[cfg(unix)]
 mod heap;
 mod image;
 mod in_turn;
@@ -24,6 +23,7 @@ mod packet;
 mod packet_columns;
 mod points;
 mod raising;
+mod reserve;
 mod results;
 mod settings;
 mod spaces;
@@ -50,7 +50,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     flow::register(module)?;
     #[cfg(target_os = "linux")]
     guard::register(module)?;
-    #[cfg(unix)]
     heap::register(module)?;
     image::register(module)?;
     listing::register(module)?;

@@ -13,6 +13,7 @@ use rtit_listing::{Region, Source};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
+use crate::heap::{bounded, room_for, unlocked};
 use crate::image::{ElfFile, Failure, Handle};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -99,7 +100,12 @@ impl Functions {
     /// Those of a list instead of a file: (address, size, name), a size of 0 reaches to the next one. They lie in
     /// memory from `start` to before `end`, and offsets are addresses. ValueError: `end` is before `start`.
     #[staticmethod]
-    fn listed(start: u64, end: u64, rows: Items<(u64, u64, String)>) -> PyResult<Functions> {
+    fn listed(
+        py: Python<'_>,
+        start: u64,
+        end: u64,
+        rows: Items<(u64, u64, String)>,
+    ) -> PyResult<Functions> {
         let size = end.checked_sub(start).ok_or_else(|| {
             PyValueError::new_err(format!("functions from {start:#x} to {end:#x}"))
         })?;
@@ -110,9 +116,11 @@ impl Functions {
             memory_size: size,
             flags: 1,
         };
-        let mut symbols: Vec<_> = rows.0.into_iter().map(listed).collect();
-        symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
-        let found = rtit_image::Functions::new(std::slice::from_ref(&segment), symbols);
+        let found = unlocked(py, || {
+            let mut symbols: Vec<_> = rows.0.into_iter().map(listed).collect();
+            symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
+            rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
+        })?;
         Ok(Functions {
             file: Arc::new(Lazy {
                 elf: None,
@@ -129,6 +137,7 @@ impl Functions {
     fn columns<'py>(slf: &'py Bound<'py, Self>) -> PyResult<All<'py>> {
         let py = slf.py();
         let all = slf.get().read(py)?.all();
+        room_for(py, all.len())?;
         Ok((
             words(py, all, |each: &Function| each.offset)?,
             words(py, all, |each: &Function| each.size)?,
@@ -159,24 +168,25 @@ impl Functions {
     fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
         let address = self.read(py)?.address(offset);
         let files = self.file.debug.iter().chain(&self.file.elf);
-        Ok(py.allow_threads(|| {
+        unlocked(py, || {
             files
                 .filter_map(|file| file.bytes(LARGEST))
                 .find_map(|data| source_line(&data, address))
-        }))
+        })
     }
 
     /// All lines of source that `line` knows: stretches of the code in order, as columns (starts, ends, files, lines) of
     /// 64-bit numbers, and the names of the files that the third column counts. Addresses are those of the ELF file.
     fn lines<'py>(&self, py: Python<'py>) -> PyResult<Lines<'py>> {
         let files = self.file.debug.iter().chain(&self.file.elf);
-        let found = py.allow_threads(|| {
+        let found = unlocked(py, || {
             files
                 .filter_map(|file| source_lines(&file.bytes(LARGEST)?))
                 .find(|found| !found.stretches.is_empty())
-        });
+        })?;
         let found = found.unwrap_or_default();
         let all = &found.stretches;
+        room_for(py, found.files.len())?;
         Ok((
             words(py, all, |each: &LineStretch| each.start)?,
             words(py, all, |each: &LineStretch| each.end)?,
@@ -194,7 +204,7 @@ impl Functions {
 
 impl Functions {
     fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
-        let read = py.allow_threads(|| self.file.get());
+        let read = unlocked(py, || self.file.get())?;
         let path = self.file.elf.as_ref().map_or(Path::new(""), Handle::path);
         read.map_err(|failure| failure.clone().raise(py, path))
     }
@@ -230,26 +240,28 @@ type Row<'py> = (
 #[pymethods]
 impl Names {
     #[new]
-    fn new(regions: Items<Row<'_>>) -> Names {
-        let regions = regions
-            .0
-            .into_iter()
-            .map(
-                |(start, end, since, until, offset, path, functions)| Region {
-                    start,
-                    end,
-                    since,
-                    until,
-                    offset,
-                    module: rtit_listing::module(&path.0).into(),
-                    path: path.0.into(),
-                    source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
-                },
-            )
-            .collect();
-        Names {
-            names: Arc::new(rtit_listing::Names::new(regions)),
-        }
+    fn new(py: Python<'_>, regions: Items<Row<'_>>) -> PyResult<Names> {
+        bounded(py, || {
+            let regions = regions
+                .0
+                .into_iter()
+                .map(
+                    |(start, end, since, until, offset, path, functions)| Region {
+                        start,
+                        end,
+                        since,
+                        until,
+                        offset,
+                        module: rtit_listing::module(&path.0).into(),
+                        path: path.0.into(),
+                        source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+                    },
+                )
+                .collect();
+            Ok(Names {
+                names: Arc::new(rtit_listing::Names::new(regions)),
+            })
+        })
     }
 }
 

@@ -8,10 +8,12 @@ use rtit_flow::{
     empty, GuestTsc, Lease, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings,
     Window,
 };
+use rtit_memory::{gathered, Grow, MakeRoom};
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
 use crate::column::Column;
+use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::points::columns;
 use crate::stream::Stream;
 
@@ -57,6 +59,8 @@ struct State {
     clock: Option<PacketClock>,
     perf: Option<PerfClock>,
     _lease: Lease,
+    /// Memory was refused: packets have been lost.
+    refused: bool,
 }
 
 #[pymethods]
@@ -81,6 +85,7 @@ impl PacketScan {
                     .map(|settings| PacketClock::new(settings, points)),
                 perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends)),
                 _lease: Lease::new(),
+                refused: false,
             }),
         })
     }
@@ -92,94 +97,62 @@ impl PacketScan {
     /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at the
     /// end.
     fn next(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
-        let state = &mut *self.lock()?;
-        let mut columns = Columns::default();
-        let mut bad = None;
-        let mut end = state.position;
-        while columns.len() < limit {
-            let goal = limit.min(columns.len() + SLICE);
-            let error = py.allow_threads(|| state.fill(&mut columns, goal));
-            end = state.position;
-            py.check_signals()?;
-            match error {
-                _ if columns.len() >= goal => {}
-                // it may go on in the next piece
-                None | Some(PacketError::Truncated { .. }) if !state.stream.window().last => {
-                    let position = state.position;
-                    state.stream.go_on(py, position)?;
-                }
-                None => break,
-                Some(error) => {
-                    bad = Some(state.pass_over(py, &error)?);
-                    break;
-                }
-            }
-        }
-        if columns.is_empty() && bad.is_none() {
-            if let Some(perf) = &mut state.perf {
-                perf.end();
-            }
-            return Ok(None);
-        }
-        if state.perf.is_some() {
-            py.allow_threads(|| state.reckon(&columns));
-        }
-        let times = state.times(&columns);
-        if let (Some(clock), Some(_)) = (&mut state.clock, &bad) {
-            clock.lose();
-        }
-        if let (Some(perf), Some(_)) = (&mut state.perf, &bad) {
-            perf.lose();
-        }
-        Ok(Some((
-            columns.kind.into(),
-            columns.detail.into(),
-            columns.offset.into(),
-            columns.payload.into(),
-            end as u64,
-            bad,
-            times,
-        )))
+        self.reading(py, |state| state.next(py, limit))
     }
 
     /// With `clocks` and `perf`, the offsets at which perf's buffers end, no times come with packets, but this has what
     /// perf's clock says, as far as that is known: offset, time, ratio of a CBR, which tells no time, else 0 (u64), and
     /// whether it is the time of what runs right behind the packet (u8). After the end of the stream it is all.
-    fn perf_times(&self) -> PyResult<[Column; 4]> {
-        let mut state = self.lock()?;
-        let told = state
-            .perf
-            .as_mut()
-            .map_or_else(Vec::new, PerfClock::take_told);
-        let words = |number: fn(&PerfTime) -> u64| told.iter().map(number).collect::<Vec<_>>();
-        let place: Vec<u8> = told
-            .iter()
-            .map(|each| (each.what == PerfTold::Place).into())
-            .collect();
-        let ratio = |each: &PerfTime| match each.what {
-            PerfTold::Ratio(ratio) => ratio.into(),
-            _ => 0,
-        };
-        Ok([
-            words(|each| each.offset).into(),
-            words(|each| each.time).into(),
-            words(ratio).into(),
-            place.into(),
-        ])
+    fn perf_times(&self, py: Python<'_>) -> PyResult<[Column; 4]> {
+        self.reading(py, |state| {
+            let told = state
+                .perf
+                .as_mut()
+                .map_or_else(Vec::new, PerfClock::take_told);
+            let words = |number: fn(&PerfTime) -> u64| gathered(told.iter().map(number));
+            let place = |each: &PerfTime| u8::from(each.what == PerfTold::Place);
+            let place = gathered(told.iter().map(place));
+            let ratio = |each: &PerfTime| match each.what {
+                PerfTold::Ratio(ratio) => ratio.into(),
+                _ => 0,
+            };
+            Ok([
+                words(|each| each.offset).into(),
+                words(|each| each.time).into(),
+                words(ratio).into(),
+                place.into(),
+            ])
+        })
     }
 
     /// With `clocks` and `points`: what timing packets told since this was asked last, as `Flow.points`; the times of
     /// packets are then numbers of points.
-    fn points(&self) -> PyResult<[Column; 6]> {
-        let mut state = self.lock()?;
-        let clock = state.clock.as_mut();
-        Ok(columns(
-            &clock.map_or_else(Vec::new, PacketClock::take_points),
-        ))
+    fn points(&self, py: Python<'_>) -> PyResult<[Column; 6]> {
+        self.reading(py, |state| {
+            let clock = state.clock.as_mut();
+            Ok(columns(
+                &clock.map_or_else(Vec::new, PacketClock::take_points),
+            ))
+        })
     }
 }
 
 impl PacketScan {
+    /// What `read` gives. Where memory is refused, be it by Python, this is the end: MemoryError is all that comes.
+    fn reading<T>(
+        &self,
+        py: Python<'_>,
+        read: impl FnOnce(&mut State) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut state = self.lock()?;
+        if state.refused {
+            return Err(no_memory(py));
+        }
+        let done = bounded(py, || read(&mut state));
+        state.refused = ends_work(py, &done);
+        done
+    }
+
     fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Ok(state),
@@ -205,6 +178,56 @@ fn settings((mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest): Clocks) 
 }
 
 impl State {
+    fn next(&mut self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
+        let mut columns = Columns::default();
+        let mut bad = None;
+        let mut end = self.position;
+        while columns.len() < limit {
+            let goal = limit.min(columns.len() + SLICE);
+            let error = unlocked(py, || self.fill(&mut columns, goal))?;
+            end = self.position;
+            py.check_signals()?;
+            match error {
+                _ if columns.len() >= goal => {}
+                // it may go on in the next piece
+                None | Some(PacketError::Truncated { .. }) if !self.stream.window().last => {
+                    let position = self.position;
+                    self.stream.go_on(py, position)?;
+                }
+                None => break,
+                Some(error) => {
+                    bad = Some(self.pass_over(py, &error)?);
+                    break;
+                }
+            }
+        }
+        if columns.is_empty() && bad.is_none() {
+            if let Some(perf) = &mut self.perf {
+                perf.end();
+            }
+            return Ok(None);
+        }
+        if self.perf.is_some() {
+            unlocked(py, || self.reckon(&columns))?;
+        }
+        let times = self.times(&columns);
+        if let (Some(clock), Some(_)) = (&mut self.clock, &bad) {
+            clock.lose();
+        }
+        if let (Some(perf), Some(_)) = (&mut self.perf, &bad) {
+            perf.lose();
+        }
+        Ok(Some((
+            columns.kind.into(),
+            columns.detail.into(),
+            columns.offset.into(),
+            columns.payload.into(),
+            end as u64,
+            bad,
+            times,
+        )))
+    }
+
     fn reckon(&mut self, columns: &Columns) {
         let Some(perf) = &mut self.perf else {
             return;
@@ -222,18 +245,18 @@ impl State {
     fn times(&mut self, columns: &Columns) -> Option<Times> {
         let clock = self.clock.as_mut()?;
         let count = columns.len();
-        let mut time = empty(count);
-        let mut cycles = empty(count);
-        let mut frequency = Vec::with_capacity(count);
+        let (mut time, mut cycles) = (empty(count), empty(count));
+        let mut frequency = Vec::new();
+        frequency.room(count);
         let packets = columns.kind.iter().zip(&columns.detail);
         let places = columns.payload.iter().zip(&columns.offset);
         for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
                 clock.take(row.kind, detail, payload, offset);
             }
-            time.push(clock.time());
-            cycles.push(clock.cycles());
-            frequency.push(clock.frequency());
+            time.put(clock.time());
+            cycles.put(clock.cycles());
+            frequency.put(clock.frequency());
         }
         Some([time.into(), cycles.into(), frequency.into()])
     }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{Block, EdgeTotal, RowColumns, RunTotal};
+use rtit_memory::gathered;
 
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
@@ -31,9 +32,9 @@ pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>
 
 /// What numbers mean, as `Flow.blocks` says.
 pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
-    let words = |number: fn(&Block) -> u64| blocks.iter().map(number).collect::<Vec<_>>();
-    let octets = |number: fn(&Block) -> u8| blocks.iter().map(number).collect::<Vec<_>>();
-    let instructions: Vec<u32> = blocks.iter().map(|block| block.instructions).collect();
+    let words = |number: fn(&Block) -> u64| gathered(blocks.iter().map(number));
+    let octets = |number: fn(&Block) -> u8| gathered(blocks.iter().map(number));
+    let instructions = gathered(blocks.iter().map(|block| block.instructions));
     [
         words(|block| block.start).into(),
         words(|block| block.last).into(),

@@ -8,6 +8,7 @@ use rtit_listing::table::{lines, Column, Name};
 
 use crate::arguments::Items;
 use crate::as_bytes::bytes;
+use crate::heap::{bounded, unlocked};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(table_lines, module)?)
@@ -34,13 +35,12 @@ enum Given<'py> {
 /// Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
 #[pyfunction]
 fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bound<'py, PyBytes>> {
-    let columns: Vec<Column> = columns
-        .0
-        .into_iter()
-        .map(|each| column(py, each))
-        .collect::<PyResult<_>>()?;
-    let text = py.allow_threads(|| lines(&columns));
-    bytes(py, &text)
+    bounded(py, || {
+        let columns = columns.0.into_iter().map(|each| column(py, each));
+        let columns: Vec<Column> = columns.collect::<PyResult<_>>()?;
+        let text = unlocked(py, || lines(&columns))?;
+        bytes(py, &text)
+    })
 }
 
 /// No column is wider.

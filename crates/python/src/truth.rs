@@ -9,6 +9,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
+use rtit_memory::{gathered, Grow};
 use rtit_truth::{
     compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Reason,
     Run, Selected, ThreadRuns,
@@ -16,6 +17,7 @@ use rtit_truth::{
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::bytes;
+use crate::heap::{bounded, room_for, unlocked};
 
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -72,32 +74,32 @@ impl TruthFile {
         let extent = |thread: &rtit_truth::Thread| (thread.tid, thread.extent.clone());
         self.extents
             .get_or_init(|| contents.threads.iter().map(extent).collect());
-        Ok(contents.threads.iter().map(row).collect())
+        room_for(py, contents.threads.len())?;
+        bounded(py, || Ok(gathered(contents.threads.iter().map(row))))
     }
 
     /// At most `max` runs of a thread from run number `start` on, as little-endian columns: start (u64), instructions
     /// (u32), hash (u64).
     #[pyo3(signature = (tid, start = 0, max = 65536))]
     fn runs<'py>(&self, py: Python<'py>, tid: u32, start: u64, max: u64) -> PyResult<Columns<'py>> {
-        let columns = py
-            .allow_threads(|| {
-                let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-                let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
-                for (run, number) in runs {
-                    let run = run?; // also an error before `start` is one
-                    if number < start {
-                        continue;
-                    }
-                    if number - start >= max {
-                        break;
-                    }
-                    starts.extend_from_slice(&run.start.to_le_bytes());
-                    counts.extend_from_slice(&run.instructions.to_le_bytes());
-                    hashes.extend_from_slice(&run.hash.to_le_bytes());
+        let columns = unlocked(py, || {
+            let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+            let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
+            for (run, number) in runs {
+                let run = run?; // also an error before `start` is one
+                if number < start {
+                    continue;
                 }
-                Ok((starts, counts, hashes))
-            })
-            .map_err(|error| self.error(error))?;
+                if number - start >= max {
+                    break;
+                }
+                starts.put_all(&run.start.to_le_bytes());
+                counts.put_all(&run.instructions.to_le_bytes());
+                hashes.put_all(&run.hash.to_le_bytes());
+            }
+            Ok((starts, counts, hashes))
+        })?
+        .map_err(|error| self.error(error))?;
         let (starts, counts, hashes) = columns;
         Ok((
             bytes(py, &starts)?,
@@ -130,16 +132,16 @@ impl TruthFile {
         prefix: bool,
         behind: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = Decoded::new(decoded)?;
+        let decoded = bounded(py, || Decoded::new(decoded))?;
         let bound = if prefix { u64::MAX } else { 0 };
         let options = Options {
             shortfall: bound,
             excess: bound,
         };
-        let outcome = py.allow_threads(|| {
+        let outcome = unlocked(py, || {
             let truth = Behind::new(self.selected(tid, filters, stops)?, behind);
             compare(truth, decoded, options)
-        });
+        })?;
         match outcome {
             Ok(Outcome::Identical(identical)) => identical_dict(py, &identical),
             Ok(Outcome::Different(difference)) => different_dict(py, &difference),
@@ -159,15 +161,15 @@ impl TruthFile {
         filters: Items<(u64, u64)>,
         stops: Items<(u64, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = Decoded::new(decoded)?;
-        let found = py.allow_threads(|| {
+        let decoded = bounded(py, || Decoded::new(decoded))?;
+        let found = unlocked(py, || {
             let part = Part::of(decoded)?;
             let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
             match part.find(truth()?)? {
                 None => part.find_open(truth),
                 found => Ok(found),
             }
-        });
+        })?;
         match found {
             Ok(Some(identical)) => identical_dict(py, &identical),
             Ok(None) => {
@@ -188,10 +190,10 @@ impl TruthFile {
         filters: Items<(u64, u64)>,
         stops: Items<(u64, u64)>,
     ) -> PyResult<u64> {
-        let sum = py.allow_threads(|| {
+        let sum = unlocked(py, || {
             self.selected(tid, filters, stops)?
                 .try_fold(0, |sum, run| Ok(sum + u64::from(run?.instructions)))
-        });
+        })?;
         sum.map_err(|failure| self.failure(failure))
     }
 
@@ -232,8 +234,7 @@ impl TruthFile {
     }
 
     fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::Contents> {
-        py.allow_threads(|| threads(self.reader()?))
-            .map_err(|error| self.error(error))
+        unlocked(py, || threads(self.reader()?))?.map_err(|error| self.error(error))
     }
 
     /// The exception for an error: OSError, or rtit.errors.TruthError with source and offset.
@@ -367,13 +368,12 @@ fn rows(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
         )));
     }
     let rows = starts.into_iter().zip(counts).zip(hashes);
-    Ok(rows
-        .map(|((start, instructions), hash)| Run {
-            start,
-            instructions,
-            hash,
-        })
-        .collect())
+    let row = |((start, instructions), hash)| Run {
+        start,
+        instructions,
+        hash,
+    };
+    Ok(gathered(rows.map(row)))
 }
 
 /// A column out of bytes or out of an array of its own type.
@@ -400,8 +400,6 @@ fn column<T: pyo3::buffer::Element + Copy, const N: usize>(
             bytes.len()
         )));
     }
-    Ok(items
-        .filter_map(|item| item.first_chunk::<N>())
-        .map(|item| value(*item))
-        .collect())
+    let items = items.filter_map(|item| item.first_chunk::<N>());
+    Ok(gathered(items.map(|item| value(*item))))
 }

@@ -28,6 +28,8 @@ pub(crate) enum Way {
     /// With what the numbers mean.
     Numbers(InTurn<Numbers>, BlockTable),
     Ended(Whole, Box<Ended>),
+    /// There was no memory for more.
+    Refused,
 }
 
 /// Ways whose results have been taken as a whole.
@@ -108,7 +110,7 @@ impl Way {
     /// What the decoder has counted and knows of the bytes so far; None before one was made.
     pub fn account(&self) -> Option<(Counts, &Ledger)> {
         Some(match self {
-            Way::Open(_) => return None,
+            Way::Open(_) | Way::Refused => return None,
             Way::Rows(flow) => flow.account(),
             Way::Runs(flow) => flow.account(),
             Way::Instructions(flow) => flow.account(),

@@ -4,6 +4,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use rtit_memory::{Grow, MakeRoom};
+
 use crate::hash::combine;
 use crate::{compare, Chain, Identical, Options, Outcome, Run};
 
@@ -88,7 +90,7 @@ impl Part {
 
     fn push(&mut self, run: &Run) {
         if self.open.runs.len() <= MOST_OPEN {
-            self.open.runs.push(*run);
+            self.open.runs.put(*run);
         }
         if run.instructions == 0 {
             self.open.since.get_or_insert(self.chain.instructions);
@@ -102,6 +104,7 @@ impl Part {
         if instructions <= KEPT {
             self.head.insert(instructions, hash);
         }
+        self.tail.room(1);
         self.tail.push_back((instructions, hash));
         while self
             .tail
@@ -137,6 +140,7 @@ impl Part {
                 continue;
             }
             if run.start == self.start {
+                places.room(1);
                 places.push_back(Place::at(chain, runs));
             }
             chain.push(&run);
@@ -222,6 +226,7 @@ impl Part {
         let mut chain = Chain::default();
         let mut passed = |place: Place| {
             if place.alive {
+                found.room(1);
                 found.push_back(place.before.instructions);
                 if found.len() > MOST_TRIED {
                     found.pop_front();
@@ -234,6 +239,7 @@ impl Part {
                 continue;
             }
             if run.start == self.start {
+                places.room(1);
                 places.push_back(Place::at(chain, 0));
             }
             chain.push(&run);

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rtit_memory::Grow;
+
 use crate::hash::{combine, extend};
 use crate::{Chain, Run};
 
@@ -56,7 +58,7 @@ impl Round {
                     return Ok(None);
                 }
             }
-            hashes.push(hash);
+            hashes.put(hash);
         }
         Ok(Some(Round { hashes }))
     }
@@ -105,7 +107,7 @@ impl Round {
                 break false;
             }
             run = runs.next()?;
-            seen.extend(run);
+            seen.gather(run);
         };
         for run in seen.into_iter().rev() {
             runs.give_back(Some(run));
@@ -163,5 +165,5 @@ fn push_joined(runs: &mut Vec<Run>, run: Run) {
             return;
         }
     }
-    runs.push(run);
+    runs.put(run);
 }

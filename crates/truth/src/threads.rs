@@ -6,6 +6,8 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
+use rtit_memory::{look, Grow};
+
 use crate::{Chain, Error, Item, Reader, Run};
 
 /// What a file says of one thread.
@@ -46,8 +48,9 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
                 continue
             }
         };
+        look();
         let place = *places.entry(tid).or_insert_with(|| {
-            contents.threads.push(Thread {
+            contents.threads.put(Thread {
                 tid,
                 extent: start..start,
                 ..Thread::default()

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import PerfDataError, UnsupportedError, pass_memory_error
 
 from .header import MAGICS
 from .mapped import Mapped
@@ -49,6 +49,7 @@ def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
         with folder.open("rb") as file:
             return _map(file, path)
     except OSError as error:
+        pass_memory_error(error)
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte
         raise PerfDataError(f"cannot be read: {error}") from error
@@ -93,6 +94,7 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
             part = file.read(_PART)
         copy.flush()
     except OSError as error:
+        pass_memory_error(error)
         import tempfile
 
         where = tempfile.gettempdir()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.errors import PerfDataError
+from rtit.errors import PerfDataError, pass_memory_error
 
 from . import records
 from .decode import Decoder
@@ -67,6 +67,7 @@ def bare(path: str, source: str) -> Part | None:
                 return None
             mapped = Mapped.of(file.fileno())
     except OSError as error:
+        pass_memory_error(error)
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     return _part(mapped, source)
 
@@ -94,6 +95,7 @@ def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
             message = f"compressed records: {error}"
             raise PerfDataError(message, source=source, offset=first) from None
         except OSError as error:
+            pass_memory_error(error)
             where = tempfile.gettempdir()
             message = f"cannot be copied to {where} (TMPDIR says where): {error.strerror}"
             raise PerfDataError(message, source=source) from error

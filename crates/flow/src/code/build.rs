@@ -1,6 +1,7 @@
 //! Bytes to nodes.
 
 use rtit_image::View;
+use rtit_memory::{look, Grow, MakeRoom};
 use rtit_x86::{decode, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
 
 use super::cache::Code;
@@ -25,6 +26,15 @@ struct Draft {
 impl Code {
     /// Decodes a node. An address without a single instruction is an error and leaves nothing behind.
     pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
+        look();
+        // where memory is refused on the way it stays so, and nobody else gets this code
+        self.is_whole = false;
+        let built = self.build_node(view, ip, mode);
+        self.is_whole = true;
+        built
+    }
+
+    fn build_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         let mut draft = Draft {
             mode,
             first_piece: self.pieces.len(),
@@ -34,10 +44,10 @@ impl Code {
         };
         let (stop, target, next) = self.fill(view, &mut draft, ip)?;
         if draft.piece.count != 0 {
-            self.pieces.push(draft.piece);
+            self.pieces.put(draft.piece);
         }
         let index = self.nodes.len() as u32;
-        self.nodes.push(Node {
+        self.nodes.put(Node {
             start: ip,
             target,
             next,
@@ -52,6 +62,7 @@ impl Code {
             end: stop.end(),
             mode,
         });
+        self.by_start[mode as usize].room(1);
         self.by_start[mode as usize].insert(ip, index);
         self.enter_pages(index);
         Ok(index)
@@ -128,7 +139,7 @@ impl Code {
     }
 
     fn append(&mut self, draft: &mut Draft, instruction: &Instruction) {
-        self.lengths.push(instruction.length);
+        self.lengths.put(instruction.length);
         let piece = &mut draft.piece;
         piece.last = instruction.ip;
         piece.count += 1;
@@ -143,7 +154,7 @@ impl Code {
         if calls && !instruction.calls_next() {
             self.add_call(draft, instruction);
         }
-        self.pieces.push(Piece {
+        self.pieces.put(Piece {
             end: if calls { End::Call } else { End::Jump },
             ..draft.piece.clone()
         });
@@ -152,7 +163,7 @@ impl Code {
     /// Notes the call that ends the piece under construction.
     fn add_call(&mut self, draft: &Draft, instruction: &Instruction) {
         let piece = (self.pieces.len() - draft.first_piece) as u16;
-        self.calls.push(Call {
+        self.calls.put(Call {
             return_ip: instruction.next(),
             node: NO_NODE,
             piece,

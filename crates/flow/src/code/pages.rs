@@ -1,5 +1,6 @@
 //! Nodes by the 4 KiB pages that they touch, for code that changes. Most code never does: they are sorted when it does first.
 
+use rtit_memory::{Grow, MakeRoom};
 use rtit_x86::MAX_LENGTH;
 
 use super::cache::Code;
@@ -32,9 +33,10 @@ impl Code {
             // the last instruction may reach into the next page
             let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
             for page in piece.start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
+                by_page.room(1);
                 let nodes: &mut Vec<u32> = by_page.entry(page).or_default();
                 if nodes.last() != Some(&index) {
-                    nodes.push(index);
+                    nodes.put(index);
                     entered += 1;
                 }
             }
@@ -75,13 +77,14 @@ impl Code {
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].stop = Stop::Dead;
-                    self.dead.push(index);
+                    self.dead.put(index);
                     self.by_start[mode as usize].remove(&at);
                 }
                 !hit
             });
             self.paged -= before - here.len();
             if !here.is_empty() {
+                by_page.room(1);
                 by_page.insert(page, here);
             }
         }

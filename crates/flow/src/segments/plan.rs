@@ -1,5 +1,6 @@
 //! Where a stream is cut.
 
+use rtit_memory::Grow;
 use rtit_packet::{find_psb, PSB};
 
 use super::division::Division;
@@ -67,7 +68,7 @@ fn psbs_before(window: Window<'_>, end: usize, earliest: usize, count: usize) ->
     let mut found = Vec::new();
     let mut from = earliest;
     while let Some(at) = psb(window, from).filter(|&at| at < end) {
-        found.push(at);
+        found.put(at);
         from = at + PSB.len();
     }
     found.get(found.len().saturating_sub(count)).copied()

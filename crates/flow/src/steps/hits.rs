@@ -1,5 +1,7 @@
 //! How often steps were taken, by their numbers, and which were taken at all: what it costs to ask goes by what ran.
 
+use rtit_memory::Grow;
+
 #[derive(Default)]
 pub(crate) struct Hits {
     /// By number.
@@ -18,8 +20,8 @@ impl Hits {
     pub fn reach(&mut self, number: u32) {
         let count = number as usize + 1;
         if self.counts.len() < count {
-            self.counts.resize(count, 0);
-            self.touched.resize(count + 1, 0);
+            self.counts.fill_to(count, 0);
+            self.touched.fill_to(count + 1, 0);
         }
     }
 
@@ -49,7 +51,7 @@ impl Hits {
         counting.count(number);
         counting.end();
         if self.leaves_trail {
-            self.trail.push(number);
+            self.trail.put(number);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Totals by the numbers of nodes and call sites, which hold until the code cache is emptied.
 
+use rtit_memory::Grow;
+
 use super::how::How;
 use crate::code::Code;
 use crate::sink::End;
@@ -31,7 +33,7 @@ impl NodeTotals {
         let index = node as usize;
         if index >= self.nodes.len() {
             self.nodes
-                .resize((index + 1).next_power_of_two(), NodeTotal::default());
+                .fill_to((index + 1).next_power_of_two(), NodeTotal::default());
         }
         let total = &mut self.nodes[index];
         total.all += count;

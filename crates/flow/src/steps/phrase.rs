@@ -9,6 +9,8 @@
 
 use std::mem::size_of_val;
 
+use rtit_memory::{filled, Grow};
+
 use super::table::Left;
 use crate::settings::StepLimits;
 
@@ -173,8 +175,8 @@ impl Phrases {
     }
 
     fn resize(&mut self, size: usize) {
-        self.entries = vec![Phrase::default(); size];
-        self.numbers = vec![0; size];
+        self.entries = filled(size, Phrase::default());
+        self.numbers = filled(size, 0);
         self.evicted = 0;
     }
 
@@ -269,11 +271,11 @@ impl Phrases {
 
     fn empty(&mut self, left: &mut Vec<Left>) {
         let hits = self.hits();
-        left.extend(hits.map(|(number, hits)| Left { number, hits }));
+        left.gather(hits.map(|(number, hits)| Left { number, hits }));
     }
 
     fn remove(&mut self, slot: usize, left: &mut Vec<Left>) {
-        left.push(Left {
+        left.put(Left {
             number: self.numbers[slot],
             hits: self.entries[slot].hits,
         });

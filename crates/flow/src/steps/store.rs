@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rtit_memory::{filled, Grow};
+
 use super::act::Acts;
 use super::compose::Composed;
 use super::effects::Effects;
@@ -280,7 +282,7 @@ impl Steps {
             return;
         }
         // in the order of their numbers, which is that of what they visit in memory
-        let mut all = vec![0; self.visits.len()];
+        let mut all = filled(self.visits.len(), 0);
         let mut take = |number: u32, hits: u32| all[number as usize] += u64::from(hits);
         self.tnt.drain_hits(&mut take);
         self.tip.drain_hits(&mut take);
@@ -385,16 +387,16 @@ impl Steps {
         let mut names = Vec::new();
         for (slot, entry) in self.tnt.live() {
             let half = (slot as u32).wrapping_sub(entry.base) as usize & (LEAST - 1);
-            names.push((self.tnt.number(slot), Name::Tnt(entry.base, half as u8)));
+            names.put((self.tnt.number(slot), Name::Tnt(entry.base, half as u8)));
         }
         for (slot, entry) in self.tip.live() {
-            names.push((self.tip.number(slot), Name::Tip(entry.base, entry.key)));
+            names.put((self.tip.number(slot), Name::Tip(entry.base, entry.key)));
         }
         for (slot, entry) in self.ret.live() {
-            names.push((self.ret.number(slot), Name::Return(entry.base, entry.key)));
+            names.put((self.ret.number(slot), Name::Return(entry.base, entry.key)));
         }
         for (slot, number) in self.phrases.live() {
-            names.push((number, Name::Phrase(slot, number)));
+            names.put((number, Name::Phrase(slot, number)));
         }
         for (number, name) in names {
             self.name(number, name);

@@ -4,6 +4,8 @@
 //! ranges, and a range is taken apart into parts of 8, 64, 512 ... passages that begin at multiples of that. A part that
 //! comes for the second time is added up: then it is one list of steps, each with how often the part takes it.
 
+use rtit_memory::{gathered, Grow};
+
 use super::hits::Hits;
 use super::passages::Passages;
 use super::visit::Visits;
@@ -69,7 +71,7 @@ impl Sums {
     pub fn count(&mut self, number: u32) {
         match self.ranges.last_mut() {
             Some(last) if last.1 == number => last.1 += 1,
-            _ => self.ranges.push((number, number + 1)),
+            _ => self.ranges.put((number, number + 1)),
         }
     }
 
@@ -114,7 +116,7 @@ impl Sums {
                 self.made += 1;
                 let sum = Sum::of(self.made, &mut self.part, hits, trail, visits);
                 self.steps += sum.steps.len();
-                self.all.push(sum);
+                self.all.put(sum);
             }
             match entry.sum.checked_sub(1) {
                 Some(sum) if whole => sums.push((sum, times)),
@@ -131,11 +133,11 @@ impl Sums {
         }
         let parts = &mut self.levels[at];
         if part as usize >= parts.len() {
-            parts.resize((part as usize + 1).next_power_of_two(), Part::default());
+            parts.fill_to((part as usize + 1).next_power_of_two(), Part::default());
         }
         let entry = &mut parts[part as usize];
         if entry.hits == 0 {
-            self.touched.push((level, part));
+            self.touched.put((level, part));
         }
         entry.hits += 1;
     }
@@ -156,7 +158,7 @@ impl Sum {
             part.reach(step);
             part.count(step);
         }
-        let steps: Vec<(u32, u32)> = part.drain().collect();
+        let steps: Vec<(u32, u32)> = gathered(part.drain());
         let mut counts = Counts::default();
         for &(step, times) in &steps {
             visits.weight(step).add_to(&mut counts, times.into());

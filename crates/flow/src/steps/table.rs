@@ -6,6 +6,8 @@
 
 use std::mem::size_of_val;
 
+use rtit_memory::{filled, Grow};
+
 const K: u32 = 0x9E37_79B1;
 /// K * INVERSE = 1 modulo 2^32.
 const INVERSE: u32 = inverse(K);
@@ -126,8 +128,8 @@ impl<K: Key> Table<K> {
     /// `first` entries, and at most `limit`: both a power of two, 128 at least.
     pub fn new(first: usize, limit: usize) -> Table<K> {
         Table {
-            entries: vec![Entry::default(); first.min(limit)],
-            numbers: vec![0; first.min(limit)],
+            entries: filled(first.min(limit), Entry::default()),
+            numbers: filled(first.min(limit), 0),
             used: 0,
             evicted: 0,
             limit,
@@ -174,7 +176,7 @@ impl<K: Key> Table<K> {
     }
 
     pub fn remove(&mut self, slot: usize, left: &mut Vec<Left>) {
-        left.push(Left {
+        left.put(Left {
             number: self.numbers[slot],
             hits: self.entries[slot].hits,
         });
@@ -184,8 +186,8 @@ impl<K: Key> Table<K> {
 
     fn grow(&mut self, left: &mut Vec<Left>) {
         let size = (self.entries.len() * 2).min(self.limit);
-        let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); size]);
-        let numbers = std::mem::replace(&mut self.numbers, vec![0; size]);
+        let entries = std::mem::replace(&mut self.entries, filled(size, Entry::default()));
+        let numbers = std::mem::replace(&mut self.numbers, filled(size, 0));
         self.used = 0;
         for (at, (entry, number)) in entries.into_iter().zip(numbers).enumerate() {
             if entry.base != 0 {

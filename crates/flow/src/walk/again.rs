@@ -91,7 +91,7 @@ impl Drop for Walker {
         let Some(learned) = self.learned.take() else {
             return;
         };
-        if !self.watched.gave_up() && !self.code.is_over_limit() {
+        if !self.watched.gave_up() && self.code.may_be_left() {
             let none = Code::new(0, 0);
             let code = std::mem::replace(&mut self.code, none);
             learned.leave(self.view.clone(), code);
