@@ -70,8 +70,8 @@ pub(crate) fn exec(
         return;
     }
     let mask = taken::keep_for_exec();
-    ignored::keep_for_exec();
     let legacy = leave_for_exec(thread);
+    ignored::keep_for_exec();
     let whole = environment(folder, &variables, &real, comm, legacy, mask);
     let error = run(&qemu, command, whole);
     // Other threads have been stopped, perhaps; and QEMU would run the program without us.
