@@ -18,8 +18,6 @@ from differential.oracles import libipt, raw
 REFERENCE = "libipt pt_blk, section cache"
 """Whose speed is 1."""
 
-BATCH = 1 << 16
-
 Of = TypeVar("Of")
 
 

@@ -6,7 +6,7 @@
 //! are made in their memory, whatever thread they are made by.
 
 use std::hint;
-use std::mem::{size_of, size_of_val};
+use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -128,15 +128,9 @@ impl Drop for Lease {
 
 /// As `to_vec`.
 pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
-    if size_of_val(numbers) >= LEAST {
-        let found = shelves().and_then(|mut all| all.take(numbers.len()));
-        if let Some(mut column) = found {
-            column.clear();
-            column.put_all(numbers);
-            return column;
-        }
-    }
-    rtit_memory::copied(numbers)
+    let mut column = empty(numbers.len());
+    column.put_all(numbers);
+    column
 }
 
 /// An empty column with room for so many numbers.

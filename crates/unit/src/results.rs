@@ -45,10 +45,10 @@ impl Unit {
         self.attention.saturating_sub(self.buffer.position() + 1)
     }
 
-    /// Takes what `next` gives, before `quiet_until` and of `room` blocks at most: a number of conditional branches, four at
-    /// most, and which of them were taken, the last one in the lowest bit; none of direct jumps and straight code. Calls and
-    /// returns go to what it gets. How many branches they were; `arrive` must follow. Where branches go is not guessed: no
-    /// jump depends on it.
+    /// Takes what `next` gives, before `quiet_until` and of `room` blocks at most: a number of results, four at most,
+    /// and which of them are taken, the last one in the lowest bit; none of direct jumps and straight code. Calls and
+    /// returns go to what it gets. How many results they were; `arrive` must follow. Where branches go is not guessed:
+    /// no jump depends on it.
     #[inline(always)]
     pub fn add_results(
         &mut self,

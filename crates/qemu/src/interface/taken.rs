@@ -82,8 +82,8 @@ extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// A signal that somebody sent goes to the thread that is about to run another program, which has it wait: the calling one is
-/// over, or as good as over. If there is none, to thread `other`, unless that is 0.
+/// A signal that somebody sent goes to the thread that is about to run another program, which has it wait: the calling
+/// one is over, or as good as over. If there is none, to thread `other`, unless that is 0.
 ///
 /// # Safety
 /// `info` is the kernel's.

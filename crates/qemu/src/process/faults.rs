@@ -119,8 +119,9 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// The thread that is to take what was sent to the process; 0: the calling one. QEMU's own threads block all but the signals of
-/// instructions, so that the kernel chooses them where the program's block these, and QEMU's handler crashes there.
+/// The thread that is to take what was sent to the process; 0: the calling one. QEMU's own threads block all but the
+/// signals of instructions, so that the kernel chooses them where the program's block these, and QEMU's handler crashes
+/// there.
 fn instead(thread: *const Thread, code: i32) -> c_int {
     if thread.is_null() && code != libc::SI_TKILL {
         any_thread() as c_int

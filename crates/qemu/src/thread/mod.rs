@@ -3,7 +3,8 @@
 //! Nothing here asks QEMU, the recorder or another thread: `Thread::look` is where others come in.
 //!
 //! * `block`: what is known of a translation block, `arena`: by a number; `state`: the thread;
-//! * `quiet`: the way of nearly all blocks, `windows`: of those that have come before; `blocks`: of those that make packets;
+//! * `quiet`: the way of nearly all blocks, `windows`: of those that have come before; `blocks`: of those that make
+//!   packets;
 //! * `path`, `steps`: the truth; `watch`: where the next edge of the recording is;
 //! * `traced`: how much of it all is traced;
 //! * `tally`, `counted`: how often each block ran, where that is all that is wanted.

@@ -27,9 +27,9 @@ impl Thread {
         true
     }
 
-    /// For block after block of `entries` from `from` on, as long as there is nothing unusual; which is the next one. A TNT
-    /// that is full, a call and a return that is a result are no reason to stop. The block that runs has to be the entry
-    /// before.
+    /// For block after block of `entries` from `from` on, as long as there is nothing unusual; which is the next one. A
+    /// TNT that is full, a call and a return that is a result are no reason to stop. The block that runs has to be the
+    /// entry before.
     #[inline(never)]
     pub(crate) fn follow_many(&mut self, entries: &[Entry], from: usize, arena: Arena) -> usize {
         let clock = self.now();

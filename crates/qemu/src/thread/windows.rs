@@ -21,7 +21,8 @@ type Window = [u64; 3];
 pub(crate) struct Windows(Vec<Window>);
 
 /// What comes of a window's first steps: how many they are (3 bits); whether the last is a call, or a return (2);
-/// results for the TNT buffer (3), and which of them are taken, the last in the lowest bit (4); instructions that retire.
+/// results for the TNT buffer (3), and which of them are taken, the last in the lowest bit (4); instructions that
+/// retire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gist(u32);
 
