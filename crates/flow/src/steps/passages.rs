@@ -139,7 +139,8 @@ impl Passages {
         };
     }
 
-    /// Another stream begins, after one that was counted by number if `ready`. True: what is kept is not what comes, all is to begin anew.
+    /// Another stream begins, after one that was counted by number if `ready`. True: what is kept is not what comes, all
+    /// is to begin anew.
     pub fn start_again(&mut self, ready: bool) -> bool {
         (self.ready, self.in_vain) = (ready, 0);
         let other = self.full && self.unknown > self.known;

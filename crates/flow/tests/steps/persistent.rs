@@ -103,7 +103,8 @@ fn warm(decoder: &mut Persistent, hits: &mut EdgeHits, traced: &Traced) -> Found
 /// One stream: how the program runs, what is damaged, which instruction is another from here on.
 #[derive(Clone, Debug)]
 struct Turn {
-    choices: Vec<u8>,
+    /// `None`: those of the turn before.
+    choices: Option<Vec<u8>>,
     flip: Option<(usize, u8)>,
     cut: Option<usize>,
     change: Option<(usize, bool)>,
@@ -112,7 +113,7 @@ struct Turn {
 
 fn turn() -> impl Strategy<Value = Turn> {
     (
-        prop::collection::vec(any::<u8>(), 1..60),
+        prop::option::weighted(0.5, prop::collection::vec(any::<u8>(), 1..60)),
         prop::option::weighted(0.3, (any::<usize>(), any::<u8>())),
         prop::option::weighted(0.2, any::<usize>()),
         prop::option::weighted(0.3, (any::<usize>(), any::<bool>())),
@@ -163,13 +164,15 @@ proptest! {
         let mut now: Plan = first;
         let mut decoder = Persistent::new(now.trace().view(), &settings);
         let mut hits = EdgeHits::default();
+        let mut choices = vec![0];
         for turn in turns {
-            let mut traced = now.otherwise(turn.choices.clone()).trace();
+            choices = turn.choices.unwrap_or(choices);
+            let mut traced = now.otherwise(choices.clone()).trace();
             let mut told = now.changes_while_it_runs().then_some((0, u64::MAX));
             if let Some((changed, start, end)) = turn.change.and_then(|(at, _)| now.changed(at)) {
                 let whole = turn.change.is_some_and(|(_, whole)| whole) || told.is_some();
                 now = changed;
-                traced = now.otherwise(turn.choices.clone()).trace();
+                traced = now.otherwise(choices.clone()).trace();
                 told = Some(if whole { (0, u64::MAX) } else { (start, end) });
             }
             if let Some((start, end)) = told {
@@ -204,6 +207,86 @@ fn taken_240_times() -> Traced {
     stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
     stream.extend([0xfe; 40]);
     Traced::of(stream, 0x1000, &[0x74, 0x00, 0xeb, 0xfc])
+}
+
+/// From the first PSB on, at an address, with these packets.
+fn stream(ip: u32, packets: &[&[u8]]) -> Vec<u8> {
+    let mut stream = [0x02, 0x82].repeat(8);
+    stream.extend([0x99, 0x01, 0x7d]);
+    stream.extend(&u64::from(ip).to_le_bytes()[..6]);
+    stream.extend([0x02, 0x23]);
+    stream.extend(packets.concat());
+    stream.extend([0; 16]);
+    stream
+}
+
+/// Two streams, again and again: pieces of one come in the other, where they stand for something else.
+fn take_turns(streams: [Vec<u8>; 2], address: u64, code: &[u8]) -> [Found; 2] {
+    let steps = StepLimits {
+        phrases: 0,
+        ..StepLimits::default()
+    };
+    let settings = Settings {
+        steps,
+        ..Settings::default()
+    };
+    let traced = streams.map(|stream| Traced::of(stream, address, code));
+    let mut decoder = Persistent::new(traced[0].view(), &settings);
+    let mut hits = EdgeHits::default();
+    for which in [0, 0, 0, 1, 1, 0, 1] {
+        let found = warm(&mut decoder, &mut hits, &traced[which]);
+        assert_eq!(found, walked(&traced[which], &settings));
+    }
+    traced.map(|traced| walked(&traced, &settings))
+}
+
+/// Two bytes of a target, of which the others are those of the IP before.
+#[test]
+fn the_same_bytes_after_another_ip() {
+    let mut code = vec![0x90; 0x21000];
+    let mut put = |at: usize, bytes: &[u8]| code[at..at + bytes.len()].copy_from_slice(bytes);
+    // 1000 and 21000: jmp 3000; 3000: je 3004; jmp 3000; 3004: jmp rax; 1200 and 21200: je; jmp back
+    put(0, &[0xe9, 0xfb, 0x1f, 0, 0]);
+    put(0x20000, &[0xe9, 0xfb, 0x1f, 0xfe, 0xff]);
+    put(0x2000, &[0x74, 0x02, 0xeb, 0xfc, 0xff, 0xe0]);
+    put(0x200, &[0x74, 0x00, 0xeb, 0xfc]);
+    put(0x20200, &[0x74, 0x00, 0xeb, 0xfc]);
+    // a PAD is the walker's
+    let packets: &[&[u8]] = &[
+        &[0x80; 3],
+        &[0],
+        &[0x80; 9],
+        &[0x06, 0x2d, 0x00, 0x12],
+        &[0xfe; 9],
+    ];
+    let streams = [stream(0x1000, packets), stream(0x21000, packets)];
+    let found = take_turns(streams, 0x1000, &code);
+    for (found, to) in found.iter().zip([0x1200, 0x21200]) {
+        assert!(found
+            .edges
+            .iter()
+            .any(|edge| (edge.from, edge.to) == (0x3004, to)));
+    }
+}
+
+/// Calls and their RETs, of which the first one pushes the oldest of 64 off.
+#[test]
+fn the_same_bytes_on_a_full_stack() {
+    let mut code = vec![0x90; 0x50];
+    let mut put = |at: usize, bytes: &[u8]| code[at..at + bytes.len()].copy_from_slice(bytes);
+    // 1000: je 1010; je 1020; ret; 1010: call 1000; jmp 1000; 1020: call 1040; jmp 1000; 1040: je 1042; ret
+    put(0, &[0x74, 0x0e, 0x74, 0x1c, 0xc3]);
+    put(0x10, &[0xe8, 0xeb, 0xff, 0xff, 0xff, 0xeb, 0xe9]);
+    put(0x20, &[0xe8, 0x1b, 0, 0, 0, 0xeb, 0xd9]);
+    put(0x40, &[0x74, 0x00, 0xc3]);
+    // a leaf is not taken, taken, not taken, taken: two packets have three
+    let leaves: &[u8] = &[0xaa; 18];
+    let shallow: &[&[u8]] = &[&[0xfe; 2], &[0], leaves, &[0], &[0x92; 6]];
+    let deep: &[&[u8]] = &[&[0xfe; 10], &[0x3e], &[0], leaves, &[0], &[0x92; 32]];
+    let streams = [stream(0x1000, shallow), stream(0x1000, deep)];
+    let [shallow, deep] = take_turns(streams, 0x1000, &code);
+    assert!(shallow.spans.iter().all(|span| span.error.is_none()));
+    assert!(deep.spans.iter().any(|span| span.error.is_some()));
 }
 
 /// Hits of a stream in many pieces, and of several streams that nobody took.
