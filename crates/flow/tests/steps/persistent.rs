@@ -3,9 +3,8 @@
 use proptest::prelude::*;
 use rtit_flow::{
     added, Branches, Counting, EdgeHits, EdgeTotal, End, Flow, Index, Persistent, Settings, Span,
-    Start, StepLimits, Totals, Which, Window,
+    StepLimits, Totals, Which, Window,
 };
-use rtit_x86::Mode;
 
 use super::program::{plan, Plan, Traced};
 
@@ -304,33 +303,6 @@ fn hits_of_many_pieces() {
 }
 
 /// The same packets at the same place lead elsewhere with another LastIP (section 33.4.2.2): JMP RAX at two places, and
-/// TIPs of two bytes.
-#[test]
-fn the_same_bytes_with_another_last_ip() {
-    let mut space = rtit_image::Space::new();
-    for at in [0x1000, 0x2_1000] {
-        space.map(0, at, [0xff, 0xe0][..].into());
-    }
-    let mut decoder = Persistent::new(space.view(), &Settings::default());
-    let mut hits = EdgeHits::default();
-    let stream = [0x2d, 0x00, 0x10].repeat(40);
-    for (last_ip, to) in [(0, 0x1000), (0x2_0000, 0x2_1000)].repeat(4) {
-        decoder.start_at(Some(Start {
-            ip: Some(0x1000),
-            mode: Mode::Bits64,
-            last_ip,
-        }));
-        decoder.run(&stream, &mut hits);
-        let edges: Vec<_> = hits
-            .take()
-            .iter()
-            .map(|edge| (edge.from, edge.to))
-            .collect();
-        let all = [(0x1000, to), (to, to)];
-        assert_eq!(edges, all[usize::from(to == 0x1000)..]);
-    }
-}
-
 /// A loop over a conditional branch, of results that hardly repeat, again and again: what is added up of many pieces of
 /// the stream is what its bits say.
 #[test]
