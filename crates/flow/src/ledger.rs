@@ -1,6 +1,6 @@
 //! The account of a stream: every byte range is exact, resumed, lost or somebody else's, and every loss has its error.
 
-use rtit_memory::Grow;
+use rtit_memory::{copied, Grow};
 
 use crate::error::{ErrorClass, FlowError};
 
@@ -51,7 +51,7 @@ struct Turn {
 }
 
 /// Spans in stream order, without gaps.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Ledger {
     spans: Vec<Span>,
     /// The span that is still open; its `to` is not yet known.
@@ -60,6 +60,19 @@ pub struct Ledger {
     bytes: [u64; 4],
     /// Of a part of a stream: there are no spans before what came before it is known (`join`).
     turns: Option<Vec<Turn>>,
+}
+
+/// Spans are as many as the stream has losses.
+impl Clone for Ledger {
+    fn clone(&self) -> Ledger {
+        Ledger {
+            spans: copied(&self.spans),
+            open: self.open,
+            errors: self.errors,
+            bytes: self.bytes,
+            turns: self.turns.as_deref().map(copied),
+        }
+    }
 }
 
 impl Ledger {
