@@ -98,19 +98,22 @@ def bitmaps(piece: Piece) -> dict[str, Entry]:
     import rtit
 
     bitmap = bytearray(1 << 16)
-    decoder = rtit.Decoder(piece.image())
+    decoder: rtit.Decoder | None = None
 
     def fresh() -> rtit.Decoder:
         nonlocal decoder
         decoder = rtit.Decoder(piece.image(), index="afl")
         return decoder
 
+    def known() -> rtit.Decoder:
+        return decoder or fresh()
+
     def run(decoder: rtit.Decoder) -> object:
         return decoder.run(piece.pt, bitmap)
 
     return {
         "bitmap, cold": _of_this_process(run, fresh),
-        "bitmap, warm": _of_this_process(run, lambda: decoder),
+        "bitmap, warm": _of_this_process(run, known),
     }
 
 

@@ -33,6 +33,7 @@ def test_instructions() -> None:
     assert set(batch.time.tolist()) == {1 << 20}
     assert next(iter(batch)) == Instruction(0x1000, 2, 1 << 20, 64, 0)
     assert len(batch) == len(list(batch)) == 8
+    assert repr(batch) == "<Instructions: 8>"
 
 
 def test_branches_are_those_that_edges_add_up() -> None:

@@ -56,4 +56,7 @@ def test_an_empty_one() -> None:
 def test_how_it_is_printed() -> None:
     one = Ledger.of([(0, 5, "exact", None, None, None, None)])
     assert repr(one) == "<Ledger: bytes 0x0 to 0x5 exact>"
+    many = Ledger.of((at, at + 1, "exact", None, None, None, None) for at in range(2012))
+    assert repr(many).startswith("<Ledger: bytes 0x0 to 0x1 exact, bytes 0x1 to 0x2 exact, ")
+    assert repr(many).endswith(", bytes 0x9 to 0xa exact, and 2,002 more>")
     assert list(one) == [Span(0, 5, "exact", "")]

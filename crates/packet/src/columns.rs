@@ -162,10 +162,7 @@ impl Stage {
         room: usize,
         until: usize,
     ) -> usize {
-        let mut rest = scanner.rest();
-        let begin = Scanner::position(scanner);
-        rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
-        let end = begin + rest.len();
+        let (mut rest, end) = before(scanner, until);
         let mut count = 0;
         while room - from - count >= CHUNK {
             let Some(chunk) = rest.first_chunk() else {
@@ -230,10 +227,7 @@ impl Stage {
         room: usize,
         until: usize,
     ) -> usize {
-        let mut rest = scanner.rest();
-        let begin = Scanner::position(scanner);
-        rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
-        let end = begin + rest.len();
+        let (mut rest, end) = before(scanner, until);
         let places = self.kind[from..room]
             .iter_mut()
             .zip(&mut self.detail[from..room])
@@ -264,6 +258,13 @@ impl Stage {
         scanner.seek(end - rest.len());
         count
     }
+}
+
+/// What `scanner` has not read of what lies before offset `until`, and the offset of its end.
+fn before<'a>(scanner: &Scanner<'a>, until: usize) -> (&'a [u8], usize) {
+    let (rest, begin) = (scanner.rest(), Scanner::position(scanner));
+    let rest = rest.get(..until.saturating_sub(begin)).unwrap_or(rest);
+    (rest, begin + rest.len())
 }
 
 /// `detail` and `payload` of a packet, as the table above has them.

@@ -30,7 +30,7 @@ use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turn};
 use crate::start::Beginning;
 use crate::stream::Stream;
-use crate::way::{taken, Way, Whole};
+use crate::way::{by_way, taken, Way, Whole};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()
@@ -139,12 +139,11 @@ impl Flow {
     /// TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
-                *way = Way::Rows(InTurn::new(self.division, parts, Columns::default()));
-            }
-            let Way::Rows(flow) = way else {
-                return Err(taken());
-            };
+            let flow = by_way!(way, Rows, |parts| InTurn::new(
+                self.division,
+                parts,
+                Columns::default()
+            ))?;
             let rows = flow.next(py, &self.raisers, max_rows)?;
             rows.map(|rows| rows_dict(py, rows)).transpose()
         })
@@ -154,12 +153,11 @@ impl Flow {
     /// them; None at the end.
     fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
-                *way = Way::Runs(InTurn::new(self.division, parts, HashedRuns::default()));
-            }
-            let Way::Runs(flow) = way else {
-                return Err(taken());
-            };
+            let flow = by_way!(way, Runs, |parts| InTurn::new(
+                self.division,
+                parts,
+                HashedRuns::default()
+            ))?;
             let taken = flow.next(py, &self.raisers, max_runs)?;
             Ok(taken.map(|taken| {
                 (
@@ -174,13 +172,11 @@ impl Flow {
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
-                *way =
-                    Way::Instructions(InTurn::new(self.division, parts, Instructions::default()));
-            }
-            let Way::Instructions(flow) = way else {
-                return Err(taken());
-            };
+            let flow = by_way!(way, Instructions, |parts| InTurn::new(
+                self.division,
+                parts,
+                Instructions::default()
+            ))?;
             let taken = flow.next_of_all(py, &self.raisers, max_instructions)?;
             Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
         })
@@ -195,13 +191,10 @@ impl Flow {
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 7]>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
+            let flow = by_way!(way, Timed, |parts| {
                 let sink = TimedInstructions::new(parts.2.points);
-                *way = Way::Timed(InTurn::new(self.division, parts, sink));
-            }
-            let Way::Timed(flow) = way else {
-                return Err(taken());
-            };
+                InTurn::new(self.division, parts, sink)
+            })?;
             let taken = flow.next(py, &self.raisers, max_instructions)?;
             Ok(taken.map(|taken| {
                 [
@@ -222,13 +215,10 @@ impl Flow {
     /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
+            let flow = by_way!(way, Branches, |parts| {
                 let sink = Branches::new(parts.2.points);
-                *way = Way::Branches(InTurn::new(self.division, parts, sink));
-            }
-            let Way::Branches(flow) = way else {
-                return Err(taken());
-            };
+                InTurn::new(self.division, parts, sink)
+            })?;
             let taken = flow.next(py, &self.raisers, max_branches)?;
             Ok(taken.map(|taken| {
                 [
@@ -350,14 +340,11 @@ impl Flow {
         let others = others.0.iter().map(|names| names.get().cursor());
         let names = std::iter::once(names.cursor()).chain(others).collect();
         self.taking(py, |way| {
-            if let Some((stream, spaces, settings)) = way.take() {
+            let flow = by_way!(way, Functions, |parts| {
+                let (stream, spaces, settings) = parts;
                 let sink = ByFunction::new(names);
-                let flow = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
-                *way = Way::Functions(Box::new(flow));
-            }
-            let Way::Functions(flow) = way else {
-                return Err(taken());
-            };
+                Box::new(rtit_flow::Flow::with_sink(stream, spaces, &settings, sink))
+            })?;
             advance(py, &self.raisers, flow)?;
             let found = unlocked(py, || flow.sink_mut().finish())?;
             way.end(Whole::Functions);
@@ -396,12 +383,7 @@ impl Flow {
     /// edge_count (u64).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.taking(py, |way| {
-            if let Some(parts) = way.take() {
-                *way = Way::Totals(segments(py, self.division, parts)?);
-            }
-            let Way::Totals(all) = way else {
-                return Err(taken());
-            };
+            let all = by_way!(way, Totals, |parts| segments(py, self.division, parts)?)?;
             sum(py, &self.raisers, all)?;
             let (runs, edges) = unlocked(py, || {
                 let totals = all.sum();

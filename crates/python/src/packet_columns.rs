@@ -267,15 +267,16 @@ impl State {
         let mut scanner = Scanner::within(bytes, base, self.position);
         scanner.set_block(self.block);
         let room = (goal - columns.len()).min(bytes.len());
-        if columns.is_empty() {
+        if columns.kind.capacity() == 0 {
             *columns = Columns {
                 kind: empty(room),
                 detail: empty(room),
                 offset: empty(room),
                 payload: empty(room),
             };
+        } else {
+            columns.reserve(room);
         }
-        columns.reserve(room);
         let error = columns.fill(&mut scanner, goal, window.limit()).err();
         self.block = scanner.block();
         self.position = Scanner::position(&scanner);

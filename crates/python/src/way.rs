@@ -127,6 +127,20 @@ impl Way {
     }
 }
 
+/// The decoder of one way, which is made of what `Way::Open` has if no way was taken; Err if another was.
+macro_rules! by_way {
+    ($way:expr, $name:ident, |$parts:ident| $made:expr) => {{
+        if let Some($parts) = $way.take() {
+            *$way = Way::$name($made);
+        }
+        match $way {
+            Way::$name(flow) => Ok(flow),
+            _ => Err(taken()),
+        }
+    }};
+}
+pub(crate) use by_way;
+
 pub(crate) fn taken() -> PyErr {
     PyValueError::new_err("the results of this Flow are already being taken in another way")
 }

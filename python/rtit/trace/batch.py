@@ -95,6 +95,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self._buffers[self.FIELDS[0][0]])
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,}>"
+
     def __getattr__(self, name: str) -> NDArray[Any]:
         found = self.__dict__
         if name in found.get("_buffers", ()):

@@ -18,6 +18,8 @@ Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
 
 
 _GAPS = (Trust.RESUMED.label, Trust.LOST.label)
+_SHOWN = 10
+"""Spans that the text of a ledger has: that of a damaged stream may have millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ class Ledger(Batch):
         )
 
     def __repr__(self) -> str:
-        return f"<Ledger: {', '.join(map(str, self))}>"
+        spans = [str(self[index]) for index in range(min(len(self), _SHOWN))]
+        more = [f"and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        return f"<Ledger: {', '.join(spans + more)}>"
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:

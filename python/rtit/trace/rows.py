@@ -60,9 +60,6 @@ class Events(Batch):
         for row, kind, *rest in zip(*self.lists(), strict=True):
             yield Event(row, EventKind(kind), *rest)
 
-    def __repr__(self) -> str:
-        return f"<Events: {len(self)}>"
-
 
 class Block(NamedTuple):
     """One row; see `Rows`."""
