@@ -71,6 +71,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25' 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
+	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
+	  echo "no wheels of polars, duckdb and pandas: tests with them will skip"
 	touch $@
 
 $(BUILT): $(READY) $(SOURCES)

@@ -217,6 +217,14 @@ def test_data_frames() -> None:
     assert frame["kind"].to_list()[:2] == ["indirect call", "conditional"]
 
 
+def test_other_data_frames() -> None:
+    pandas = pytest.importorskip("pandas", minversion="3", reason="pandas 3 is not installed")
+    pytest.importorskip("pyarrow", reason="pandas takes Arrow's interface by pyarrow")
+    frame = pandas.DataFrame.from_arrow(stream(20_000).branches(timing=True))
+    assert frame.shape == (6 * 20_000, 8)
+    assert frame["kind"].tolist()[:2] == ["indirect call", "conditional"]
+
+
 def test_queries() -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     branches = stream(20_000).branches()
