@@ -31,10 +31,12 @@ QEMU_DIFFERS = {
     "filtered_calls": "seccomp filters are not applied",
     "into_the_file": "code that changes by a write to its file is not translated again",
     "killed_by_a_filter": "seccomp filters are not applied",
+    "last_signals": "the last two real-time signals cannot be sent",
     "no_more_memory": "RLIMIT_AS is not applied",
     "own_namespaces": "unshare of CLONE_NEWPID is refused",
     "proc_self_mem": "code that changes through /proc/self/mem is not translated again",
     "process_vm_write": "process_vm_writev is not known",
+    "real_time_by_default": "what dies of a real-time signal dies of one two higher",
     "second_mapping": "code that changes through a second mapping is not translated again",
     "string_from_before": "a REP string instruction that overwrites itself goes on as another",
     "string_over_itself": "a REP string instruction that overwrites itself goes on as another",
@@ -44,8 +46,10 @@ QEMU_DIFFERS = {
 """Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
 
 BETTER_THAN_QEMU = {
+    "faults_among_threads": "SIGILL and SIGFPE that somebody sends go to threads that block them",
     "faults_that_wait": "SIGILL and SIGFPE that somebody sends while they are blocked end QEMU",
     "ignored_over_execs": "SIGSEGV and SIGBUS are not ignored any more after an exec",
+    "real_time_over_execs": "what runs after an exec has other real-time signals ignored",
 }
 """Where plain QEMU 7.2 does not do what the kernel does, and the recorder sees to it."""
 
@@ -69,7 +73,8 @@ QUICK = {
     *("ends_of_pages", "overlaps", "prefixed_branches", "returns", "call_at_a_page_end"),
     *("not_executable", "through_gs"),
     *("waits_and_a_blocked_trap", "waits_and_an_ignored_trap", "waits_and_an_ignored_signal"),
-    *("jumps_out", "jumps_out_of_lost_pages", "queued_before_exec"),
+    *("jumps_out", "jumps_out_of_lost_pages"),
+    *("queued_before_exec", "refused_actions", "foreign_program"),
     *("waits_and_a_signal", "waits_that_let_a_trap_in", "trap_beside_a_timer"),
 }
 """Modes that the test suite records; tests/torture/run.py records all."""

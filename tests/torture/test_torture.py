@@ -59,6 +59,26 @@ def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
     assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+def test_signals_that_come_while_a_program_is_replaced(backend: str, folder: Path) -> None:
+    """Each is handled or kills. Of who is killed the last instruction may not be known."""
+    need(backend)
+    case = named("real_time_while_in_exec")
+    found = record(case.argv, backend, folder)
+    assert found.right, found.verdict
+    assert found.behaviour == behaviour(case.argv, folder), found.said
+
+
+def test_a_foreign_program_that_is_not_run(folder: Path, qemu: Found) -> None:
+    """What called for it goes on, recorded, and is missed when it is killed."""
+    case = Case("over_exec", ("foreign_program", "killed"))
+    found = record(case.argv, "qemu", folder)
+    assert found.behaviour == behaviour(case.argv, folder)
+    assert found.said.count("it could not be run, and what called for it goes on") == 2
+    assert "a thread was killed: its last instructions are missing" in found.said
+    assert found.right, found.verdict
+
+
 @pytest.mark.parametrize("mode", ["trap_that_waits_long", "breakpoint_while_ignored"])
 def test_a_trap_when_the_file_is_full(mode: str, folder: Path) -> None:
     """The program runs on without stops: the kernel has to know what it blocks, and what waits."""

@@ -8,7 +8,7 @@ import pytest
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.options import PtOptions
-from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.messages import LEAVES, STAYS, Message
 from rtit.capture.qemu.sink import Sink
 from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
@@ -17,7 +17,7 @@ from rtit.trace import Trace
 from rtit.unit import TimeModel
 
 TID = 77
-MORE, LEAVES = 1, 2
+MORE = 1
 
 
 @pytest.fixture
@@ -59,6 +59,14 @@ def test_who_leaves_is_not_killed(sink: Sink) -> None:
     sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=LEAVES))
     sink.close()
     assert sink.totals.warnings == [f"thread {TID}: it runs unrecorded"]
+
+
+def test_who_stays_after_all_may_be_killed(sink: Sink) -> None:
+    sink.feed(message(Kind.THREAD))
+    sink.feed(message(Kind.WARNING, b"it runs unrecorded", flags=LEAVES))
+    sink.feed(message(Kind.WARNING, b"it goes on", flags=STAYS))
+    sink.close()
+    assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
 
 
 def test_what_is_no_message(sink: Sink) -> None:

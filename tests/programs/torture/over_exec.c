@@ -1,4 +1,7 @@
 // Signals that wait, or are ignored, over an exec; and faults that somebody sends while they are blocked.
+#include <pthread.h>
+#include <sched.h>
+
 #include "torture.h"
 
 static sigset_t everything;
@@ -86,5 +89,215 @@ static int faults_that_wait(void) {
     return 0;
 }
 
-MODES(MODE(queued_before_exec), MODE(fault_before_exec), MODE(ignored_over_execs), MODE(faults_that_wait));
+static volatile pid_t took_it;
+static volatile int asked, answered;
+
+static void take(int number) {
+    (void)number;
+    took_it = syscall(SYS_gettid);
+}
+
+static void change(int how, int number) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    pthread_sigmask(how, &one, 0);
+}
+
+// Blocks the signal that it is asked to, or lets in what it is asked to by the negative number.
+static void *answer(void *unused) {
+    for (;;) {
+        while (answered == asked) sched_yield();
+        int number = asked;
+        if (number == 0) return unused;
+        change(number > 0 ? SIG_BLOCK : SIG_UNBLOCK, abs(number));
+        answered = number;
+    }
+}
+
+static void ask(int number) {
+    asked = number;
+    while (answered != number) sched_yield();
+}
+
+static const char *who(void) {
+    for (int i = 0; i < 500 && took_it == 0; i++) sleep_ms(1);
+    const char *found = took_it == 0 ? "nobody" : took_it == getpid() ? "first" : "other";
+    took_it = 0;
+    return found;
+}
+
+// As somebody sends them to the process: a thread takes them that does not block them, and if all do, who lets them in.
+static void faults_of(int number) {
+    signal(number, take);
+    kill(getpid(), number);
+    printf("%d\n", strcmp(who(), "nobody") != 0);
+    change(SIG_BLOCK, number);
+    kill(getpid(), number);
+    printf("%s\n", who());
+    ask(number);
+    kill(getpid(), number);
+    ask(-number);
+    printf("%s\n", who());
+    ask(number);
+    kill(getpid(), number);
+    change(SIG_UNBLOCK, number);
+    printf("%s\n", who());
+    ask(-number);
+}
+
+static int faults_among_threads(void) {
+    pthread_t thread;
+    pthread_create(&thread, 0, answer, 0);
+    for (int i = 0; i < 3; i++) faults_of(SIGILL), faults_of(SIGFPE);
+    asked = 0;
+    return pthread_join(thread, 0);
+}
+
+// Of the real-time signals, all but the last two, which QEMU does not have.
+static void each_real_time(void (*what)(int)) {
+    for (int number = SIGRTMIN; number <= SIGRTMAX - 2; number++) what(number);
+}
+
+static unsigned long ignored;
+
+static void look(int number) {
+    struct sigaction now;
+    sigaction(number, 0, &now);
+    if (now.sa_handler == SIG_IGN) ignored |= 1UL << (number - 1);
+}
+
+static void ignore_some(int number) {
+    if (number % 3 == 0) signal(number, SIG_IGN);
+    if (number % 5 == 0) signal(number, count);
+    if (number % 7 == 0) signal(number, SIG_DFL);
+}
+
+static void send_what_is_ignored(int number) {
+    struct sigaction now;
+    sigaction(number, 0, &now);
+    if (now.sa_handler == SIG_IGN) kill(getpid(), number);
+}
+
+// Which are ignored, in the first program and the three after it; each ignores some more, and some no longer.
+static int real_time_over_execs(void) {
+    char execs[] = {arguments[2] ? arguments[2][0] + 1 : '0', 0};
+    each_real_time(look);
+    printf("%lx\n", ignored);
+    if (!arguments[2]) each_real_time(ignore_some);
+    if (execs[0] == '2') {
+        signal(SIGRTMIN + 5, SIG_DFL);
+        signal(SIGRTMIN + 3, SIG_IGN);
+        sigaction(SIGRTMIN + 8, &(struct sigaction){.sa_handler = count}, 0);
+    }
+    each_real_time(send_what_is_ignored);
+    return execs[0] < '3' ? execl("/proc/self/exe", arguments[0], arguments[1], execs, (char *)0) : 0;
+}
+
+// Has a handler for a while, and none at the end.
+static int real_time_by_default(void) {
+    signal(SIGRTMIN + 2, count);
+    raise(SIGRTMIN + 2);
+    signal(SIGRTMIN + 2, SIG_IGN);
+    raise(SIGRTMIN + 2);
+    signal(SIGRTMIN + 2, SIG_DFL);
+    printf("%d\n", counted);
+    if (fork() == 0) return work(12), raise(SIGRTMIN + 2);
+    printf("%d\n", child_status() == -(SIGRTMIN + 2));
+    return work(12), raise(SIGRTMIN + 2);
+}
+
+static int told[2], go_on[2];
+
+static void tell(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    if (write(told[1], &info->si_value.sival_int, sizeof(int)) < 0) _exit(3);
+}
+
+// QEMU has no numbers left for them.
+static int last_signals(void) {
+    for (int number = SIGRTMAX - 1; number <= SIGRTMAX; number++) {
+        signal(number, count);
+        printf("%d %d\n", raise(number), counted);
+    }
+    return 0;
+}
+
+// A child that runs itself as the signal comes: its handler is called, or it dies of it. After the exec nothing is blocked.
+static int child_of_exec(int number) {
+    char end[12];
+    struct sigaction action = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO};
+    close(go_on[1]);
+    snprintf(end, sizeof end, "%d", go_on[0]);
+    sigaction(number, &action, 0);
+    if (write(told[1], &number, sizeof number) < 0) return 1;
+    return execl("/proc/self/exe", arguments[0], arguments[1], end, (char *)0);
+}
+
+static int after_exec(void) {
+    char byte;
+    sigset_t blocked;
+    sigprocmask(SIG_SETMASK, 0, &blocked);
+    while (read(atoi(arguments[2]), &byte, 1) != 0) continue;
+    for (int number = 1; number <= SIGRTMAX; number++)
+        if (sigismember(&blocked, number) > 0) return 1;
+    return 0;
+}
+
+static int while_it_executes(int round) {
+    int number = SIGRTMIN + 1 + round % 9, begun = 0, value = 0, handled;
+    if (pipe(told) || pipe(go_on)) return 1;
+    fcntl(told[1], F_SETFD, FD_CLOEXEC);
+    pid_t child = fork();
+    if (child == 0) _exit(child_of_exec(number));
+    close(told[1]), close(go_on[0]);
+    while (read(told[0], &begun, sizeof begun) < 0) continue;
+    nanosleep(&(struct timespec){0, round * 300000L}, 0);
+    sigqueue(child, number, (union sigval){.sival_int = round});
+    close(go_on[1]);
+    handled = read(told[0], &value, sizeof value) > 0;
+    int status = child_status();
+    close(told[0]);
+    return begun != number || status != (handled ? 0 : -number) || (handled && value != round);
+}
+
+// None is lost, and none leaves anything blocked.
+static int real_time_while_in_exec(void) {
+    int wrong = 0;
+    if (arguments[2]) return after_exec();
+    for (int round = 0; round < 40; round++) wrong += while_it_executes(round);
+    printf("%d\n", wrong);
+    return 0;
+}
+
+// Actions that the kernel refuses change nothing.
+static int refused_actions(void) {
+    if (!arguments[2]) {
+        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } ignore = {SIG_IGN, 0, 0, 0};
+        long refused = 0;
+        refused += syscall(SYS_rt_sigaction, SIGUSR1, &ignore, 0, 4) < 0;
+        refused += syscall(SYS_rt_sigaction, SIGUSR2, &ignore, 8, 8) < 0 && errno == EFAULT;
+        refused += syscall(SYS_rt_sigaction, SIGKILL, &ignore, 0, 8) < 0;
+        printf("%ld\n", refused);
+        return execl("/proc/self/exe", arguments[0], arguments[1], "again", (char *)0);
+    }
+    if (fork() == 0) return kill(getpid(), SIGUSR1);
+    printf("%d\n", child_status());
+    return 0;
+}
+
+// A program of another machine: the kernel refuses it, and the calling one goes on, to be killed if it is to be.
+static int foreign_program(void) {
+    char head[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1, 0, [16] = 2, [18] = 40, [20] = 1};
+    char *words[] = {"./foreign", 0};
+    int file = open(words[0], O_CREAT | O_WRONLY, 0755);
+    if (write(file, head, sizeof head) != sizeof head || close(file)) return 1;
+    for (int i = 0; i < 2; i++) printf("%d %d\n", execv(words[0], words), errno);
+    if (arguments[2]) kill(getpid(), SIGKILL);
+    return work(12) & 127;
+}
+
+MODES(MODE(queued_before_exec), MODE(fault_before_exec), MODE(ignored_over_execs), MODE(faults_that_wait),
+      MODE(real_time_over_execs), MODE(real_time_by_default), MODE(real_time_while_in_exec), MODE(refused_actions),
+      MODE(foreign_program), MODE(faults_among_threads), MODE(last_signals));
 MAIN

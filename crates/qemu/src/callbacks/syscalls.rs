@@ -52,7 +52,7 @@ pub(crate) extern "C" fn entered(
         arguments: [a1, a2, a3, a4],
         cut_off: closed_files(number, a1, a2, a3)
             .is_some_and(|(first, last)| shared.link.make_way(first, last)),
-        stack: None,
+        ..Call::default()
     };
     match number {
         libc::SYS_exit => {
@@ -78,7 +78,7 @@ pub(crate) extern "C" fn entered(
             threads::expect(thread.tid);
         }
         libc::SYS_rt_sigaction if a2 != 0 => {
-            ignored::note(a1, a2);
+            thread.call.ignores = ignored::asked(a2);
             shared.install_handler(a1, a2);
         }
         _ => {}
@@ -97,7 +97,11 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
     let call = std::mem::take(&mut thread.call);
     stack::widen(call.stack);
     let Call {
-        arguments, cut_off, ..
+        arguments,
+        cut_off,
+        ignores,
+        leaves,
+        ..
     } = call;
     if cut_off {
         if let Err(error) = shared.link.reconnect() {
@@ -106,6 +110,9 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
     }
     let failed = (-4095..0).contains(&result);
     if failed {
+        if leaves {
+            follow::stay(shared, thread);
+        }
         return;
     }
     let [a1, a2, a3, _] = arguments;
@@ -119,8 +126,11 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         // How long these are, they do not say: look at everything anew.
         libc::SYS_shmat | libc::SYS_shmdt => shared.unmapped(0, ALL),
         libc::SYS_rt_sigaction if a2 != 0 => {
-            defaults::catch(a1 as i32);
-            taken::wrap(a1 as i32);
+            if let Some(ignores) = ignores {
+                ignored::installed(a1 as i32, ignores);
+            }
+            defaults::installed(a1 as i32);
+            taken::installed(a1 as i32);
             faults::wrap(a1 as i32);
         }
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),

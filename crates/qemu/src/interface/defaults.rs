@@ -6,6 +6,8 @@
 
 use libc::c_int;
 
+use crate::interface::real_time;
+
 /// The default action of each is to end the process without a core.
 const DEADLY: [c_int; 12] = [
     libc::SIGHUP,
@@ -24,16 +26,23 @@ const DEADLY: [c_int; 12] = [
 
 /// Lets QEMU catch all of them; once it has set up its own handlers.
 pub(crate) fn catch_all() {
-    for signal in DEADLY {
+    DEADLY
+        .into_iter()
+        .chain(real_time::OF_KERNEL)
+        .for_each(catch);
+}
+
+/// Lets QEMU catch the program's `signal`, for which an action has been installed.
+pub(crate) fn installed(signal: c_int) {
+    if real_time::may_be(signal) {
+        real_time::OF_KERNEL.for_each(catch);
+    } else if DEADLY.contains(&signal) {
         catch(signal);
     }
 }
 
-/// Lets QEMU catch this one, if it is among them and has its default action.
-pub(crate) fn catch(signal: c_int) {
-    if !DEADLY.contains(&signal) {
-        return;
-    }
+/// Lets QEMU catch this one, if it has its default action.
+fn catch(signal: c_int) {
     // SAFETY: actions are read into and from values that live long enough.
     unsafe {
         let mut of_qemu: libc::sigaction = std::mem::zeroed();

@@ -5,4 +5,5 @@ pub(crate) mod cpu;
 pub(crate) mod defaults;
 pub(crate) mod ignored;
 pub(crate) mod memory;
+mod real_time;
 pub(crate) mod taken;

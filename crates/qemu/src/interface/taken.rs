@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
+use crate::interface::real_time;
+
 /// SIGSEGV and SIGBUS are QEMU's at any time.
 const NEVER_BLOCKED: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 /// The C library keeps these two, and the kernel SIGKILL and SIGSTOP.
@@ -39,8 +41,21 @@ pub(crate) fn watch() {
     (1..=64).for_each(wrap);
 }
 
-/// Wraps QEMU's handler of this signal, if it has one now.
-pub(crate) fn wrap(signal: c_int) {
+/// Wraps what QEMU has put in place for the program's `signal`, for which an action has been installed.
+pub(crate) fn installed(signal: c_int) {
+    wrap(signal);
+    if real_time::may_be(signal) {
+        real_time::OF_KERNEL.for_each(wrap);
+    }
+}
+
+/// Whether this is the wrapped handler.
+pub(super) fn is_wrapped(handler: usize) -> bool {
+    handler == took as extern "C" fn(c_int, *mut siginfo_t, *mut c_void) as usize
+}
+
+/// Wraps QEMU's handler of the kernel's `signal`, if it has one now.
+fn wrap(signal: c_int) {
     if OF_INSTRUCTIONS.contains(&signal) {
         return;
     }
@@ -52,7 +67,7 @@ pub(crate) fn wrap(signal: c_int) {
             return;
         }
         let handler = action.sa_sigaction;
-        if matches!(handler, libc::SIG_DFL | libc::SIG_IGN) || handler == ours {
+        if matches!(handler, libc::SIG_DFL | libc::SIG_IGN) || is_wrapped(handler) {
             return;
         }
         let known = OF_QEMU.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
@@ -68,7 +83,7 @@ pub(crate) fn wrap(signal: c_int) {
 extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's siginfo and context, whose mask it restores; and QEMU's handler.
     unsafe {
-        if passed_on(signal, info, 0) {
+        if passed_on(signal, info) {
             return;
         }
         let mask = (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
@@ -83,13 +98,12 @@ extern "C" fn took(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 }
 
 /// A signal that somebody sent goes to the thread that is about to run another program, which has it wait: the calling
-/// one is over, or as good as over. If there is none, to thread `other`, unless that is 0.
+/// one is over, or as good as over. False if there is none.
 ///
 /// # Safety
 /// `info` is the kernel's.
-pub(crate) unsafe fn passed_on(signal: c_int, info: *mut siginfo_t, other: c_int) -> bool {
-    let leaves = LEAVES.load(Ordering::SeqCst);
-    let to = if leaves != 0 { leaves } else { other };
+pub(crate) unsafe fn passed_on(signal: c_int, info: *mut siginfo_t) -> bool {
+    let to = LEAVES.load(Ordering::SeqCst);
     if to == 0 {
         return false;
     }
@@ -99,6 +113,17 @@ pub(crate) unsafe fn passed_on(signal: c_int, info: *mut siginfo_t, other: c_int
         libc::syscall(libc::SYS_tgkill, pid, to, signal);
     }
     true
+}
+
+/// A signal that somebody sent to the process is sent to it once more.
+///
+/// # Safety
+/// `info` is the kernel's.
+pub(crate) unsafe fn send_again(signal: c_int, info: *mut siginfo_t) {
+    let pid = libc::getpid();
+    if libc::syscall(libc::SYS_rt_sigqueueinfo, pid, signal, info) != 0 {
+        libc::syscall(libc::SYS_kill, pid, signal);
+    }
 }
 
 /// A handler of the calling thread begins.

@@ -42,6 +42,8 @@ pub(crate) enum Kind {
 pub(crate) const MORE: u8 = 1;
 /// Of a warning: the process, whose pid `ip` is, is about to run a program without us.
 pub(crate) const LEAVES: u8 = 2;
+/// Of a warning: the process, whose pid `ip` is, does not leave after all.
+pub(crate) const STAYS: u8 = 4;
 
 /// Of an exit: the signal that ends the process is this thread's.
 pub(crate) const TOOK_SIGNAL: u8 = 2;

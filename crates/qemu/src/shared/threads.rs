@@ -67,16 +67,6 @@ pub(crate) fn current() -> *mut Thread {
     CURRENT.get()
 }
 
-/// The id of a thread of the program; 0 if there is none. Nothing is locked.
-pub(crate) fn any_thread() -> u32 {
-    THREADS
-        .iter()
-        .map(|place| place.load(Ordering::Relaxed))
-        .find(|thread| !thread.is_null())
-        // SAFETY: a thread's memory stays when it has ended, and its id does not change.
-        .map_or(0, |thread| unsafe { (*thread).tid })
-}
-
 /// The calling thread runs on this vCPU; null: it does no more.
 pub(crate) fn set(vcpu: u32, thread: *mut Thread) {
     if let Some(place) = THREADS.get(vcpu as usize) {

@@ -64,6 +64,10 @@ pub(crate) struct Call {
     pub(crate) cut_off: bool,
     /// The stack limit that was in force, if ours is.
     pub(crate) stack: Option<u64>,
+    /// Of an rt_sigaction that installs an action: whether that ignores the signal.
+    pub(crate) ignores: Option<bool>,
+    /// The recorder was told that the process is about to run a program without us.
+    pub(crate) leaves: bool,
 }
 
 /// The fields that each block needs come first, in one line of the cache.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.messages import LEAVES, STAYS, Message
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.recording import Totals, exit_code_of
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _MESSAGE = 8192
 _PID = 4
 """Where a message with a file has its process's number."""
-_LEAVES = 2
-"""Of a warning: the process is about to run a program that is not counted."""
 
 Read = Callable[[int], Mapping[int, int]]
 """Reads the counts in a file, which is closed afterwards. By thread that still counts there, how
@@ -89,8 +87,10 @@ class CountSink:
                 self._live[tid].instructions += target
         elif kind == Kind.WARNING:
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & _LEAVES:
+            if flags & LEAVES:
                 self._leaving.add(ip)
+            elif flags & STAYS:
+                self._leaving.discard(ip)
         elif kind == Kind.EXEC:
             self.begun = True
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+LEAVES = 2
+"""Of a warning: process `ip` is about to run a program without a recorder."""
+STAYS = 4
+"""Of a warning: process `ip` does not leave after all."""
+
 
 class Message(IntEnum):
     """Kinds of messages that are no capture events."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rtit.capture.events import RECORD, Kind, parse_mmap
 from rtit.capture.private import create
-from rtit.capture.qemu.messages import Message
+from rtit.capture.qemu.messages import LEAVES, STAYS, Message
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
@@ -21,8 +21,6 @@ _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)
 _MORE = 1
 _OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
-_LEAVES = 2
-"""Of a warning: the process is about to run a program that is not recorded."""
 _TOOK_SIGNAL = 2
 _OF_PROCESS = 4
 """Of an exit: the whole process ends so."""
@@ -110,8 +108,10 @@ class Sink(Keeper):
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
-            if flags & _LEAVES:
+            if flags & LEAVES:
                 self._leaving.add(ip)
+            elif flags & STAYS:
+                self._leaving.discard(ip)
         elif kind == Kind.EXEC:
             self.begun = True
 

@@ -12,7 +12,7 @@ use crate::process::ending::leave_for_exec;
 use crate::process::exec::plan::{may, own_program, plan, real_path, Plan};
 use crate::process::exec::stack;
 use crate::shared::environment::{environment, LONGEST};
-use crate::shared::link::{Kind, Message, LEAVES};
+use crate::shared::link::{Kind, Message, LEAVES, STAYS};
 use crate::shared::state::Shared;
 use crate::thread::state::Thread;
 
@@ -117,4 +117,16 @@ fn leave(shared: &Shared, thread: &mut Thread, path: &[u8], why: &str) {
     let text = format!("{} runs unrecorded: {why}", String::from_utf8_lossy(path));
     shared.send(message, text.as_bytes());
     thread.flush(shared);
+    thread.call.leaves = true;
+}
+
+/// QEMU could not run it either: the program goes on, recorded.
+pub(crate) fn stay(shared: &Shared, thread: &Thread) {
+    let mut message = Message::new(Kind::Warning, thread.tid, thread.now());
+    message.flags = STAYS;
+    message.ip = shared.pid().into();
+    shared.send(
+        message,
+        b"it could not be run, and what called for it goes on",
+    );
 }
