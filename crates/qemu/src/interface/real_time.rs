@@ -1,8 +1,8 @@
 //! Real-time signals, which QEMU numbers its own way.
 //!
-//! The C library keeps 32 and 33, which a program may use: QEMU has a later one in their place, and so on up, how much
-//! later depends on its version (two up to 8.1, more since: it keeps some for itself, and has one for the program's
-//! SIGABRT). Nothing tells which is which. So where the program changes one, all are looked at.
+//! The C library keeps 32 and 33, which a program may use: QEMU has a later one in their place, and so on up. How much
+//! later depends on its version: two in 7.2, more since it keeps some for itself, one of them for the program's SIGABRT,
+//! or as QEMU_RTSIG_MAP says. So where the program changes one, all are looked at.
 
 use std::ops::RangeInclusive;
 

@@ -93,7 +93,7 @@ pub(crate) fn wrap(signal: c_int) {
 
 extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let thread = current();
-    // SAFETY: the kernel's siginfo, and the calling thread.
+    // SAFETY: the kernel's siginfo and context, whose mask it restores, and the calling thread.
     unsafe {
         let code = info.as_ref().map_or(SI_KERNEL, |info| info.si_code);
         if code <= 0 && taken::passed_on(signal, info) {
