@@ -20,7 +20,10 @@ RANDOM = "random_code"
 HELPERS = {"loses_its_file", "loses_its_file_to_another", "runs_itself"}
 """Modes that another mode starts."""
 
+_REP = "a REP string instruction that overwrites itself goes on as another, as on some processors"
+
 QEMU_DIFFERS = {
+    "asks_to_trace": "ptrace fails with ENOSYS, so that debuggers do not run a program",
     "breakpoint_of_ice": "INT1 is an illegal instruction",
     "by_a_child": "code in shared memory that another process writes is not translated again",
     "calls_of_32_bits": "INT 80H fails with ENOSYS",
@@ -38,12 +41,15 @@ QEMU_DIFFERS = {
     "process_vm_write": "process_vm_writev is not known",
     "real_time_by_default": "what dies of a real-time signal dies of one two higher",
     "second_mapping": "code that changes through a second mapping is not translated again",
-    "string_from_before": "a REP string instruction that overwrites itself goes on as another",
-    "string_over_itself": "a REP string instruction that overwrites itself goes on as another",
+    "string_from_before": _REP,
+    "string_over_itself": _REP,
     "thrown_away": "MADV_DONTNEED does not bring back what the file has",
     "told_by_a_filter": "seccomp filters are not applied",
 }
 """Where plain QEMU 7.2 does not do what the kernel or the processor does, and what it does."""
+
+BY_THE_PROCESSOR = {"string_from_before", "string_over_itself"}
+"""Of those what some processors do as well: a REP instruction is fetched anew in its midst."""
 
 BETTER_THAN_QEMU = {
     "faults_among_threads": "SIGILL and SIGFPE that somebody sends go to threads that block them",

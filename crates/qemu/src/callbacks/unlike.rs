@@ -13,7 +13,7 @@ const RLIM_INFINITY: u64 = u64::MAX;
 /// What has been said in this process, by the place in `SENTENCES`.
 static SAID: AtomicU32 = AtomicU32::new(0);
 
-const SENTENCES: [&str; 8] = [
+const SENTENCES: [&str; 9] = [
     "QEMU does not apply seccomp: what it forbids is done",
     "QEMU does not know process_vm_writev: it fails",
     "QEMU does not apply limits of the address space",
@@ -21,6 +21,7 @@ const SENTENCES: [&str; 8] = [
     "QEMU refuses new process namespaces",
     "QEMU may not notice when code in shared memory changes from elsewhere: it then runs the old code",
     "QEMU may not notice when code changes through /proc/PID/mem: it then runs the old code",
+    "QEMU does not know ptrace: it fails",
     "QEMU does not make 32-bit system calls (INT 80H) for a 64-bit program: they fail",
 ];
 
@@ -37,7 +38,7 @@ pub(super) fn note(shared: &Shared, thread: &Thread, number: i64, arguments: [u6
 
 fn index_of(thread: &Thread, number: i64, [a1, a2, a3, a4, ..]: [u64; 6]) -> Option<usize> {
     if thread.block.exit == Exit::SoftInt && thread.block.code.ends_with(&[0xcd, 0x80]) {
-        return Some(7);
+        return Some(8);
     }
     let limits = |resource: u64, at: u64| {
         let mut soft = [0; 8];
@@ -54,6 +55,7 @@ fn index_of(thread: &Thread, number: i64, [a1, a2, a3, a4, ..]: [u64; 6]) -> Opt
         // not the question which actions there are
         libc::SYS_seccomp if a1 <= u64::from(libc::SECCOMP_SET_MODE_FILTER) => Some(0),
         libc::SYS_process_vm_writev => Some(1),
+        libc::SYS_ptrace => Some(7),
         libc::SYS_setrlimit => limits(a1, a2),
         libc::SYS_prlimit64 => limits(a2, a3),
         libc::SYS_clone if flags(libc::CLONE_VM, libc::CLONE_THREAD | libc::CLONE_VFORK) => Some(3),
