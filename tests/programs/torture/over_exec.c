@@ -292,7 +292,10 @@ static int foreign_program(void) {
     char *words[] = {"./foreign", 0};
     int file = open(words[0], O_CREAT | O_WRONLY, 0755);
     if (write(file, head, sizeof head) != sizeof head || close(file)) return 1;
-    for (int i = 0; i < 2; i++) printf("%d %d\n", execv(words[0], words), errno);
+    for (int i = 0; i < 2; i++) {
+        execv(words[0], words);
+        printf("%d\n", errno);
+    }
     if (arguments[2]) kill(getpid(), SIGKILL);
     return work(12) & 127;
 }
