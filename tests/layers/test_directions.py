@@ -15,11 +15,13 @@ from layers.python_modules import dependencies
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
 
-# part -> the parts that it may import (itself, `errors`, `lazy` and `readable` always)
+# part -> the parts that it may import (itself always, and what is everybody's: `errors`, `lazy`,
+# `readable` and `values`)
 PYTHON = {
     "errors": set(),
     "lazy": set(),
     "readable": set(),
+    "values": set(),
     "generated": set(),
     "packets": {"generated"},
     "registers": set(),
@@ -107,7 +109,7 @@ def parts_of(modules: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PYTHON)
 def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
+    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable", "values"}
     assert "rtit" not in used[part]
 
 

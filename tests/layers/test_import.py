@@ -127,7 +127,7 @@ def test_what_prints_no_columns_does_without_numpy(
         out.auxtrace(7, 7, HEAD, None, 100)
     found = after((verb, str(data), *_OPTIONS.get(verb, ())))
     assert "rtit.trace.trace" in found
-    assert not {"numpy", "difflib", "textwrap"} & found
+    assert not {"numpy", "dataclasses", "difflib", "textwrap"} & found
     assert ("tempfile" in found) == (verb == "pack")
     # what a pack has of virtual machines is written, too
     packed = {"rtit.image.guest_processes"} if verb == "pack" else set()
@@ -152,6 +152,7 @@ def test_recording_with_qemu_loads_no_trace_unit() -> None:
     parameters = {f"rtit.unit.parameters{name}" for name in ("", ".table", ".values")}
     plain = {"rtit.unit.time_model", *parameters}
     assert {name for name in found if name.startswith("rtit.unit.")} == plain
-    assert not {"numpy", "rtit.trace", "rtit.perfdata.reader", "rtit.image.images"} & found
+    assert not {"dataclasses", "numpy", "rtit.trace", "rtit.perfdata.reader"} & found
+    assert "rtit.image.images" not in found
     # of filters alone
     assert not {"difflib", "rtit.capture.filters", "rtit.image.file_symbols"} & found

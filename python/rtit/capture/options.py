@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
+from rtit.values import dataclass, fields, replace
 
 if TYPE_CHECKING:
     from rtit.registers import Profile
@@ -140,8 +140,7 @@ class PtOptions:
     @property
     def config(self) -> int:
         """attr.config: the terms in their bits."""
-        values = asdict(self)
-        return sum(int(values[term]) << low for term, (low, _) in TERMS.items())
+        return sum(int(getattr(self, term)) << low for term, (low, _) in TERMS.items())
 
     @property
     def rtit_ctl(self) -> int:

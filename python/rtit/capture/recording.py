@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit.unit import Parameters
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.perfdata import Ending

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from rtit.capture.window import Window, parse_window
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
 from rtit.unit import TimeModel
+from rtit.values import KW_ONLY, dataclass
 
 if TYPE_CHECKING:
     from rtit.perfdata.filters import Filter

@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rtit.cli import out
+from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

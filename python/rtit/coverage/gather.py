@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.profile import profile
 from rtit.profile.addresses import NEAR
 from rtit.profile.stretches import Stretches
 from rtit.trace import End
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit._core import Space

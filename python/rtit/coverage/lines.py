@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.profile.lines import SourceLines
+from rtit.values import dataclass, field
 from rtit.x86 import Class
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from rtit.values import dataclass
 
 from .encode import Value, stretch_cyc
 from .encode import encode as _encode

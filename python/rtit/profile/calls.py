@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
@@ -11,6 +10,7 @@ from rtit.image import UPPER, has_file
 from rtit.image.mappings import FOREVER
 from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.profile.table import Profile

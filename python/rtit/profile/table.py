@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

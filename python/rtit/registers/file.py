@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-
 from rtit.registers.msr import CTL, MSRS, OUTPUT_MASK_PTRS, Msr
 from rtit.registers.profiles import Profile
+from rtit.values import dataclass, fields, replace
 
 _TRACE_EN = CTL["TraceEn"].mask
 

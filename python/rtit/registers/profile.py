@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rtit.registers.cpuid import LEAVES, Leaf
 from rtit.registers.errata import ERRATA, errata_of, erratum_name
+from rtit.values import dataclass, field, fields, replace
 
 _LBR_EXCLUSIVE = frozenset({(6, model) for model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E)})
 _DERIVED = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby, takewhile
 from typing import Literal
@@ -16,6 +15,7 @@ from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.parser import load
 from rtit.scenario.vocabulary import settings
 from rtit.scenario.words import assign
+from rtit.values import dataclass, replace
 
 _MOST_COMPARED = 1 << 20
 """Pairs of packets up to which the likeness of two lists is looked for."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rtit.image import Images, guest_path, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import spaces
 from rtit.sideband.turns import NOBODY, InGuest, Turn, Turns
+from rtit.values import replace
 
 _MOST_TURNS = 1 << 22
 """Turns of threads of the host, cut where those of guests begin."""

@@ -8,12 +8,12 @@ is written; what counts is when the thread before it went out.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.sample_body import raw_data
+from rtit.values import dataclass, field
 
 _SCHED_SWITCH = "sched:sched_switch"
 # Of the tracepoint: eight common bytes, comm (16), pid, priority and state (8) of the one before,

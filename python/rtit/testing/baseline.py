@@ -7,10 +7,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import InputError, UsageError
+from rtit.values import dataclass
 
 FOLDER = "rtit_baselines"
 _SHOWN = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -12,6 +11,7 @@ from rtit.sideband.turns import NOBODY
 from rtit.trace.guest_time import HostTime
 from rtit.trace.packets import KINDS, clocks_of
 from rtit.trace.source import AuxBytes
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +22,7 @@ from rtit.trace.snapshots import connected, placed
 from rtit.trace.source import AuxBytes, Source, open_data
 from rtit.trace.spaces import SpaceKey, Spaces, pid_of_space
 from rtit.trace.stream import Stream
+from rtit.values import replace
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER
+from rtit.values import dataclass, field
 
 LIST = "rtit-pack.json"
 FORMAT = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import UnsupportedError
@@ -11,6 +10,7 @@ from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn
+from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit import _core

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -18,6 +17,7 @@ from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, pid_of_space
+from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.packets import BadBytes, Packet

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
+from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.trace import Span, Stream, Trace

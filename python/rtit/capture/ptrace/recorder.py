@@ -9,7 +9,6 @@ memory over to the perf.data writer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
@@ -24,6 +23,7 @@ from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit import Memory, Parameters, TimeModel
+from rtit.values import dataclass
 
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000

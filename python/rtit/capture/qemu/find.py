@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.capture.qemu import remembered
+from rtit.values import dataclass
 
 _PROGRAM = "qemu-x86_64"
 _PLUGIN = "librtit_qemu.so"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +13,7 @@ from rtit.capture.qemu.interpreter import resolve
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.request import Request
 from rtit.errors import RecordError, UsageError
+from rtit.values import dataclass
 
 _STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
 """Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rtit.capture.store.vanished import Place
 from rtit.errors import RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel
+from rtit.values import dataclass
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)

@@ -11,10 +11,10 @@ import resource
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
 
 from rtit.capture.events import Mapping
 from rtit.image import has_file
+from rtit.values import astuple, dataclass, field
 
 _PAGE = 4096
 _MOST = 1 << 28

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
@@ -17,6 +16,7 @@ from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.image.mappings import FOREVER, UPPER, Mapping
+from rtit.values import dataclass, field
 
 CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rtit.registers import CTL, RegisterFile
 from rtit.unit.enables.filtering import NO_RANGES, Ranges
+from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from rtit.values import dataclass
 
 Range = tuple[int, int]
 """First and last address, both inside."""

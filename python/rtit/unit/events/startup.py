@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rtit.unit.core import Unit
 from rtit.unit.enables import conditions, steering
 from rtit.unit.events import event_trace, transfers
@@ -11,6 +9,7 @@ from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
+from rtit.values import replace
 
 
 def init_wait(unit: Unit, ip: int) -> None:

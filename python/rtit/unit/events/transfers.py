@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rtit.errors import IllegalEvent
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
@@ -12,6 +10,7 @@ from rtit.unit.events.event_trace import Report, Reports, announce
 from rtit.unit.packets import generator, overflow, stream, timing
 from rtit.unit.refusal import addresses, require_no_transaction
 from rtit.unit.state.arch import Arch
+from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

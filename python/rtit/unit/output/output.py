@@ -26,7 +26,6 @@ The unit sets STATUS.Stopped, Error and PendTopaPMI from the results.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import unpack
 from typing import Literal, NamedTuple
@@ -37,6 +36,7 @@ from rtit.registers.profiles import Profile
 from rtit.unit.output.memory import PAGE, Memory
 from rtit.unit.output.single_range import SingleRange, single_range_error
 from rtit.unit.output.topa import LAST_OFFSET, Entry, entry_error
+from rtit.values import dataclass, replace
 
 _LOWER_MASK = OUTPUT_MASK_PTRS["LowerMask"].mask
 _INDEX = OUTPUT_MASK_PTRS["MaskOrTableOffset"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rtit.registers.fields import Field, Register
 from rtit.unit.output.memory import Memory
+from rtit.values import dataclass
 
 ENTRY = Register(
     "ToPA entry",

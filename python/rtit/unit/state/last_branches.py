@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from rtit.values import dataclass, replace
 
 ENTRIES = 32
 """Depth of the stack: that of Skylake; the chapter gives none."""

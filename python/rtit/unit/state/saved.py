@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rtit.unit.state.arch import Arch
+from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ This is the default treatment; with an STM they are VM exits and entries.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering, trace_en
 from rtit.unit.events import power
@@ -14,6 +12,7 @@ from rtit.unit.events.event_trace import Cfe, Report, Reports
 from rtit.unit.refusal import Shutdown, addresses, require, require_no_transaction, within
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Smram
+from rtit.values import replace
 
 SMI_ENTRY = 0x8000
 """Offset of the handler in SMRAM."""
