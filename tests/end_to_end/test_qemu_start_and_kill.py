@@ -174,6 +174,35 @@ def test_arguments_that_qemu_has_no_room_for(tmp_path: Path) -> None:
     assert "Argument list too long" in refused(tmp_path, script, small_stack)
 
 
+@pytest.mark.parametrize("what", ["-o", "--truth"])
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, what: str) -> None:
+    """QEMU runs by then, but not the program."""
+    temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    before = tmp_path / "perf.data"
+    before.write_bytes(b"a recording")
+    ended = subprocess.run(
+        [*RTIT, "record", "--backend", "qemu", what, "nowhere/file", "--", "/bin/mkdir", "ran"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ended.returncode == 125
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "nowhere/file" in ended.stderr
+    assert [*tmp_path.iterdir()] == [before]
+    assert before.read_bytes() == b"a recording"
+    temporary.rmdir()  # it is empty
+    named = os.fsencode(f"{temporary}/")
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert named not in process.read_bytes()
+        except OSError:
+            continue
+
+
 @pytest.mark.parametrize("what", ["mkdtemp", "mkfifo", "write_text", "write_bytes"])
 def test_a_temporary_folder_that_is_full(tmp_path: Path, what: str) -> None:
     script = f"""

@@ -8,13 +8,12 @@ which is what CBR can say.
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 from rtit.errors import UsageError
 from rtit.unit import TimeModel
 
 BUS_HZ = TimeModel().bus_hz
-_FREQUENCY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:Hz)?", re.IGNORECASE)
+_FREQUENCY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kMG]?)(?:Hz)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _LARGEST_CPI = 1000
 
@@ -28,13 +27,14 @@ def parse_frequency(text: str) -> int:
     match = _FREQUENCY.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"a frequency is a number and kHz, MHz or GHz, not {text!r}")
-    frequency = Fraction(match[1]) * _UNITS[match[2].upper()]
-    ratio = frequency / BUS_HZ
-    if ratio.denominator != 1 or not 1 <= ratio <= 255:
+    whole, _, part = str(match[1]).partition(".")
+    scale: int = 10 ** len(part)
+    hertz, rest = divmod(int(whole + part) * _UNITS[match[2].upper()], scale)
+    if rest or hertz % BUS_HZ or not 1 <= hertz // BUS_HZ <= 255:
         raise UsageError(
             f"the core clock is a multiple of 100 MHz from 100 MHz to 25.5 GHz, not {text!r}"
         )
-    return int(frequency)
+    return hertz
 
 
 def parse_cpi(text: str) -> int:
@@ -59,10 +59,9 @@ def instructions_a_tick(model: TimeModel) -> int:
 
 def describe(model: TimeModel) -> str:
     """What a recording says of its time."""
-    nanoseconds = Fraction(model.cpi * 10**9, model.core_ratio * model.bus_hz)
-    length = f"{float(nanoseconds):.4g} ns a retired instruction"
+    nanoseconds = model.cpi * 10**9 / (model.core_ratio * model.bus_hz)
+    length = f"{nanoseconds:.4g} ns a retired instruction"
     if model == TimeModel():
         return f"modelled: {length}"
-    core, tsc = (f"{float(Fraction(hz, 10**9)):g} GHz" for hz in
-                 (model.core_ratio * model.bus_hz, model.tsc_hz))  # fmt: skip
+    core, tsc = (f"{hz / 10**9:g} GHz" for hz in (model.core_ratio * model.bus_hz, model.tsc_hz))
     return f"modelled: {length} (CPI {model.cpi}, core clock {core}, TSC {tsc})"

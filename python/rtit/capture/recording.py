@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.unit import Parameters
 from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.perfdata import Ending
 
-RECORDED = Parameters(compress_after_psb=False)
+COMPRESS_AFTER_PSB = False
 """What the units of a recording choose: perf (6.1) compresses IPs after a PSB against the one
 before it where it is following the program."""
 

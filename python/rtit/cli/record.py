@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from contextlib import ExitStack
@@ -152,7 +151,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, start
-    from rtit.capture.events import EventLog
     from rtit.capture.private import Reserved
     from rtit.capture.request import Request, check_distinct
     from rtit.errors import UsageError
@@ -195,7 +193,11 @@ def run(arguments: argparse.Namespace) -> int:
         "--json": None if arguments.json == "-" else arguments.json,
     }
     check_distinct(written)
-    log = EventLog() if arguments.events else None
+    log = None
+    if arguments.events:
+        from rtit.capture.events import EventLog
+
+        log = EventLog()
     choice = choose(request, log=log is not None)
     with ExitStack() as files:
         # A path that cannot be written is an error before the program runs.
@@ -216,6 +218,8 @@ def run(arguments: argparse.Namespace) -> int:
             if told is None:
                 out.document(found)
             else:
+                import json
+
                 with told.writing() as file:
                     file.write(json.dumps(found).encode() + b"\n")
     return recording.exit_code

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rtit.capture.clocks import instructions_a_tick
 from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
 from rtit.capture.options import PtOptions
-from rtit.capture.recording import RECORDED
+from rtit.capture.recording import COMPRESS_AFTER_PSB
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.output import OutputSetup
@@ -96,7 +96,7 @@ class Recorder(Keeper):
         self._filters = list(filters)
         self._profile = profile
         self._time = time
-        self._parameters = parameters or RECORDED
+        self._parameters = parameters or Parameters(compress_after_psb=COMPRESS_AFTER_PSB)
         self._output = output or OutputSetup()
         self._ctl = options.rtit_ctl | _TRACE_EN | self._output.ctl
         self._threads: dict[int, Thread] = {}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rtit.capture.events import RECORD, Kind
+from rtit.capture.qemu.child import Child
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
 from rtit.capture.qemu.messages import LEAVES, STAYS, Message
@@ -148,8 +149,8 @@ class CountSink:
 class CountSession(QemuSession):
     """A program that is counted."""
 
-    def __init__(self, plan: Plan, sink: CountSink) -> None:
-        super().__init__(plan, sink)
+    def __init__(self, plan: Plan, sink: CountSink, child: Child) -> None:
+        super().__init__(plan, sink, child)
         self._counts = sink
 
     @property
@@ -191,9 +192,9 @@ def start_counting(request: Request, read: Read, *, found: Found | None = None) 
     plan = request.plan()
     guest = Guest.of(request)
     settings = plugin_settings(plan.options, "counts", 1, (), plan.window, plan.extent, plan.time)
-    session = CountSession(plan, CountSink(read))
+    session = CountSession(plan, CountSink(read), Child(found, settings, guest))
     try:
-        guest.launch(session, found, settings)
+        session.begin()
     except BaseException:
         session.abandon()
         raise

@@ -24,8 +24,8 @@ _SEPARATORS = set(" :,;")
 
 
 class RecordingFolder:
-    """A folder of its own, removed by `cleanup`, or by a shell that waits for that if this process
-    is killed; folders that were left even so are removed first.
+    """A folder of its own, removed by `cleanup`, or from `guard` on by a shell that waits for it,
+    if this process is killed; folders that were left even so are removed first.
 
     `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
     QEMU watches it and ends when nobody holds it any more, or something is written. Raises
@@ -52,6 +52,9 @@ class RecordingFolder:
         except OSError as error:
             shutil.rmtree(self.name, ignore_errors=True)
             raise no_folder(error) from error
+
+    def guard(self) -> None:
+        """Have it removed when this process is gone."""
         self._caretaker = _caretaker(self.name)
 
     def kill(self) -> None:

@@ -10,7 +10,6 @@ from typing import Self
 from rtit.capture.program import check_program, find_program
 from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
-from rtit.capture.qemu.session import QemuSession
 from rtit.capture.request import Request
 from rtit.errors import RecordError, UsageError
 from rtit.values import dataclass
@@ -50,13 +49,8 @@ class Guest:
         program, arguments, name = resolve(found, request.argv, request.cwd)
         return cls(program, arguments, name, environment, request.cwd)
 
-    def launch(self, session: QemuSession, found: Found, settings: str) -> None:
-        """Start it. Raises RecordError where QEMU does not."""
-        session.launch(
-            found, settings, self.program, self.arguments, self._environment(session.folder)
-        )
-
-    def _environment(self, folder: str) -> dict[str, str]:
+    def environment_of_qemu(self, folder: str) -> dict[str, str]:
+        """The environment of the QEMU that runs it, whose recording is in `folder`."""
         hidden = {
             f"RTIT_GUEST_{key}" if key.startswith(_STEERING) else key: value
             for key, value in self.environment.items()

@@ -16,15 +16,12 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from rtit.capture.events import RECORD, Kind
-from rtit.capture.qemu.find import Found
-from rtit.capture.qemu.folder import RecordingFolder, no_folder
+from rtit.capture.qemu.child import Child
 from rtit.capture.qemu.messages import Message
-from rtit.capture.qemu.open_files import OpenFiles
 from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
 from rtit.capture.request import Plan
@@ -60,26 +57,27 @@ class Taking(Keeping, Protocol):
 
 
 class QemuSession(UnitSession):
-    """A recording under QEMU; `launch` starts the program."""
+    """A recording under QEMU, which has been started; `begin` lets its program begin."""
 
-    def __init__(self, plan: Plan, sink: Taking) -> None:
+    def __init__(self, plan: Plan, sink: Taking, child: Child) -> None:
         super().__init__(plan, sink)
         self._sink = sink
-        self._folder = RecordingFolder()
-        self._open_files = OpenFiles()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._qemu = child.qemu
+        self._process = child.process
+        self._folder = child.folder
+        self._open_files = child.open_files
+        self._listener = child.listener
         self._selector = selectors.DefaultSelector()
         self._processes = Processes(self._folder.name, self._selector)
         self._connections: list[socket.socket] = []
         self._buffer = memoryview(bytearray(_MESSAGE))
-        self._process: subprocess.Popen[bytes] | None = None
         self._asked = 0
         self._dump_at: float | None = None
 
     @property
     def pid(self) -> int:
         """The first process."""
-        return self._process.pid if self._process is not None else 0
+        return self._process.pid
 
     @property
     def folder(self) -> str:
@@ -96,7 +94,7 @@ class QemuSession(UnitSession):
         elif self._dump_at is not None:
             timeout = min(timeout, _GATHER_SECONDS)
         was_full = self._sink.full
-        if self._process is not None and self._sink.quiet and not self._connections:
+        if self._sink.quiet and not self._connections:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout)
                 return False
@@ -115,11 +113,11 @@ class QemuSession(UnitSession):
             self._ask()
         if self._connections or ready:
             return True
-        return self._process is not None and self._process.poll() is None
+        return self._process.poll() is None
 
     def _is_over(self) -> bool:
         """Nobody is left who could say anything."""
-        if self._process is None or self._connections or self._processes.may_live:
+        if self._connections or self._processes.may_live:
             return False
         return self._process.poll() is not None
 
@@ -141,7 +139,7 @@ class QemuSession(UnitSession):
 
     def signal(self, number: int) -> None:
         """Send a signal to the program."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process.poll() is None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
@@ -159,49 +157,18 @@ class QemuSession(UnitSession):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
 
-    def launch(
-        self,
-        found: Found,
-        settings: str,
-        program: str,
-        arguments: list[str],
-        env: Mapping[str, str],
-    ) -> None:
-        """Start `program` with `arguments` (argv[0] the first); it has begun on return.
-
-        `settings` is for the plugin. Raises RecordError where QEMU does not start or does not take
-        the plugin.
+    def begin(self) -> None:
+        """Let the program begin; it has on return. Raises RecordError where QEMU ends before, or
+        does not take the plugin.
         """
-        folder = Path(self._folder.name)
-        try:
-            (folder / "plugin.so").symlink_to(found.plugin.resolve())
-            (folder / "settings").write_text(settings)
-            (folder / "clock").write_bytes(bytes(4096))
-            self._listener.bind(str(folder / "socket"))
-        except OSError as error:
-            raise no_folder(error) from error
-        self._listener.listen(256)
-        self._listener.setblocking(False)
+        self._folder.guard()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        path = program if not program.startswith("-") else f"./{program}"
-        command = [str(found.qemu), "-plugin", str(folder / "plugin.so"), "-0", arguments[0], path]
-        try:
-            self._process = subprocess.Popen(
-                [*command, *arguments[1:]],
-                env=env,
-                cwd=self._plan.request.cwd,
-                close_fds=False,
-            )
-        except OSError as error:
-            raise RecordError(f"{found.qemu}: {error.strerror}") from error
-        # The program begins when the plugin has had an answer: later than this.
-        self._open_files.as_before(self._process.pid)
         limit = time.monotonic() + _START_SECONDS
         while not self._sink.begun:
             if not self.step(0.05):
-                raise RecordError(f"{found.qemu} ended before the program began")
+                raise RecordError(f"{self._qemu} ended before the program began")
             if time.monotonic() > limit:
-                raise RecordError(f"{found.qemu} did not load the plugin")
+                raise RecordError(f"{self._qemu} did not load the plugin")
 
     def _accept(self) -> None:
         try:
@@ -256,7 +223,7 @@ class QemuSession(UnitSession):
 
     def _settle(self) -> None:
         totals = self.totals
-        status = self._process.wait() if self._process is not None else 0
+        status = self._process.wait()
         totals.status = -status if status < 0 else status << 8
         words = Path(self._folder.name, "clock").read_bytes()
         totals.edges = edges_passed(words, self._plan.window)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
-from rtit.capture.recording import RECORDED
+from rtit.capture.recording import COMPRESS_AFTER_PSB
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Edge, Window
 from rtit.unit import TimeModel
@@ -45,7 +45,7 @@ def plugin_settings(
         f"ahead={os.environ.get(RUN_AHEAD) or 'auto'}",
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
-        f"compress_after_psb={int(RECORDED.compress_after_psb)}",
+        f"compress_after_psb={int(COMPRESS_AFTER_PSB)}",
     ]
     lines += [
         f"filter={each.action} {_part(each.offset, each.size, each.path)}" for each in filters

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from rtit.capture.clocks import describe
-from rtit.capture.file import open_writer, output_file
+from typing import TYPE_CHECKING
+
+from rtit.capture.qemu.child import Child
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
-from rtit.capture.qemu.sink import Sink
 from rtit.capture.request import TRUTH_FORMS, Plan, Request
 from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.capture.qemu.session import QemuSession
 
 _HASHES_WHEN_CUT = 2048
 """Instructions between two hashes of the truth where the trace may end before the program does."""
@@ -39,15 +41,31 @@ def start_qemu(
     settings = plugin_settings(
         plan.options, mode, _joined(plan), plan.filters, plan.window, plan.extent, plan.time
     )
+    child = Child(found, settings, guest)
+    try:
+        return _begun(plan, found, child)
+    except BaseException:
+        child.abandon()
+        raise
+
+
+def _begun(plan: Plan, found: Found, child: Child) -> QemuSession:
+    # QEMU loads meanwhile
+    from rtit.capture.clocks import describe
+    from rtit.capture.file import open_writer, output_file
+    from rtit.capture.qemu.session import QemuSession
+    from rtit.capture.qemu.sink import Sink
+
     with output_file(plan.path):
         writer = open_writer(
             plan,
             time=f"{describe(plan.time)}, a clock a thread",
             backend=f"qemu-user {found.version}",
         )
-        session = QemuSession(plan, Sink(writer, request.truth, plan.extent, plan.time))
+        sink = Sink(writer, plan.request.truth, plan.extent, plan.time)
+        session = QemuSession(plan, sink, child)
         try:
-            guest.launch(session, found, settings)
+            session.begin()
         except BaseException:
             session.abandon()
             raise

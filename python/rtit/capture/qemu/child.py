@@ -1,0 +1,71 @@
+"""The QEMU process of a recording, which loads while its recorder gets ready."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.folder import RecordingFolder, no_folder
+from rtit.capture.qemu.guest import Guest
+from rtit.capture.qemu.open_files import OpenFiles
+from rtit.errors import RecordError
+
+
+class Child:
+    """QEMU with the plugin, and the folder and the socket by which it and the recorder meet.
+
+    The program begins when the plugin has had an answer there: a session takes this over first.
+    """
+
+    def __init__(self, found: Found, settings: str, guest: Guest) -> None:
+        """Start it; `settings` is for the plugin. Raises RecordError where it does not start."""
+        self.qemu = found.qemu
+        self.folder = RecordingFolder()
+        self.open_files = OpenFiles()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._meet(found.plugin, settings)
+            self.process = self._started(guest)
+        except BaseException:
+            self._close()
+            raise
+        self.open_files.as_before(self.process.pid)
+
+    def abandon(self) -> None:
+        """Kill it, and leave nothing behind. Again is harmless."""
+        self.process.kill()
+        self.process.wait()
+        self._close()
+
+    def _meet(self, plugin: Path, settings: str) -> None:
+        folder = Path(self.folder.name)
+        try:
+            (folder / "plugin.so").symlink_to(plugin.resolve())
+            (folder / "settings").write_text(settings)
+            (folder / "clock").write_bytes(bytes(4096))
+            self.listener.bind(str(folder / "socket"))
+        except OSError as error:
+            raise no_folder(error) from error
+        self.listener.listen(256)
+        self.listener.setblocking(False)
+
+    def _started(self, guest: Guest) -> subprocess.Popen[bytes]:
+        program, folder = guest.program, self.folder.name
+        path = program if not program.startswith("-") else f"./{program}"
+        command = [str(self.qemu), "-plugin", f"{folder}/plugin.so", "-0", guest.arguments[0], path]
+        try:
+            return subprocess.Popen(
+                [*command, *guest.arguments[1:]],
+                env=guest.environment_of_qemu(folder),
+                cwd=guest.cwd,
+                close_fds=False,
+            )
+        except OSError as error:
+            raise RecordError(f"{self.qemu}: {error.strerror}") from error
+
+    def _close(self) -> None:
+        self.listener.close()
+        self.open_files.close()
+        self.folder.cleanup()
