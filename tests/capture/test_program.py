@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from rtit.capture.program import check_program
+from rtit.capture.program import check_program, which
 from rtit.errors import RecordError, UsageError
 
 
@@ -62,3 +63,24 @@ def test_the_path_of_the_environment_counts(tmp_path: Path) -> None:
     check_program(["./only-here"], cwd=tmp_path)
     with pytest.raises(RecordError):
         check_program(["only-here"], env={"PATH": "/nowhere"})
+
+
+def test_which_is_that_of_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    (one / "plain").write_text("")
+    (one / "folder").mkdir()
+    for each in (two / "plain", two / "folder", one / "first", two / "first", tmp_path / "here"):
+        each.write_text("")
+        each.chmod(0o700)
+    monkeypatch.chdir(tmp_path)
+    names = ("plain", "folder", "first", "here", "nowhere")
+    for path in (f"{one}:{two}", f"{two}::{one}", "", ":", f"{tmp_path}/no:{one}", "one:two"):
+        monkeypatch.setenv("PATH", path)
+        for name in names:
+            assert which(name, path) == which(name) == shutil.which(name), (path, name)
+    monkeypatch.delenv("PATH")
+    assert which("sh") == shutil.which("sh")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
@@ -29,8 +28,21 @@ def check_program(
 def find_program(program: str, env: Mapping[str, str] | None) -> str:
     """The path of a program as the shell finds it; the name itself if it is nowhere."""
     path = (env or os.environ).get("PATH")
-    found = program if "/" in program else shutil.which(program, path=path)
+    found = program if "/" in program else which(program, path)
     return found or program
+
+
+def which(name: str, path: str | None = None) -> str | None:
+    """The executable file of this name in `path`, folders with colons between (None: PATH), as
+    `shutil.which`, which would load compressors.
+    """
+    if path is None:
+        path = os.environ.get("PATH", os.defpath)
+    for folder in path.split(os.pathsep) if path else ():
+        found = os.path.join(folder, name)  # noqa: PTH118 - "" is the current folder
+        if os.access(found, os.X_OK) and not os.path.isdir(found):  # noqa: PTH112
+            return found
+    return None
 
 
 def arguments(argv: Sequence[StrPath]) -> list[str]:

@@ -124,7 +124,9 @@ __getattr__ = exports(
             "IA32_RTIT_OUTPUT_MASK_PTRS IA32_RTIT_STATUS MSRS OUTPUT_BASE OUTPUT_MASK_PTRS "
             "STATUS Msr"
         ),
-        "profiles": "ALDERLAKE BROADWELL FULL GOLDMONT_PLUS ICELAKE PROFILES SKYLAKE Profile",
+        "full": "FULL",
+        "profile": "Profile",
+        "profiles": "ALDERLAKE BROADWELL GOLDMONT_PLUS ICELAKE PROFILES SKYLAKE",
         "rules": "check_rdmsr check_wrmsr is_canonical rdmsr wrmsr wrmsr_faults",
         "words": "Row explain",
     },

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rtit.registers.cpuid import LEAVES, Leaf
-from rtit.registers.errata import ERRATA, errata_of, erratum_name
 from rtit.values import dataclass, field, fields, replace
+
+if TYPE_CHECKING:
+    from rtit.registers.cpuid import Leaf
 
 _LBR_EXCLUSIVE = frozenset({(6, model) for model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E)})
 _DERIVED = {
@@ -74,6 +75,12 @@ class Profile:
             raise ValueError(f"MAXPHYADDR is 32 to 52, not {self.maxphyaddr}")
         if self.linear_width not in (32, 48, 57):
             raise ValueError(f"linear addresses have 32, 48 or 57 bits, not {self.linear_width}")
+        if self.errata:
+            self._check_errata()
+
+    def _check_errata(self) -> None:
+        from rtit.registers.errata import ERRATA, erratum_name
+
         for name in self.errata:
             if erratum_name(name) != name or ERRATA[name].flag:
                 raise ValueError(f"{name} is switched on by Profile.with_errata")
@@ -121,11 +128,15 @@ class Profile:
     @property
     def known_errata(self) -> tuple[str, ...]:
         """The errata that this model is known to have, on or not (see `registers.errata`)."""
+        from rtit.registers.errata import errata_of
+
         return errata_of(self.family, self.model)
 
     @property
     def active_errata(self) -> tuple[str, ...]:
         """The errata that are on, in the order of `ERRATA`."""
+        from rtit.registers.errata import ERRATA
+
         return tuple(
             name
             for name, each in ERRATA.items()
@@ -137,6 +148,8 @@ class Profile:
 
         Aliases and any case will do. ValueError for a name that no erratum has.
         """
+        from rtit.registers.errata import ERRATA, erratum_name
+
         wanted = [erratum_name(name) for name in names] or self.known_errata
         flags: dict[str, Any] = {
             flag: True for name in wanted if (flag := ERRATA[name].flag) is not None
@@ -166,6 +179,8 @@ class Profile:
 
     def cpuid(self, leaf: int, subleaf: int = 0) -> Leaf:
         """What CPUID returns, as far as PT is concerned; 0 in every other bit."""
+        from rtit.registers.cpuid import LEAVES, Leaf
+
         if leaf == 0x01:
             return Leaf(eax=_signature(self.family, self.model, self.stepping))
         if leaf == 0x14 and (not self.pt or subleaf > self.maximum_subleaf):
@@ -192,6 +207,8 @@ class Profile:
         `source` says where the leaves come from, for every attribute that they report. `more` are
         attributes that CPUID does not report, or that replace what it reports.
         """
+        from rtit.registers.cpuid import LEAVES, Leaf
+
         convert: dict[str, Callable[[int], Any]] = {
             item.name: bool if isinstance(item.default, bool) else int for item in fields(cls)
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rtit.registers.full import FULL, VMX_RULE
 from rtit.registers.profile import Profile
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "Profile",
 ]
 
-_VMX_RULE = "assumed: section 33.2.9.4 to the letter (volume 3, appendix A speaks of TraceEn alone)"
 _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H"
 _NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
 
@@ -30,76 +30,6 @@ _CAPABILITIES = (
     *("preservation", "event_trace", "tnt_disable", "topa", "multi_entry", "single_range"),
     *("fabric", "lip", "mtc_periods", "cyc_thresholds", "vmx_tracing"),
 )
-
-FULL = Profile(
-    "full",
-    family=6,
-    model=0xAF,
-    stepping=3,
-    cr3_filtering=True,
-    psb_cyc=True,
-    ip_filtering=True,
-    mtc=True,
-    ptwrite=True,
-    power_events=True,
-    preservation=True,
-    event_trace=True,
-    tnt_disable=True,
-    topa=True,
-    multi_entry=True,
-    single_range=True,
-    fabric=True,
-    lip=True,
-    ranges=4,
-    mtc_periods=0xFFFF,
-    cyc_thresholds=0xFFFF,
-    psb_periods=0x3F,
-    tsc_denominator=2,
-    tsc_numerator=80,
-    crystal_hz=25_000_000,
-    maxphyaddr=52,
-    vmx_tracing=True,
-    sources={
-        **dict.fromkeys(
-            [
-                "pt",
-                "cr3_filtering",
-                "psb_cyc",
-                "ip_filtering",
-                "mtc",
-                "ptwrite",
-                "power_events",
-                "preservation",
-                "event_trace",
-                "tnt_disable",
-                "topa",
-                "multi_entry",
-                "single_range",
-                "fabric",
-                "lip",
-                "mtc_periods",
-                "cyc_thresholds",
-                "vmx_tracing",
-            ],
-            "assumed: everything that the chapter enumerates is there",
-        ),
-        **dict.fromkeys(
-            ("tsc_denominator", "tsc_numerator", "crystal_hz", "invariant_tsc"),
-            "assumed: the clock of this model, a TSC of 1 GHz over a crystal of 25 MHz",
-        ),
-        **dict.fromkeys(
-            ("family", "model"), "06_AFH, a real model for which libipt's pt_cpu_errata has few"
-        ),
-        "stepping": "assumed",
-        "ranges": "section 33.3.1: no processor has more than 4",
-        "psb_periods": "assumed: 2K to 64K, so that the 17 bits of PacketByteCnt hold the count",
-        "maxphyaddr": "volume 2, CPUID: no processor has more than 52",
-        "linear_width": "assumed: paging with four levels",
-        "vmx_no_pt_gp": _VMX_RULE,
-        "branchen_must_be_set": "Table 33-6 has no such rule",
-    },
-)
-"""Everything that the chapter enumerates."""
 
 BROADWELL = Profile.from_cpuid(
     "broadwell",
@@ -122,7 +52,7 @@ BROADWELL = Profile.from_cpuid(
             "the same dump: the last leaf is 14H",
         ),
         "vmx_tracing": "VirtualBox, Intel_Core_i7_5600U.h (06_3DH): IA32_VMX_MISC is 300481E5H",
-        "vmx_no_pt_gp": _VMX_RULE,
+        "vmx_no_pt_gp": VMX_RULE,
         "branchen_must_be_set": "Linux, arch/x86/events/intel/pt.c: erratum BDM106",
     },
 )
@@ -148,7 +78,7 @@ SKYLAKE = Profile.from_cpuid(
         ),
         "crystal_hz": "the same dump as leaf 14H: ECX of 15H is 0 (the crystal has 24 MHz)",
         "vmx_tracing": "VirtualBox, Intel_Core_i7_6700K.h (06_5EH): IA32_VMX_MISC is 7004C1E7H",
-        "vmx_no_pt_gp": _VMX_RULE,
+        "vmx_no_pt_gp": VMX_RULE,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -169,7 +99,7 @@ GOLDMONT_PLUS = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": _VMX_RULE,
+        "vmx_no_pt_gp": VMX_RULE,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -190,7 +120,7 @@ ICELAKE = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": _VMX_RULE,
+        "vmx_no_pt_gp": VMX_RULE,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -211,7 +141,7 @@ ALDERLAKE = Profile.from_cpuid(
     vmx_tracing=True,
     sources={
         "vmx_tracing": _VMX_ASSUMED,
-        "vmx_no_pt_gp": _VMX_RULE,
+        "vmx_no_pt_gp": VMX_RULE,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )

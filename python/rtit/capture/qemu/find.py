@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
+from rtit.capture.program import which
 from rtit.capture.qemu import remembered
 from rtit.values import dataclass
 
@@ -39,7 +39,7 @@ class Search:
     """
 
     def __init__(self, *, ask: bool = False) -> None:
-        self._qemu = os.environ.get("RTIT_QEMU") or shutil.which(_PROGRAM)
+        self._qemu = os.environ.get("RTIT_QEMU") or which(_PROGRAM)
         self._plugin = _find_plugin()
         self._questions: list[subprocess.Popen[bytes]] = []
         self._error: OSError | None = None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -38,7 +36,7 @@ class RecordingFolder:
         parent = _parent()
         remove_stale(parent)
         try:
-            self.name = tempfile.mkdtemp(prefix=_UNFINISHED + _PREFIX, dir=parent)
+            self.name = _made(parent)
         except OSError as error:
             raise no_folder(error) from error
         try:
@@ -50,7 +48,7 @@ class RecordingFolder:
             # It gets its name when it is locked: another recorder would take it for a killed one's.
             self.name = str(made.rename(made.with_name(made.name.removeprefix(_UNFINISHED))))
         except OSError as error:
-            shutil.rmtree(self.name, ignore_errors=True)
+            _remove(self.name)
             raise no_folder(error) from error
 
     def guard(self) -> None:
@@ -66,7 +64,7 @@ class RecordingFolder:
         """Remove the folder; again is harmless."""
         if self._alive < 0:
             return
-        shutil.rmtree(self.name, ignore_errors=True)
+        _remove(self.name)
         os.close(self._alive)
         self._alive = -1
         if self._caretaker >= 0:
@@ -114,7 +112,7 @@ def remove_stale(parent: str) -> None:
             if (name.startswith(_PREFIX) and _is_stale(path)) or (
                 name.startswith(_UNFINISHED + _PREFIX) and _was_given_up(path)
             ):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
 
 
 def _is_stale(folder: Path) -> bool:
@@ -142,7 +140,32 @@ def _was_given_up(folder: Path) -> bool:
     return found.st_uid == os.getuid() and time.time() - found.st_mtime > _AT_ONCE
 
 
+def _made(parent: str) -> str:
+    """A new folder for us alone. Raises OSError."""
+    while True:
+        name = f"{parent}/{_UNFINISHED}{_PREFIX}{os.urandom(6).hex()}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700)  # noqa: PTH102 - a text
+            return name
+
+
+def _remove(folder: Path | str) -> None:
+    """As far as it can be; nothing that we make has a folder in it."""
+    found = Path(folder)
+    with contextlib.suppress(OSError):
+        if not found.is_symlink():
+            for each in found.iterdir():
+                with contextlib.suppress(OSError):
+                    each.unlink()
+            found.rmdir()
+
+
 def _parent() -> str:
-    folder = tempfile.gettempdir()
+    """As `tempfile.gettempdir`, which would load compressors and hashes."""
+    given = map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
+    may = os.W_OK | os.X_OK
+    wanted = (Path(each) for each in (*given, "/tmp", "/var/tmp", "/usr/tmp") if each)
+    usable = (each for each in wanted if each.is_dir() and os.access(each, may))
+    folder = str(next(usable, Path("/tmp")).absolute())
     fits = len(os.fsencode(folder)) < _LONGEST and not set(folder) & _SEPARATORS
     return folder if fits else "/tmp"
