@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import resource
@@ -39,24 +40,51 @@ def digest(parts: Iterable[object]) -> str:
     return found.hexdigest()
 
 
-def _child(work: Callable[[], str], limit: int, expected: str) -> int:
-    """How the work ended under the limit: 0 whole, 1 MemoryError; then it was whole without."""
-    resource.setrlimit(resource.RLIMIT_AS, (_mapped() + limit, resource.RLIM_INFINITY))
-    refused = 0
+@contextlib.contextmanager
+def limited(more: int) -> Iterator[None]:
+    """No more than so many bytes are mapped beside what is now."""
+    resource.setrlimit(resource.RLIMIT_AS, (_mapped() + more, resource.RLIM_INFINITY))
     try:
-        right = work() == expected
-    except MemoryError:
-        refused, right = 1, True
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+
+
+def _child(work: Callable[[], str], limit: int, expected: str) -> int:
+    """How the work ended under the limit: 0 whole, 1 MemoryError; then it was whole without."""
+    refused = 0
+    try:
+        with limited(limit):
+            right = work() == expected
+    except MemoryError:
+        refused, right = 1, True
     if not right or work() != expected:
         return WRONG
     return refused
 
 
-def tried(work: Callable[[], str]) -> list[tuple[int, int]]:
-    """Limits with how the work ended under each; a signal's number is below zero."""
-    expected = work()
+def apart(work: Callable[[], str]) -> str:
+    """What a process of its own finds."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, work().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as found:
+        result = found.read()
+    os.waitpid(child, 0)
+    assert result
+    return result
+
+
+def tried(work: Callable[[], str], *, clean: bool = False) -> list[tuple[int, int]]:
+    """Limits with how the work ended under each; a signal's number is below zero. `clean`: this
+    process never does the work itself, so that no memory is left over from that.
+    """
+    expected = apart(work) if clean else work()
     ended = []
     for limit in limits():
         child = os.fork()

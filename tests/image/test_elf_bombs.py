@@ -9,35 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from elf_files import CODE_AT, NOTE, PROGBITS, STRTAB, elf, section, with_symbols
+
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
-
-CODE_AT = 0x1000
-SYMTAB, STRTAB, NOTE, PROGBITS = 2, 3, 7, 1
-
-
-def section(kind: int, offset: int, size: int, link: int = 0, entry: int = 0) -> bytes:
-    flags = 6 if kind == PROGBITS else 0
-    address = CODE_AT if kind == PROGBITS else 0
-    return struct.pack("<IIQQQQIIQQ", 0, kind, flags, address, offset, size, link, 1, 1, entry)
-
-
-def elf(sections: list[tuple[int, bytes, int, int]]) -> bytes:
-    """A file with these sections (type, bytes, link, entry size) behind the null section."""
-    body, headers, at = b"", [bytes(64)], 64
-    for kind, data, link, entry in [*sections, (STRTAB, b"\0", 0, 0)]:
-        headers.append(section(kind, at + len(body), len(data), link, entry))
-        body += data
-    identity = b"\x7fELF\x02\x01\x01" + bytes(9)
-    table = at + len(body)
-    header = struct.pack(
-        "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, CODE_AT, 0, table, 0, 64, 56, 0, 64,
-        len(headers), len(headers) - 1,
-    )  # fmt: skip
-    return header + body + b"".join(headers)
-
-
-def function(name: int, value: int) -> bytes:
-    return struct.pack("<IBBHQQ", name, 0x12, 0, 1, value, 1)
 
 
 def names_of(path: Path) -> list[str]:
@@ -56,12 +30,6 @@ def megabytes(expression: str, path: Path) -> int:
     )
     command = [sys.executable, "-c", script, str(path)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def with_symbols(names: bytes, places: list[int]) -> bytes:
-    symbols = bytes(24) + b"".join(function(at, CODE_AT + i) for i, at in enumerate(places))
-    code = b"\xc3" * len(places)
-    return elf([(PROGBITS, code, 0, 0), (SYMTAB, symbols, 3, 24), (STRTAB, names, 0, 0)])
 
 
 def test_a_name_of_many_bytes_is_left_out(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import rtit
 from floods import CODE, JUMPS, START, flood, recorded
-from refusals import digest, tried
+from refusals import apart, digest, limited, tried
+from rtit import _core
 from rtit.trace import Stream, Trace
 
 
@@ -75,3 +76,43 @@ def test_a_decoder_goes_on() -> None:
         return digest([run.branches, bytes(bitmap), *columns([decoder.edges()])])
 
     check(work)
+
+
+def test_a_flow_that_was_refused_has_nothing_to_tell() -> None:
+    space = _core.Space()
+    space.map(0, START, JUMPS * (CODE // 8))
+    data = flood("targets", 1 << 17)
+
+    def work() -> str:
+        flow = _core.Flow(data, space)
+        asked: list[Callable[[], object]] = [
+            flow.count,
+            flow.ledger,
+            flow.counts,
+            lambda: flow.turn,
+            lambda: flow.visited,
+        ]
+        with limited(0), pytest.raises(MemoryError):
+            flow.count()
+        for ask in asked:
+            with pytest.raises(MemoryError):
+                ask()
+        return "nothing"
+
+    assert apart(work) == "nothing"
+
+
+def test_a_stream_that_was_refused_begins_anew(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "targets", 1 << 17)
+    with Trace(path) as trace:
+        expected = trace.streams[0].counts()
+
+    def work() -> str:
+        with Trace(path) as trace:
+            (stream,) = trace.streams
+            with limited(1 << 20), pytest.raises(MemoryError):
+                list(stream.rows())
+            assert stream.counts() == expected
+        return "whole"
+
+    assert apart(work) == "whole"

@@ -98,9 +98,7 @@ impl EdgeHits {
         let walked = &mut self.walked;
         for known in &self.known {
             known.each(|edge, hits| {
-                *walked
-                    .entry((edge.from, edge.to, edge.kind as u8))
-                    .or_default() += hits;
+                add(walked, (edge.from, edge.to, edge.kind as u8), hits);
             });
         }
         self.known.clear();

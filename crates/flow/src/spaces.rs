@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rtit_image::View;
-use rtit_memory::{Grow, MakeRoom};
+use rtit_memory::{copied, Grow, MakeRoom};
 
 use crate::code::Learned;
 use crate::watch::Watch;
@@ -248,9 +248,12 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     pub fn new(spaces: &Spaces) -> Whereabouts {
+        let mut keys = HashMap::new();
+        keys.room(spaces.keys.len());
+        keys.extend(spaces.keys.iter().copied());
         Whereabouts {
-            keys: spaces.keys.iter().copied().collect(),
-            turns: spaces.turns.clone(),
+            keys,
+            turns: copied(&spaces.turns),
             shared: spaces.shared,
             ..Whereabouts::default()
         }

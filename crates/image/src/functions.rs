@@ -3,7 +3,7 @@
 //! File offsets, not virtual addresses, are what mappings and perf's address filters are written in, so that is how
 //! functions are kept here: a mapping turns an address into an offset by subtraction.
 
-use rtit_memory::{gathered, headroom, Grow};
+use rtit_memory::{gathered, sort_by_key, Grow};
 
 use crate::elf::Segment;
 use crate::symbol::{Binding, Symbol};
@@ -89,8 +89,7 @@ impl Functions {
                 binding: symbol.binding,
             })
         }));
-        headroom(size_of_val(&functions[..]));
-        functions.sort_by_key(|each| each.offset); // stable: keeps the best name first
+        sort_by_key(&mut functions, |each| each.offset); // stable: keeps the best name first
         fill_sizes(&mut functions, &pieces);
         let owned = owned(&functions);
         Functions {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use rtit_image::{demangle, Function, Functions};
-use rtit_memory::Grow;
+use rtit_memory::{sort_by_key, Grow, MakeRoom};
 
 /// The functions of a file, read when they are first asked for. `None`: the file is no ELF file, or is broken.
 pub trait Source: Send + Sync {
@@ -49,7 +49,7 @@ pub struct Found<'a> {
 
 impl Names {
     pub fn new(mut regions: Vec<Region>) -> Names {
-        regions.sort_by_key(|each| each.start);
+        sort_by_key(&mut regions, |each| each.start);
         Names { regions }
     }
 
@@ -146,6 +146,9 @@ impl Cursor {
     }
 }
 
+/// Bytes of a number with a sign before it, at most.
+const NUMBER: usize = 32;
+
 /// Writes names, and keeps the last one ready: neighbours mostly share it.
 #[derive(Default)]
 pub(crate) struct Readable {
@@ -169,16 +172,19 @@ impl Readable {
         let _ = match found {
             None => write!(out, "{ip:#x}"),
             Some(found) => match found.function {
-                Some((_, function)) if found.offset == 0 => {
-                    out.push_str(self.name(&function.name));
-                    Ok(())
-                }
                 Some((_, function)) => {
                     let name = self.name(&function.name);
-                    write!(out, "{name}+{:#x}", found.offset)
+                    out.room(name.len() + NUMBER);
+                    match found.offset {
+                        0 => out.write_str(name),
+                        offset => write!(out, "{name}+{offset:#x}"),
+                    }
                 }
                 None if found.module.is_empty() => write!(out, "{:#x}", found.offset),
-                None => write!(out, "{}+{:#x}", found.module, found.offset),
+                None => {
+                    out.room(found.module.len() + NUMBER);
+                    write!(out, "{}+{:#x}", found.module, found.offset)
+                }
             },
         };
     }
@@ -211,11 +217,16 @@ pub fn module(path: &OsStr) -> String {
     }
 }
 
+/// Bytes of a character that is escaped, at most.
+const ESCAPED: usize = 16;
+
 /// A name comes from a file, and is to be printed: `\x1b` instead of a character that controls a terminal or turns text
 /// round, as `rtit.readable` has it.
 pub fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
+    let mut out = String::new();
+    out.room(name.len());
     for each in name.chars() {
+        out.room(ESCAPED);
         let number = u32::from(each);
         // writing to a string does not fail
         let _ = match each {

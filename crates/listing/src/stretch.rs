@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rtit_flow::Sequence;
 use rtit_image::View;
-use rtit_memory::Grow;
+use rtit_memory::{filled, Grow, MakeRoom};
 
 use crate::layout::{Field, Layout};
 use crate::names::{Cursor, Found, Readable};
@@ -36,7 +36,7 @@ impl Stretch {
             false => Box::default(),
         };
         let mut text = String::new();
-        let mut ends = Vec::with_capacity(sequence.lengths.len());
+        let mut ends = Vec::new();
         let mut ip = sequence.start;
         let (mut at, mut lines) = (0, 0);
         for &length in sequence.lengths {
@@ -49,7 +49,7 @@ impl Stretch {
                 });
                 lines += 1;
             }
-            ends.push((text.len() as u32, lines));
+            ends.put((text.len() as u32, lines));
             at += usize::from(length);
             ip = ip.wrapping_add(length.into());
         }
@@ -132,11 +132,14 @@ fn after_line(text: &str, lines: u64) -> usize {
 /// The bytes of a stretch, fewer if they are not all known.
 fn code(view: &View, start: u64, lengths: &[u8]) -> Box<[u8]> {
     let size = lengths.iter().map(|&length| usize::from(length)).sum();
-    let mut bytes = vec![0; size];
+    let mut bytes = filled(size, 0);
     let known = view.read_into(start, &mut bytes);
     bytes.truncate(known);
     bytes.into()
 }
+
+/// Bytes of a line without names, at most.
+const LINE: usize = 1 << 9;
 
 fn line(
     text: &mut String,
@@ -146,6 +149,7 @@ fn line(
     readable: &mut Readable,
     assembly: impl Fn() -> String,
 ) {
+    text.room(LINE);
     let last = layout.fields.len().saturating_sub(1);
     for (index, field) in layout.fields.iter().enumerate() {
         if index > 0 {

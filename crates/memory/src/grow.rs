@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash};
+use std::mem::size_of_val;
 
 use crate::refused::{look, refuse};
 
@@ -28,6 +29,7 @@ macro_rules! room {
 }
 
 room!(Vec<T>, T);
+room!(String,);
 room!(VecDeque<T>, T);
 room!(HashMap<K, V, S>, K: Eq + Hash, V, S: BuildHasher);
 room!(HashSet<T, S>, T: Eq + Hash, S: BuildHasher);
@@ -113,6 +115,12 @@ pub fn copied<T: Clone>(items: &[T]) -> Vec<T> {
     let mut all = Vec::new();
     all.put_all(items);
     all
+}
+
+/// As `sort_by_key`, which wants as much memory again.
+pub fn sort_by_key<T, K: Ord>(items: &mut [T], key: impl FnMut(&T) -> K) {
+    headroom(size_of_val(items));
+    items.sort_by_key(key);
 }
 
 /// Unwinds unless there are so many bytes at once: for those who take memory and know no error for it.

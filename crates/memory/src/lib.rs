@@ -4,7 +4,7 @@
 //! this crate instead: where memory is refused the thread unwinds with `Refused`, which whoever began the work catches
 //! (`caught`). It takes what was refused, and all that was found on the way, for lost. Nothing is printed.
 //!
-//! What is small is had from a reserve of the allocator, if there is one; while much of that is in use memory is `scarce`,
+//! What is small is had from `Reserves` of the allocator, if it has some; while much of them is in use memory is scarce,
 //! and work ends at the next `look`, of which there is one wherever something large grows.
 //!
 //! ```
@@ -19,6 +19,8 @@
 
 mod grow;
 mod refused;
+mod reserve;
 
-pub use grow::{copied, filled, gathered, headroom, Grow, MakeRoom};
-pub use refused::{caught, look, refuse, set_scarce, Refused};
+pub use grow::{copied, filled, gathered, headroom, sort_by_key, Grow, MakeRoom};
+pub use refused::{caught, look, refuse, Refused};
+pub use reserve::Reserves;

@@ -9,8 +9,8 @@ pub struct Refused;
 
 static SCARCE: AtomicBool = AtomicBool::new(false);
 
-/// Said by an allocator that has a reserve: whether too much of it is in use to go on.
-pub fn set_scarce(scarce: bool) {
+/// Whether too much of a reserve is in use to go on.
+pub(crate) fn set_scarce(scarce: bool) {
     SCARCE.store(scarce, Ordering::Relaxed);
 }
 

@@ -6,7 +6,7 @@ use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
 use rtit_memory::{gathered, look};
 use rtit_packet::table::ROWS;
 
-use crate::heap::room_for;
+use crate::heap::{room_for, FEW};
 
 /// from, to, trust; class of the error, its text, offset and bad value
 pub type LedgerRow = (
@@ -43,6 +43,7 @@ pub fn counts_dict<'py>(
     counts: &Counts,
     ledger: &Ledger,
 ) -> PyResult<Bound<'py, PyDict>> {
+    room_for(py, FEW)?;
     let packets = PyDict::new(py);
     for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
         packets.set_item(row.name, counts.of(row.kind))?;

@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rtit_memory::Grow;
+use rtit_memory::{look, Grow};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+
+use crate::heap::bounded;
 
 /// No list that the module takes is as long in any real use.
 const MOST: usize = 1 << 22;
@@ -48,22 +50,47 @@ impl<T> Default for Items<T> {
 
 impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for Items<T> {
     fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Items<T>> {
-        if object.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err("a str is no sequence of items"));
-        }
-        let length = object.len()?;
-        let too_many = || PyValueError::new_err(format!("more than {MOST} items"));
-        if length > MOST {
-            return Err(too_many());
-        }
+        extracted(object, MOST).map(Items)
+    }
+}
+
+/// A sequence that grows with a recording, of any length.
+pub struct All<T>(pub Vec<T>);
+
+impl<T> Default for All<T> {
+    fn default() -> All<T> {
+        All(Vec::new())
+    }
+}
+
+impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for All<T> {
+    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<All<T>> {
+        extracted(object, usize::MAX).map(All)
+    }
+}
+
+fn extracted<'py, T: FromPyObject<'py>>(
+    object: &Bound<'py, PyAny>,
+    most: usize,
+) -> PyResult<Vec<T>> {
+    if object.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err("a str is no sequence of items"));
+    }
+    let length = object.len()?;
+    let too_many = || PyValueError::new_err(format!("more than {most} items"));
+    if length > most {
+        return Err(too_many());
+    }
+    bounded(object.py(), || {
         let mut items = Vec::with_capacity(length.min(FIRST));
         for item in object.try_iter()? {
             // a sequence may say one length and have another
-            if items.len() == MOST {
+            if items.len() == most {
                 return Err(too_many());
             }
+            look();
             items.put(item?.extract()?);
         }
-        Ok(Items(items))
-    }
+        Ok(items)
+    })
 }

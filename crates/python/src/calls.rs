@@ -7,7 +7,7 @@ use rtit_memory::gathered;
 
 use crate::column::Column;
 use crate::flow::Flow;
-use crate::heap::unlocked;
+use crate::heap::{room_for, unlocked, FEW};
 use crate::names::Names;
 use crate::way::{taken, Way, Whole};
 
@@ -38,6 +38,7 @@ fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py
         let (rows, contexts) = unlocked(py, || inner.sink_mut().finish())?;
         let beyond = inner.sink_mut().beyond();
         way.end(Whole::Calls);
+        room_for(py, FEW)?;
         let columns = PyDict::new(py);
         let wide = |number: u32| match number {
             NONE => u64::MAX,

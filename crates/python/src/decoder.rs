@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
@@ -15,6 +15,7 @@ use rtit_memory::{caught, gathered};
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
+use crate::as_bytes::take_in;
 use crate::column::Column;
 use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::image::Space;
@@ -292,10 +293,7 @@ fn copy(py: Python<'_>, data: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<(
     let buffer = PyBuffer::<u8>::get(data)
         .map_err(|_| PyTypeError::new_err("the stream is not bytes-like"))?;
     to.clear();
-    to.try_reserve(buffer.item_count())
-        .map_err(|_| PyMemoryError::new_err("a copy of the stream"))?;
-    to.resize(buffer.item_count(), 0);
-    buffer.copy_to_slice(py, to)
+    take_in(py, &buffer, to)
 }
 
 fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {

@@ -11,11 +11,11 @@ use rtit_flow::{
     Instructions, Ledger, Numbers, Sink, TimedInstructions,
 };
 use rtit_listing::ByFunction;
-use rtit_memory::gathered;
+use rtit_memory::{copied, gathered};
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
-use crate::arguments::Items;
+use crate::arguments::{All, Items};
 use crate::as_bytes::bytes;
 use crate::column::Column;
 use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked};
@@ -78,7 +78,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = Vec::new(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
+        spaces = None, turns = All::default(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
         points = false, threads = 1))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -94,7 +94,7 @@ impl Flow {
         ranges: Items<(u64, u64)>,
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
-        turns: Vec<Turn>,
+        turns: All<Turn>,
         kernel: Option<&Bound<'_, Space>>,
         guest: Option<&Bound<'_, Space>>,
         guest_tsc: (u64, u64),
@@ -118,7 +118,7 @@ impl Flow {
         })?;
         let (Coded { spaces, raisers }, stream) = bounded(space.py(), || {
             let coded = Coded::new(space.get(), spaces)?
-                .with_turns(space, &turns)?
+                .with_turns(space, &turns.0)?
                 .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
             Ok((coded, Stream::new(stream)?))
         })?;
@@ -398,7 +398,7 @@ impl Flow {
     /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None.
     fn ledger(&self, py: Python<'_>) -> PyResult<Vec<LedgerRow>> {
         bounded(py, || {
-            self.with(|_, ledger| ledger_rows(py, ledger))?
+            self.with(py, |_, ledger| ledger_rows(py, ledger))?
                 .unwrap_or_else(|| Ok(Vec::new()))
         })
     }
@@ -409,7 +409,7 @@ impl Flow {
     /// ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         bounded(py, || {
-            self.with(|counts, ledger| counts_dict(py, counts, ledger))?
+            self.with(py, |counts, ledger| counts_dict(py, counts, ledger))?
                 .unwrap_or_else(|| Ok(PyDict::new(py)))
         })
     }
@@ -417,14 +417,14 @@ impl Flow {
     /// How many of `turns` have begun where decoding has come to. Results that `next` and `runs` give at once are of one
     /// turn, and this number, asked after they were taken, says which: 0 is before the first.
     #[getter]
-    fn turn(&self) -> PyResult<usize> {
-        Ok(self.lock()?.turn())
+    fn turn(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.open(py)?.turn())
     }
 
     /// After `count`: the turns in which anything ran, numbered as `turn` does, in order.
     #[getter]
-    fn visited(&self) -> PyResult<Vec<usize>> {
-        Ok(self.lock()?.visited().to_vec())
+    fn visited(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        bounded(py, || Ok(copied(self.open(py)?.visited())))
     }
 
     /// Names of the numbers in the column `end`.
@@ -457,15 +457,21 @@ impl Flow {
         py: Python<'_>,
         take: impl FnOnce(&mut Way) -> PyResult<T>,
     ) -> PyResult<T> {
-        let mut way = self.lock()?;
-        if matches!(*way, Way::Refused) {
-            return Err(no_memory(py));
-        }
+        let mut way = self.open(py)?;
         let taken = bounded(py, || take(&mut way));
         if ends_work(py, &taken) {
             *way = Way::Refused;
         }
         taken
+    }
+
+    /// MemoryError if it has been refused some.
+    fn open(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Way>> {
+        let way = self.lock()?;
+        match *way {
+            Way::Refused => Err(no_memory(py)),
+            _ => Ok(way),
+        }
     }
 
     /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
@@ -489,8 +495,12 @@ impl Flow {
     }
 
     /// None before the first results were taken.
-    fn with<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
-        let way = self.lock()?;
+    fn with<T>(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&Counts, &Ledger) -> T,
+    ) -> PyResult<Option<T>> {
+        let way = self.open(py)?;
         Ok(way.account().map(|(counts, ledger)| take(&counts, ledger)))
     }
 }

@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rtit_memory::caught;
-
-use crate::reserve::RESERVES;
+use rtit_memory::{caught, Reserves};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     RESERVES.are_ready();
@@ -23,6 +21,19 @@ static HEAP: Heap = Heap;
 
 /// That of the system, and the reserve for what it refuses.
 struct Heap;
+
+static RESERVES: Reserves = Reserves::new(mapped);
+
+/// A new map of so many bytes, which the system chooses.
+fn mapped(size: usize) -> Option<usize> {
+    let (access, kind) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: nothing that is there is replaced.
+    let map = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
+    (map != libc::MAP_FAILED).then_some(map as usize)
+}
 
 // SAFETY: memory is that of `System`, by its own rules, or a reserve's, which gives each part of it to one at a time, as
 // long and as aligned as asked for.
@@ -54,7 +65,7 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if RESERVES.may_have(memory) && RESERVES.give_back(memory, layout) {
+        if RESERVES.may_have(memory as usize) && RESERVES.give_back(memory as usize, layout) {
             return;
         }
         // SAFETY: the caller's contract is that of `System`, of which the memory is.
@@ -63,7 +74,7 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !RESERVES.may_have(memory) {
+        if !RESERVES.may_have(memory as usize) {
             // SAFETY: the caller's contract is that of `System`, of which the memory is.
             let grown = unsafe { System.realloc(memory, layout, size) };
             if !grown.is_null() {
@@ -96,11 +107,11 @@ impl Heap {
 #[cold]
 fn refused(layout: Layout) -> *mut u8 {
     let memory = RESERVES.take(layout);
-    if memory.is_null() {
+    if memory.is_none() {
         REFUSED.store(true, Ordering::Relaxed);
         REFUSALS.set(REFUSALS.get().wrapping_add(1));
     }
-    memory
+    memory.map_or(ptr::null_mut(), |at| at as *mut u8)
 }
 
 /// Something was refused; whoever asked may have done without.
@@ -109,19 +120,44 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// How often this thread was refused memory.
     static REFUSALS: Cell<u32> = const { Cell::new(0) };
+    /// It is in a call already.
+    static WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call of this thread, or one within it.
+struct Call {
+    is_within: bool,
+}
+
+impl Call {
+    fn new() -> Call {
+        Call {
+            is_within: WITHIN.replace(true),
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        WITHIN.set(self.is_within);
+    }
 }
 
 /// What `work` gives; MemoryError if memory was refused on the way, or if there is none to begin with: then what it changed
-/// means nothing any more.
+/// means nothing any more. The outermost call looks for memory for the objects that are made of what it gives; `work` does
+/// for those that it makes itself (`room_for`).
 pub fn bounded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     if !RESERVES.are_ready() {
         return Err(no_memory(py));
     }
     let before = REFUSALS.get();
+    let call = Call::new();
     match caught(work) {
         // who knows an error for it may have said another, or found less
         Ok(done) if REFUSALS.get() == before => {
-            room_for(py, FEW)?;
+            if !call.is_within {
+                room_for(py, FEW)?;
+            }
             done
         }
         _ => Err(no_memory(py)),
@@ -129,27 +165,17 @@ pub fn bounded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResul
 }
 
 /// Objects that are made of a result without asking first.
-const FEW: usize = 1 << 12;
+pub const FEW: usize = 1 << 12;
 /// Bytes of an object, about: rows and words are larger than numbers.
 const OBJECT: usize = 1 << 9;
 
-/// MemoryError unless Python has memory for so many objects: PyO3 panics where one cannot be made.
+/// MemoryError unless Python has memory for so many objects, or for a few: PyO3 panics where one cannot be made.
 pub fn room_for(py: Python<'_>, objects: usize) -> PyResult<()> {
     let size = objects.max(FEW).saturating_mul(OBJECT);
-    let (access, kind) = (
-        libc::PROT_READ | libc::PROT_WRITE,
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-    );
-    // SAFETY: a new map of the system's choice, which nobody knows, goes.
-    let mapped = unsafe {
-        let map = libc::mmap(ptr::null_mut(), size, access, kind, -1, 0);
-        map != libc::MAP_FAILED && libc::munmap(map, size) == 0
-    };
-    if mapped {
-        Ok(())
-    } else {
-        Err(no_memory(py))
-    }
+    let map = mapped(size).ok_or_else(|| no_memory(py))?;
+    // SAFETY: nobody else knows the map.
+    unsafe { libc::munmap(map as *mut libc::c_void, size) };
+    Ok(())
 }
 
 /// As `bounded`, without the GIL.

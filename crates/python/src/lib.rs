@@ -23,7 +23,6 @@ mod packet;
 mod packet_columns;
 mod points;
 mod raising;
-mod reserve;
 mod results;
 mod settings;
 mod spaces;

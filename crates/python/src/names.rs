@@ -10,6 +10,7 @@ use rtit_image::{
     elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, Symbol,
 };
 use rtit_listing::{Region, Source};
+use rtit_memory::{gathered, look, sort_by_key};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
@@ -117,8 +118,8 @@ impl Functions {
             flags: 1,
         };
         let found = unlocked(py, || {
-            let mut symbols: Vec<_> = rows.0.into_iter().map(listed).collect();
-            symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
+            let mut symbols = gathered(rows.0.into_iter().map(listed));
+            sort_by_key(&mut symbols, |each| each.value); // stable: of several at one address the first is the best
             rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
         })?;
         Ok(Functions {
@@ -242,24 +243,25 @@ impl Names {
     #[new]
     fn new(py: Python<'_>, regions: Items<Row<'_>>) -> PyResult<Names> {
         bounded(py, || {
-            let regions = regions
-                .0
-                .into_iter()
-                .map(
-                    |(start, end, since, until, offset, path, functions)| Region {
-                        start,
-                        end,
-                        since,
-                        until,
-                        offset,
-                        module: rtit_listing::module(&path.0).into(),
-                        path: path.0.into(),
-                        source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
-                    },
-                )
-                .collect();
+            let regions =
+                regions
+                    .0
+                    .into_iter()
+                    .map(|(start, end, since, until, offset, path, functions)| {
+                        look();
+                        Region {
+                            start,
+                            end,
+                            since,
+                            until,
+                            offset,
+                            module: rtit_listing::module(&path.0).into(),
+                            path: path.0.into(),
+                            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+                        }
+                    });
             Ok(Names {
-                names: Arc::new(rtit_listing::Names::new(regions)),
+                names: Arc::new(rtit_listing::Names::new(gathered(regions))),
             })
         })
     }

@@ -12,6 +12,7 @@ use rtit_memory::{gathered, Grow, MakeRoom};
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
+use crate::arguments::All;
 use crate::column::Column;
 use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::points::columns;
@@ -71,19 +72,20 @@ impl PacketScan {
         stream: &Bound<'_, PyAny>,
         clocks: Option<Clocks>,
         points: bool,
-        perf: Option<Vec<u64>>,
+        perf: Option<All<u64>>,
     ) -> PyResult<PacketScan> {
         let known = clocks.map(settings);
         let perf = known.zip(perf);
+        let stream = bounded(stream.py(), || Stream::new(stream))?;
         Ok(PacketScan {
             state: Mutex::new(State {
-                stream: Stream::new(stream)?,
+                stream,
                 position: 0,
                 block: None,
                 clock: known
                     .filter(|_| perf.is_none())
                     .map(|settings| PacketClock::new(settings, points)),
-                perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends)),
+                perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends.0)),
                 _lease: Lease::new(),
                 refused: false,
             }),

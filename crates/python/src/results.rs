@@ -7,9 +7,11 @@ use rtit_memory::gathered;
 
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
+use crate::heap::{room_for, FEW};
 
 /// A batch, as `Flow.next` says.
 pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>> {
+    room_for(py, FEW)?;
     let columns = PyDict::new(py);
     columns.set_item("start", Column::from(rows.start))?;
     columns.set_item("instructions", Column::from(rows.instructions))?;
@@ -51,6 +53,7 @@ pub fn totals_dict<'py>(
     runs: &[RunTotal],
     edges: &[EdgeTotal],
 ) -> PyResult<Bound<'py, PyDict>> {
+    room_for(py, FEW)?;
     let columns = PyDict::new(py);
     columns.set_item("run_start", words(py, runs, |run| run.start)?)?;
     let instructions = halves(py, runs, |run| run.instructions)?;

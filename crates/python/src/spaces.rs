@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{Guest, SpaceKey, Spaces};
+use rtit_memory::{Grow, MakeRoom};
 
 use crate::image::Space;
 use crate::interrupt::Interrupt;
@@ -50,7 +51,7 @@ impl Coded {
             }
             let other = other.downcast::<Space>()?.get();
             spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
-            raisers.extend(raising(other));
+            raisers.gather(raising(other));
         }
         Ok(Coded { spaces, raisers })
     }
@@ -61,8 +62,9 @@ impl Coded {
         let mut last = 0;
         let mut number = |of: &mut Coded, space: &Option<Py<Space>>| {
             space.as_ref().map(|space| {
+                known.room(1);
                 *known.entry(space.as_ptr() as usize).or_insert_with(|| {
-                    of.raisers.extend(raising(space.get()));
+                    of.raisers.gather(raising(space.get()));
                     of.spaces.add_view(space.get().inner().view())
                 })
             })

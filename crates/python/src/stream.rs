@@ -1,11 +1,13 @@
 //! The bytes of a stream: all of them, or a window that moves over pieces that Python gives one at a time.
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyMemoryError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyIterator;
 use rtit_flow::{Source, Window};
+
+use crate::as_bytes::{copy_of, take_in};
 
 /// `Pieces::enough` for one thread.
 const ENOUGH: usize = 1 << 16;
@@ -49,13 +51,7 @@ impl Stream {
             return Ok(Stream::Shared(bytes));
         }
         if let Ok(buffer) = PyBuffer::<u8>::get(object) {
-            let mut bytes = Vec::new();
-            bytes
-                .try_reserve_exact(buffer.item_count())
-                .map_err(|_| PyMemoryError::new_err("a copy of the stream"))?;
-            bytes.resize(buffer.item_count(), 0);
-            buffer.copy_to_slice(object.py(), &mut bytes)?;
-            return Ok(Stream::Copied(bytes));
+            return Ok(Stream::Copied(copy_of(object.py(), &buffer)?));
         }
         let rest = object
             .try_iter()
@@ -118,14 +114,6 @@ impl Pieces {
         };
         let buffer = PyBuffer::<u8>::get(&piece?)
             .map_err(|_| PyTypeError::new_err("a piece of the stream is not bytes-like"))?;
-        let at = self.bytes.len();
-        self.bytes
-            .try_reserve(buffer.item_count())
-            .map_err(|_| PyMemoryError::new_err("a piece of the stream"))?;
-        self.bytes.resize(at + buffer.item_count(), 0);
-        match self.bytes.get_mut(at..) {
-            Some(place) => buffer.copy_to_slice(py, place),
-            None => Ok(()),
-        }
+        take_in(py, &buffer, &mut self.bytes)
     }
 }

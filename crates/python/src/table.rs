@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 use rtit_listing::table::{lines, Column, Name};
 
 use crate::arguments::Items;
-use crate::as_bytes::bytes;
+use crate::as_bytes::{bytes, copy_of};
 use crate::heap::{bounded, unlocked};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -47,7 +47,7 @@ fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bou
 const WIDEST: usize = 1 << 10;
 
 fn column(py: Python<'_>, given: Given<'_>) -> PyResult<Column> {
-    let numbers = |object: &Bound<'_, PyAny>| PyBuffer::<u64>::get(object)?.to_vec(py);
+    let numbers = |object: &Bound<'_, PyAny>| copy_of(py, &PyBuffer::<u64>::get(object)?);
     let unknown = |form: String| PyValueError::new_err(format!("no column is {form}"));
     match given {
         Given::Number(_, _, width) if width > WIDEST => {

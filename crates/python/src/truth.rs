@@ -9,14 +9,14 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
-use rtit_memory::{gathered, Grow};
+use rtit_memory::{gathered, Grow, MakeRoom};
 use rtit_truth::{
     compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Reason,
     Run, Selected, ThreadRuns,
 };
 
 use crate::arguments::{Items, OsText};
-use crate::as_bytes::bytes;
+use crate::as_bytes::{bytes, copy_of};
 use crate::heap::{bounded, room_for, unlocked};
 
 /// Adds the classes of this file to the native module.
@@ -72,10 +72,17 @@ impl TruthFile {
             )
         };
         let extent = |thread: &rtit_truth::Thread| (thread.tid, thread.extent.clone());
-        self.extents
-            .get_or_init(|| contents.threads.iter().map(extent).collect());
-        room_for(py, contents.threads.len())?;
-        bounded(py, || Ok(gathered(contents.threads.iter().map(row))))
+        bounded(py, || {
+            self.extents.get_or_init(|| {
+                let mut extents = HashMap::new();
+                extents.room(contents.threads.len());
+                extents.extend(contents.threads.iter().map(extent));
+                extents
+            });
+            let rows = gathered(contents.threads.iter().map(row));
+            room_for(py, rows.len())?;
+            Ok(rows)
+        })
     }
 
     /// At most `max` runs of a thread from run number `start` on, as little-endian columns: start (u64), instructions
@@ -377,22 +384,21 @@ fn rows(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
 }
 
 /// A column out of bytes or out of an array of its own type.
-fn column<T: pyo3::buffer::Element + Copy, const N: usize>(
+fn column<T: pyo3::buffer::Element + Copy + Default, const N: usize>(
     object: &Bound<'_, PyAny>,
     name: &str,
     value: fn([u8; N]) -> T,
 ) -> PyResult<Vec<T>> {
     if let Ok(array) = PyBuffer::<T>::get(object) {
-        return array.to_vec(object.py());
+        return copy_of(object.py(), &array);
     }
-    let bytes = PyBuffer::<u8>::get(object)
-        .map_err(|_| {
-            PyTypeError::new_err(format!(
-                "column {name} is neither bytes nor an array of u{}",
-                N * 8
-            ))
-        })?
-        .to_vec(object.py())?;
+    let bytes = PyBuffer::<u8>::get(object).map_err(|_| {
+        PyTypeError::new_err(format!(
+            "column {name} is neither bytes nor an array of u{}",
+            N * 8
+        ))
+    })?;
+    let bytes = copy_of(object.py(), &bytes)?;
     let items = bytes.chunks_exact(N);
     if !items.remainder().is_empty() {
         return Err(PyValueError::new_err(format!(

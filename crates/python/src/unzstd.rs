@@ -9,7 +9,7 @@ use pyo3::types::PyIterator;
 
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::as_bytes::bytes;
+use crate::as_bytes::{bytes, copy_of};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unzstd, module)?)
@@ -103,7 +103,7 @@ impl Blocks<'_> {
         };
         let piece = piece?;
         let buffer = PyBuffer::<u8>::get(&piece)?;
-        self.given.extend(buffer.to_vec(piece.py())?);
+        self.given.extend(copy_of(piece.py(), &buffer)?);
         Ok(true)
     }
 

@@ -15,3 +15,6 @@ pub const END: u32 = 4;
 pub const COMPLETE: u32 = 5;
 pub const RANGE: u32 = 6;
 pub const TRACING: u32 = 7;
+
+/// Of IA32_RTIT_ADDRn_A and _B (CPUID.(14H,1):EAX[2:0] is 4 at most in the chapter).
+pub const MOST_RANGE: u32 = 3;

@@ -6,9 +6,11 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range as Extent;
 use std::path::Path;
 
+use rtit_memory::MakeRoom;
+
 use crate::format::{
-    CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, RANGE, RECORD_HEADER_SIZE, RUNS, RUNS_HEADER_SIZE,
-    RUN_SIZE, THREAD, TRACING, VERSION,
+    CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, MOST_RANGE, RANGE, RECORD_HEADER_SIZE, RUNS,
+    RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
 };
 use crate::{Chain, Error, Range, Run};
 
@@ -210,11 +212,17 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let (tid, pid) = (u32_at(&payload, 0), u32_at(&payload, 4));
-        let chain = self.chains.entry(tid).or_default();
-        if self.ended.remove(&tid) {
+        let begins_anew = self.ended.remove(&tid);
+        let chain = self.chain(tid);
+        if begins_anew {
             *chain = Chain::default();
         }
         Ok(Some(Item::Thread { tid, pid }))
+    }
+
+    fn chain(&mut self, tid: u32) -> &mut Chain {
+        self.chains.room(1);
+        self.chains.entry(tid).or_default()
     }
 
     fn read_run(&mut self) -> Result<Option<Item>, Error> {
@@ -237,7 +245,7 @@ impl<R: Read> Reader<R> {
             hash: u64_at(&payload, 16),
         };
         let tid = self.tid;
-        self.chains.entry(tid).or_default().push(&run);
+        self.chain(tid).push(&run);
         Ok(Some(Item::Run { tid, run }))
     }
 
@@ -266,6 +274,7 @@ impl<R: Read> Reader<R> {
             });
         }
         if kind == END {
+            self.ended.room(1);
             self.ended.insert(tid);
             return Ok(Some(Item::End {
                 tid,
@@ -288,7 +297,7 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let (tid, what) = (u32_at(&payload, 0), u32_at(&payload, 4));
-        if !matches!(what >> 16, 1 | 2) {
+        if !matches!(what >> 16, 1 | 2) || what & 0xffff > MOST_RANGE {
             return Err(Error::Reserved {
                 offset: offset + 12,
                 found: what,

@@ -5,7 +5,7 @@ use crate::Run;
 /// An address range that a unit was given, both ends inside; 0 to 0 is nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// n of IA32_RTIT_ADDRn_A.
+    /// n of IA32_RTIT_ADDRn_A, 3 at most.
     pub number: u32,
     /// TraceStop, not FilterEn.
     pub stop: bool,
@@ -48,6 +48,8 @@ impl Selector {
             true => &mut self.stops,
             false => &mut self.filters,
         };
+        // a number that comes again takes the place of what had it
+        into.truncate(range.number as usize);
         into.push((range.first, range.last));
     }
 
@@ -75,4 +77,32 @@ fn within(ranges: &[(u64, u64)], ip: u64) -> bool {
     ranges
         .iter()
         .any(|&(first, last)| first <= ip && ip <= last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_is_set_again_is_another() {
+        let mut selector = Selector::default();
+        let range = |number, first| Range {
+            number,
+            stop: false,
+            first,
+            last: first + 9,
+        };
+        let mut keeps = |set: &[Range], start| {
+            set.iter().for_each(|range| selector.set(*range));
+            selector.keeps(&Run {
+                start,
+                instructions: 1,
+                hash: 0,
+            })
+        };
+        assert!(keeps(&[range(0, 100), range(1, 200)], 100));
+        assert!(keeps(&[range(1, 300)], 100));
+        assert!(keeps(&[], 300) && !keeps(&[], 200));
+        assert!(keeps(&[range(0, 400)], 400) && !keeps(&[], 300));
+    }
 }

@@ -252,6 +252,11 @@ fn bad_records() {
         ));
         assert!(matches!(wrong(kind, b"1234"), Error::Size { .. }));
     }
+    // There is no IA32_RTIT_ADDR4_A.
+    let mut fifth = vec![0u8; 24];
+    (fifth[0], fifth[4], fifth[6]) = (1, 4, 1);
+    let fifth = wrong(6, &fifth);
+    assert!(matches!(fifth, Error::Reserved { offset: 44, found } if found == 0x1_0004));
     assert!(matches!(
         wrong(1, b"1234"),
         Error::Size {

@@ -2,8 +2,10 @@
 
 use std::mem::size_of;
 
+use rtit_memory::MakeRoom;
+
 use super::follow::Run;
-use super::kernel::{Exit, Lane, Tables};
+use super::kernel::{Exit, Lane, Tables, AHEAD};
 use super::store::Steps;
 use crate::code::Code;
 use crate::stack::ReturnStack;
@@ -31,6 +33,11 @@ impl Steps {
             let trail = &self.hits.trail;
             let (stop, leaves_trail) = self.passages.begin(bytes, end, lane, trail, self.log.len());
             self.hits.leaves_trail = leaves_trail;
+            if leaves_trail {
+                // a TNT of six RETs, in a byte, takes seven steps
+                let bytes = stop.saturating_sub(lane.at) + AHEAD;
+                self.hits.trail.room(bytes * 8);
+            }
             let mut tables = Tables {
                 tnt: &mut self.tnt.entries,
                 tip: &mut self.tip.entries,

@@ -1,6 +1,7 @@
 //! Spaces other than the one in which the program is: what was learned of their code waits for its return.
 
 use rtit_image::View;
+use rtit_memory::gathered;
 
 use crate::code::Code;
 use crate::settings::Settings;
@@ -43,9 +44,7 @@ impl Others {
         let others = Others {
             whereabouts,
             current: 0,
-            parked: std::iter::once(None)
-                .chain((0u32..).zip(views).map(park))
-                .collect(),
+            parked: gathered(std::iter::once(None).chain((0u32..).zip(views).map(park))),
             bytes: 0,
             limit: settings.cache_limit,
         };

@@ -2,13 +2,14 @@
 //!
 //! There are thousands of places where Rust takes a little memory, and an abort is all that it knows where that is
 //! refused. So some is kept, mapped and never touched, from which such an allocation is served. Who is at work ends at its
-//! next look (`rtit_memory::look`), and what it had taken comes back. Nobody else gets what is kept here, and what is
-//! large gets none.
+//! next look, and what it had taken comes back. Nobody else gets what is kept here, and what is large gets none. This is
+//! the account alone: an allocator maps the memory, and hands it out.
 
 use std::alloc::Layout;
 use std::hint;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::refused::set_scarce;
 
 /// Bytes of a reserve, of one allocation in it at most, and in use when memory is scarce.
 const SIZE: usize = 1 << 23;
@@ -22,15 +23,9 @@ const WORDS: usize = SIZE / GRAIN / 64;
 /// Looks are so many before somebody does without, as in a process that was forked while another thread had it.
 const PATIENCE: usize = 1 << 20;
 
-pub static RESERVES: Reserves = Reserves {
-    locked: AtomicBool::new(false),
-    current: AtomicUsize::new(0),
-    low: AtomicUsize::new(usize::MAX),
-    high: AtomicUsize::new(0),
-    all: [const { Reserve::new() }; MOST],
-};
-
+/// Reserves of an allocator: who has which part of them.
 pub struct Reserves {
+    map: fn(usize) -> Option<usize>,
     /// Whoever changes what follows.
     locked: AtomicBool,
     current: AtomicUsize,
@@ -57,8 +52,8 @@ impl Reserve {
         }
     }
 
-    /// The first place for so many grains; null if there is none.
-    fn take(&self, grains: usize) -> *mut u8 {
+    /// The first place for so many grains.
+    fn take(&self, grains: usize) -> Option<usize> {
         let base = self.base.load(Ordering::Relaxed);
         let mut free = 0;
         let mut grain = 0;
@@ -79,10 +74,10 @@ impl Reserve {
             if free == grains {
                 self.mark(grain - grains, grains, true);
                 self.used.fetch_add(grains * GRAIN, Ordering::Relaxed);
-                return (base + (grain - grains) * GRAIN) as *mut u8;
+                return Some(base + (grain - grains) * GRAIN);
             }
         }
-        ptr::null_mut()
+        None
     }
 
     fn mark(&self, first: usize, grains: usize, taken: bool) {
@@ -102,35 +97,45 @@ impl Reserve {
 }
 
 impl Reserves {
+    /// None is mapped yet. `map` gives the address of so many bytes, aligned to a page, for good; None if it is refused.
+    pub const fn new(map: fn(usize) -> Option<usize>) -> Reserves {
+        Reserves {
+            map,
+            locked: AtomicBool::new(false),
+            current: AtomicUsize::new(0),
+            low: AtomicUsize::new(0),
+            high: AtomicUsize::new(0),
+            all: [const { Reserve::new() }; MOST],
+        }
+    }
+
     /// Whether a reserve may have this; `give_back` knows.
     #[inline]
-    pub fn may_have(&self, memory: *const u8) -> bool {
-        let at = memory as usize;
+    pub fn may_have(&self, at: usize) -> bool {
         at >= self.low.load(Ordering::Relaxed) && at < self.high.load(Ordering::Relaxed)
     }
 
-    /// Memory that the system has refused; null if it is too much, or more than is left.
+    /// Memory that the system has refused; None if it is too much, or more than is left.
     #[cold]
-    pub fn take(&self, layout: Layout) -> *mut u8 {
+    pub fn take(&self, layout: Layout) -> Option<usize> {
         if layout.size() > LARGEST || layout.align() > GRAIN || !self.lock() {
-            return ptr::null_mut();
+            return None;
         }
         let current = &self.all[self.current.load(Ordering::Relaxed)];
-        let memory = current.take(layout.size().div_ceil(GRAIN).max(1));
+        let memory = current.take(grains(layout));
         self.tell();
         self.unlock();
         memory
     }
 
-    /// Takes back what `take` gave; false if it did not.
+    /// Takes back what `take` gave for this layout; false if it did not.
     #[cold]
-    pub fn give_back(&self, memory: *mut u8, layout: Layout) -> bool {
-        let at = memory as usize;
+    pub fn give_back(&self, at: usize, layout: Layout) -> bool {
         let Some(reserve) = self.all.iter().find(|reserve| reserve.holds(at)) else {
             return false;
         };
         if self.lock() {
-            let grains = layout.size().div_ceil(GRAIN).max(1);
+            let grains = grains(layout);
             let first = (at - reserve.base.load(Ordering::Relaxed)) / GRAIN;
             reserve.mark(first, grains, false);
             reserve.used.fetch_sub(grains * GRAIN, Ordering::Relaxed);
@@ -167,26 +172,23 @@ impl Reserves {
     }
 
     fn map(&self, reserve: &Reserve) -> bool {
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: a new map of the system's choice.
-        let base = unsafe { libc::mmap(ptr::null_mut(), SIZE, access, kind, -1, 0) };
-        if base == libc::MAP_FAILED {
+        let Some(base) = (self.map)(SIZE) else {
             return false;
-        }
-        let base = base as usize;
-        reserve.base.store(base, Ordering::Relaxed);
-        self.low.fetch_min(base, Ordering::Relaxed);
+        };
+        let low = match self.low.load(Ordering::Relaxed) {
+            0 => base,
+            low => low.min(base),
+        };
+        self.low.store(low, Ordering::Relaxed);
         self.high.fetch_max(base + SIZE, Ordering::Relaxed);
+        reserve.base.store(base, Ordering::Relaxed);
         true
     }
 
     /// Everybody is told whether memory is scarce.
     fn tell(&self) {
         let current = &self.all[self.current.load(Ordering::Relaxed)];
-        rtit_memory::set_scarce(current.used.load(Ordering::Relaxed) >= SCARCE);
+        set_scarce(current.used.load(Ordering::Relaxed) >= SCARCE);
     }
 
     fn lock(&self) -> bool {
@@ -204,3 +206,11 @@ impl Reserves {
         self.locked.store(false, Ordering::Release);
     }
 }
+
+/// What an allocation takes.
+fn grains(layout: Layout) -> usize {
+    layout.size().div_ceil(GRAIN).max(1)
+}
+
+#[cfg(test)]
+mod tests;
