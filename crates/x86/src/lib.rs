@@ -25,7 +25,22 @@ pub use instruction::{Instruction, Mode, Undecodable, MAX_LENGTH};
 pub use text::format;
 
 /// Decodes the instruction at `ip`, whose bytes are at the start of `bytes` (15 are always enough).
+#[inline]
 pub fn decode(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
+    if let Some(instruction) = quick::near::decode(bytes, ip, mode) {
+        return Ok(instruction);
+    }
+    decode_any(bytes, ip, mode)
+}
+
+/// The length of the instruction of 64-bit code at the start of `bytes` if it is one of the usual ones of class `Other`,
+/// as `decode` has it; 0: ask `decode`. 16 bytes, so that no instruction ends behind them.
+#[inline(always)]
+pub fn plain_length(bytes: &[u8; 16]) -> usize {
+    bytes.first_chunk().map_or(0, quick::plain::length)
+}
+
+fn decode_any(bytes: &[u8], ip: u64, mode: Mode) -> Result<Instruction, Undecodable> {
     if let Some(instruction) = quick::decode(bytes, ip, mode) {
         return Ok(instruction);
     }

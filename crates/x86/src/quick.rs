@@ -5,12 +5,14 @@
 //! by the full decoder; the tests go through all of it.
 
 mod form;
+pub(crate) mod near;
+pub(crate) mod plain;
 mod rows;
 #[cfg(test)]
 mod tests;
 mod vex;
 
-use form::{Odd, Size, LOOKED_AT};
+use form::{Odd, Size, AFTER_MODRM, LOOKED_AT};
 use rows::{Legacy, BITS_32, BITS_64};
 
 use crate::apx::is_legacy_prefix;
@@ -150,25 +152,4 @@ fn decode_as<const WIDE: bool>(
         instruction.target = instruction.mode.truncate(next.wrapping_add_signed(offset));
     }
     Some(instruction)
-}
-
-/// Bytes of ModRM, SIB and displacement with 32 or 64 address bits; a SIB without a base has 4 more if mod is 0.
-const AFTER_MODRM: [u8; 256] = after_modrm();
-
-const fn after_modrm() -> [u8; 256] {
-    let mut lengths = [1; 256];
-    let mut modrm = 0;
-    while modrm < 0xc0 {
-        let (mode, memory) = (modrm >> 6, modrm & 7);
-        if memory == 4 {
-            lengths[modrm] += 1;
-        }
-        lengths[modrm] += match (mode, memory) {
-            (1, _) => 1,
-            (2, _) | (0, 5) => 4,
-            _ => 0,
-        };
-        modrm += 1;
-    }
-    lengths
 }

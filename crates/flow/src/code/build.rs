@@ -2,7 +2,7 @@
 
 use rtit_image::View;
 use rtit_memory::{look, Grow, MakeRoom};
-use rtit_x86::{decode, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
+use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
 
 use super::cache::Code;
 use super::node::{Call, Node, Piece, Stop, NO_NODE};
@@ -77,6 +77,9 @@ impl Code {
         };
         let mut at = ip;
         loop {
+            if draft.mode == Mode::Bits64 {
+                at = self.append_plain(draft, reader.rest(at), at);
+            }
             if draft.instructions >= MAX_INSTRUCTIONS {
                 return Ok((Stop::Full, 0, at));
             }
@@ -85,7 +88,7 @@ impl Code {
                 Err(cause) if draft.instructions == 0 => return Err(cause),
                 Err(_) => return Ok((Stop::Unknown, 0, at)),
             };
-            self.append(draft, &instruction);
+            self.append(draft, instruction.ip, instruction.length);
             let next = instruction.next();
             let stop = match instruction.class {
                 Class::Jump | Class::Call => {
@@ -138,12 +141,29 @@ impl Code {
         }
     }
 
-    fn append(&mut self, draft: &mut Draft, instruction: &Instruction) {
-        self.lengths.put(instruction.length);
+    /// Appends the plain instructions that are next, as far as the bytes tell; gives where the others begin.
+    fn append_plain(&mut self, draft: &mut Draft, mut bytes: &[u8], mut at: u64) -> u64 {
+        while let Some(first) = bytes.first_chunk() {
+            let length = plain_length(first);
+            let next = at.wrapping_add(length as u64);
+            // none, or the end of the address space
+            if next <= at || draft.instructions >= MAX_INSTRUCTIONS {
+                break;
+            }
+            self.append(draft, at, length as u8);
+            at = next;
+            bytes = bytes.get(length..).unwrap_or(&[]);
+        }
+        at
+    }
+
+    #[inline(always)]
+    fn append(&mut self, draft: &mut Draft, ip: u64, length: u8) {
+        self.lengths.put(length);
         let piece = &mut draft.piece;
-        piece.last = instruction.ip;
+        piece.last = ip;
         piece.count += 1;
-        piece.hash = piece.hash.wrapping_mul(K).wrapping_add(mix(instruction.ip));
+        piece.hash = piece.hash.wrapping_mul(K).wrapping_add(mix(ip));
         piece.factor = piece.factor.wrapping_mul(K);
         draft.instructions += 1;
     }
@@ -179,15 +199,17 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    #[inline(always)]
     fn decode(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
-        if self.rest(ip).len() < MAX_LENGTH {
-            self.bytes = self.view.section_bytes(ip).unwrap_or(&[]);
-            self.start = ip;
-        }
         let rest = self.rest(ip);
         if rest.len() >= MAX_LENGTH {
             return decode(rest, ip, mode).map_err(|error| cause(error, ip));
         }
+        self.decode_at_end(ip, mode)
+    }
+
+    #[cold]
+    fn decode_at_end(&mut self, ip: u64, mode: Mode) -> Result<Instruction, Cause> {
         // the end of a section: the rest may be in the next one, or in a page that nobody has asked for
         let mut bytes = [0; 16];
         loop {
@@ -205,11 +227,18 @@ impl Reader<'_> {
         }
     }
 
-    fn rest(&self, ip: u64) -> &[u8] {
-        usize::try_from(ip.wrapping_sub(self.start))
-            .ok()
-            .and_then(|at| self.bytes.get(at..))
-            .unwrap_or(&[])
+    /// What its section has from `ip` on.
+    #[inline(always)]
+    fn rest(&mut self, ip: u64) -> &[u8] {
+        let at = |start: u64| usize::try_from(ip.wrapping_sub(start)).unwrap_or(usize::MAX);
+        match self.bytes.get(at(self.start)..) {
+            Some(rest) if rest.len() >= MAX_LENGTH => {}
+            _ => {
+                self.bytes = self.view.section_bytes(ip).unwrap_or(&[]);
+                self.start = ip;
+            }
+        }
+        self.bytes.get(at(self.start)..).unwrap_or(&[])
     }
 }
 

@@ -136,6 +136,11 @@ impl Form {
         self.0 >> value & 1 != 0
     }
 
+    /// The values of ModRM that are allowed, as in the value itself.
+    pub const fn modrms(self) -> u16 {
+        self.0 as u16
+    }
+
     /// `vvvv` and `w` of a VEX prefix.
     #[inline(always)]
     pub const fn allows_vex(self, vvvv: u8, w: bool) -> bool {
@@ -186,4 +191,25 @@ impl Form {
     pub const fn is_string(self) -> bool {
         self.0 & STRING != 0
     }
+}
+
+/// Bytes of ModRM, SIB and displacement with 32 or 64 address bits; a SIB without a base has 4 more if mod is 0.
+pub(super) const AFTER_MODRM: [u8; 256] = after_modrm();
+
+const fn after_modrm() -> [u8; 256] {
+    let mut lengths = [1; 256];
+    let mut modrm = 0;
+    while modrm < 0xc0 {
+        let (mode, memory) = (modrm >> 6, modrm & 7);
+        if memory == 4 {
+            lengths[modrm] += 1;
+        }
+        lengths[modrm] += match (mode, memory) {
+            (1, _) => 1,
+            (2, _) | (0, 5) => 4,
+            _ => 0,
+        };
+        modrm += 1;
+    }
+    lengths
 }

@@ -363,6 +363,8 @@ const ONLY_32: &[Row] = &[
 pub(super) struct Legacy([[[Form; 256]; 8]; 4]);
 
 impl Legacy {
+    pub const BITS_64: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_64]);
+
     const fn of(lists: &[&[Row]]) -> Legacy {
         let mut forms = [[[Form::UNKNOWN; 256]; 8]; 4];
         let mut list = 0;
@@ -386,10 +388,10 @@ impl Legacy {
 
     /// `map`: 0 one byte, 1 0F, 2 0F 38, 3 0F 3A.
     #[inline(always)]
-    pub fn form(&self, map: usize, prefix: usize, opcode: u8) -> Form {
-        self.0[map & 3][prefix & 7][usize::from(opcode)]
+    pub const fn form(&self, map: usize, prefix: usize, opcode: u8) -> Form {
+        self.0[map & 3][prefix & 7][opcode as usize]
     }
 }
 
-pub(super) static BITS_64: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_64]);
+pub(super) static BITS_64: Legacy = Legacy::BITS_64;
 pub(super) static BITS_32: Legacy = Legacy::of(&[BOTH, LOCKED, ONLY_32]);

@@ -1,7 +1,8 @@
 //! Against the full decoder: all that is said must be the same, and nearly all code must be known.
 
-use super::decode;
-use crate::instruction::Mode;
+use super::{decode, near, plain};
+use crate::class::Class;
+use crate::instruction::{Instruction, Mode};
 use crate::known;
 
 const PREFIXES: &[&[u8]] = &[
@@ -36,14 +37,40 @@ fn operands() -> impl Iterator<Item = [u8; 12]> {
     })
 }
 
-/// Asks both; whether the quick one knew.
+/// Asks all; whether the quick one knew, who knows what those know that are quicker.
 fn same(bytes: &[u8], ip: u64, mode: Mode) -> bool {
+    let first = bytes.first_chunk().filter(|_| mode == Mode::Bits64);
+    let plain = first.map_or(0, plain::length);
+    let near = near::decode(bytes, ip, mode);
     let Some(quick) = decode(bytes, ip, mode) else {
+        assert_eq!((plain, near), (0, None), "{bytes:02x?} {mode:?}");
         return false;
     };
     let full = known::decode(bytes, ip, mode);
     assert_eq!(Ok(quick), full, "{bytes:02x?} {mode:?}");
+    if let Some(near) = near {
+        assert_eq!(near, quick, "{bytes:02x?}");
+    }
+    if plain != 0 {
+        assert_eq!((plain_at(ip, plain), near), (quick, None), "{bytes:02x?}");
+    }
     true
+}
+
+/// What plain means: nothing to PT nor to a tracer.
+fn plain_at(ip: u64, length: usize) -> Instruction {
+    Instruction {
+        ip,
+        length: length as u8,
+        class: Class::Other,
+        target: 0,
+        repeats: false,
+        shadows: false,
+        pushes_flags: false,
+        pops_flags: false,
+        narrow: false,
+        mode: Mode::Bits64,
+    }
 }
 
 #[derive(Default)]
