@@ -120,7 +120,7 @@ def main() -> None:
         f"of {REPETITIONS}, and the quartiles; decoders take turns. The beginnings of what "
         "programs do under QEMU, without RET compression and with MTCs, into a bitmap of 64 KB. "
         f"First: a decoder is made, and knows nothing; again: the mean of the next {AGAIN} runs or "
-        "more, of which ours keeps pieces of the trace in the first and adds them up in the third; "
+        "more, in which ours keeps pieces of the trace and adds them up, as far as it has won; "
         f"another: that decoder's first run of `{' '.join(OTHER)}`, or of what follows the trace.",
         "",
         "What limits ours: decoding code in the first run, packets of system calls and the sums in "

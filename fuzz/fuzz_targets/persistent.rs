@@ -72,6 +72,7 @@ fn settings(options: u8) -> Settings {
         words: 40,
         phrases: 0,
         passages: 600,
+        passages_part: 1,
     };
     Settings {
         no_tnt: options & 1 != 0,

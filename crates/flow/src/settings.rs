@@ -79,6 +79,9 @@ pub struct StepLimits {
     pub phrases: usize,
     /// Bytes of memory for pieces of streams that are taken as a whole when they come again, where only hits are asked for.
     pub passages: usize,
+    /// One part in so many of what a stream costs without passages may be spent on them, beside what they have won; 0:
+    /// everything.
+    pub passages_part: usize,
 }
 
 impl StepLimits {
@@ -89,6 +92,7 @@ impl StepLimits {
         words: 0,
         phrases: usize::MAX,
         passages: 0,
+        passages_part: 0,
     };
 }
 
@@ -100,6 +104,7 @@ impl Default for StepLimits {
             words: 1 << 22,
             phrases: 1 << 15,
             passages: 1 << 25,
+            passages_part: 10,
         }
     }
 }

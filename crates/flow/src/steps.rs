@@ -29,10 +29,12 @@
 //! expanded by the list of visits that a step keeps.
 
 mod act;
+mod add_up;
 mod compose;
 mod effects;
 mod fill;
 mod follow;
+mod forget;
 mod hits;
 mod how;
 mod kernel;
@@ -40,6 +42,7 @@ mod nodes;
 mod passages;
 mod path;
 mod phrase;
+mod purse;
 mod recall;
 mod store;
 mod sums;

@@ -25,6 +25,11 @@ impl Hits {
         }
     }
 
+    /// How many numbers have a count.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Forgets the numbers.
     pub fn clear(&mut self) {
         self.counts.clear();

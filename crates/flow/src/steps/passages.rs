@@ -14,17 +14,20 @@ use rtit_memory::{filled, Grow};
 use rtit_packet::PSB;
 
 use super::kernel::{Lane, Mark};
+use super::purse::Purse;
 use super::wire::before_psb;
+use crate::settings::StepLimits;
 
 /// A passage ends where the bytes say so, once in `OFTEN` bytes, but neither sooner nor later than this.
 const LEAST: usize = 64;
 const MOST: usize = 512;
 const OFTEN: u32 = 128;
 
-/// With fewer steps than one in so many bytes phrases do as well; after so many pieces in a row of which no passage is made
-/// there are none for the rest of a stream.
+/// With fewer steps than one in so many bytes phrases do as well.
 const LONG_STEPS: usize = 8;
-const PATIENCE: u32 = 64;
+
+/// If less than one byte in so many was known, all begins anew when there is no more room.
+const LITTLE: usize = 4;
 
 /// So many that begin alike are looked at.
 const ALIKE: usize = 4;
@@ -93,31 +96,54 @@ pub(crate) struct Passages {
     full: bool,
     /// A stream has gone before: what comes once is not worth keeping.
     ready: bool,
-    /// Pieces in a row of which no passage was made.
-    in_vain: u32,
     /// The one that was taken last, and the one that is likely to come next.
     last: Option<usize>,
     expected: usize,
-    /// Bytes of this stream that were known, and that were not.
+    /// Bytes of this stream that were known, and all that have steps.
     known: usize,
-    unknown: usize,
+    took: usize,
+    pub purse: Purse,
 }
 
 impl Passages {
-    /// `eager`: they are short.
-    pub fn new(limit: usize, eager: bool) -> Passages {
+    /// Without a time before phrases they are short.
+    pub fn new(limits: &StepLimits) -> Passages {
+        let eager = limits.phrases == 0;
         Passages {
-            limit: limit.min(u32::MAX as usize),
+            limit: limits.passages.min(u32::MAX as usize),
             least: if eager { 4 } else { LEAST },
             often: if eager { 2 } else { OFTEN },
             long_steps: if eager { usize::MAX } else { LONG_STEPS },
+            purse: Purse::new(limits.passages_part),
             ..Passages::default()
         }
     }
 
-    /// There are none now.
+    /// There are none in this stream.
     pub fn is_off(&self) -> bool {
-        self.limit == 0 || !self.ready || self.in_vain >= PATIENCE && self.begun.is_none()
+        self.limit == 0 || !self.ready
+    }
+
+    /// Bytes that are to be taken packet by packet before passages are looked for; 0: they may be now.
+    #[inline]
+    pub fn pause(&mut self, lane: &Lane) -> usize {
+        match (&self.begun, lane.rest) {
+            (Some(_), _) => 0,
+            (None, 0) => self.purse.pause(),
+            // none begins within a packet
+            (None, _) => self.purse.pause().max(1),
+        }
+    }
+
+    /// So many bytes have been taken.
+    pub fn took(&mut self, bytes: usize) {
+        self.took += bytes;
+        self.purse.took(bytes);
+    }
+
+    /// Bytes that may be spent on what comes beside them.
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// How many bytes they take, with their trail.
@@ -134,7 +160,9 @@ impl Passages {
             often: self.often,
             long_steps: self.long_steps,
             ready: self.ready,
-            in_vain: self.in_vain,
+            known: self.known,
+            took: self.took,
+            purse: std::mem::take(&mut self.purse),
             ..Passages::default()
         };
     }
@@ -142,27 +170,47 @@ impl Passages {
     /// Another stream begins, after one that was counted by number if `ready`. True: what is kept is not what comes, all
     /// is to begin anew.
     pub fn start_again(&mut self, ready: bool) -> bool {
-        (self.ready, self.in_vain) = (ready, 0);
-        let other = self.full && self.unknown > self.known;
+        self.ready = ready;
+        self.purse.start_again();
+        let other = self.full && self.known < self.took / LITTLE;
         (self.last, self.expected) = (None, 0);
-        (self.known, self.unknown) = (0, 0);
+        (self.known, self.took) = (0, 0);
         other
     }
 
-    /// The passage that begins at `lane`, if one is known. `room`: of the log.
+    /// The passage that begins at `lane`, if one is known of which `may` says that it can be taken; its steps are those of
+    /// this part of the trail. `room`: of the log.
     #[inline]
-    pub fn find(&mut self, bytes: &[u8], end: usize, room: usize, lane: &Lane) -> Option<usize> {
+    pub fn find(
+        &mut self,
+        bytes: &[u8],
+        end: usize,
+        room: usize,
+        lane: &Lane,
+        mut may: impl FnMut(usize, (u32, u32)) -> bool,
+    ) -> Option<usize> {
         // what is told of times by an MTC right behind a CYC is the kernel's
         if lane.rest != 0 || lane.leaves_mtcs || lane.told == lane.at {
             return None;
         }
-        match self.fits(self.expected, bytes, end, room, lane) {
-            true => Some(self.expected),
-            false => self.look_up(bytes, end, room, lane),
+        let expected = self.expected;
+        let mut fits = |passages: &Passages, number: usize| {
+            passages.fits(number, bytes, end, room, lane) && may(number, passages.all[number].steps)
+        };
+        match fits(self, expected) {
+            true => Some(expected),
+            false => self.look_up(bytes, end, lane, fits),
         }
     }
 
-    fn look_up(&mut self, bytes: &[u8], end: usize, room: usize, lane: &Lane) -> Option<usize> {
+    fn look_up(
+        &mut self,
+        bytes: &[u8],
+        end: usize,
+        lane: &Lane,
+        mut fits: impl FnMut(&Passages, usize) -> bool,
+    ) -> Option<usize> {
+        self.purse.looked(self.index.len());
         let mask = self.index.len().checked_sub(1)?;
         let stop = cut(bytes, lane.at, end, self.least, self.often);
         self.told = (lane.at, stop);
@@ -173,7 +221,7 @@ impl Passages {
                 let Some(number) = (older as usize).checked_sub(1) else {
                     break;
                 };
-                if self.fits(number, bytes, end, room, lane) {
+                if fits(self, number) {
                     return Some(number);
                 }
                 older = self.all.get(number)?.older;
@@ -227,7 +275,8 @@ impl Passages {
         self.expected = passage.then as usize;
         self.comes(number);
         self.known += passage.length as usize;
-        self.in_vain = 0;
+        let (from, to) = passage.steps;
+        self.purse.won(passage.length, to - from);
     }
 
     /// A passage begins at `lane`, or goes on there: where the kernel is to stop, and whether it leaves a trail.
@@ -267,6 +316,7 @@ impl Passages {
         self.told = (usize::MAX, 0);
         if let Some(begun) = self.begun.take() {
             trail.truncate(begun.trail);
+            self.purse.tried(begun.stop - begun.at, None);
         }
     }
 
@@ -283,7 +333,6 @@ impl Passages {
             return;
         };
         let taken = bytes.get(begun.at..lane.at).unwrap_or(&[]);
-        self.unknown += taken.len();
         let last = taken.last();
         // a packet that ends before the last byte does not have the beginning of a PSB behind it, here or elsewhere: that
         // would be a TNT as the first byte
@@ -297,13 +346,14 @@ impl Passages {
         let told = bytes.get(begun.at..told);
         let steps = trail.len() - begun.trail;
         let pays = !self.full && steps.saturating_mul(self.long_steps) >= taken.len();
+        self.begun = None;
+        self.purse.tried(taken.len(), (!self.full).then_some(steps));
         let (Some(told), true) = (told, whole && lane.rest == 0 && pays) else {
-            self.in_vain += u32::from(!pays);
-            self.abandon(trail);
+            self.told = (usize::MAX, 0);
+            trail.truncate(begun.trail);
             return;
         };
         let hash = hash(begun.base, told);
-        (self.begun, self.in_vain) = (None, 0);
         let first_mtc = self.mtcs.len() as u32;
         let marks = log.get(begun.log..).unwrap_or(&[]).iter();
         let mtcs = marks.filter(|&&(mark, _)| mark & (Mark::MTC | Mark::CYC) == Mark::MTC);
@@ -385,4 +435,23 @@ fn cut(bytes: &[u8], at: usize, end: usize, least: usize, often: u32) -> usize {
         word.wrapping_mul(0x9E37_79B1) >> 16 & (often - 1) == 0 && word >> 24 != PSB[1].into()
     });
     told.map_or(last, |place| (from + place).max(at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When there is no more room, and little of a stream was known.
+    #[test]
+    fn what_is_kept_gives_way() {
+        for (full, known, anew) in [(true, 24, true), (true, 26, false), (false, 0, false)] {
+            let mut passages = Passages::new(&StepLimits::default());
+            (passages.full, passages.known) = (full, known);
+            passages.took(100);
+            assert_eq!(passages.start_again(true), anew, "{full} {known}");
+            // what was known of a stream says nothing of the next one
+            passages.took(100);
+            assert_eq!(passages.start_again(true), full, "{full} {known}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::mem::size_of;
 use rtit_memory::MakeRoom;
 
 use super::follow::Run;
-use super::kernel::{Exit, Lane, Tables, AHEAD};
+use super::kernel::{Exit, Lane, AHEAD};
 use super::store::Steps;
 use crate::code::Code;
 use crate::stack::ReturnStack;
@@ -24,31 +24,32 @@ impl Steps {
         lane: &mut Lane,
     ) -> Exit {
         loop {
-            if !self.passages.is_begun() {
+            let from = lane.at;
+            let pause = self.passages.pause(lane);
+            if pause == 0 && !self.passages.is_begun() {
                 self.take_passages(code, stack, bytes, end, room, lane);
             }
             if lane.at >= end {
+                self.passages.took(lane.at - from);
                 return Exit::Leave;
             }
-            let trail = &self.hits.trail;
-            let (stop, leaves_trail) = self.passages.begin(bytes, end, lane, trail, self.log.len());
+            let (stop, leaves_trail) = match pause {
+                0 => {
+                    let trail = &self.hits.trail;
+                    self.passages.begin(bytes, end, lane, trail, self.log.len())
+                }
+                _ => (end.min(lane.at.saturating_add(pause)), false),
+            };
             self.hits.leaves_trail = leaves_trail;
             if leaves_trail {
                 // a TNT of six RETs, in a byte, takes seven steps
                 let bytes = stop.saturating_sub(lane.at) + AHEAD;
                 self.hits.trail.room(bytes * 8);
             }
-            let mut tables = Tables {
-                tnt: &mut self.tnt.entries,
-                tip: &mut self.tip.entries,
-                ret: &mut self.ret.entries,
-                acts: &self.acts,
-                hits: &mut self.hits,
-                log: &mut self.log,
-            };
-            let phrases = Some(&mut self.phrases);
             let kernel = kernel[usize::from(leaves_trail)];
-            let exit = kernel(&mut tables, phrases, stack, bytes, stop, room, lane);
+            let (mut tables, phrases) = self.tables();
+            let exit = kernel(&mut tables, Some(phrases), stack, bytes, stop, room, lane);
+            self.passages.took(lane.at - from);
             if exit != Exit::Leave {
                 return exit;
             }
@@ -68,20 +69,21 @@ impl Steps {
         room: usize,
         lane: &mut Lane,
     ) {
-        while let Some(number) = {
+        loop {
             let left = room.saturating_sub(self.log.len());
-            self.passages.find(bytes, end, left, lane)
-        } {
-            if self.returns {
-                let (from, to) = self.passages.all[number].steps;
-                let steps = self.hits.trail.get(from as usize..to as usize);
-                let steps = steps.unwrap_or(&[]);
-                if !self.effects.apply(number, steps, &self.visits, code, stack) {
-                    return;
-                }
-            }
+            let (trail, effects, visits) = (&self.hits.trail, &mut self.effects, &self.visits);
+            let returns = self.returns;
+            let may = |number: usize, (from, to): (u32, u32)| {
+                let steps = trail.get(from as usize..to as usize).unwrap_or(&[]);
+                !returns || effects.apply(number, steps, visits, code, stack)
+            };
+            let Some(number) = self.passages.find(bytes, end, left, lane, may) else {
+                return;
+            };
             self.passages.take(number, lane, &mut self.log);
-            self.sums.count(number as u32);
+            if !self.sums.count(number as u32, self.passages.limit()) {
+                self.spread();
+            }
         }
     }
 

@@ -1,8 +1,11 @@
 //! How often passages were taken, and what many of them one after the other add up to.
 //!
 //! A stream that comes again takes hundreds of passages in the order of their numbers. So their numbers are counted by
-//! ranges, and a range is taken apart into parts of 8, 64, 512 ... passages that begin at multiples of that. A part that
-//! comes for the second time is added up: then it is one list of steps, each with how often the part takes it.
+//! ranges, and a range is taken apart into parts of 8, 64, 512 or 4096 passages that begin at multiples of that. A part
+//! that comes for the second time is added up, if what was won pays for it (`purse`): then it is one list of steps, each
+//! with how often the part takes it.
+
+use std::mem::size_of;
 
 use rtit_memory::{gathered, Grow};
 
@@ -14,8 +17,14 @@ use crate::counts::Counts;
 /// Passages in a part, as a power of two of each level.
 const BITS: u32 = 3;
 
+/// The largest parts have 4096.
+const MOST_LEVEL: u32 = 4;
+
 /// Steps in all sums, at most.
 const MOST: usize = 1 << 19;
+
+/// Of the memory for passages one part in so many may be ranges.
+const FOR_RANGES: usize = 8;
 
 #[derive(Clone, Copy, Default)]
 struct Part {
@@ -66,12 +75,23 @@ impl Sums {
         2 * self.steps + 3 * parts
     }
 
-    /// A passage was taken.
+    /// How many words wait to be added up, a part of what passages may take at most.
+    pub fn waiting(&self) -> usize {
+        2 * self.ranges.len()
+    }
+
+    /// A passage was taken. False: what was counted must be added up now, or it takes more than its part of `limit` bytes.
     #[inline]
-    pub fn count(&mut self, number: u32) {
+    pub fn count(&mut self, number: u32, limit: usize) -> bool {
         match self.ranges.last_mut() {
-            Some(last) if last.1 == number => last.1 += 1,
-            _ => self.ranges.put((number, number + 1)),
+            Some(last) if last.1 == number => {
+                last.1 += 1;
+                true
+            }
+            _ => {
+                self.ranges.put((number, number + 1));
+                self.ranges.len() < limit / FOR_RANGES / size_of::<(u32, u32)>()
+            }
         }
     }
 
@@ -82,15 +102,15 @@ impl Sums {
     /// Adds all that was counted to the hits of steps, but for sums, which are given with how often they came.
     pub fn spread(
         &mut self,
-        passages: &Passages,
+        passages: &mut Passages,
         visits: &Visits,
         hits: &mut Hits,
         whole: bool,
     ) -> Vec<(u32, u32)> {
         for (mut at, end) in std::mem::take(&mut self.ranges) {
             while at < end {
-                let mut level = at.trailing_zeros().min(31 - (end - at).leading_zeros()) / BITS;
-                level = level.min(u8::MAX.into());
+                let level = at.trailing_zeros().min(31 - (end - at).leading_zeros()) / BITS;
+                let level = level.min(MOST_LEVEL);
                 self.touch(level as u8, at >> (level * BITS));
                 at += 1 << (level * BITS);
             }
@@ -111,7 +131,9 @@ impl Sums {
                 _ => continue,
             };
             let again = std::mem::replace(&mut entry.seen, true);
-            if whole && level > 0 && again && entry.sum == 0 && self.steps < MOST {
+            let steps = (trail.1 - trail.0) as usize;
+            let is_new = whole && level > 0 && again && entry.sum == 0 && self.steps < MOST;
+            if is_new && passages.purse.pays_sum(steps) {
                 entry.sum = self.all.len() as u32 + 1;
                 self.made += 1;
                 let sum = Sum::of(self.made, &mut self.part, hits, trail, visits);
@@ -119,7 +141,11 @@ impl Sums {
                 self.all.put(sum);
             }
             match entry.sum.checked_sub(1) {
-                Some(sum) if whole => sums.push((sum, times)),
+                Some(sum) if whole => {
+                    let own = self.all.get(sum as usize).map_or(0, |sum| sum.steps.len());
+                    passages.purse.won_by_sum(steps, own);
+                    sums.put((sum, times));
+                }
                 _ => hits.count_trail(trail, times),
             }
         }
@@ -168,5 +194,24 @@ impl Sum {
             steps,
             counts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passages that take turns are a range each.
+    #[test]
+    fn ranges_have_an_end() {
+        let limit = 1 << 12;
+        let mut sums = Sums::default();
+        let taken = (0..).find(|&at| !sums.count(at % 2 * 7, limit));
+        assert!(taken.is_some());
+        assert!(sums.waiting() * size_of::<u32>() <= limit / FOR_RANGES);
+        // one after the other they are one
+        let mut sums = Sums::default();
+        assert!((0..100_000).all(|number| sums.count(number, limit)));
+        assert_eq!(sums.waiting(), 2);
     }
 }

@@ -233,6 +233,7 @@ pub fn check(traced: &Traced, settings: Settings) -> Result<Vec<u64>, TestCaseEr
                 words: 40,
                 phrases: 0,
                 passages: 0,
+                passages_part: 0,
             },
         ),
         // several packets at once wherever that is possible
