@@ -56,6 +56,7 @@ miri:
 	  fifteen_bytes short_and_bad targets_wrap long_instructions; \
 	MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-flow --lib -- \
 	  time:: stack:: plan:: division:: weight path:: act:: table:: patience spread; \
+	PROPTEST_CASES=2 MIRIFLAGS="$$MIRIFLAGS -Zmiri-tree-borrows" cargo +nightly miri test -q -p rtit-image --test model; \
 	cargo +nightly miri test -q -p rtit-unit --lib --test golden; \
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
 	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
