@@ -140,7 +140,7 @@ def _initialiser(cls: type, *, frozen: bool, slots: bool) -> FunctionType:
 def _own_fields(cls: type, *, kw_only: bool) -> dict[str, _Field]:
     found: dict[str, _Field] = {}
     space = cls.__dict__
-    for name, annotation in space.get("__annotations__", {}).items():
+    for name, annotation in cls.__annotations__.items():
         if annotation == "KW_ONLY":
             kw_only = True
         elif not str(annotation).startswith(("ClassVar", "typing.ClassVar")):
