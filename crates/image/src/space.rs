@@ -80,12 +80,12 @@ impl Space {
     /// `time`.
     pub fn adopt(&mut self, time: u64, parent: &Space) {
         let inherited = parent.fork(time);
-        let mut adopted = self.clone();
-        adopted.clear(time);
+        // of all that follows nothing is refused any more
+        self.own(inherited.changes.len() + 1);
+        self.clear(time);
         for change in inherited.changes.iter() {
-            adopted.add(time, change.action.clone());
+            self.add(time, change.action.clone());
         }
-        *self = adopted;
     }
 
     /// Where nothing is mapped the pager is asked, at any time.
@@ -123,14 +123,40 @@ impl Space {
         View::new(Arc::clone(&self.changes), self.pager.clone())
     }
 
-    fn add(&mut self, time: u64, action: Action) {
+    /// The changes, ours alone, with room for more before anything changes.
+    fn own(&mut self, more: usize) -> &mut Vec<Change> {
         if Arc::get_mut(&mut self.changes).is_none() {
             self.changes = Arc::new(copied(&self.changes));
         }
-        // it is ours alone by now, with room before anything changes
         let changes = Arc::make_mut(&mut self.changes);
-        changes.room(1);
+        changes.room(more);
+        changes
+    }
+
+    fn add(&mut self, time: u64, action: Action) {
+        let changes = self.own(1);
         let index = changes.partition_point(|change| change.time <= time);
         changes.insert(index, Change { time, action });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_used_often_has_its_changes_copied_for_nobody() {
+        let (mut parent, mut space) = (Space::new(), Space::new());
+        parent.map(0, 0x1000, [0x90][..].into());
+        let own = Arc::as_ptr(&space.changes);
+        for time in 1..100 {
+            space.adopt(time, &parent);
+        }
+        assert_eq!(Arc::as_ptr(&space.changes), own);
+        assert_eq!(space.changes(), 2 * 99);
+        let seen = space.view();
+        space.adopt(100, &parent);
+        assert_ne!(Arc::as_ptr(&space.changes), own);
+        drop(seen);
     }
 }

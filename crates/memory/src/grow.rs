@@ -6,7 +6,7 @@ use std::mem::size_of_val;
 
 use crate::refused::{look, refuse};
 
-/// MakeRoom in a collection, which is there before anything is put in: what is put in then takes no memory.
+/// Room in a collection, which is there before anything is put in: what is put in then takes no memory.
 pub trait MakeRoom {
     /// For `more` items. Unwinds if there is none, or if memory is scarce.
     fn room(&mut self, more: usize);

@@ -147,6 +147,19 @@ fn nobody_waits_for_ever() {
     assert_ne!(reserves.take(bytes(8)), Some(at));
 }
 
+#[test]
+fn a_part_goes_over_no_other() {
+    let _alone = alone();
+    let reserves = ready();
+    let most = reserves.take(bytes(60 * 64)).unwrap();
+    let gap = reserves.take(bytes(4 * 64)).unwrap();
+    let behind = reserves.take(bytes(64 * 64)).unwrap();
+    assert!(reserves.give_back(gap, bytes(4 * 64)));
+    // the gap is too short, and what is behind it begins a word of the account
+    assert_eq!(reserves.take(bytes(8 * 64)), Some(behind + 64 * 64));
+    assert_eq!(reserves.take(bytes(4 * 64)), Some(most + 60 * 64));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize),
