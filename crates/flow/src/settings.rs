@@ -104,7 +104,7 @@ impl Default for StepLimits {
             words: 1 << 22,
             phrases: 1 << 15,
             passages: 1 << 25,
-            passages_part: 10,
+            passages_part: 4,
         }
     }
 }
