@@ -294,3 +294,13 @@ def test_a_folder_that_a_killed_recorder_left(tmp_path: Path) -> None:
     os.mkfifo(left / "alive")
     remove_stale(str(tmp_path))
     assert folders(tmp_path) == []
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    """Who may write into the folder above could put one there."""
+    other = tmp_path / "other"
+    other.mkdir()
+    os.mkfifo(other / "alive")
+    (tmp_path / "rtit-left").symlink_to(other)
+    remove_stale(str(tmp_path))
+    assert (other / "alive").exists()

@@ -150,14 +150,18 @@ def _made(parent: str) -> str:
 
 
 def _remove(folder: Path | str) -> None:
-    """As far as it can be; nothing that we make has a folder in it."""
-    found = Path(folder)
+    """As far as it can be; nothing that we make has a folder in it, and a link in the folder's
+    place is not followed.
+    """
     with contextlib.suppress(OSError):
-        if not found.is_symlink():
-            for each in found.iterdir():
+        within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for name in os.listdir(within):  # noqa: PTH208 - what is open
                 with contextlib.suppress(OSError):
-                    each.unlink()
-            found.rmdir()
+                    os.unlink(name, dir_fd=within)
+        finally:
+            os.close(within)
+        os.rmdir(folder)  # noqa: PTH106 - as what is opened above
 
 
 def _parent() -> str:
