@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
@@ -151,10 +154,36 @@ def test_they_travel_and_come_apart() -> None:
     assert [each.name for each in values.fields(kept)] == ["first", "second"]
 
 
-def test_a_standard_one_may_come_of_ours() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class More(Kept):
-        third: int = 3
+@dataclasses.dataclass(frozen=True)
+class More(Kept):
+    WHAT: ClassVar[str] = "not a field"
+    third: int = 3
 
+
+def test_a_standard_one_may_come_of_ours() -> None:
     assert More(1, "b") == More(1, "b", 3)
-    assert [each.name for each in dataclasses.fields(More)] == ["first", "second", "third"]
+    names = ["first", "second", "third"]
+    assert [each.name for each in dataclasses.fields(More)] == names
+    assert [each.name for each in values.fields(More)] == names
+    more = More(1, "b", 4)
+    assert pickle.loads(pickle.dumps(more)) == copy.copy(more) == copy.deepcopy(more) == more
+    assert values.replace(more, first=2) == dataclasses.replace(more, first=2) == More(2, "b", 4)
+    assert values.astuple(more) == (1, "b", 4)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is of Python 3.13")
+def test_a_copy_with_changes() -> None:
+    assert copy.replace(Kept(1, "b"), first=2) == Kept(2, "b")  # type: ignore[attr-defined,unused-ignore]
+
+
+def test_a_module_may_have_been_unloaded() -> None:
+    script = """
+import sys
+from rtit.capture.window import Window
+del sys.modules["rtit.capture.window"]
+print(Window().start)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "None\n"

@@ -10,7 +10,7 @@ type checkers see the standard library's. There is no `order`, `unsafe_hash`, `I
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -128,8 +128,9 @@ def _initialiser(cls: type, *, frozen: bool, slots: bool) -> FunctionType:
     lines += [f"  {line}" for line in body or ["pass"]]
     lines.append(" return __init__")
     space: dict[str, Any] = {}
-    # In its module's names, so that annotations can be evaluated.
-    exec("\n".join(lines), vars(sys.modules[cls.__module__]), space)
+    # In its module's names, so that annotations can be evaluated; a module may have been unloaded.
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    exec("\n".join(lines), names, space)
     function: FunctionType = space["make"](**known)
     function.__qualname__ = f"{cls.__qualname__}.__init__"
     types = {each.name: each.type for each in getattr(cls, _OURS).values() if each.init}
@@ -168,7 +169,7 @@ def _dataclass(
             known.update(base.__dict__.get(_OURS, {}))
         known.update(own)
         init = _Init(frozen=frozen, slots=slots)
-        added: dict[str, Any] = {"__init__": init}
+        added: dict[str, Any] = {"__init__": init, "__replace__": _replace}
         all_fields = known.values()
         added["__match_args__"] = tuple(
             each.name for each in all_fields if each.init and not each.kw_only
@@ -182,7 +183,7 @@ def _dataclass(
         if frozen:
             added["__setattr__"], added["__delattr__"] = _set_no_more, _delete_no_more
             if slots:
-                added["__getstate__"], added["__setstate__"] = _state_of(known)
+                added["__getstate__"], added["__setstate__"] = _state, _set_state
         space = cls.__dict__
         # `__eq__` alone makes `__hash__` None
         has_hash = space.get("__hash__") is not None
@@ -258,29 +259,37 @@ def _delete_no_more(self: object, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-def _state_of(names: Iterable[str]) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """What is pickled, and back."""
-    known = tuple(names)
+def _known(of: Any) -> Mapping[str, Any]:
+    """The fields by name, also those of a class of the standard library that comes of ours."""
+    cls = of if isinstance(of, type) else of.__class__
+    if _OURS in cls.__dict__:
+        ours: Mapping[str, Any] = cls.__dict__[_OURS]
+        return ours
+    import dataclasses
 
-    def out(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in known]
+    return {each.name: each for each in dataclasses.fields(cls)}
 
-    def back(self: Any, state: list[Any]) -> None:
-        for name, value in zip(known, state, strict=True):
-            object.__setattr__(self, name, value)
 
-    return out, back
+def _state(self: Any) -> list[Any]:
+    """What is pickled."""
+    return [getattr(self, name) for name in _known(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for name, value in zip(_known(self), state, strict=True):
+        object.__setattr__(self, name, value)
 
 
 def _fields(of: Any) -> tuple[_Field, ...]:
-    return tuple(getattr(of, _OURS).values())
+    return tuple(_known(of).values())
 
 
 def _replace(of: Any, /, **changes: Any) -> Any:
-    for each in getattr(of, _OURS).values():
+    for each in _known(of).values():
         if not each.init:
             if each.name in changes:
-                raise ValueError(f"field {each.name} is declared with init=False")
+                wrong = TypeError if sys.version_info >= (3, 13) else ValueError
+                raise wrong(f"field {each.name} is declared with init=False")
         elif each.name not in changes:
             changes[each.name] = getattr(of, each.name)
     return of.__class__(**changes)
@@ -288,7 +297,7 @@ def _replace(of: Any, /, **changes: Any) -> Any:
 
 def _astuple(of: Any) -> tuple[Any, ...]:
     """Of plain values: what is in them stays as it is."""
-    return tuple(getattr(of, name) for name in getattr(of, _OURS))
+    return tuple(getattr(of, name) for name in _known(of))
 
 
 if TYPE_CHECKING:
