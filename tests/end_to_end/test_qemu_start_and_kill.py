@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ import pytest
 from live import RTIT, finished, signalled
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu import QemuSession, start_qemu
+from rtit.capture.qemu.counting import start_counting
 from rtit.capture.request import Request
 
 pytestmark = pytest.mark.usefixtures("qemu")
@@ -201,6 +203,42 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, what: str)
             assert named not in process.read_bytes()
         except OSError:
             continue
+
+
+def test_a_temporary_folder_that_cannot_be(tmp_path: Path) -> None:
+    """Another is taken, as everywhere in Python."""
+    script = """
+import os
+os.environ["TMPDIR"] = "/tmp/" + "a" * 300
+exit(main(["record", "-q", "--backend", "qemu", "--", "/bin/true"]))
+"""
+    command = [PYTHON, "-c", f"from rtit.cli.main import main\n{script}\n"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_counting_that_cannot_begin_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QEMU runs by then."""
+    temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    started = []
+
+    class Seen(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)  # type: ignore[call-overload]
+            started.append(self)
+
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("rtit.capture.qemu.child.subprocess.Popen", Seen)
+    monkeypatch.setattr("rtit.capture.qemu.session.selectors.DefaultSelector", none_left)
+    with pytest.raises(OSError, match="Too many open files"):
+        start_counting(request(tmp_path, "/bin/true"), lambda file: {})
+    assert started[-1].returncode == -signal.SIGKILL
+    temporary.rmdir()  # it is empty
 
 
 @pytest.mark.parametrize("what", ["mkdir", "mkfifo", "write_text", "write_bytes"])

@@ -192,10 +192,15 @@ def start_counting(request: Request, read: Read, *, found: Found | None = None) 
     plan = request.plan()
     guest = Guest.of(request)
     settings = plugin_settings(plan.options, "counts", 1, (), plan.window, plan.extent, plan.time)
-    session = CountSession(plan, CountSink(read), Child(found, settings, guest))
+    child = Child(found, settings, guest)
     try:
-        session.begin()
+        session = CountSession(plan, CountSink(read), child)
+        try:
+            session.begin()
+        except BaseException:
+            session.abandon()
+            raise
     except BaseException:
-        session.abandon()
+        child.abandon()
         raise
     return session

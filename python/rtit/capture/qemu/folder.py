@@ -169,7 +169,8 @@ def _parent() -> str:
     given = map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
     may = os.W_OK | os.X_OK
     wanted = (Path(each) for each in (*given, "/tmp", "/var/tmp", "/usr/tmp") if each)
-    usable = (each for each in wanted if each.is_dir() and os.access(each, may))
+    # `Path.is_dir` raises for what is in nobody's or another's folder, or has too long a name
+    usable = (each for each in wanted if os.path.isdir(each) and os.access(each, may))  # noqa: PTH112
     folder = str(next(usable, Path("/tmp")).absolute())
     fits = len(os.fsencode(folder)) < _LONGEST and not set(folder) & _SEPARATORS
     return folder if fits else "/tmp"
