@@ -18,7 +18,19 @@ def test_frequencies(text: str, hertz: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GHz", "0", "50MHz", "1.25GHz", "25.6GHz", "-1GHz", "1e9", "9" * 5000]
+    "text",
+    [
+        "",
+        "GHz",
+        "0",
+        "50MHz",
+        "1.25GHz",
+        "25.6GHz",
+        "-1GHz",
+        "1e9",
+        "9" * 5000,
+        "1000000\N{KELVIN SIGN}Hz",
+    ],
 )
 def test_no_frequencies(text: str) -> None:
     with pytest.raises(UsageError):

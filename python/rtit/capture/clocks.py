@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 from rtit.unit import TimeModel
 
 BUS_HZ = TimeModel().bus_hz
-_FREQUENCY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kMG]?)(?:Hz)?", re.IGNORECASE)
+_FREQUENCY = re.compile(r"(?ai)([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kMG]?)(?:Hz)?")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _LARGEST_CPI = 1000
 
