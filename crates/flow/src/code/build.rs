@@ -248,3 +248,96 @@ fn cause(error: Undecodable, ip: u64) -> Cause {
         Undecodable::Invalid => Cause::Undecodable { ip },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rtit_image::Space;
+
+    use super::*;
+
+    /// None is a branch in any mode; some are plain and some are not.
+    const CODE: &[u8] = &[
+        0x90, 0x48, 0x89, 0xe5, 0x0f, 0xb6, 0x84, 0x24, 1, 2, 3, 4, 0x9c, 0x66, 0x81, 0x04, 0x25,
+        1, 2, 3, 4, 5, 6, 0xf0, 0x0f, 0xb1, 0x0a, 0x50, 0x90, 0xc5, 0xf8, 0x77, 0xf3, 0xa4, 0x48,
+        0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0x67, 0x8b, 0x00, 0xf6, 0x05, 1, 2, 3, 4, 5, 0xd9, 0xe8,
+    ];
+
+    /// The lengths of its instructions, why it ends and where.
+    type Found = (Vec<u8>, Stop, u64);
+
+    fn node(start: u64, sections: &[&[u8]], mode: Mode) -> Found {
+        let (mut space, mut at) = (Space::new(), start);
+        for &bytes in sections {
+            space.map(0, at, bytes.into());
+            at = at.wrapping_add(bytes.len() as u64);
+        }
+        let mut code = Code::new(1 << 20, 0);
+        let node = code.lookup(&space.view(), start, mode).expect("is mapped");
+        let node = code.node(node);
+        let pieces = code.pieces(node).iter();
+        let lengths = pieces.flat_map(|piece| code.lengths(piece)).copied();
+        (lengths.collect(), node.stop, node.next)
+    }
+
+    /// One after the other, by the full decoder.
+    fn expected(start: u64, bytes: &[u8], mode: Mode) -> Found {
+        let (mut lengths, mut at) = (Vec::new(), 0);
+        let stop = loop {
+            if lengths.len() == MAX_INSTRUCTIONS as usize {
+                break Stop::Full;
+            }
+            let ip = start.wrapping_add(at as u64);
+            let rest = &bytes[at..bytes.len().min(at + MAX_LENGTH - 1)];
+            let Ok(instruction) = decode(rest, ip, mode) else {
+                break Stop::Unknown;
+            };
+            assert_eq!(instruction.class, Class::Other, "{mode:?} {at}");
+            lengths.push(instruction.length);
+            at += usize::from(instruction.length);
+        };
+        (lengths, stop, start.wrapping_add(at as u64))
+    }
+
+    #[test]
+    fn sections_do_not_show() {
+        for mode in [Mode::Bits64, Mode::Bits32, Mode::Bits16] {
+            let code = CODE.repeat(2);
+            for cut in 1..code.len() {
+                let (first, second) = code.split_at(cut);
+                let third = second.split_at(second.len().min(3));
+                for start in [0x1000, 0xffff_f000] {
+                    let whole = expected(start, &code, mode);
+                    assert_eq!(node(start, &[first, second], mode), whole, "{cut}");
+                    let three = [first, third.0, third.1];
+                    assert_eq!(node(start, &three, mode), whole, "{cut}");
+                    let part = expected(start, first, mode);
+                    assert_eq!(node(start, &[first], mode), part, "{cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_has_an_end() {
+        for plain in 500..530 {
+            let mut code = vec![0x90; plain];
+            code.extend(CODE.repeat(10));
+            let start = 0x1000;
+            let found = node(start, &[&code], Mode::Bits64);
+            assert_eq!(found, expected(start, &code, Mode::Bits64));
+            assert_eq!((found.0.len(), found.1), (512, Stop::Full));
+        }
+    }
+
+    /// Of the last byte of all nothing is known.
+    #[test]
+    fn nor_does_it_go_on_behind_the_last_address() {
+        for last in 1..40 {
+            let code = [&CODE.repeat(2)[..], &vec![0x90; last]].concat();
+            let start = (code.len() as u64).wrapping_neg();
+            let (_, known) = code.split_last().expect("has bytes");
+            let found = node(start, &[&code, CODE], Mode::Bits64);
+            assert_eq!(found, expected(start, known, Mode::Bits64), "{last}");
+        }
+    }
+}
