@@ -37,3 +37,14 @@ def with_symbols(names: bytes, places: list[int]) -> bytes:
     symbols = bytes(24) + b"".join(function(at, CODE_AT + i) for i, at in enumerate(places))
     code = b"\xc3" * len(places)
     return elf([(PROGBITS, code, 0, 0), (SYMTAB, symbols, 3, 24), (STRTAB, names, 0, 0)])
+
+
+def with_segments(count: int) -> bytes:
+    """So many that section 0 has their number, as there are more than the header can say."""
+    identity = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, CODE_AT, 128, 64, 0, 64, 56, 0xFFFF, 64, 1, 0
+    )
+    null = struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, count, 0, 0)
+    places = (struct.pack("<IIQQQQQQ", 1, 5, 0, CODE_AT + at, 0, 1, 1, 1) for at in range(count))
+    return header + null + b"".join(places)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elf_files import with_symbols
+from elf_files import with_segments, with_symbols
 from refusals import digest, tried
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
@@ -30,6 +30,18 @@ def test_an_elf_file_of_many_long_names(tmp_path: Path) -> None:
     path = tmp_path / "p"
     path.write_bytes(with_symbols(bytes(names), places))
     check(lambda: digest(core.ElfFile(path).symbols()))
+
+
+def test_an_elf_file_of_many_segments(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(with_segments(150_000))
+
+    def work() -> str:
+        elf = core.ElfFile(path)
+        core.Functions(elf)
+        return digest([len(elf.segments), elf.segments[-1]])
+
+    check(work)
 
 
 def record(kind: int, payload: bytes) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +119,55 @@ def test_a_stream_that_was_refused_begins_anew(tmp_path: Path) -> None:
         return "whole"
 
     assert apart(work) == "whole"
+
+
+def test_who_is_asked_in_the_midst_of_a_call_makes_calls_of_his_own(tmp_path: Path) -> None:
+    """There has to be memory for their results as well, before objects are made of them."""
+    truth = tmp_path / "truth"
+    records = struct.pack("<IIII", 1, 8, 1, 1) + struct.pack("<IIIIQQ", 4, 24, 1, 0, 0, 0)
+    truth.write_bytes(b"rtit-truth\0\0" + struct.pack("<I", 1) + records)
+    asked: list[str] = []
+
+    def ask(who: str) -> Iterator[Any]:
+        with limited(0), pytest.raises(MemoryError):
+            _core.Code(b"")
+        asked.append(who)
+        yield from ()
+
+    def work() -> str:
+        space = _core.Space()
+        _core.Flow(ask("stream"), space)
+        space.set_missing(lambda _page: next(ask("page"), None))
+        space.read(0, 0, 1)
+        _core.TruthFile(str(truth)).compare(1, ask("path"))
+        return " ".join(asked)
+
+    assert apart(work) == "stream page path"
+
+
+def test_a_space_has_not_changed_and_a_bitmap_is_not_touched() -> None:
+    image = rtit.Image().add(START, JUMPS * (CODE // 8))
+    data = flood("targets", 1 << 12)
+    decoder = rtit.Decoder(image, cpu="6/94/3", index="afl")
+
+    def work() -> str:
+        space, changes = _core.Space(), 0
+        with limited(0), contextlib.suppress(MemoryError):
+            space.map(0, START, b"\x90")
+            changes = 1
+        assert space.changes == changes
+        bitmap = bytearray(1 << 16)
+        decoder.run(data)
+        with limited(0), pytest.raises(MemoryError):
+            decoder.run(data, bitmap)
+        assert not any(bitmap)
+        return "as before"
+
+    assert apart(work) == "as before"
+
+
+def test_a_space_of_many_pieces() -> None:
+    space = _core.Space()
+    for at in range(1 << 17):
+        space.map(at, at * 16, b"\x90")
+    check(lambda: digest([space.epochs]))

@@ -17,7 +17,7 @@ use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
 use crate::as_bytes::take_in;
 use crate::column::Column;
-use crate::heap::{bounded, ends_work, no_memory, unlocked};
+use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked, without_objects, FEW};
 use crate::image::Space;
 use crate::raising::{check, Raisers};
 use crate::settings::{settings_of, Given};
@@ -172,6 +172,8 @@ impl Decoder {
                 py.check_signals()?;
             }
             check(py, raisers)?;
+            // after that nothing is refused any more
+            room_for(py, FEW)?;
             if let Some(bitmap) = &bitmap {
                 let cells = cells(py, bitmap)?;
                 if !add {
@@ -197,6 +199,7 @@ impl Decoder {
             let edges = unlocked(py, || hits.edges())?;
             let words = |of: fn(&EdgeTotal) -> u64| gathered(edges.iter().map(of));
             let kinds = gathered(edges.iter().map(|edge| edge.kind));
+            room_for(py, FEW)?;
             Ok((
                 words(|edge| edge.from).into(),
                 words(|edge| edge.to).into(),
@@ -256,7 +259,8 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// What `work` gives. Where memory is refused, be it by Python, all is learned anew.
+    /// What `work` gives, which looks for memory for objects itself. Where memory is refused, be it by Python, all is
+    /// learned anew.
     fn working<T>(
         &self,
         py: Python<'_>,
@@ -269,7 +273,7 @@ impl Decoder {
         if state.refused {
             return Err(no_memory(py));
         }
-        let done = bounded(py, || work(&mut state));
+        let done = without_objects(py, || work(&mut state));
         if ends_work(py, &done) {
             state.renew();
         }

@@ -124,22 +124,22 @@ thread_local! {
     static WITHIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A call of this thread, or one within it.
+/// A call of this thread, or one within it; or what leaves a call for a while.
 struct Call {
-    is_within: bool,
+    was_within: bool,
 }
 
 impl Call {
-    fn new() -> Call {
+    fn new(is_within: bool) -> Call {
         Call {
-            is_within: WITHIN.replace(true),
+            was_within: WITHIN.replace(is_within),
         }
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        WITHIN.set(self.is_within);
+        WITHIN.set(self.was_within);
     }
 }
 
@@ -147,21 +147,32 @@ impl Drop for Call {
 /// means nothing any more. The outermost call looks for memory for the objects that are made of what it gives; `work` does
 /// for those that it makes itself (`room_for`).
 pub fn bounded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    let done = without_objects(py, work);
+    if !WITHIN.get() {
+        room_for(py, FEW)?;
+    }
+    done
+}
+
+/// As `bounded`, where no objects are made of what comes of it: MemoryError is of `work` alone.
+pub fn without_objects<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     if !RESERVES.are_ready() {
         return Err(no_memory(py));
     }
     let before = REFUSALS.get();
-    let call = Call::new();
+    let _call = Call::new(true);
     match caught(work) {
         // who knows an error for it may have said another, or found less
-        Ok(done) if REFUSALS.get() == before => {
-            if !call.is_within {
-                room_for(py, FEW)?;
-            }
-            done
-        }
+        Ok(done) if REFUSALS.get() == before => done,
         _ => Err(no_memory(py)),
     }
+}
+
+/// What a call asks of Python, whose code may call us: such a call is an outermost one, of which objects are made before
+/// the one around it looks for memory.
+pub fn outside<T>(ask: impl FnOnce() -> T) -> T {
+    let _call = Call::new(false);
+    ask()
 }
 
 /// Objects that are made of a result without asking first.

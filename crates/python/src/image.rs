@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
-use rtit_memory::{Grow, MakeRoom};
+use rtit_memory::{gathered, Grow, MakeRoom};
 
 use crate::arguments::OsText;
 use crate::as_bytes::{bytes, octets, words};
-use crate::heap::{bounded, room_for, unlocked};
+use crate::heap::{bounded, room_for, unlocked, without_objects};
 use crate::missing::{Asked, Missing};
 use crate::raising::Raising;
 
@@ -124,7 +124,7 @@ impl Space {
         py: Python<'_>,
         change: impl FnOnce(&mut rtit_image::Space),
     ) -> PyResult<()> {
-        bounded(py, || {
+        without_objects(py, || {
             self.change(change);
             Ok(())
         })
@@ -259,8 +259,8 @@ impl Space {
 
     /// The number of different contents that a decoder can meet.
     #[getter]
-    fn epochs(&self) -> usize {
-        self.lock().space.epochs()
+    fn epochs(&self, py: Python<'_>) -> PyResult<usize> {
+        bounded(py, || Ok(self.lock().space.epochs()))
     }
 
     /// The number of changes recorded.
@@ -405,7 +405,7 @@ impl ElfFile {
 
     /// PT_LOAD segments: (offset, address, file size, memory size, flags).
     #[getter]
-    fn segments(&self) -> Vec<(u64, u64, u64, u64, u32)> {
+    fn segments(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64, u32)>> {
         let row = |part: &elf::Segment| {
             (
                 part.offset,
@@ -415,7 +415,11 @@ impl ElfFile {
                 part.flags,
             )
         };
-        self.elf.segments.iter().map(row).collect()
+        bounded(py, || {
+            let rows = gathered(self.elf.segments.iter().map(row));
+            room_for(py, rows.len())?;
+            Ok(rows)
+        })
     }
 
     /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian

@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rtit_image::{Bytes, Fetch, NoAnswer, PAGE};
 
+use crate::heap::outside;
 use crate::raising::Raising;
 
 /// A callable that is given the address of a page and gives its bytes, or None. What it raises is kept for whoever
@@ -29,7 +30,7 @@ impl Missing {
     }
 
     fn call(&self, py: Python<'_>, page: u64) -> PyResult<Option<Bytes>> {
-        let answer = self.callable.bind(py).call1((page,))?;
+        let answer = outside(|| self.callable.bind(py).call1((page,)))?;
         if answer.is_none() {
             return Ok(None);
         }

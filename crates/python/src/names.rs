@@ -10,7 +10,7 @@ use rtit_image::{
     elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, Symbol,
 };
 use rtit_listing::{Region, Source};
-use rtit_memory::{gathered, look, sort_by_key};
+use rtit_memory::{copied, gathered, look, sort_by_key};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
@@ -87,15 +87,17 @@ type Ranges<'py> = (
 impl Functions {
     #[new]
     #[pyo3(signature = (elf, debug = None))]
-    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
-        Functions {
-            file: Arc::new(Lazy {
-                elf: Some(elf.handle()),
-                segments: elf.loadable().to_vec(),
-                debug: debug.map(ElfFile::handle),
-                read: OnceLock::new(),
-            }),
-        }
+    fn new(py: Python<'_>, elf: &ElfFile, debug: Option<&ElfFile>) -> PyResult<Functions> {
+        bounded(py, || {
+            Ok(Functions {
+                file: Arc::new(Lazy {
+                    elf: Some(elf.handle()),
+                    segments: copied(elf.loadable()),
+                    debug: debug.map(ElfFile::handle),
+                    read: OnceLock::new(),
+                }),
+            })
+        })
     }
 
     /// Those of a list instead of a file: (address, size, name), a size of 0 reaches to the next one. They lie in

@@ -8,6 +8,7 @@ use pyo3::types::PyIterator;
 use rtit_flow::{Source, Window};
 
 use crate::as_bytes::{copy_of, take_in};
+use crate::heap::outside;
 
 /// `Pieces::enough` for one thread.
 const ENOUGH: usize = 1 << 16;
@@ -108,7 +109,7 @@ impl Pieces {
         let Some(rest) = &self.rest else {
             return Ok(());
         };
-        let Some(piece) = rest.bind(py).clone().next() else {
+        let Some(piece) = outside(|| rest.bind(py).clone().next()) else {
             self.rest = None;
             return Ok(());
         };

@@ -17,7 +17,7 @@ use rtit_truth::{
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{bytes, copy_of};
-use crate::heap::{bounded, room_for, unlocked};
+use crate::heap::{bounded, outside, room_for, unlocked};
 
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -332,7 +332,7 @@ impl Decoded {
         };
         Python::with_gil(|py| {
             py.check_signals()?;
-            match chunks.bind(py).clone().next() {
+            match outside(|| chunks.bind(py).clone().next()) {
                 Some(chunk) => {
                     self.runs = rows(&chunk?)?.into_iter();
                     Ok(true)

@@ -7,6 +7,7 @@ use rtit_flow::{
     Point, Segments, Settings, Spaces, TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
+use rtit_memory::copied;
 
 use crate::ended::Ended;
 use crate::in_turn::InTurn;
@@ -70,7 +71,7 @@ impl Way {
             counts,
             ledger,
             turns: self.turn(),
-            visited: self.visited().to_vec(),
+            visited: copied(self.visited()),
             points: self.take_points(),
         };
         *self = Way::Ended(way, Box::new(ended));
