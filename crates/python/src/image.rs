@@ -279,6 +279,9 @@ pub struct ElfFile {
     elf: elf::Elf,
 }
 
+/// offset, address, file size, memory size, flags
+type Loadable = (u64, u64, u64, u64, u32);
+
 /// Device, inode, size and time of change: a file with another one has changed since it was opened.
 type Identity = (u64, u64, u64, i64, i64);
 
@@ -405,7 +408,7 @@ impl ElfFile {
 
     /// PT_LOAD segments: (offset, address, file size, memory size, flags).
     #[getter]
-    fn segments(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64, u32)>> {
+    fn segments(&self, py: Python<'_>) -> PyResult<Vec<Loadable>> {
         let row = |part: &elf::Segment| {
             (
                 part.offset,
