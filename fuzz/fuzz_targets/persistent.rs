@@ -84,6 +84,7 @@ fn settings(options: u8) -> Settings {
             StepLimits {
                 entries: 1 << 12,
                 phrases: 0,
+                passages_part: 0,
                 ..StepLimits::default()
             }
         },
