@@ -130,7 +130,8 @@ def _initialiser(cls: type, *, frozen: bool, slots: bool) -> FunctionType:
     space: dict[str, Any] = {}
     # In its module's names, so that annotations can be evaluated; a module may have been unloaded.
     names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
-    exec("\n".join(lines), names, space)
+    # Code, not text: of Ctrl-C in a text's execution Python dies at its end, though it was caught.
+    exec(compile("\n".join(lines), "<rtit.values>", "exec"), names, space)
     function: FunctionType = space["make"](**known)
     function.__qualname__ = f"{cls.__qualname__}.__init__"
     types = {each.name: each.type for each in getattr(cls, _OURS).values() if each.init}
