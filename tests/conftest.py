@@ -35,8 +35,10 @@ def traces() -> Path:
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs in its background with SIGINT ignored; what tests start would have
-    that from us.
+    """A shell starts what runs in its background with SIGINT ignored, and nohup with SIGHUP; what
+    tests start would have that from us.
     """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
