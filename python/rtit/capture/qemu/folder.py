@@ -165,7 +165,9 @@ def _remove(folder: Path | str) -> None:
 
 
 def _parent() -> str:
-    """As `tempfile.gettempdir`, which would load compressors and hashes."""
+    """The first of the folders of `tempfile.gettempdir` in which we may write, by their modes
+    alone: that would load compressors and hashes, and write a file to see.
+    """
     given = map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
     may = os.W_OK | os.X_OK
     wanted = (Path(each) for each in (*given, "/tmp", "/var/tmp", "/usr/tmp") if each)
