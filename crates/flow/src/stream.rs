@@ -123,9 +123,9 @@ impl<B: Source> Flow<B, Totals> {
     }
 
     /// What was added up so far.
-    pub fn totals(&mut self) -> &Totals {
+    pub fn totals(&mut self) -> &mut Totals {
         self.decoder.take_totals(&mut self.sink);
-        &self.sink
+        &mut self.sink
     }
 }
 

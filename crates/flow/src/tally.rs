@@ -1,9 +1,11 @@
-//! Counts by a key that many things add to: written one behind the other, sorted and joined once there are twice as many
-//! as there were keys. Nothing is looked up in between, and who asks wants them in order.
+//! Counts by a key that many things add to: what is added waits, and is sorted and merged into what was before once there is
+//! a quarter as much. Nothing is looked up in between, and who asks wants them in order.
 
-use rtit_memory::{copied, filled, Grow};
+use std::mem::{swap, take};
 
-/// So many more than twice the keys wait at most.
+use rtit_memory::{filled, Grow};
+
+/// So many more than a quarter of the keys wait at most.
 const MOST_WAITING: usize = 1 << 16;
 
 /// Bits of an address by which is sorted at once, and what is too short for that.
@@ -42,16 +44,16 @@ impl Key for (u64, u64, u8) {
 /// Counts are modulo 2^64: what was added can be taken off, in any order.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally<K> {
-    counts: Vec<(K, u64)>,
-    /// So many at the front have keys of their own, in order.
-    joined: usize,
+    /// In order, each key once, no count 0.
+    joined: Vec<(K, u64)>,
+    waiting: Vec<(K, u64)>,
 }
 
 impl<K> Default for Tally<K> {
     fn default() -> Tally<K> {
         Tally {
-            counts: Vec::new(),
-            joined: 0,
+            joined: Vec::new(),
+            waiting: Vec::new(),
         }
     }
 }
@@ -59,54 +61,61 @@ impl<K> Default for Tally<K> {
 impl<K: Key> Tally<K> {
     #[inline]
     pub fn add(&mut self, key: K, count: u64) {
-        if self.counts.len() >= 2 * self.joined + MOST_WAITING {
+        if self.waiting.len() >= self.joined.len() / 4 + MOST_WAITING {
             self.settle();
         }
-        self.counts.put((key, count));
+        self.waiting.put((key, count));
     }
 
     /// Adds all of another.
-    pub fn join(&mut self, other: Tally<K>) {
-        if self.counts.is_empty() {
-            *self = other;
-            return;
+    pub fn join(&mut self, mut other: Tally<K>) {
+        if self.joined.len() < other.joined.len() {
+            swap(self, &mut other);
         }
-        for (key, count) in other.counts {
+        // what is short is not worth going through all for
+        if other.joined.len() > self.joined.len() / 4 {
+            merge(&mut self.joined, &take(&mut other.joined));
+        }
+        for (key, count) in other.joined.into_iter().chain(other.waiting) {
             self.add(key, count);
         }
     }
 
     /// Takes off all of another.
-    pub fn take_off(&mut self, other: Tally<K>) {
-        for (key, count) in other.counts {
-            self.add(key, count.wrapping_neg());
-        }
-    }
-
-    fn settle(&mut self) {
-        join(&mut self.counts);
-        self.joined = self.counts.len();
+    pub fn take_off(&mut self, mut other: Tally<K>) {
+        let all = other.joined.iter_mut().chain(&mut other.waiting);
+        all.for_each(|(_, count)| *count = count.wrapping_neg());
+        self.join(other);
     }
 
     /// Nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.joined.is_empty() && self.waiting.is_empty()
     }
 
     /// The keys that have a count, in order.
-    pub fn sorted(&self) -> Vec<(K, u64)> {
-        let mut counts = copied(&self.counts);
-        join(&mut counts);
-        counts
+    pub fn sorted(&mut self) -> &[(K, u64)] {
+        self.settle();
+        &self.joined
     }
 
     /// As `sorted`.
     pub fn into_sorted(mut self) -> Vec<(K, u64)> {
-        join(&mut self.counts);
-        self.counts
+        self.settle();
+        self.joined
+    }
+
+    fn settle(&mut self) {
+        join(&mut self.waiting);
+        if self.joined.is_empty() {
+            swap(&mut self.joined, &mut self.waiting);
+        }
+        merge(&mut self.joined, &self.waiting);
+        self.waiting.clear();
     }
 }
 
+/// Brings counts in order, and makes those of a key one.
 fn join<K: Key>(counts: &mut Vec<(K, u64)>) {
     sort(counts);
     counts.dedup_by(|next, kept| {
@@ -117,6 +126,39 @@ fn join<K: Key>(counts: &mut Vec<(K, u64)>) {
         same
     });
     counts.retain(|&(_, count)| count != 0);
+}
+
+/// Adds counts to others, both joined: in place from the back, where there is as much room as it takes.
+fn merge<K: Key>(all: &mut Vec<(K, u64)>, more: &[(K, u64)]) {
+    let mut rest = all.iter().map(|&(key, _)| key).peekable();
+    let known = |&&(key, _): &&(K, u64)| {
+        while rest.next_if(|&before| before < key).is_some() {}
+        rest.peek() == Some(&key)
+    };
+    let new = more.len() - more.iter().filter(known).count();
+    let mut from = all.len();
+    all.room_exactly(new);
+    all.fill_to(from + new, (K::default(), 0));
+    let mut to = all.len();
+    let mut gone = false;
+    for &(key, count) in more.iter().rev() {
+        while from > 0 && all[from - 1].0 > key {
+            from -= 1;
+            to -= 1;
+            all[to] = all[from];
+        }
+        let mut sum = count;
+        if from > 0 && all[from - 1].0 == key {
+            from -= 1;
+            sum = sum.wrapping_add(all[from].1);
+        }
+        to -= 1;
+        all[to] = (key, sum);
+        gone |= sum == 0;
+    }
+    if gone {
+        all.retain(|&(_, count)| count != 0);
+    }
 }
 
 fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
@@ -132,7 +174,7 @@ fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
     for shift in (0..u64::BITS).step_by(DIGIT as usize) {
         if differ >> shift & DIGITS != 0 {
             by_digit(counts, &mut to, shift);
-            std::mem::swap(counts, &mut to);
+            swap(counts, &mut to);
         }
     }
     for same in counts.chunk_by_mut(|one, next| one.0.first() == next.0.first()) {
@@ -190,13 +232,29 @@ mod tests {
                     *map.entry(key).or_insert(0) += if kept { count } else { 0 };
                 }
             }
-            prop_assert!(tally.counts.len() <= 2 * 45 + MOST_WAITING);
+            prop_assert!(tally.joined.len() <= 45 && tally.waiting.len() <= 45 / 4 + MOST_WAITING);
             let mut all = Tally::default();
             all.take_off(off);
             all.join(tally);
             let expected: Vec<((u64, u32), u64)> = map.into_iter().filter(|&(_, count)| count != 0).collect();
-            prop_assert_eq!(all.sorted(), expected.clone());
+            prop_assert_eq!(all.sorted(), &expected[..]);
             prop_assert_eq!(all.into_sorted(), expected);
+        }
+
+        #[test]
+        fn what_is_merged_is_in_order(
+            some in prop::collection::btree_map((0..99u64, 0..2u32), 1..3u64, 0..150),
+            more in prop::collection::btree_map((0..99u64, 0..2u32), prop::sample::select(vec![1, 2, u64::MAX]), 0..150),
+        ) {
+            let mut all: Vec<((u64, u32), u64)> = some.clone().into_iter().collect();
+            merge(&mut all, &more.clone().into_iter().collect::<Vec<_>>());
+            let mut sums = some;
+            for (key, count) in more {
+                let sum = sums.entry(key).or_insert(0);
+                *sum = sum.wrapping_add(count);
+            }
+            sums.retain(|_, &mut count| count != 0);
+            prop_assert_eq!(all, sums.into_iter().collect::<Vec<_>>());
         }
     }
 }

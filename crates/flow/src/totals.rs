@@ -36,34 +36,42 @@ pub struct Totals {
     edges: Tally<(u64, u64, u8)>,
 }
 
-impl PartialEq for Totals {
-    fn eq(&self, other: &Totals) -> bool {
-        self.runs.sorted() == other.runs.sorted() && self.edges.sorted() == other.edges.sorted()
-    }
-}
-
-impl Eq for Totals {}
-
 impl Totals {
     /// Runs by start and length.
-    pub fn runs(&self) -> Vec<RunTotal> {
-        let total = |((start, instructions), count)| RunTotal {
+    pub fn runs(&mut self) -> Vec<RunTotal> {
+        gathered(self.run_rows())
+    }
+
+    /// As `runs`, without a copy.
+    pub fn run_rows(&mut self) -> impl ExactSizeIterator<Item = RunTotal> + Clone + '_ {
+        let total = |&((start, instructions), count): &((u64, u32), u64)| RunTotal {
             start,
             instructions,
             count,
         };
-        gathered(self.runs.sorted().into_iter().map(total))
+        self.runs.sorted().iter().map(total)
     }
 
     /// Edges by where they come from, where they go and what they are.
-    pub fn edges(&self) -> Vec<EdgeTotal> {
-        let total = |((from, to, kind), count)| EdgeTotal {
+    pub fn edges(&mut self) -> Vec<EdgeTotal> {
+        gathered(self.edge_rows())
+    }
+
+    /// As `edges`, without a copy.
+    pub fn edge_rows(&mut self) -> impl ExactSizeIterator<Item = EdgeTotal> + Clone + '_ {
+        let total = |&((from, to, kind), count): &((u64, u64, u8), u64)| EdgeTotal {
             from,
             to,
             kind,
             count,
         };
-        gathered(self.edges.sorted().into_iter().map(total))
+        self.edges.sorted().iter().map(total)
+    }
+
+    /// Brings all in order, which takes a while: who asks for rows later has them at once.
+    pub fn settle(&mut self) {
+        self.runs.sorted();
+        self.edges.sorted();
     }
 
     /// Adds those of another.

@@ -51,6 +51,9 @@ pub trait Grow<T>: MakeRoom {
     fn fill_to(&mut self, len: usize, item: T)
     where
         T: Clone;
+
+    /// As `room`, and no more than that: for what is large, and grows by much at once.
+    fn room_exactly(&mut self, more: usize);
 }
 
 impl<T> Grow<T> for Vec<T> {
@@ -87,6 +90,13 @@ impl<T> Grow<T> for Vec<T> {
     {
         self.room(len.saturating_sub(self.len()));
         self.resize(len, item);
+    }
+
+    fn room_exactly(&mut self, more: usize) {
+        look();
+        if self.try_reserve_exact(more).is_err() {
+            refuse();
+        }
     }
 }
 

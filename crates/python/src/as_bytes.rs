@@ -37,11 +37,15 @@ pub fn copy_of<T: Element + Copy + Default>(
 }
 
 /// A column of `N` bytes a row.
-fn column<'py, T, const N: usize>(
+fn column<'py, R, const N: usize>(
     py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> [u8; N],
-) -> PyResult<Bound<'py, PyBytes>> {
+    rows: R,
+    value: impl Fn(R::Item) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>>
+where
+    R: IntoIterator<IntoIter: ExactSizeIterator>,
+{
+    let rows = rows.into_iter();
     PyBytes::new_with(py, rows.len() * N, |bytes| {
         for (to, row) in bytes.chunks_exact_mut(N).zip(rows) {
             to.copy_from_slice(&value(row));
@@ -50,26 +54,35 @@ fn column<'py, T, const N: usize>(
     })
 }
 
-pub fn words<'py, T>(
+pub fn words<'py, R>(
     py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u64,
-) -> PyResult<Bound<'py, PyBytes>> {
+    rows: R,
+    value: impl Fn(R::Item) -> u64,
+) -> PyResult<Bound<'py, PyBytes>>
+where
+    R: IntoIterator<IntoIter: ExactSizeIterator>,
+{
     column(py, rows, |row| value(row).to_le_bytes())
 }
 
-pub fn halves<'py, T>(
+pub fn halves<'py, R>(
     py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u32,
-) -> PyResult<Bound<'py, PyBytes>> {
+    rows: R,
+    value: impl Fn(R::Item) -> u32,
+) -> PyResult<Bound<'py, PyBytes>>
+where
+    R: IntoIterator<IntoIter: ExactSizeIterator>,
+{
     column(py, rows, |row| value(row).to_le_bytes())
 }
 
-pub fn octets<'py, T>(
+pub fn octets<'py, R>(
     py: Python<'py>,
-    rows: &[T],
-    value: impl Fn(&T) -> u8,
-) -> PyResult<Bound<'py, PyBytes>> {
+    rows: R,
+    value: impl Fn(R::Item) -> u8,
+) -> PyResult<Bound<'py, PyBytes>>
+where
+    R: IntoIterator<IntoIter: ExactSizeIterator>,
+{
     column(py, rows, |row| [value(row)])
 }

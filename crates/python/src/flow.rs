@@ -385,12 +385,11 @@ impl Flow {
         self.taking(py, |way| {
             let all = by_way!(way, Totals, |parts| segments(py, self.division, parts)?)?;
             sum(py, &self.raisers, all)?;
-            let (runs, edges) = unlocked(py, || {
-                let totals = all.sum();
-                (totals.runs(), totals.edges())
-            })?;
+            let mut totals = unlocked(py, || std::mem::take(all.sum()))?;
+            // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
-            totals_dict(py, &runs, &edges)
+            unlocked(py, || totals.settle())?;
+            totals_dict(py, &mut totals)
         })
     }
 

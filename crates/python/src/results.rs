@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rtit_flow::{Block, EdgeTotal, RowColumns, RunTotal};
+use rtit_flow::{Block, RowColumns, Totals};
 use rtit_memory::gathered;
 
 use crate::as_bytes::{halves, octets, words};
@@ -48,20 +48,18 @@ pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
 }
 
 /// As `Flow.totals` says.
-pub fn totals_dict<'py>(
-    py: Python<'py>,
-    runs: &[RunTotal],
-    edges: &[EdgeTotal],
-) -> PyResult<Bound<'py, PyDict>> {
+pub fn totals_dict<'py>(py: Python<'py>, totals: &mut Totals) -> PyResult<Bound<'py, PyDict>> {
     room_for(py, FEW)?;
     let columns = PyDict::new(py);
-    columns.set_item("run_start", words(py, runs, |run| run.start)?)?;
-    let instructions = halves(py, runs, |run| run.instructions)?;
+    let runs = totals.run_rows();
+    columns.set_item("run_start", words(py, runs.clone(), |run| run.start)?)?;
+    let instructions = halves(py, runs.clone(), |run| run.instructions)?;
     columns.set_item("run_instructions", instructions)?;
     columns.set_item("run_count", words(py, runs, |run| run.count)?)?;
-    columns.set_item("edge_from", words(py, edges, |edge| edge.from)?)?;
-    columns.set_item("edge_to", words(py, edges, |edge| edge.to)?)?;
-    columns.set_item("edge_kind", octets(py, edges, |edge| edge.kind)?)?;
+    let edges = totals.edge_rows();
+    columns.set_item("edge_from", words(py, edges.clone(), |edge| edge.from)?)?;
+    columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
+    columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
     columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
     Ok(columns)
 }

@@ -93,7 +93,8 @@ class Gathering:
         """
         runs = _added(self.runs, 4)
         source_in, source, target_in, target, kind, count = _added(self.edges, 6)
-        edges = Edges(source_in, source, target_in, target, kind.astype(np.uint8), count)
+        kind = kind.astype(np.uint8, copy=False)
+        edges = Edges(source_in, source, target_in, target, kind, count)
         outside = runs[0] == NOWHERE
         kernel = outside & (runs[1] >= np.uint64(UPPER))
         losses.kernel, losses.elsewhere = _weight(runs, kernel), _weight(runs, outside & ~kernel)
@@ -177,19 +178,27 @@ def _weight(runs: list[Any], own: Any) -> int:
 
 
 def _added(parts: list[tuple[Any, ...]], width: int) -> list[Any]:
-    """Rows of the same key, which is all columns but the last, become one row with their sum."""
+    """Rows of the same key, which is all columns but the last, become one row with their sum. The
+    parts are let go of meanwhile: there may be much of them.
+    """
     if not parts:
         return [np.zeros(0, np.uint64) for _ in range(width)]
-    columns = [np.concatenate([part[index] for part in parts]) for index in range(width)]
-    *keys, counts = columns
-    if not len(counts):
-        return columns
+    *keys, counts = (
+        np.concatenate([part[index] for part in parts]) if len(parts) > 1 else parts[0][index]
+        for index in range(width)
+    )
+    parts.clear()
     order = np.lexsort(keys[::-1])
-    keys = [key[order] for key in keys]
-    new = np.ones(len(order), bool)
-    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    new = np.zeros(len(order), bool)
+    new[:1] = True
+    for index in range(len(keys)):
+        keys[index] = key = keys[index][order]
+        new[1:] |= key[1:] != key[:-1]
+    counts = counts[order]
+    if new.all():
+        return [*keys, counts]
     first = np.flatnonzero(new)
-    return [*(key[first] for key in keys), np.add.reduceat(counts[order], first)]
+    return [*(key[first] for key in keys), np.add.reduceat(counts, first)]
 
 
 def _first(trace: Trace) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.readable import readable
 from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
+from rtit.trace.tables import ROWS
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
@@ -78,10 +79,11 @@ def edges(
 
     found = stream.edges(where)
     # of the same count in the order of their addresses
-    found = found.take(np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top])
+    order = np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top]
+    parts = (found.take(order[at : at + ROWS]) for at in range(0, len(order), ROWS))
     show = _Shown(trace, stream, _NOT_TAKEN, timing=False)
     columns = ("count", "source", "name of source", "target", "name of target", "kind")
-    return show.parts([found], columns, as_json=as_json)
+    return show.parts(parts, columns, as_json=as_json)
 
 
 class _Shown:

@@ -138,12 +138,12 @@ impl<B: Source, S: Sum> Segments<B, S> {
     }
 
     /// What the sink has, with what steps counted.
-    pub fn sum(&mut self) -> &S {
+    pub fn sum(&mut self) -> &mut S {
         for decoder in &mut self.decoders {
             self.sink.take_steps(decoder);
         }
         self.sink.take_off(std::mem::take(&mut self.vain.1));
-        &self.sink
+        &mut self.sink
     }
 
     /// The turns (`Spaces::turn`) in which anything ran, in order; 0 is what was before the first.
