@@ -165,102 +165,11 @@ impl Purse {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// What happens to a stream: bytes that are taken by steps, a piece that is not known, one that is, a sum.
-    fn events() -> impl Strategy<Value = Vec<(u8, usize, usize)>> {
-        prop::collection::vec((0..4u8, 1..512usize, 0..200usize), 1..400)
-    }
-
-    proptest! {
-        /// In streams of which nothing comes again no more is spent than the part that may be, and one piece.
-        #[test]
-        fn what_never_comes_again_costs_a_part(
-            part in 1..40usize,
-            streams in prop::collection::vec(events(), 1..6),
-        ) {
-            let mut purse = Purse::new(part);
-            let (mut bytes, mut spent, mut dearest) = (0.0, 0, 0.0f64);
-            for stream in streams {
-                purse.start_again();
-                bytes += STREAM as f64;
-                for (event, size, steps) in stream {
-                    let (before, pause) = (purse.left, purse.pause());
-                    prop_assert_eq!(purse.left, before);
-                    if event == 0 || pause != 0 {
-                        purse.took(size);
-                        bytes += size as f64 * dearest.max((BYTE * FRACTION) as f64) / FRACTION as f64;
-                    } else if event == 1 {
-                        purse.pays_sum(steps);
-                    } else {
-                        purse.looked(size);
-                        purse.tried(size, Some(steps));
-                    }
-                    dearest = dearest.max(purse.byte as f64);
-                    spent += (before - purse.left).max(0);
-                }
-            }
-            let most = bytes / part as f64 + (LOOK + MOST_FAR + TRY + 512 * TRY_BYTE) as f64;
-            prop_assert!(spent as f64 <= most, "{spent} {most}");
-        }
-
-        /// Behind a pause there is enough, and it is spent before there is another one, which is longer.
-        #[test]
-        fn pauses_grow(part in 1..40usize, size in 64..512usize) {
-            let mut purse = Purse::new(part);
-            let mut last = 0;
-            for _ in 0..8 {
-                let pause = purse.pause();
-                prop_assert!(pause > last, "{pause} {last}");
-                last = pause;
-                let mut left = pause;
-                while left > 0 {
-                    purse.took(left);
-                    left = purse.pause();
-                }
-                while purse.left > 0 {
-                    prop_assert_eq!(purse.pause(), 0);
-                    purse.tried(size, None);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_won_is_spent() {
-        let mut purse = Purse::new(10);
-        assert!(purse.pause() > 0);
-        purse.start_again();
-        (0..1000).for_each(|_| purse.won(200, 100));
-        assert_eq!(purse.pause(), 0);
-        assert!(purse.pays_sum(1000));
-        // the first one needed a map
-        let left = purse.left;
-        assert!(purse.pays_sum(1000));
-        assert!(left - purse.left < FIRST_SUM);
-        assert!(!purse.pays_sum(1 << 20));
-    }
-
-    #[test]
-    fn a_debt_has_an_end() {
-        let mut purse = Purse::new(1);
-        (0..1 << 20).for_each(|_| purse.won(200, 1));
-        let mut bytes = 0;
-        while let pause @ 1.. = purse.pause() {
-            purse.took(pause);
-            bytes += pause as i64;
-        }
-        assert!((MOST / BYTE..4 * MOST / BYTE).contains(&bytes), "{bytes}");
-    }
-
-    #[test]
-    fn with_no_part_everything_is_paid_for() {
-        let mut purse = Purse::new(0);
-        purse.tried(1 << 30, None);
-        assert_eq!(purse.pause(), 0);
-        assert!(purse.pays_sum(1 << 30));
+impl Purse {
+    pub fn left(&self) -> i64 {
+        self.left
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -306,7 +306,6 @@ fn hits_of_many_pieces() {
     assert_eq!(hits.edges()[0].count, 5 * 240);
 }
 
-/// The same packets at the same place lead elsewhere with another LastIP (section 33.4.2.2): JMP RAX at two places, and
 /// A loop over a conditional branch, of results that hardly repeat, again and again: what is added up of many pieces of
 /// the stream is what its bits say.
 #[test]
