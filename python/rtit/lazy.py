@@ -8,8 +8,8 @@ from importlib import import_module
 
 
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of `package`: `homes` is its modules, each with the names that it defines,
-    separated by blanks.
+    """The `__getattr__` of `package`, which gets a `__dir__` that lists all names: `homes` is its
+    modules, each with the names that it defines, separated by blanks.
     """
     modules = {name: module for module, names in homes.items() for name in names.split()}
 
@@ -21,4 +21,8 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         setattr(sys.modules[package], name, value)
         return value
 
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    vars(sys.modules[package])["__dir__"] = listed
     return load

@@ -4,11 +4,13 @@ the tool that it is for.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import struct
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_type_hints
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -19,11 +21,20 @@ from programs.build import SOURCES
 from rtit.cli.main import main
 from rtit.coverage import Coverage, Source, coverage, sources
 from rtit.coverage.afl import SIZE
+from rtit.coverage.gather import Code
 from rtit.trace import Trace
 
 ProgramBuilder = Callable[[str], Path]
 SOURCE = SOURCES / "profiled.c"
 COUNT = 300
+
+
+def test_annotations_can_be_resolved() -> None:
+    """Also beside a method that is called as a type is."""
+    hints = get_type_hints(Code)
+    assert hints.keys() == {field.name for field in dataclasses.fields(Code)}
+    assert hints["build_id"] == bytes | None
+    assert get_type_hints(Code.bytes)["return"] is bytes
 
 
 def line_of(text: str) -> int:

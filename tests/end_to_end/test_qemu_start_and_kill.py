@@ -20,6 +20,7 @@ from live import RTIT, finished, signalled
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.qemu.counting import start_counting
+from rtit.capture.qemu.folder import RecordingFolder
 from rtit.capture.request import Request
 
 pytestmark = pytest.mark.usefixtures("qemu")
@@ -217,12 +218,26 @@ exit(main(["record", "-q", "--backend", "qemu", "--", "/bin/true"]))
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("of", [str, os.fsencode])
+def test_a_temporary_folder_that_a_program_chose(
+    of: Callable[[str], str | bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As everywhere in Python, whatever the environment says."""
+    temporary = tempfile.mkdtemp(prefix="t", dir="/tmp")
+    monkeypatch.setattr("tempfile.tempdir", of(temporary))
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    folder = RecordingFolder()
+    assert Path(folder.name).parent == Path(tempfile.gettempdirb().decode()) == Path(temporary)
+    folder.cleanup()
+    Path(temporary).rmdir()
+
+
 def test_counting_that_cannot_begin_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """QEMU runs by then."""
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
-    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     started = []
 
     class Seen(subprocess.Popen[bytes]):

@@ -62,7 +62,22 @@ def test_the_version_is_that_of_the_native_module() -> None:
     assert rtit.__version__ == workspace["package"]["version"]
 
 
-@pytest.mark.parametrize("package", ["capture", "image", "perfdata", "sideband", "trace", "unit"])
+LAZY = ["capture", "image", "perfdata", "registers", "sideband", "trace", "unit"]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_names_are_listed_before_they_are_loaded(package: str) -> None:
+    script = (
+        f"import sys, rtit.{package} as package\n"
+        "loaded = set(sys.modules)\n"
+        "missing = {*package.__all__, '__name__'} - set(dir(package))\n"
+        "print(missing, set(sys.modules) - loaded)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert ended.stdout == b"set() set()\n"
+
+
+@pytest.mark.parametrize("package", LAZY)
 def test_names_loaded_on_use_are_all_there(package: str) -> None:
     module = import_module(f"rtit.{package}")
     for name in module.__all__:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from rtit._core import Space
+from rtit.image import FileSymbols
 from rtit.profile import profile
 from rtit.profile.addresses import NEAR
 from rtit.profile.stretches import Stretches
@@ -12,12 +14,12 @@ from rtit.trace import End
 from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
-    from rtit._core import Space
-    from rtit.image import FileSymbols
     from rtit.profile import Binary, Profile
     from rtit.trace import Stream, Trace
 
 _Edge = tuple[int, int]
+# a class that has a method of this name means that by it
+_Bytes = bytes
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Code:
     """
 
     path: str
-    build_id: bytes | None
+    build_id: _Bytes | None
     symbols: FileSymbols
     space: Space
     counts: dict[int, int] = field(default_factory=dict)
@@ -36,7 +38,7 @@ class Code:
     edges: dict[_Edge, int] = field(default_factory=dict)
     blocks: set[tuple[int, int]] = field(default_factory=set)
 
-    def bytes(self, offset: int, size: int) -> bytes:
+    def bytes(self, offset: int, size: int) -> _Bytes:
         """The code at a file offset, less than `size` if there is no more."""
         return self.space.read(0, offset, size)
 

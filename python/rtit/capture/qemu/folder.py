@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -166,9 +167,11 @@ def _remove(folder: Path | str) -> None:
 
 def _parent() -> str:
     """The first of the folders of `tempfile.gettempdir` in which we may write, by their modes
-    alone: that would load compressors and hashes, and write a file to see.
+    alone: that would load compressors and hashes, and write a file to see. Where a program has
+    loaded it, its `tempdir` comes first, as there.
     """
-    given = map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
+    chosen = getattr(sys.modules.get("tempfile"), "tempdir", None)
+    given = chosen and os.fsdecode(chosen), *map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))
     may = os.W_OK | os.X_OK
     wanted = (Path(each) for each in (*given, "/tmp", "/var/tmp", "/usr/tmp") if each)
     # `Path.is_dir` raises for what is in nobody's or another's folder, or has too long a name
