@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TypedDict, final
 from typing_extensions import Buffer
 
 __version__: Final[str]
+MOST_PLACES: Final[int]
 PACKETS: Final[tuple[str, ...]]
 
 def decode_instruction(data: bytes, ip: int, bits: int = 64) -> tuple[int, int, int, bool]: ...
@@ -175,6 +176,8 @@ class TotalColumns(TypedDict):
     edge_to: bytes
     edge_kind: bytes
     edge_count: bytes
+    other_runs: int
+    other_edges: int
 
 class FlowCounts(TypedDict):
     packets: dict[str, int]

@@ -18,7 +18,8 @@ from rtit import _core as core
 from rtit.cli.main import main
 from rtit.image import Location
 from rtit.packets import encode
-from rtit.trace import End, Selection
+from rtit.trace import EdgeTotals, End, Selection, Stream
+from rtit.trace.tables import edges_of
 
 CODE = bytes.fromhex("7502 90 90 75fa c3")
 """1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
@@ -149,6 +150,21 @@ def test_every_line(record: Recorder, capsys: pytest.CaptureFixture[str]) -> Non
     ]
     found = [line[8:20] for line in printed(capsys, "edges", data)]
     assert found == [f"{each:12,}" for each in sorted(counts.tolist(), reverse=True)]
+
+
+def test_edges_beyond_the_limit_are_told_of(
+    bare: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_two(stream: Stream, where: Selection) -> EdgeTotals:
+        return edges_of(stream.branches(where), 2)
+
+    monkeypatch.setattr(Stream, "edges", first_two)
+    assert main(["edges", *bare, "--json"]) == 3
+    told = capsys.readouterr()
+    found = [json.loads(line) for line in told.out.splitlines()]
+    edges = sorted(BRANCHES, key=lambda edge: edge[:2])
+    assert [(each["source"], each["target"], each["kind"]) for each in found] == edges[:2]
+    assert "1 transfers are at too many places: they are in no count by place" in told.err
 
 
 EDGES = st.integers(0, (1 << 64) - 1) | st.sampled_from((0, 999, 1000, (1 << 63) - 1))

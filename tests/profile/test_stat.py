@@ -12,6 +12,8 @@ import pytest
 from live import Recorder
 from rtit.capture.events import Kind
 from rtit.cli.main import main
+from rtit.profile import gather, profile
+from rtit.trace import Trace
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -131,3 +133,25 @@ def test_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--fail-above needs --baseline" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["stat", "--fail-above", "much", "no such file"])
+
+
+def test_places_beyond_the_limit_are_missing(
+    program: ProgramBuilder,
+    record: Recorder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = record([program("fork")]).data
+    with Trace(data) as trace:
+        whole = profile(trace, trace.streams)
+        monkeypatch.setattr(gather, "MOST_PLACES", 10)
+        part = profile(trace, trace.streams)
+    transfers, ran = whole.transfers.values(), [each.instructions for each in whole.binaries]
+    assert part.losses.transfers > 0
+    assert sum(part.transfers.values()) + part.losses.transfers == sum(transfers)
+    assert part.instructions == whole.instructions
+    assert 0 < sum(each.instructions for each in part.binaries) < sum(ran)
+    assert main(["stat", str(data)]) == 3
+    told = capsys.readouterr().err
+    assert f"missing: {part.losses.transfers:,} transfers are at too many places" in told
+    assert f"missing: {part.losses.runs:,} runs of instructions are at too many places" in told

@@ -103,7 +103,7 @@ pub use spaces::{Guest, SpaceKey, Spaces};
 pub use stream::{Flow, RunIter};
 pub use time::{GuestTsc, TimeSettings};
 pub use timed::{TimedColumns, TimedInstructions};
-pub use totals::{EdgeTotal, RunTotal, Totals};
+pub use totals::{EdgeTotal, RunTotal, Totals, MOST_PLACES};
 pub use unrolled::{unrolled, InstructionTotal, Unrolled};
 pub use watch::Watch;
 pub use window::{Source, Window};

@@ -4,6 +4,7 @@ use rtit_x86::Mode;
 
 use crate::errata::Cpu;
 use crate::time::TimeSettings;
+use crate::totals::MOST_PLACES;
 
 /// IP filter ranges that a processor can have (ADDRn_CFG = 1, section 33.2.5.2).
 pub const MAX_RANGES: usize = 4;
@@ -52,6 +53,8 @@ pub struct Settings {
     /// What is known where the stream begins; `None`: nothing is, and it is read from its first PSB on.
     pub start: Option<Start>,
     pub steps: StepLimits,
+    /// Runs and edges that have counts of their own, at most, where they are added up (`Totals`).
+    pub places: usize,
     /// Rows have as their time the number of the last timing packet before them (`Decoder::take_points`).
     pub points: bool,
 }
@@ -120,6 +123,7 @@ impl Default for Settings {
             ranges: FilterRanges::default(),
             start: None,
             steps: StepLimits::default(),
+            places: MOST_PLACES,
             points: false,
         }
     }

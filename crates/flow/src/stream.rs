@@ -119,7 +119,7 @@ impl<B: Source> Flow<B, Columns> {
 impl<B: Source> Flow<B, Totals> {
     /// Runs and edges added up.
     pub fn adding_up(stream: B, spaces: impl Into<Spaces>, settings: &Settings) -> Self {
-        Flow::with_sink(stream, spaces, settings, Totals::default())
+        Flow::with_sink(stream, spaces, settings, Totals::keeping(settings.places))
     }
 
     /// What was added up so far.

@@ -42,11 +42,19 @@ impl Key for (u64, u64, u8) {
 }
 
 /// Counts are modulo 2^64: what was added can be taken off, in any order.
+///
+/// If there are more keys than `most` the smallest have counts of their own, and all others one sum: a key that is among the
+/// smallest of all is so in every part, thus neither order nor parts matter. What is taken off must have been added to a
+/// tally that has had no end: keys that vanish leave the places of others empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally<K> {
     /// In order, each key once, no count 0.
     joined: Vec<(K, u64)>,
     waiting: Vec<(K, u64)>,
+    most: usize,
+    /// The last key that may have a count of its own, once there have been more than `most`.
+    last: Option<K>,
+    others: u64,
 }
 
 impl<K> Default for Tally<K> {
@@ -54,13 +62,26 @@ impl<K> Default for Tally<K> {
         Tally {
             joined: Vec::new(),
             waiting: Vec::new(),
+            most: usize::MAX,
+            last: None,
+            others: 0,
         }
     }
 }
 
 impl<K: Key> Tally<K> {
+    /// So many keys have counts of their own at most; if there are more already it holds from the next time on that they
+    /// are brought in order.
+    pub fn keep(&mut self, most: usize) {
+        self.most = most;
+    }
+
     #[inline]
     pub fn add(&mut self, key: K, count: u64) {
+        if self.last.is_some_and(|last| key > last) {
+            self.others = self.others.wrapping_add(count);
+            return;
+        }
         if self.waiting.len() >= self.joined.len() / 4 + MOST_WAITING {
             self.settle();
         }
@@ -69,13 +90,22 @@ impl<K: Key> Tally<K> {
 
     /// Adds all of another.
     pub fn join(&mut self, mut other: Tally<K>) {
+        self.others = self.others.wrapping_add(other.others);
+        self.last = match (self.last, other.last) {
+            (Some(one), Some(another)) => Some(one.min(another)),
+            (one, another) => one.or(another),
+        };
         if self.joined.len() < other.joined.len() {
-            swap(self, &mut other);
+            swap(&mut self.joined, &mut other.joined);
+        }
+        if self.waiting.len() < other.waiting.len() {
+            swap(&mut self.waiting, &mut other.waiting);
         }
         // what is short is not worth going through all for
         if other.joined.len() > self.joined.len() / 4 {
             merge(&mut self.joined, &take(&mut other.joined));
         }
+        self.cut();
         for (key, count) in other.joined.into_iter().chain(other.waiting) {
             self.add(key, count);
         }
@@ -85,12 +115,23 @@ impl<K: Key> Tally<K> {
     pub fn take_off(&mut self, mut other: Tally<K>) {
         let all = other.joined.iter_mut().chain(&mut other.waiting);
         all.for_each(|(_, count)| *count = count.wrapping_neg());
+        other.others = other.others.wrapping_neg();
         self.join(other);
     }
 
     /// Nothing was added.
     pub fn is_empty(&self) -> bool {
-        self.joined.is_empty() && self.waiting.is_empty()
+        self.len() == 0 && self.last.is_none()
+    }
+
+    /// How much is kept.
+    pub fn len(&self) -> usize {
+        self.joined.len() + self.waiting.len()
+    }
+
+    /// The sum of the counts of keys that have none of their own, of those that were brought in order.
+    pub fn others(&self) -> u64 {
+        self.others
     }
 
     /// The keys that have a count, in order.
@@ -112,6 +153,18 @@ impl<K: Key> Tally<K> {
         }
         merge(&mut self.joined, &self.waiting);
         self.waiting.clear();
+        self.cut();
+    }
+
+    /// Of keys that are too many, or too large, only the sum stays.
+    fn cut(&mut self) {
+        let within = |last| self.joined.partition_point(|&(key, _)| key <= last);
+        let within = self.last.map_or(self.joined.len(), within);
+        if within > self.most {
+            self.last = self.joined[..self.most].last().map(|&(key, _)| key);
+        }
+        let beyond = self.joined.drain(within.min(self.most)..);
+        self.others = beyond.fold(self.others, |sum, (_, count)| sum.wrapping_add(count));
     }
 }
 
@@ -241,6 +294,41 @@ mod tests {
             prop_assert_eq!(all.into_sorted(), expected);
         }
 
+        #[test]
+        fn the_smallest_are_kept_and_the_rest_is_a_sum(
+            parts in prop::collection::vec(prop::collection::vec(((0..9u64, 0..5u32), 1..3u64), 0..60), 1..6),
+            most in 1..60usize,
+            looks in prop::collection::vec(any::<bool>(), 6),
+            vain in prop::collection::vec(((0..9u64, 0..5u32), 1..3u64), 0..60),
+        ) {
+            let (mut all, mut map) = (Tally::default(), BTreeMap::new());
+            all.keep(most);
+            for (part, look) in parts.iter().zip(looks) {
+                let mut tally = Tally::default();
+                tally.keep(most);
+                for &(key, count) in part {
+                    tally.add(key, count);
+                    *map.entry(key).or_insert(0) += count;
+                    if look {
+                        tally.sorted();
+                    }
+                }
+                all.join(tally);
+            }
+            // what is taken off again before there is an end leaves nothing
+            all.keep(usize::MAX);
+            let mut off = Tally::default();
+            for (key, count) in vain {
+                all.add(key, count);
+                off.add(key, count);
+            }
+            all.take_off(off);
+            all.keep(most);
+            let sums: Vec<_> = map.into_iter().collect();
+            let (kept, rest) = sums.split_at(most.min(sums.len()));
+            prop_assert_eq!(all.sorted(), kept);
+            prop_assert_eq!(all.others(), rest.iter().map(|&(_, count)| count).sum::<u64>());
+        }
         #[test]
         fn what_is_merged_is_in_order(
             some in prop::collection::btree_map((0..99u64, 0..2u32), 1..3u64, 0..150),

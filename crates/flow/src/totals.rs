@@ -29,14 +29,57 @@ pub struct EdgeTotal {
     pub count: u64,
 }
 
-/// The sink that adds up runs and edges, whatever their order.
-#[derive(Clone, Debug, Default)]
+/// Runs and edges that have counts of their own, at most, as [`Settings`](crate::Settings) has it by default.
+pub const MOST_PLACES: usize = 1 << 22;
+
+/// The sink that adds up runs and edges, whatever their order: the first of each in their order, if there are more than
+/// [`MOST_PLACES`], and of all others the sum.
+#[derive(Clone, Debug)]
 pub struct Totals {
     runs: Tally<(u64, u32)>,
     edges: Tally<(u64, u64, u8)>,
 }
 
+impl Default for Totals {
+    fn default() -> Totals {
+        Totals::keeping(MOST_PLACES)
+    }
+}
+
 impl Totals {
+    /// So many runs and so many edges at most have counts of their own.
+    pub fn keeping(places: usize) -> Totals {
+        let mut totals = Totals {
+            runs: Tally::default(),
+            edges: Tally::default(),
+        };
+        totals.keep(places);
+        totals
+    }
+
+    /// As `keeping`, from the next time on that all is brought in order.
+    pub(crate) fn keep(&mut self, places: usize) {
+        self.runs.keep(places);
+        self.edges.keep(places);
+    }
+
+    /// How many runs and edges are kept, those that are kept several times as often.
+    pub(crate) fn places(&self) -> usize {
+        self.runs.len() + self.edges.len()
+    }
+
+    /// How often others ran than those of `runs`.
+    pub fn other_runs(&mut self) -> u64 {
+        self.runs.sorted();
+        self.runs.others()
+    }
+
+    /// How often others were taken than those of `edges`.
+    pub fn other_edges(&mut self) -> u64 {
+        self.edges.sorted();
+        self.edges.others()
+    }
+
     /// Runs by start and length.
     pub fn runs(&mut self) -> Vec<RunTotal> {
         gathered(self.run_rows())

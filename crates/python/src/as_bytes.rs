@@ -43,7 +43,8 @@ fn column<'py, R, const N: usize>(
     value: impl Fn(R::Item) -> [u8; N],
 ) -> PyResult<Bound<'py, PyBytes>>
 where
-    R: IntoIterator<IntoIter: ExactSizeIterator>,
+    R: IntoIterator,
+    R::IntoIter: ExactSizeIterator,
 {
     let rows = rows.into_iter();
     PyBytes::new_with(py, rows.len() * N, |bytes| {
@@ -60,7 +61,8 @@ pub fn words<'py, R>(
     value: impl Fn(R::Item) -> u64,
 ) -> PyResult<Bound<'py, PyBytes>>
 where
-    R: IntoIterator<IntoIter: ExactSizeIterator>,
+    R: IntoIterator,
+    R::IntoIter: ExactSizeIterator,
 {
     column(py, rows, |row| value(row).to_le_bytes())
 }
@@ -71,7 +73,8 @@ pub fn halves<'py, R>(
     value: impl Fn(R::Item) -> u32,
 ) -> PyResult<Bound<'py, PyBytes>>
 where
-    R: IntoIterator<IntoIter: ExactSizeIterator>,
+    R: IntoIterator,
+    R::IntoIter: ExactSizeIterator,
 {
     column(py, rows, |row| value(row).to_le_bytes())
 }
@@ -82,7 +85,8 @@ pub fn octets<'py, R>(
     value: impl Fn(R::Item) -> u8,
 ) -> PyResult<Bound<'py, PyBytes>>
 where
-    R: IntoIterator<IntoIter: ExactSizeIterator>,
+    R: IntoIterator,
+    R::IntoIter: ExactSizeIterator,
 {
     column(py, rows, |row| [value(row)])
 }

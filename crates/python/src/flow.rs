@@ -380,7 +380,8 @@ impl Flow {
     /// Runs, instructions one after the other in memory: run_start (u64), run_instructions (u32), run_count (u64). Runs
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
-    /// edge_count (u64).
+    /// edge_count (u64). Of more than `MOST_PLACES` runs or edges the first in their order are there; how often others ran or
+    /// were taken: other_runs, other_edges.
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.taking(py, |way| {
             let all = by_way!(way, Totals, |parts| segments(py, self.division, parts)?)?;

@@ -43,6 +43,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("MOST_PLACES", rtit_flow::MOST_PLACES)?;
     arrow::register(module)?;
     calls::register(module)?;
     decoder::register(module)?;

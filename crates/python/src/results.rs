@@ -61,5 +61,7 @@ pub fn totals_dict<'py>(py: Python<'py>, totals: &mut Totals) -> PyResult<Bound<
     columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
     columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
     columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
+    columns.set_item("other_runs", totals.other_runs())?;
+    columns.set_item("other_edges", totals.other_edges())?;
     Ok(columns)
 }

@@ -21,4 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Print them; 3 if something could not be decoded."""
     from rtit.views import rows
 
-    return show("edges", partial(rows.edges, top=arguments.top), arguments)
+    beyond: list[str] = []
+    lines = partial(rows.edges, top=arguments.top, tell=beyond.append)
+    return show("edges", lines, arguments, beyond)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw
@@ -38,8 +38,15 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show(verb: str, lines: Callable[..., Iterator[bytes]], arguments: argparse.Namespace) -> int:
-    """Print `lines` of each stream, in parts; 3 if something could not be decoded."""
+def show(
+    verb: str,
+    lines: Callable[..., Iterator[bytes]],
+    arguments: argparse.Namespace,
+    missing: Sequence[str] = (),
+) -> int:
+    """Print `lines` of each stream, in parts, then what `missing` has by then; 3 if something could
+    not be decoded.
+    """
     from rtit.trace.places import Places
 
     options = {"timing": True} if getattr(arguments, "timing", False) else {}
@@ -55,4 +62,6 @@ def show(verb: str, lines: Callable[..., Iterator[bytes]], arguments: argparse.N
         out.flush()
         gaps.ledgers(streams)
         gaps.images()
+        for text in missing:
+            gaps.tell(text)
         return gaps.exit_code()

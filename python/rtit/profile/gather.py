@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtit._core import MOST_PLACES
 from rtit.image import UPPER, Regions, has_file
 from rtit.profile.outside import Function, outside
 from rtit.profile.slices import Slice, slices
@@ -46,6 +47,8 @@ class Gathering:
         self.runs: list[tuple[Any, ...]] = []
         self._new = 0
         self.edges: list[tuple[Any, ...]] = []
+        self.others = np.zeros(2, np.uint64)
+        """Runs and edges beyond MOST_PLACES."""
 
     def add(self, part: Slice) -> bool:
         """Runs and edges of some time, in the mappings of that time; whether any are in no file."""
@@ -61,6 +64,11 @@ class Gathering:
         binary, offsets = placed(runs.start)
         self.add_runs(binary, offsets, runs.instructions.astype(np.uint64), runs.count)
         self.edges.append((*placed(edges.source), *placed(edges.target), edges.kind, edges.count))
+        self.others += np.array([runs.others, edges.others], np.uint64)
+        if sum(len(each[0]) for each in self.edges) > MOST_PLACES:
+            self.others[1] += _first_of(self.edges, 6)
+        if sum(len(each[0]) for each in self.runs) > MOST_PLACES:
+            self.others[0] += _first_of(self.runs, 4)
         return bool((binary == NOWHERE).any())
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
@@ -91,6 +99,7 @@ class Gathering:
         """All of it, also that of which nothing ran; and every edge. What ran elsewhere is added to
         `losses`.
         """
+        losses.runs, losses.transfers = map(int, self.others)
         runs = _added(self.runs, 4)
         source_in, source, target_in, target, kind, count = _added(self.edges, 6)
         kind = kind.astype(np.uint8, copy=False)
@@ -199,6 +208,13 @@ def _added(parts: list[tuple[Any, ...]], width: int) -> list[Any]:
         return [*keys, counts]
     first = np.flatnonzero(new)
     return [*(key[first] for key in keys), np.add.reduceat(counts, first)]
+
+
+def _first_of(parts: list[tuple[Any, ...]], width: int) -> Any:
+    """Puts parts together and keeps the first MOST_PLACES rows; the sum of the counts of others."""
+    rows = _added(parts, width)
+    parts.append(tuple(column[:MOST_PLACES] for column in rows))
+    return rows[-1][MOST_PLACES:].sum()
 
 
 def _first(trace: Trace) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rtit.image.regions import reused
 from rtit.trace import EdgeTotals, RunTotals, Totals
+from rtit.trace.tables import Sums
 
 if TYPE_CHECKING:
     from rtit.image import Mapping
@@ -32,48 +33,31 @@ def slices(stream: Stream, mappings: list[Mapping]) -> Iterator[Slice]:
         yield Slice(stream.totals(), mappings)
         return
     borders = sorted({each.since for each in mappings} | {each.until for each in mappings})
-    runs: dict[int, _Sums] = {}
-    edges: dict[int, _Sums] = {}
+    runs: dict[int, Sums] = {}
+    edges: dict[int, Sums] = {}
     for branches in stream.branches():
-        columns = branches.source, branches.target, branches.kind.astype(np.uint64)
-        _sort_in(edges, borders, branches.time, columns)
+        columns = branches.source, branches.target, branches.kind
+        _sort_in(edges, "u8 u8 u1", borders, branches.time, columns)
     for rows in stream.rows():
-        _sort_in(runs, borders, rows.time, (rows.start, rows.instructions.astype(np.uint64)))
+        _sort_in(runs, "u8 u4", borders, rows.time, (rows.start, rows.instructions))
     for number in sorted(runs.keys() | edges.keys()):
-        start, instructions, count = runs.get(number, _Sums(2)).columns()
-        source, target, kind, times = edges.get(number, _Sums(3)).columns()
+        ran, taken = runs.pop(number, Sums("u8 u4")), edges.pop(number, Sums("u8 u8 u1"))
         totals = Totals(
-            RunTotals(start, instructions.astype(np.uint32), count),
-            EdgeTotals(source, target, kind.astype(np.uint8), times),
+            RunTotals(*ran.columns).replaced(others=ran.others),
+            EdgeTotals(*taken.columns).replaced(others=taken.others),
         )
         time = borders[number - 1] if number else 0
         yield Slice(totals, [each for each in mappings if each.since <= time < each.until])
 
 
 def _sort_in(
-    sums: dict[int, _Sums], borders: list[int], times: Any, columns: tuple[Any, ...]
+    sums: dict[int, Sums], dtypes: str, borders: list[int], times: Any, columns: tuple[Any, ...]
 ) -> None:
     which = np.searchsorted(np.array(borders, np.uint64), times, "right")
     cuts = [0, *(np.flatnonzero(which[1:] != which[:-1]) + 1).tolist(), len(which)]
     for begin, end in pairwise(cuts):
         if begin < end:
-            part = tuple(column[begin:end] for column in columns)
-            sums.setdefault(int(which[begin]), _Sums(len(columns))).add(part)
-
-
-class _Sums:
-    """How often each row of some columns occurs."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._counts: dict[tuple[int, ...], int] = {}
-
-    def add(self, columns: tuple[Any, ...]) -> None:
-        rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-        for row, count in zip(map(tuple, rows.tolist()), counts.tolist(), strict=True):
-            self._counts[row] = self._counts.get(row, 0) + count
-
-    def columns(self) -> tuple[Any, ...]:
-        keys = np.array(list(self._counts), np.uint64).reshape(-1, self._width)
-        counts = np.array(list(self._counts.values()), np.uint64)
-        return *(keys[:, index].copy() for index in range(self._width)), counts
+            number = int(which[begin])
+            if number not in sums:
+                sums[number] = Sums(dtypes)
+            sums[number].add(*(column[begin:end] for column in columns))

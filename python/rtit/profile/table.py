@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
+from rtit.trace.totals import BEYOND
 from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Losses:
     """What a profile of binaries does not tell: instructions that ran in the kernel, in no file
     (JIT code, the vdso), or at places of a file that hold other code now; bytes of PT that were not
     decoded exactly, of how many; files whose code is not known; calls that are too many or too deep
-    to be told apart (`profile.calls`); `incomplete`: why the recording ends early, if it does.
+    to be told apart (`profile.calls`); runs and transfers that are beyond the places which are
+    counted each by itself; `incomplete`: why the recording ends early, if it does.
     """
 
     kernel: int = 0
@@ -111,12 +113,15 @@ class Losses:
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
     calls: int = 0
+    runs: int = 0
+    transfers: int = 0
     incomplete: str | None = None
 
     @property
     def has_gaps(self) -> bool:
         """Whether anything that was recorded is missing from the counts."""
-        return bool(self.bytes_lost or self.problems or self.rewritten or self.incomplete)
+        found = self.bytes_lost or self.problems or self.rewritten or self.incomplete
+        return bool(found or self.runs or self.transfers)
 
     @property
     def outside(self) -> int:
@@ -151,6 +156,10 @@ class Losses:
             )
         found.extend(self.problems)
         found.extend(self.of_calls())
+        if self.runs:
+            found.append(f"{self.runs:,} runs of instructions are {BEYOND}")
+        if self.transfers:
+            found.append(f"{self.transfers:,} transfers are {BEYOND}")
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found

@@ -94,37 +94,36 @@ def totals(flow: _core.Flow) -> Totals:
         np.frombuffer(columns["run_start"], np.uint64),
         np.frombuffer(columns["run_instructions"], np.uint32),
         np.frombuffer(columns["run_count"], np.uint64),
-    )
+    ).replaced(others=columns["other_runs"])
     edges = EdgeTotals(
         np.frombuffer(columns["edge_from"], np.uint64),
         np.frombuffer(columns["edge_to"], np.uint64),
         np.frombuffer(columns["edge_kind"], np.uint8),
         np.frombuffer(columns["edge_count"], np.uint64),
-    )
+    ).replaced(others=columns["other_edges"])
     return Totals(runs, edges)
 
 
-def edges_of(found: Table[Branches]) -> EdgeTotals:
-    """Branches added up."""
+def edges_of(found: Table[Branches], most: int | None = None) -> EdgeTotals:
+    """Branches added up: the first `most` edges in their order, `_core.MOST_PLACES` by default."""
     spaces, dtypes = _of_spaces(found)
-    source, target, kind, *more, count = _added_up(
-        (
-            (each.source, each.target, each.kind, *(each.more[name] for name in spaces))
-            for each in found
-        ),
-        f"u8 u8 u1{dtypes}",
-    )
-    return EdgeTotals(source, target, kind, count, more=dict(zip(spaces, more, strict=True)))
+    sums = Sums(f"u8 u8 u1{dtypes}", most)
+    for each in found:
+        sums.add(each.source, each.target, each.kind, *(each.more[name] for name in spaces))
+    source, target, kind, *more, count = sums.columns
+    edges = EdgeTotals(source, target, kind, count, more=dict(zip(spaces, more, strict=True)))
+    return edges.replaced(others=sums.others)
 
 
-def runs_of(found: Table[Rows]) -> RunTotals:
-    """Rows added up."""
+def runs_of(found: Table[Rows], most: int | None = None) -> RunTotals:
+    """Rows added up: the first `most` runs in their order, `_core.MOST_PLACES` by default."""
     spaces, dtypes = _of_spaces(found)
-    start, instructions, *more, count = _added_up(
-        ((each.start, each.instructions, *(each.more[name] for name in spaces)) for each in found),
-        f"u8 u4{dtypes}",
-    )
-    return RunTotals(start, instructions, count, more=dict(zip(spaces, more, strict=True)))
+    sums = Sums(f"u8 u4{dtypes}", most)
+    for each in found:
+        sums.add(each.start, each.instructions, *(each.more[name] for name in spaces))
+    start, instructions, *more, count = sums.columns
+    runs = RunTotals(start, instructions, count, more=dict(zip(spaces, more, strict=True)))
+    return runs.replaced(others=sums.others)
 
 
 def _of_spaces(found: Table[B]) -> tuple[list[str], str]:
@@ -133,23 +132,35 @@ def _of_spaces(found: Table[B]) -> tuple[list[str], str]:
     return spaces, " u4" * len(spaces)
 
 
-def _added_up(batches: Iterator[tuple[NDArray[Any], ...]], dtypes: str) -> tuple[NDArray[Any], ...]:
-    """How often each combination of numbers came, sorted: columns, and the count behind them."""
-    import numpy as np
+class Sums:
+    """How often each combination of numbers came, of the first `most` in their order. `columns`,
+    sorted, with the count behind them; `others`: how often the rest came.
+    """
 
-    known = [np.zeros(0, dtype) for dtype in dtypes.split()]
-    count = np.zeros(0, np.uint64)
-    for batch in batches:
-        ones = np.ones(len(batch[0]), np.uint64)
-        weights = np.concatenate([count, ones])
+    def __init__(self, dtypes: str, most: int | None = None) -> None:
+        import numpy as np
+
+        from rtit import _core
+
+        self._most = _core.MOST_PLACES if most is None else most
+        self.columns: list[NDArray[Any]] = [np.zeros(0, each) for each in [*dtypes.split(), "u8"]]
+        self.others = 0
+
+    def add(self, *batch: NDArray[Any]) -> None:
+        """Rows more, a column each."""
+        import numpy as np
+
+        *known, count = self.columns
+        weights = np.concatenate([count, np.ones(len(batch[0]), np.uint64)])
         keys = [np.concatenate(pair) for pair in zip(known, batch, strict=True)]
         order = np.lexsort(keys[::-1])
         keys = [key[order] for key in keys]
         new = np.ones(len(order), np.bool_)
         new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-        known = [key[new] for key in keys]
         count = np.add.reduceat(weights[order], np.flatnonzero(new))
-    return *known, count
+        # the smallest of all are the smallest of each part: what is beyond stays so
+        self.others += int(count[self._most :].sum())
+        self.columns = [each[: self._most] for each in (*(key[new] for key in keys), count)]
 
 
 def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -> Table[B]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+BEYOND = "at too many places: they are in no count by place"
+"""What is said of `others`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunTotal:
     """One run; see `RunTotals`."""
@@ -37,7 +41,8 @@ class RunTotals(Batch):
     """Runs of instructions that follow each other in memory, as columns of one length, sorted by
     `start` (IP of the first) and `instructions` (how many); `count`: how often they ran.
 
-    Runs overlap: an instruction ran as often as all runs that hold it.
+    Runs overlap: an instruction ran as often as all runs that hold it. Of more than 2^22 the first
+    are there; `others`: how often the rest ran.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -49,6 +54,7 @@ class RunTotals(Batch):
     start: NDArray[np.uint64]
     instructions: NDArray[np.uint32]
     count: NDArray[np.uint64]
+    others: int = 0
 
     def __iter__(self) -> Iterator[RunTotal]:
         return map(RunTotal, *self.lists())
@@ -60,7 +66,8 @@ class EdgeTotals(Batch):
 
     `kind`: an `End`; CUT is a conditional branch that was not taken. A transfer counts where code
     or trace tell its target, also if tracing ended with it, or if an event struck before the first
-    instruction there.
+    instruction there. Of more than 2^22 edges the first are there; `others`: how often the rest was
+    taken.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -75,6 +82,7 @@ class EdgeTotals(Batch):
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
+    others: int = 0
 
     def __iter__(self) -> Iterator[Edge]:
         for source, target, kind, count in zip(*self.lists(), strict=True):

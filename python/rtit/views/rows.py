@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from rtit.readable import readable
 from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
 from rtit.trace.tables import ROWS
+from rtit.trace.totals import BEYOND
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
@@ -73,11 +74,16 @@ def edges(
     *,
     top: int | None = None,
     as_json: bool = False,
+    tell: Callable[[str], object] = str,
 ) -> Iterator[bytes]:
-    """How often each transfer was taken, the most frequent first; of these `top`."""
+    """How often each transfer was taken, the most frequent first; of these `top`. `tell` is told of
+    others than those that are counted.
+    """
     import numpy as np
 
     found = stream.edges(where)
+    if found.others:
+        tell(f"{stream.title}: {found.others:,} transfers are {BEYOND}")
     # of the same count in the order of their addresses
     order = np.argsort(found.count.max(initial=0) - found.count, kind="stable")[:top]
     parts = (found.take(order[at : at + ROWS]) for at in range(0, len(order), ROWS))

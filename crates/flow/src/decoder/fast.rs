@@ -107,7 +107,8 @@ impl Decoder {
                 self.fail(stamp.offset, cause, sink);
             }
         }
-        self.walker.steps.keep_within_limit(lane.at);
+        let walker = &mut self.walker;
+        walker.steps.keep_within_limit(&walker.code, lane.at);
         self.walker.keep_within_limit();
         Stepped::On
     }

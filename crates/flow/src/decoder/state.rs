@@ -244,6 +244,11 @@ impl Decoder {
         points.map_or(0, |points| points.waiting.len())
     }
 
+    /// How many places steps have counted.
+    pub fn places(&self) -> usize {
+        self.walker.places()
+    }
+
     /// Adds to `totals`, the sink of this stream so far, what steps have counted for it.
     pub fn take_totals(&mut self, totals: &mut Totals) {
         self.walker.take_totals(totals);

@@ -27,6 +27,13 @@ pub(super) struct Part<S> {
     pub sink: S,
 }
 
+/// A sink without an end: what is in it may be taken off again.
+pub(super) fn endless<S: Sum>() -> S {
+    let mut sink = S::default();
+    sink.keep(usize::MAX);
+    sink
+}
+
 impl Job<'_> {
     pub fn part<S: Sum>(&self, decoder: &mut Decoder, piece: &Piece) -> Part<S> {
         let Some(psb) = piece.lead else {
@@ -47,7 +54,7 @@ impl Job<'_> {
 
     fn go_on<S: Sum>(&self, decoder: &mut Decoder, until: usize) -> Part<S> {
         let begin = decoder.begin_part().without_time();
-        let mut sink = S::default();
+        let mut sink = endless();
         self.run(decoder, until, &mut sink);
         let (counts, ledger) = decoder.end_part();
         Part {

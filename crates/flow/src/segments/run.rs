@@ -1,7 +1,9 @@
 //! The threads, and what they found put together.
 
+use std::mem::replace;
+
 use super::division::Division;
-use super::part::{Job, Part};
+use super::part::{endless, Job, Part};
 use super::patience::Patience;
 use super::plan::{plan, Piece};
 use super::spread::spread;
@@ -29,6 +31,9 @@ pub struct Segments<B, S> {
     sink: S,
     /// What steps counted in segments that were decoded in vain.
     vain: (Counts, S),
+    /// Places that have counts of their own, at most, and how many the sink had when last all was put together.
+    places: usize,
+    kept: usize,
     patience: Patience,
 }
 
@@ -52,14 +57,27 @@ impl<B: Source, S: Sum> Segments<B, S> {
             },
             ..division
         };
+        let places = settings.places;
+        // those of several threads count in vain, too
+        let settings = &Settings {
+            places: match division.threads {
+                1 => places,
+                _ => usize::MAX,
+            },
+            ..*settings
+        };
         let first = Decoder::new(spaces.clone(), stream.window(), settings);
+        let mut sink = S::default();
+        sink.keep(settings.places);
         Segments {
             carry: first.carry().without_time(),
             ledger: first.ledger().clone(),
             counts: first.counts(),
             decoders: vec![first],
-            sink: S::default(),
-            vain: Default::default(),
+            sink,
+            vain: (Counts::default(), endless()),
+            places,
+            kept: 0,
             patience: Patience::new(),
             stream,
             spaces,
@@ -120,6 +138,12 @@ impl<B: Source, S: Sum> Segments<B, S> {
         } else {
             self.patience.waited();
         }
+        let places = self.decoders.iter().map(Decoder::places).sum::<usize>()
+            + self.sink.places()
+            + self.vain.1.places();
+        if self.division.threads > 1 && places > self.kept + self.places / 2 {
+            self.put_together();
+        }
         !self.carry.finished && !self.decoders.iter().any(Decoder::gave_up)
     }
 
@@ -139,11 +163,22 @@ impl<B: Source, S: Sum> Segments<B, S> {
 
     /// What the sink has, with what steps counted.
     pub fn sum(&mut self) -> &mut S {
+        self.put_together();
+        &mut self.sink
+    }
+
+    /// What there is is what ran, and may have its end.
+    fn put_together(&mut self) {
         for decoder in &mut self.decoders {
             self.sink.take_steps(decoder);
         }
-        self.sink.take_off(std::mem::take(&mut self.vain.1));
-        &mut self.sink
+        self.sink.take_off(replace(&mut self.vain.1, endless()));
+        self.sink.keep(self.places);
+        self.sink.settle();
+        self.kept = self.sink.places();
+        if self.division.threads > 1 {
+            self.sink.keep(usize::MAX);
+        }
     }
 
     /// The turns (`Spaces::turn`) in which anything ran, in order; 0 is what was before the first.

@@ -8,6 +8,14 @@ use crate::totals::Totals;
 pub trait Sum: Sink + Default + Send {
     /// Adds those of another part of the stream.
     fn join(&mut self, other: Self);
+    /// As `Totals::keeping`, for what has an end.
+    fn keep(&mut self, _places: usize) {}
+    /// What is beyond the end becomes a sum.
+    fn settle(&mut self) {}
+    /// How much is kept of what has an end.
+    fn places(&self) -> usize {
+        0
+    }
     /// Takes what steps have counted.
     fn take_steps(&mut self, _decoder: &mut Decoder) {}
     /// Takes off what was added before.
@@ -22,6 +30,18 @@ impl Sum for Counting {
 impl Sum for Totals {
     fn join(&mut self, other: Totals) {
         Totals::join(self, other);
+    }
+
+    fn keep(&mut self, places: usize) {
+        Totals::keep(self, places);
+    }
+
+    fn settle(&mut self) {
+        Totals::settle(self);
+    }
+
+    fn places(&self) -> usize {
+        Totals::places(self)
     }
 
     fn take_steps(&mut self, decoder: &mut Decoder) {

@@ -1,5 +1,7 @@
 //! What steps counted: added up, and handed over.
 
+use std::mem::replace;
+
 use rtit_memory::filled;
 
 use super::store::Steps;
@@ -129,7 +131,7 @@ impl Steps {
         }
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
             self.nodes.move_to(code, &mut self.addresses);
-            let totals = std::mem::take(&mut self.addresses);
+            let totals = self.take_addresses();
             totals.each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
         }
     }
@@ -138,6 +140,22 @@ impl Steps {
     pub fn take_totals(&mut self, code: &Code, to: &mut Totals) {
         self.settle();
         self.nodes.move_to(code, &mut self.addresses);
-        to.join(std::mem::take(&mut self.addresses));
+        to.join(self.take_addresses());
+    }
+
+    /// How many places have been added up by address.
+    pub fn places(&self) -> usize {
+        self.addresses.places()
+    }
+
+    /// Takes what others have added up by address.
+    pub fn take_over(&mut self, others: &mut Steps) {
+        if !others.addresses.is_empty() {
+            self.addresses.join(others.take_addresses());
+        }
+    }
+
+    fn take_addresses(&mut self) -> Totals {
+        replace(&mut self.addresses, Totals::keeping(self.places))
     }
 }

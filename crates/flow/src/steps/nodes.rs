@@ -23,7 +23,16 @@ pub(crate) struct NodeTotals {
     returns: Tally<(u32, u32)>,
 }
 
+/// Targets of nodes that wait to be moved, at most: what comes of them has an end.
+const MOST_TARGETS: usize = 1 << 20;
+
 impl NodeTotals {
+    /// It is time to move everything.
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        self.tips.len() + self.returns.len() > MOST_TARGETS
+    }
+
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

@@ -19,7 +19,7 @@ use super::table::{Left, Table};
 use super::visit::Visits;
 use crate::code::Code;
 use crate::counts::Counts;
-use crate::settings::StepLimits;
+use crate::settings::{Settings, StepLimits};
 use crate::sink::Wants;
 use crate::stack::ReturnStack;
 use crate::totals::Totals;
@@ -55,6 +55,8 @@ pub(super) fn next_epoch() -> u32 {
 
 pub(crate) struct Steps {
     limits: StepLimits,
+    /// Those that are added up, at most.
+    pub(super) places: usize,
     /// RETs may be compressed.
     pub(super) returns: bool,
     /// Steps are taken and not counted.
@@ -92,9 +94,12 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub fn new(limits: StepLimits, returns: bool, alone: bool) -> Steps {
+    pub fn new(settings: &Settings, alone: bool) -> Steps {
+        let limits = settings.steps;
+        let returns = !settings.no_retcomp;
         Steps {
             limits,
+            places: settings.places,
             returns,
             idle: false,
             wants: Wants::Walk,
@@ -113,7 +118,7 @@ impl Steps {
             sums: Sums::default(),
             counted: Counts::default(),
             nodes: NodeTotals::default(),
-            addresses: Totals::default(),
+            addresses: Totals::keeping(settings.places),
             bytes: 0,
             log: Vec::new(),
             path: Path::new(returns, alone),
@@ -261,13 +266,16 @@ impl Steps {
 
     /// The kernel took `bytes` bytes: hits are added up when they might not fit any more, and all begins anew when
     /// what is kept of steps long replaced takes too much room. Nothing may be in the log.
-    pub fn keep_within_limit(&mut self, bytes: usize) {
+    pub fn keep_within_limit(&mut self, code: &Code, bytes: usize) {
         self.bytes += bytes;
         self.phrases.warm_up(bytes);
         if self.words() > self.limits.words {
             self.recycle();
         } else if self.bytes > MAX_BYTES {
             self.settle();
+        }
+        if self.nodes.is_large() {
+            self.nodes.move_to(code, &mut self.addresses);
         }
     }
 
@@ -276,7 +284,7 @@ impl Steps {
         self.settle();
         self.counted = Counts::default();
         self.nodes = NodeTotals::default();
-        self.addresses = Totals::default();
+        self.addresses = Totals::keeping(self.places);
         self.begin_passage();
         if self.passages.start_again(self.wants == Wants::Hits) {
             self.forget_passages();

@@ -106,6 +106,8 @@ impl Walker {
         std::mem::swap(&mut self.code, &mut next.code);
         std::mem::swap(&mut self.view, &mut next.view);
         std::mem::swap(&mut self.steps, &mut next.steps);
+        // of all spaces there is one sum
+        self.steps.take_over(&mut next.steps);
         self.others.leave(next, index);
         true
     }
@@ -135,6 +137,11 @@ impl Walker {
         for parked in self.others.parked.iter_mut().flatten() {
             parked.steps.give_hits(&parked.code, sink);
         }
+    }
+
+    /// How many places steps have added up, in whatever space.
+    pub fn places(&self) -> usize {
+        self.steps.places()
     }
 
     /// Takes what steps added up, in whatever space.

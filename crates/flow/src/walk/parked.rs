@@ -37,7 +37,7 @@ impl Others {
             Some(Parked {
                 code: Code::new(settings.cache_limit, index + 1),
                 view,
-                steps: Steps::new(settings.steps, !settings.no_retcomp, false),
+                steps: Steps::new(settings, false),
                 bytes: 0,
             })
         };

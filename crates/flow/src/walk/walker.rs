@@ -66,7 +66,7 @@ impl Walker {
             others,
             seen: 0,
             stack: ReturnStack::default(),
-            steps: Steps::new(settings.steps, !settings.no_retcomp, alone),
+            steps: Steps::new(settings, alone),
             mode: Mode::Bits64,
             node: NO_NODE,
             ip: 0,

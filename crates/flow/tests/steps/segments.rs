@@ -7,32 +7,38 @@ use super::config;
 use super::program::{plan, Plan, Traced};
 use super::same::{follow, Pieces, Results};
 
+fn first<T>(all: &[T], most: usize) -> &[T] {
+    &all[..most.min(all.len())]
+}
+
+/// Decodes all of it.
+fn each<'a, S: Sum>(
+    traced: &'a Traced,
+    settings: &Settings,
+    division: Division,
+    size: usize,
+    results: &mut Results,
+) -> Segments<Pieces<'a>, S> {
+    let pieces = Pieces::new(&traced.stream, size);
+    let mut all = Segments::new(pieces, traced.view(), settings, division);
+    loop {
+        let more = all.advance();
+        if all.is_starved() {
+            let position = all.position();
+            all.stream_mut().go_on(position);
+        }
+        if !more {
+            break;
+        }
+    }
+    results.counts.push(format!("{:?}", all.counts()));
+    results.spans = all.ledger().spans().to_vec();
+    results.errors = ErrorClass::ALL.map(|class| all.ledger().errors(class));
+    all
+}
+
 /// What several threads add up.
 fn summed(traced: &Traced, settings: &Settings, division: Division, size: usize) -> Results {
-    fn each<'a, S: Sum>(
-        traced: &'a Traced,
-        settings: &Settings,
-        division: Division,
-        size: usize,
-        results: &mut Results,
-    ) -> Segments<Pieces<'a>, S> {
-        let pieces = Pieces::new(&traced.stream, size);
-        let mut all = Segments::new(pieces, traced.view(), settings, division);
-        loop {
-            let more = all.advance();
-            if all.is_starved() {
-                let position = all.position();
-                all.stream_mut().go_on(position);
-            }
-            if !more {
-                break;
-            }
-        }
-        results.counts.push(format!("{:?}", all.counts()));
-        results.spans = all.ledger().spans().to_vec();
-        results.errors = ErrorClass::ALL.map(|class| all.ledger().errors(class));
-        all
-    }
     let mut results = Results::default();
     each::<Counting>(traced, settings, division, size, &mut results);
     let mut totals = each::<Totals>(traced, settings, division, size, &mut results);
@@ -58,6 +64,10 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
         one.edge_hits = one.edge_totals.clone();
         one.errors = ErrorClass::ALL.map(|class| flow.ledger().errors(class));
     });
+    let beyond = |places: usize| {
+        let all = reference.edge_totals.get(places..).unwrap_or(&[]);
+        all.iter().map(|edge| edge.count).sum::<u64>()
+    };
     for (threads, segment, size) in [
         (1, 64, usize::MAX),
         (2, 20, usize::MAX),
@@ -80,6 +90,14 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             let found = summed(traced, &settings, division, size);
             let differs = found.differs(&reference);
             prop_assert!(differs.is_none(), "{differs:?}: {division:?} {size}");
+            let places = [1, 40, 7][threads % 3];
+            let settings = Settings { places, ..settings };
+            let mut totals =
+                each::<Totals>(traced, &settings, division, size, &mut Results::default());
+            let totals = totals.sum();
+            prop_assert_eq!(totals.runs(), first(&reference.run_totals, places));
+            prop_assert_eq!(totals.edges(), first(&reference.edge_totals, places));
+            prop_assert_eq!(totals.other_edges(), beyond(places));
         }
     }
     Ok(())

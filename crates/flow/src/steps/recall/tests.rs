@@ -6,7 +6,7 @@ use super::super::table::base_of;
 use super::*;
 use crate::counts::Counts;
 use crate::event::Event;
-use crate::settings::StepLimits;
+use crate::settings::{Settings, StepLimits};
 use crate::sink::{End, Sequence, Sink, Step, StepSum, Wants};
 
 /// What a sink of hits is told.
@@ -62,7 +62,13 @@ impl Program {
         let mut program = Program {
             view: space.view(),
             code: Code::new(1 << 20, 0),
-            steps: Steps::new(limits, true, true),
+            steps: Steps::new(
+                &Settings {
+                    steps: limits,
+                    ..Settings::default()
+                },
+                true,
+            ),
             stack: ReturnStack::default(),
             base: 0,
         };
