@@ -4,10 +4,16 @@ use rtit_memory::{Grow, MakeRoom};
 use rtit_x86::MAX_LENGTH;
 
 use super::cache::Code;
-use super::node::Stop;
+use super::node::{Node, Stop};
 use crate::hash::AddressMap;
 
 const PAGE_SHIFT: u32 = 12;
+
+/// Where bytes would make a node longer: those of an instruction that is none, or was not known.
+fn missing(node: &Node) -> Option<(u64, u64)> {
+    let end = node.next.saturating_add(MAX_LENGTH as u64);
+    (node.stop == Stop::Unknown).then_some((node.next, end))
+}
 
 impl Code {
     /// A node was added.
@@ -29,10 +35,12 @@ impl Code {
     /// In how many pages it was entered.
     fn enter(&self, index: u32, by_page: &mut AddressMap<Vec<u32>>) -> usize {
         let mut entered = 0;
-        for piece in self.pieces(self.node(index)) {
-            // the last instruction may reach into the next page
-            let end = piece.last.saturating_add(MAX_LENGTH as u64 - 1);
-            for page in piece.start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
+        let node = self.node(index);
+        // the last instruction may reach into the next page
+        let own = self.pieces(node).iter();
+        let own = own.map(|piece| (piece.start, piece.last.saturating_add(MAX_LENGTH as u64)));
+        for (start, end) in own.chain(missing(node)) {
+            for page in start >> PAGE_SHIFT..=(end - 1) >> PAGE_SHIFT {
                 by_page.room(1);
                 let nodes: &mut Vec<u32> = by_page.entry(page).or_default();
                 if nodes.last() != Some(&index) {
@@ -44,7 +52,7 @@ impl Code {
         entered
     }
 
-    /// Marks the nodes dead that overlap `start..end`.
+    /// Marks the nodes dead that overlap `start..end`, or end where there was no instruction.
     pub(super) fn kill(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -74,6 +82,7 @@ impl Code {
                     let length = self.lengths(piece).last().copied().unwrap_or(0);
                     piece.start < end && piece.last.saturating_add(length.into()) > start
                 });
+                let hit = hit || missing(node).is_some_and(|(from, to)| from < end && to > start);
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].stop = Stop::Dead;

@@ -292,6 +292,28 @@ fn the_same_bytes_on_a_full_stack() {
     assert!(deep.spans.iter().any(|span| span.error.is_some()));
 }
 
+/// Code that ended at what is no instruction, or where nothing was, and goes on there now: je; nop; nop; then a byte; jmp rax.
+/// Of the two results the second waits at the jump: what is before it has not run, wherever the code ended once.
+#[test]
+fn code_that_goes_on_where_it_ended() {
+    let packets: &[&[u8]] = &[&[0x0e]];
+    let code = |byte: u8| [0x74, 0x00, 0x90, 0x90, byte, 0xff, 0xe0];
+    let settings = Settings::default();
+    let now = Traced::of(stream(0x1000, packets), 0x1000, &code(0x90));
+    let expected = walked(&now, &settings);
+    for before in [&code(0x06)[..], &code(0x90)[..4]] {
+        let before = Traced::of(stream(0x1000, packets), 0x1000, before);
+        let mut decoder = Persistent::new(before.view(), &settings);
+        let mut hits = EdgeHits::default();
+        assert_eq!(
+            warm(&mut decoder, &mut hits, &before),
+            walked(&before, &settings)
+        );
+        assert!(decoder.forget(now.view(), 0x1004, 0x1005));
+        assert_eq!(warm(&mut decoder, &mut hits, &now), expected);
+    }
+}
+
 /// Hits of a stream in many pieces, and of several streams that nobody took.
 #[test]
 fn hits_of_many_pieces() {
