@@ -67,6 +67,9 @@ impl Space {
         let cleared = past
             .iter()
             .rposition(|change| matches!(change.action, Action::Clear));
+        if cleared.is_none() && past.len() == self.changes.len() {
+            return self.clone();
+        }
         let live = past
             .get(cleared.map_or(0, |index| index + 1)..)
             .unwrap_or(&[]);

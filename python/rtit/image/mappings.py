@@ -62,6 +62,8 @@ class Mapping:
 class Touched:
     """Addresses that were named: ranges in order that have nothing in common."""
 
+    __slots__ = ("_ranges",)
+
     def __init__(self, ranges: list[tuple[int, int]] | None = None) -> None:
         self._ranges = ranges or []
 
@@ -83,11 +85,15 @@ class Mappings:
     the last exec, counts from there on.
     """
 
+    __slots__ = ("_life", "_now", "_touched", "past")
+
     def __init__(self, start: int = 0) -> None:
         self.past: list[Mapping] = []
         self._now: list[Mapping] = []  # sorted, disjoint
         self._life = start
-        self._touched = Touched()  # mapped at some time in this life
+        # mapped at some time in this life; None: what is now. Of a process that is forked and maps
+        # nothing there is none: there may be a hundred thousand.
+        self._touched: Touched | None = None
 
     def __iter__(self) -> Iterator[Mapping]:
         yield from self.past
@@ -114,8 +120,9 @@ class Mappings:
 
     def add(self, new: Mapping) -> None:
         """A mapping appears and replaces what it overlaps."""
+        touched = self._life_touched()
         self.remove(new.start, new.end, new.since)
-        if not self._touched.touch(new.start, new.end):
+        if not touched.touch(new.start, new.end):
             new = replace(new, since=self._life)
         index = bisect_right(self._now, new.start, key=lambda each: each.start)
         self._now.insert(index, new)
@@ -126,6 +133,7 @@ class Mappings:
         old = self._now[first:last]
         if not old:
             return
+        self._life_touched()
         rest = []
         for each in old:
             if each.start < start:
@@ -150,7 +158,7 @@ class Mappings:
     def clear(self, time: int) -> None:
         """All mappings end (exec)."""
         self.remove(0, FOREVER + 1, time)
-        self._touched = Touched()
+        self._touched = None
         self._life = time
 
     def fork(self, time: int) -> Mappings:
@@ -168,7 +176,12 @@ class Mappings:
             Mapping(m.start, m.end, m.offset, m.path, m.build_id, time, FOREVER, m.problem)
             for m in now
         ]
-        self._touched = Touched([(each.start, each.end) for each in now])
+        self._touched = None
+
+    def _life_touched(self) -> Touched:
+        if self._touched is None:
+            self._touched = Touched([(each.start, each.end) for each in self._now])
+        return self._touched
 
 
 def _cut(mapping: Mapping, start: int, end: int) -> Mapping:
