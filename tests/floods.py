@@ -5,6 +5,7 @@ what it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -26,7 +27,8 @@ JUMPS, CALLS, RETURNS = b"\xff\xe0", b"\xff\xd0", b"\xff\xd0\xc3\x90"
 """jmp rax; call rax; call rax, ret, nop: as often as there is room."""
 
 
-def _tip(offset: int) -> bytes:
+def tip(offset: int) -> bytes:
+    """A TIP to so far behind START."""
     return encode("TIP", ip_bytes=4, payload=START + offset)
 
 
@@ -34,15 +36,15 @@ def _spread(step: int) -> Iterator[bytes]:
     """TIPs to each `step` bytes of the code, then again."""
     places = CODE // step
     # no two that follow each other are near
-    return (_tip(number * 40503 % places * step) for number in cycle(range(places)))
+    return (tip(number * 40503 % places * step) for number in cycle(range(places)))
 
 
 def _deep() -> Iterator[bytes]:
     """4096 calls, each from another place, and their RETs; the next from other places."""
     for number in cycle(range(CODE // 4)):
         places = [(number * 4096 + each) * 40503 % (CODE // 4) * 4 for each in range(4096)]
-        yield from map(_tip, places)
-        yield from (_tip(place + 2) for place in reversed(places))
+        yield from map(tip, places)
+        yield from (tip(place + 2) for place in reversed(places))
 
 
 def _block() -> Iterator[bytes]:
@@ -64,7 +66,7 @@ FLOODS: dict[str, tuple[Callable[[], Iterator[bytes]], bytes]] = {
     "cbr": (lambda: (encode("CBR", ratio=ratio) for ratio in cycle(range(256))), JUMPS),
     "mode": (
         lambda: (
-            encode("MODE.Exec", csl=bits & 1, csd=1 - (bits & 1), iflag=0) + _tip(bits * 2)
+            encode("MODE.Exec", csl=bits & 1, csd=1 - (bits & 1), iflag=0) + tip(bits * 2)
             for bits in cycle(range(CODE // 2))
         ),
         JUMPS,
@@ -104,14 +106,22 @@ def flood(name: str, size: int) -> bytes:
     return bytes(out)
 
 
-def recorded(folder: Path, name: str, size: int) -> Path:
-    """A recording of one thread; its code is beside it."""
-    code = FLOODS[name][1]
-    path = folder / f"{name}.data"
-    file = folder / f"{name}.code"
+@contextmanager
+def with_code(path: Path, code: bytes) -> Iterator[Writer]:
+    """A recording of one thread, to be written on; its code, as often as there is room, is in a
+    file beside it.
+    """
+    file = path.with_suffix(".code")
     file.write_bytes(code * (CODE // len(code)))
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.mmap2(1, 1, 1, START, CODE, 0, 5, 2, 8, 1, 4711, 0, str(file))
         out.itrace_start(1, 1, 2)
+        yield out
+
+
+def recorded(folder: Path, name: str, size: int) -> Path:
+    """A recording of one thread; its code is beside it."""
+    path = folder / f"{name}.data"
+    with with_code(path, FLOODS[name][1]) as out:
         out.auxtrace(1, 1, flood(name, size), None, 3)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,22 +12,51 @@ from rtit.image import Images, Mapping, files
 from rtit.image import images as module
 
 
-def test_what_forked_processes_inherit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has all mappings of the one that made it, up to a number for all of them together."""
-    monkeypatch.setattr(module, "_MOST_INHERITED", 1000)
-    images = Images()
-    for number in range(100):
-        images.mmap(number, 7, 7, 0x1000 + number * 0x2000, 0x1000, 0, "//anon")
-    for child in range(100, 400):
-        images.fork(200 + child, child, 7, child, 7)
-    counts = [images.mappings(pid).count for pid in images.pids]
-    assert sum(counts) == 100 + 1000
-    assert counts[:11] == [100] * 11
-    assert [problem.path for problem in images.problems] == ["forked processes"]
-    # A number that is used again has not the code of its earlier life.
-    images.fork(1000, 100, 7, 100, 7)
-    assert images.mappings(100).count == 0
-    assert images.image(100).read(0x1000, 1, time=2000) == b""
+def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever asks for more gets no more, and of a process that does not get it nothing is known
+    any more: what was there may be something else now.
+    """
+    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    whole = Images()
+    for pid in (7, 8, 9):
+        whole.mmap(0, pid, pid, 0x1000, 0x1000, 0, "//anon")
+        whole.text_poke(0, pid, 0x1000, b"\xc3")
+    asks: list[Callable[[Images, int], None]] = [
+        lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, "//anon"),
+        lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, f"/nowhere/{n}"),
+        lambda images, n: images.text_poke(n, 7, n, b"\x90"),
+        lambda images, n: images.jit(n, 7, n << 12, b"\x90", "[jit]", (0, 1 << 40)),
+        lambda images, n: images.exec(n, 7),
+        lambda images, n: images.fork(n, n + 100, 8, n + 100),
+        lambda images, n: images.fork(n, 7, 8, 7),
+    ]
+    for ask in asks:
+        images = Images()
+        for pid in (7, 8, 9):
+            images.mmap(0, pid, pid, 0x1000, 0x1000, 0, "//anon")
+            images.text_poke(0, pid, 0x1000, b"\xc3")
+        for number in range(2, 2000):
+            ask(images, number)
+        assert any(problem.path == "mappings" for problem in images.problems)
+        kept = sum(len(list(images.mappings(pid))) for pid in images.pids)
+        assert kept <= (1 << 16) // 160
+        # one that asked for nothing more has what it had; of one that does nothing is known
+        assert images.image(9).read(0x1000, 1, time=5000) == b"\xc3"
+        images.text_poke(3000, 9, 0x1001, b"\xc3")
+        assert images.image(9).read(0x1000, 1, time=2999) == b"\xc3"
+        assert images.image(9).read(0x1000, 1, time=3000) == b""
+        assert images.mappings(9).count == 0
+    assert not whole.problems
+
+
+def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    build_id = bytes(range(20))
+    for known in ({}, {"/nowhere": build_id}):
+        images = Images(build_ids=known)
+        for number in range(100):
+            images.mmap(0, 7, 7, number << 12, 0x1000, 0, "/nowhere")
+        assert len(images.problems) == 1
 
 
 def test_mappings_over_many_that_show_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rtit.cli.main import main
 from rtit.errors import PerfDataError
 from rtit.packets import encode
-from rtit.perfdata import PerfData, Writer
+from rtit.perfdata import PerfData, Writer, pieces
 from rtit.perfdata.features import Feature
 from rtit.perfdata.header import FILE
 from rtit.trace import Trace
@@ -121,3 +122,52 @@ def test_one_that_grows_is_read_as_it_was(data: Path) -> None:
             file.write(bytes(1 << 20))
         assert [stream.size for stream in trace.streams] == [len(PART) * 100_000]
         assert len(trace.streams[0].read()) == len(PART) * 100_000
+
+
+def with_buffers(path: Path, count: int, pieces_each: int) -> Path:
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        for _ in range(pieces_each):
+            for tid in range(1, count + 1):
+                out.auxtrace(tid, tid, PART, None, 1)
+    return path
+
+
+def test_more_buffers_than_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = with_buffers(tmp_path / "perf.data", 5, 2)
+    size = path.stat().st_size
+    monkeypatch.setattr(pieces, "_BUFFERS", 2)
+    # one more for all bytes but a few
+    monkeypatch.setattr(pieces, "_OF_BUFFER", size - 100)
+    with Trace(path) as trace:
+        assert [stream.tid for stream in trace.streams] == [1, 2, 3]
+        whole = {stream.size for stream in trace.streams}
+        assert trace.data.beyond == 2 * whole.pop()
+        assert not whole
+        (problem,) = trace.image_problems
+        assert problem.value == trace.data.beyond
+    for verb in ("report", "info"):
+        assert main([verb, str(path)]) == 3
+        assert "of buffers beyond 3" in "".join(capfd.readouterr())
+    monkeypatch.setattr(pieces, "_BUFFERS", 5)
+    with Trace(path) as trace:
+        assert len(trace.streams) == 5
+        assert not trace.data.beyond
+        assert not trace.image_problems
+
+
+def test_more_pieces_than_any_recording_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = with_buffers(tmp_path / "perf.data", 2, 5)
+    monkeypatch.setattr(pieces, "_OF_PIECE", path.stat().st_size)
+    monkeypatch.setattr(pieces, "_PIECES", 8)
+    with PerfData(path) as data, pytest.raises(PerfDataError, match="more pieces") as caught:
+        data.auxtrace_buffers()
+    assert caught.value.offset is not None
+    assert main(["report", str(path)]) == 1
+    assert "more pieces of AUX data" in capfd.readouterr().err
+    monkeypatch.setattr(pieces, "_PIECES", 9)
+    with PerfData(path) as data:
+        assert sum(map(len, data.auxtrace_buffers().values())) == 10

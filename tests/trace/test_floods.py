@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import sideband_floods
 from floods import FLOODS, recorded
 from memory import at_most
 from rtit.trace import Stream, Trace
@@ -35,3 +36,27 @@ def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
+
+
+KEPT = {"fork": 40, "fork-chain": 40, "itrace": 32, "threads": 40, "mmap": 32, "comm-process": 32}
+"""Floods of what is kept: megabytes. The file has one, and records are kept to be sorted."""
+
+
+@pytest.mark.parametrize("flood", sideband_floods.SIDEBAND)
+def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    path = sideband_floods.recorded(tmp_path, flood, SIZE // 2)
+    # what it loads is no part of it
+    with Trace(sideband_floods.recorded(small, flood, 1)) as trace:
+        look(trace)
+    with Trace(path) as trace, at_most(KEPT.get(flood, 24)):
+        look(trace)
+
+
+def look(trace: Trace) -> None:
+    """At all that records tell, and a decoder for the first streams."""
+    assert trace.processes is not None
+    assert trace.mappings() is not None
+    for stream in trace.streams[:10]:
+        stream.counts()

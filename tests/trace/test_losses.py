@@ -10,6 +10,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
+from rtit.sideband import losses
 from rtit.trace import ErrorClass, Trace
 
 PSB = encode("PSB") + encode("TSC", tsc=10) + b"\x99\x01" + encode("PSBEND")
@@ -74,3 +75,23 @@ def test_behind_the_end(tmp_path: Path) -> None:
         (0, stream.size, "exact"),
         (stream.size, stream.size, "lost"),
     ]
+
+
+def test_more_than_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = recording(tmp_path / "perf.data", 13)
+    monkeypatch.setattr(losses, "_MOST", 2)
+    with Trace(path) as trace:
+        (stream,) = trace.streams
+        assert sum(span.kind == "lost" for span in stream.ledger()) == 2
+        (problem,) = trace.image_problems
+    assert "more than 2" in str(problem)
+    for verb in ("events", "info"):
+        assert main([verb, str(path)]) == 3
+        assert "losses: there are more than 2" in "".join(capfd.readouterr())
+    monkeypatch.setattr(losses, "_MOST", 3)
+    with Trace(path) as trace:
+        (stream,) = trace.streams
+        assert sum(span.kind == "lost" for span in stream.ledger()) == 3
+        assert not trace.image_problems

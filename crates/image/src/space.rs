@@ -1,8 +1,9 @@
 //! The changes of one address space, in order of time.
 
+use std::mem::size_of;
 use std::sync::Arc;
 
-use rtit_memory::{copied, MakeRoom};
+use rtit_memory::{copied, headroom, MakeRoom};
 
 use crate::bytes::Bytes;
 use crate::change::{Action, Change};
@@ -14,8 +15,9 @@ use crate::view::{Changed, View};
 /// cheap. Where memory is refused a change unwinds (`rtit_memory`) and has not been made.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Shared with the views, which keep the list as it was when they were made.
-    changes: Arc<Vec<Change>>,
+    /// Shared with the views, which keep the list as it was when they were made, and each with the spaces of those that
+    /// were forked.
+    changes: Arc<Vec<Arc<Change>>>,
     pager: Option<Arc<Pager>>,
 }
 
@@ -85,6 +87,7 @@ impl Space {
         let inherited = parent.fork(time);
         // of all that follows nothing is refused any more
         self.own(inherited.changes.len() + 1);
+        headroom((inherited.changes.len() + 1) * size_of::<Change>());
         self.clear(time);
         for change in inherited.changes.iter() {
             self.add(time, change.action.clone());
@@ -127,7 +130,7 @@ impl Space {
     }
 
     /// The changes, ours alone, with room for more before anything changes.
-    fn own(&mut self, more: usize) -> &mut Vec<Change> {
+    fn own(&mut self, more: usize) -> &mut Vec<Arc<Change>> {
         if Arc::get_mut(&mut self.changes).is_none() {
             self.changes = Arc::new(copied(&self.changes));
         }
@@ -139,7 +142,7 @@ impl Space {
     fn add(&mut self, time: u64, action: Action) {
         let changes = self.own(1);
         let index = changes.partition_point(|change| change.time <= time);
-        changes.insert(index, Change { time, action });
+        changes.insert(index, Arc::new(Change { time, action }));
     }
 }
 

@@ -27,7 +27,7 @@ pub enum Changed {
 
 #[derive(Clone, Debug)]
 pub struct View {
-    changes: Arc<Vec<Change>>,
+    changes: Arc<Vec<Arc<Change>>>,
     /// Index of the first change whose time has not come.
     next: usize,
     sections: Sections,
@@ -35,7 +35,7 @@ pub struct View {
 }
 
 impl View {
-    pub(crate) fn new(changes: Arc<Vec<Change>>, pager: Option<Arc<Pager>>) -> View {
+    pub(crate) fn new(changes: Arc<Vec<Arc<Change>>>, pager: Option<Arc<Pager>>) -> View {
         let sections = first_sections(&changes, 0);
         View {
             changes,
@@ -175,7 +175,7 @@ impl View {
 
 /// What can be read when a life begins whose first change is `changes[first]`: for every address
 /// the first bytes that are put there, unless something was removed there before.
-fn first_sections(changes: &[Change], first: usize) -> Sections {
+fn first_sections(changes: &[Arc<Change>], first: usize) -> Sections {
     let mut taken = Ranges::default();
     let mut sections = Vec::new();
     for change in changes.iter().skip(first) {

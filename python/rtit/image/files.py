@@ -99,6 +99,10 @@ class Files:
         """These are the functions of what was mapped as `path`, which need not be a file."""
         self._listed[path] = symbols
 
+    def knows(self, path: str, build_id: bytes | None) -> bool:
+        """Whether this file was asked for before."""
+        return self._asked(path, build_id) in self._used
+
     def build_id(self, path: str) -> bytes | None:
         """What is known of a file beside the record of its mapping."""
         return self._build_ids.get(path)
@@ -186,12 +190,15 @@ class Files:
         path = self._debuginfod.debuginfo(elf.build_id)
         return opened_debug_file(path, elf.build_id) if path is not None else None
 
-    def _file(self, path: str, build_id: bytes | None) -> _File:
+    def _asked(self, path: str, build_id: bytes | None) -> tuple[str, bytes | None]:
         if not build_id or not any(build_id):
             build_id = self._build_ids.get(path)
-        asked = path, build_id
+        return path, build_id
+
+    def _file(self, path: str, build_id: bytes | None) -> _File:
+        asked = self._asked(path, build_id)
         try:
-            file = self._find(path, build_id)
+            file = self._find(*asked)
         except Unusable as error:
             self._used[asked] = error.problem
             raise

@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod
     from rtit.image.kernel import Kernel
 
-_MOST_INHERITED = 1 << 19
-"""So many mappings, and sixteen times as many changes, are copied for all forked processes
-together: a small file can ask for any number.
+_ROOM = 1 << 27
+"""Bytes that all that is mapped may take, beside the code itself: a file can ask for any number."""
+_OF_FILE = 768
+_OF_MAPPING = 512
+_OF_INHERITED = 160
+_OF_POKE = 128
+_OF_CHANGE = 8
+_COPIES = 3
+"""What each takes, about (the last: a change of memory that a process has from the one that made
+it), and how often a path is kept: in sentences that name it, too.
 """
-_CHANGES = 16
 _MANY = 64
 """A mapping over more than these that show the same takes their place, instead of filling gaps."""
 
@@ -71,7 +77,8 @@ class Images:
         # Bytes that are not known because of it, and when each such mapping came.
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
-        self._inherited = 0
+        self._room = _ROOM
+        self._without_room: set[int] = set()
         self.kernel: Kernel | None = None
         """Takes what records tell of the kernel."""
         self.guests: dict[int, Kernel] = {}
@@ -180,6 +187,10 @@ class Images:
         if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= UPPER:
             return
         self.thread(pid, tid)
+        is_new = has_file(path) and not self.files.knows(path, build_id)
+        more = _OF_FILE + _COPIES * len(path) if is_new else 0
+        if not self._has_room(_OF_MAPPING + more, time, pid):
+            return
         process = self._process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
         old = process.mappings.covering(address, end)
@@ -228,9 +239,8 @@ class Images:
     def exec(self, time: int, pid: int, tid: int | None = None) -> None:
         """A new program starts in `pid` (COMM by exec): all its mappings are gone."""
         self.thread(pid, pid if tid is None else tid)
-        process = self._process(pid)
-        process.native.clear(time)
-        process.mappings.clear(time)
+        if self._has_room(_OF_POKE, time, pid):
+            self._forget(time, pid)
 
     def fork(self, time: int, pid: int, ppid: int, tid: int, ptid: int | None = None) -> None:
         """A process or thread starts (FORK): a thread if `pid` is `ppid`, else a copy of `ppid`.
@@ -244,13 +254,11 @@ class Images:
             return
         parent = self._process(ppid)
         known = self._processes.get(pid)
-        self._inherited += parent.mappings.count + parent.native.changes // _CHANGES
-        if self._inherited > _MOST_INHERITED:
-            self._problems.setdefault(_TOO_MANY)
-            if known is not None:
-                known.native.clear(time)
-                known.mappings.clear(time)
-        elif known is None:
+        change = _OF_CHANGE if known is None else _OF_POKE
+        inherited = _OF_INHERITED * parent.mappings.count + change * parent.native.changes
+        if not self._has_room(inherited, time, pid):
+            return
+        if known is None:
             self._processes[pid] = parent.fork(time)
         else:
             known.native.adopt(time, parent.native)
@@ -267,6 +275,8 @@ class Images:
         """A program told that it made a function. Its name is listed as of the file `path`, as are
         those of others in the range `around` (start, end), where none was made before.
         """
+        if not self._has_room(_OF_MAPPING, time, pid):
+            return
         process, end = self._process(pid), address + len(code)
         process.native.map(time, address, code)
         shown = process.mappings.covering(address, end)
@@ -292,6 +302,8 @@ class Images:
         """
         if not 0 <= address < UPPER:
             return
+        if not self._has_room(_OF_POKE, time, pid):
+            return
         process = self._process(pid)
         process.native.poke(time, address, new)
         if not self._unknown:
@@ -305,18 +317,37 @@ class Images:
                     self._unknown.pop(each.problem)
                     self._problems.pop(each.problem, None)
 
+    def _has_room(self, size: int, time: int, pid: int) -> bool:
+        """Whether so many bytes more may be kept. Where they may not, nothing is kept any more of
+        any process, and nothing is known of the code of this one from `time` on.
+        """
+        self._room -= size
+        if self._room >= 0:
+            return True
+        self._room = -1
+        self._problems.setdefault(_TOO_MUCH)
+        if pid not in self._without_room:
+            self._without_room.add(pid)
+            self._forget(time, pid)
+        return False
+
+    def _forget(self, time: int, pid: int) -> None:
+        process = self._process(pid)
+        process.native.clear(time)
+        process.mappings.clear(time)
+
     def _process(self, pid: int) -> Image:
         if pid not in self._processes:
             self._processes[pid] = Image()
         return self._processes[pid]
 
 
-_TOO_MANY = Problem(
+_TOO_MUCH = Problem(
     "unreadable",
-    "forked processes",
-    f"the code of some is not known: together they have more than {_MOST_INHERITED:,} mappings of "
-    "those that made them",
-    _MOST_INHERITED,
+    "mappings",
+    "the code of some processes is not known any more: what is mapped where is more than "
+    f"{_ROOM:,} bytes",
+    _ROOM,
 )
 
 

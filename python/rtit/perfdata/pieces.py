@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rtit.errors import PerfDataError
+
 from . import records
 from .attr import SampleType
 from .auxtrace import Piece, Queue
@@ -17,15 +19,45 @@ from .sample_body import aux_data
 from .scan import Behind
 
 Ids = dict[int, tuple[int, int]]
+_BUFFERS, _OF_BUFFER = 1 << 16, 1 << 12
+_PIECES, _OF_PIECE = 1 << 17, 1 << 9
+"""So many are kept of any file, and one more for so many bytes that it has: a buffer takes some two
+kilobytes, a piece 400 bytes, and a file has room for one in a hundred bytes.
+"""
 
 
-def buffers(
-    parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind
-) -> dict[Queue, list[Piece]]:
+class Queues:
+    """The pieces of every buffer, of files that have so many bytes together."""
+
+    def __init__(self, parts: Sequence[Part], source: str) -> None:
+        self.found: dict[Queue, list[Piece]] = {}
+        self.beyond = 0
+        """Bytes in buffers beyond those that are kept."""
+        size = sum(len(part.view) for part in parts)
+        self._buffers = _BUFFERS + size // _OF_BUFFER
+        self._pieces = _PIECES + size // _OF_PIECE
+        self._source = source
+
+    def add(self, queue: Queue, piece: Piece) -> None:
+        """Raises PerfDataError for more pieces than any recording of the size has."""
+        own = self.found.get(queue)
+        if own is None:
+            if len(self.found) >= self._buffers:
+                self.beyond += piece.size
+                return
+            own = self.found[queue] = []
+        self._pieces -= 1
+        if self._pieces < 0:
+            message = "more pieces of AUX data than any recording of its size has"
+            raise PerfDataError(message, source=self._source, offset=piece.file_offset)
+        own.append(piece)
+
+
+def buffers(parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind) -> Queues:
     """The data of AUXTRACE records, in the order of the file. `behind` follows the first part,
     which is the file.
     """
-    queues: dict[Queue, list[Piece]] = {}
+    queues = Queues(parts, source)
     for number, part in enumerate(parts):
         decoder = Decoder(part.view, layouts, source)
         for place in part.scan.noted[records.Auxtrace.layout.number]:
@@ -34,7 +66,8 @@ def buffers(
             record = decoder.as_type(records.Auxtrace, place)
             start = place.offset + place.size
             queue = Queue(record.cpu, -1) if record.cpu >= 0 else Queue(-1, record.tid)
-            queues.setdefault(queue, []).append(
+            queues.add(
+                queue,
                 Piece(
                     file_offset=start,
                     aux_offset=record.aux_offset,
@@ -44,7 +77,7 @@ def buffers(
                     cpu=record.cpu,
                     data=part.view[start : start + record.length],
                     part=number,
-                )
+                ),
             )
     return queues
 
@@ -63,11 +96,11 @@ def samples(
     events: Sequence[Event],
     ids: Ids,
     convert: TimeConversion | None,
-) -> dict[Queue, list[Piece]]:
+) -> Queues:
     """The AUX data of samples, in the order of the file; a sample's buffer is that of its id, if
     `ids` knows it, else that of its CPU or thread.
     """
-    queues: dict[Queue, list[Piece]] = {}
+    queues = Queues(parts, source)
     for number, part in enumerate(parts):
         decoder = Decoder(part.view, layouts, source)
         for place in part.scan.walk():
@@ -84,7 +117,8 @@ def samples(
             cpu, tid = ids.get(who.id or 0, (who.cpu, who.tid))
             queue = Queue(cpu, -1) if cpu is not None and cpu >= 0 else Queue(-1, tid or 0)
             ticks = convert.to_tsc(who.time) if convert is not None and who.time else 0
-            queues.setdefault(queue, []).append(
+            queues.add(
+                queue,
                 Piece(
                     file_offset=start,
                     aux_offset=0,
@@ -94,7 +128,7 @@ def samples(
                     cpu=queue.cpu,
                     data=data,
                     part=number,
-                )
+                ),
             )
     return queues
 

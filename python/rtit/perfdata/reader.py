@@ -67,6 +67,8 @@ class PerfData:
         self._file = memoryview(self._map)
         self._parts: list[Part] = []
         self.closed = False
+        self.beyond = 0
+        """Bytes of AUX data in buffers, or in samples of some, that were too many to be kept."""
         try:
             self.header = Header.decode(self._file, self.path)
             self._scan = Scan(self._file, self.header, self.path, self.behind)
@@ -178,9 +180,12 @@ class PerfData:
 
     def auxtrace_buffers(self) -> dict[Queue, list[Piece]]:
         """The AUX data: for each CPU, or each thread, its pieces in the order of the file. Nothing
-        is copied.
+        is copied. A file has so many buffers at most; `beyond` tells of more. Raises PerfDataError
+        if it has too many pieces.
         """
-        return pieces.buffers(self._parts, self._layouts, self.path, self.behind())
+        found = pieces.buffers(self._parts, self._layouts, self.path, self.behind())
+        self.beyond = max(self.beyond, found.beyond)
+        return found.found
 
     @cached_property
     def samples_aux(self) -> bool:
@@ -197,7 +202,9 @@ class PerfData:
         places = self._scan.noted[records.IdIndex.layout.number]
         ids = pieces.ids_of(self._decoder.as_type(records.IdIndex, place) for place in places)
         given = self.events, ids, self.time_conversion
-        return pieces.samples(self._parts, self._layouts, self.path, *given)
+        found = pieces.samples(self._parts, self._layouts, self.path, *given)
+        self.beyond = max(self.beyond, found.beyond)
+        return found.found
 
     @cached_property
     def pebs_counters(self) -> dict[int, Event]:

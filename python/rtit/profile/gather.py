@@ -25,6 +25,8 @@ _COMM = 15
 """Characters of a process's name."""
 _MANY = 1 << 20
 """Rows that wait to be added up."""
+_PART = 64
+"""Rows as which the columns of a few count: of thousands of streams each may have run little."""
 _Key = tuple[str, bytes | None]
 
 
@@ -37,6 +39,31 @@ class _Found(NamedTuple):
     pieces: set[tuple[int, int]]
 
 
+class _Sum:
+    """Rows that are added up: memory is that of those that differ, of which the first MOST_PLACES
+    are kept; `others` is the sum of the others. The last column is a count, the others say of what.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.others = 0
+        self._width = width
+        self._parts: list[tuple[Any, ...]] = []
+        self._new = 0
+
+    def add(self, *columns: Any) -> None:
+        self._parts.append(columns)
+        self._new += len(columns[-1]) + _PART
+        if self._new > _MANY:
+            self._parts.append(tuple(self.columns()))
+            self._new = 0
+
+    def columns(self) -> list[Any]:
+        """In order; the rows are let go of."""
+        rows = _added(self._parts, self._width)
+        self.others += int(rows[-1][MOST_PLACES:].sum())
+        return [column[:MOST_PLACES] for column in rows]
+
+
 class Gathering:
     """Counts of what ran in these files, added up."""
 
@@ -44,11 +71,7 @@ class Gathering:
         self._files = files
         self.found: list[_Found] = []
         self._numbers: dict[_Key, int] = {}
-        self.runs: list[tuple[Any, ...]] = []
-        self._new = 0
-        self.edges: list[tuple[Any, ...]] = []
-        self.others = np.zeros(2, np.uint64)
-        """Runs and edges beyond MOST_PLACES."""
+        self._runs, self._edges = _Sum(4), _Sum(6)
 
     def add(self, part: Slice) -> bool:
         """Runs and edges of some time, in the mappings of that time; whether any are in no file."""
@@ -63,21 +86,14 @@ class Gathering:
         runs, edges = part.totals.runs, part.totals.edges
         binary, offsets = placed(runs.start)
         self.add_runs(binary, offsets, runs.instructions.astype(np.uint64), runs.count)
-        self.edges.append((*placed(edges.source), *placed(edges.target), edges.kind, edges.count))
-        self.others += np.array([runs.others, edges.others], np.uint64)
-        if sum(len(each[0]) for each in self.edges) > MOST_PLACES:
-            self.others[1] += _first_of(self.edges, 6)
-        if sum(len(each[0]) for each in self.runs) > MOST_PLACES:
-            self.others[0] += _first_of(self.runs, 4)
+        self._edges.add(*placed(edges.source), *placed(edges.target), edges.kind, edges.count)
+        self._runs.others += runs.others
+        self._edges.others += edges.others
         return bool((binary == NOWHERE).any())
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
-        """Runs, in binaries by number or NOWHERE. Memory is that of those that differ."""
-        self.runs.append((binary, offset, instructions, count))
-        self._new += len(count)
-        if self._new > _MANY:
-            self.runs = [tuple(_added(self.runs, 4))]
-            self._new = 0
+        """Runs, in binaries by number or NOWHERE."""
+        self._runs.add(binary, offset, instructions, count)
 
     def number(self, mapping: Mapping) -> int:
         """Of the mapping's binary; NOWHERE if it has none. Its code counts from now on."""
@@ -99,9 +115,9 @@ class Gathering:
         """All of it, also that of which nothing ran; and every edge. What ran elsewhere is added to
         `losses`.
         """
-        losses.runs, losses.transfers = map(int, self.others)
-        runs = _added(self.runs, 4)
-        source_in, source, target_in, target, kind, count = _added(self.edges, 6)
+        runs = self._runs.columns()
+        source_in, source, target_in, target, kind, count = self._edges.columns()
+        losses.runs, losses.transfers = self._runs.others, self._edges.others
         kind = kind.astype(np.uint8, copy=False)
         edges = Edges(source_in, source, target_in, target, kind, count)
         outside = runs[0] == NOWHERE
@@ -208,13 +224,6 @@ def _added(parts: list[tuple[Any, ...]], width: int) -> list[Any]:
         return [*keys, counts]
     first = np.flatnonzero(new)
     return [*(key[first] for key in keys), np.add.reduceat(counts, first)]
-
-
-def _first_of(parts: list[tuple[Any, ...]], width: int) -> Any:
-    """Puts parts together and keeps the first MOST_PLACES rows; the sum of the counts of others."""
-    rows = _added(parts, width)
-    parts.append(tuple(column[:MOST_PLACES] for column in rows))
-    return rows[-1][MOST_PLACES:].sum()
 
 
 def _first(trace: Trace) -> str | None:

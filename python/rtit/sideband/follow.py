@@ -53,7 +53,9 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
         threads.endings.apply(time, record)
         threads.processes.apply(time, record)
         threads.turns.apply(time, record)
-        threads.losses.apply(record)
+        too_many = threads.losses.apply(record)
+        if too_many is not None:
+            images.lacks(Problem("unreadable", "losses", too_many))
     jitted.finish()
     images.finish()
     return threads

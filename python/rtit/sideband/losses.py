@@ -16,6 +16,10 @@ WORDS = {
 """What is a loss; OVERWRITE is what snapshots do."""
 
 
+_MOST = 1 << 17
+"""Losses that are kept of a recording."""
+
+
 class Loss(NamedTuple):
     """At `offset` bytes of AUX data of a buffer, counted from when it was opened, for `reason`."""
 
@@ -31,19 +35,24 @@ class Losses:
 
     def __init__(self) -> None:
         self._found: dict[Queue, list[Loss]] = {}
+        self._count = 0
 
-    def apply(self, record: perf.Record) -> None:
-        """Take the next record."""
+    def apply(self, record: perf.Record) -> str | None:
+        """Take the next record. What is wrong if it has a loss more than are kept, else None."""
         who = record.sample_id
         if not isinstance(record, perf.Aux) or who is None:
-            return
+            return None
         for flag in WORDS:
             if record.flags & flag:
+                if self._count >= _MOST:
+                    return f"there are more than {_MOST:,}: where the later ones are is not told"
+                self._count += 1
                 loss = Loss(record.aux_offset + record.length, flag)
                 if who.cpu is not None:
                     self._found.setdefault(Queue(who.cpu, -1), []).append(loss)
                 if who.tid is not None:
                     self._found.setdefault(Queue(-1, who.tid), []).append(loss)
+        return None
 
     def of(self, queue: Queue) -> list[Loss]:
         """Those of one buffer."""

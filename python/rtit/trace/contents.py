@@ -63,6 +63,8 @@ def contents(trace: Trace) -> Contents:
         found.files.extend(_files(trace))
     found.buffers.extend(buffer_of(stream, trace.clock, trace.comms) for stream in trace.streams)
     found.losses.extend(_seen(found.buffers))
+    known = {each.path for each in found.files}
+    found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
     found.hints.extend(_hints(trace, found))
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rtit.errors import PerfDataError, RtitError, UnsupportedError
-from rtit.image import Image, Images, KernelFiles, guest_path, guest_pid
+from rtit.image import Image, Images, KernelFiles, Problem, guest_path, guest_pid
 from rtit.image.jit import files_in
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
@@ -265,6 +265,9 @@ class Recording:
 
     def streams(self) -> list[Stream]:
         streams = []
+        if self._queues and self.data.beyond:
+            message = f"{self.data.beyond:,} bytes are of buffers beyond {len(self._queues):,}"
+            self.images.lacks(Problem("unreadable", "AUX data", message, self.data.beyond))
         for queue, parts in self._parts():
             for number, part in enumerate(parts, 1):
                 streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))

@@ -1,0 +1,54 @@
+"""Recordings that are much of one kind of sideband record, beside a few packets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count, islice
+from pathlib import Path
+
+from floods import CODE, JUMPS, PSB_PLUS, START, tip, with_code
+from rtit.perfdata import Writer
+
+PACKETS = PSB_PLUS + tip(2)
+_AT_ONCE = 256
+"""Records between two looks at how many bytes there are."""
+
+
+def _mapped(out: Writer, time: int, address: int, size: int, path: str) -> None:
+    out.mmap2(1, 1, time, address, size, 0, 5, 2, 8, 1, 4711, 0, path)
+
+
+def _fork_exit(out: Writer, number: int) -> None:
+    out.fork(2, 1, 2, 1, 2 * number)
+    out.exit(2, 1, 2, 1, 2 * number + 1)
+
+
+SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
+    "comm": lambda out, n: out.comm(1, 1, n, f"name{n}"),
+    "comm-process": lambda out, n: out.comm(n + 2, n + 2, n, f"name{n}"),
+    "mmap": lambda out, n: _mapped(out, n, START + CODE + 4096 * n, 4096, f"/nowhere/file{n}"),
+    "mmap-over": lambda out, n: _mapped(out, n, START + CODE + 4096 * (n % 64), 12288, "//anon"),
+    "fork": lambda out, n: out.fork(n + 2, 1, n + 2, 1, n),
+    "fork-chain": lambda out, n: out.fork(n + 2, n + 1, n + 2, n + 1, n),
+    "fork-exit": _fork_exit,
+    "thread": lambda out, n: out.fork(1, 1, n + 2, 1, n),
+    "itrace": lambda out, n: out.itrace_start(n + 2, n + 2, n),
+    "poke": lambda out, n: out.text_poke(1, 1, n, START + 2 * n % CODE, JUMPS),
+    "aux": lambda out, n: out.aux(1, 1, n, 8 * n, 8, 1),
+    "pieces": lambda out, n: out.auxtrace(1, 1, b"\0", None, 3),
+    "threads": lambda out, n: out.auxtrace(n + 2, n + 2, PACKETS, None, 3),
+    "cpus": lambda out, n: out.auxtrace(-1, -1, PACKETS, None, 3, n),
+}
+"""What to write as record number n."""
+
+
+def recorded(folder: Path, name: str, size: int) -> Path:
+    """A recording of about `size` bytes; the code of its one traced thread is beside it."""
+    path = folder / f"{name}.data"
+    with with_code(path, JUMPS) as out:
+        numbers = count()
+        while out.size < size:
+            for number in islice(numbers, _AT_ONCE):
+                SIDEBAND[name](out, number)
+        out.auxtrace(1, 1, PACKETS, None, 3)
+    return path

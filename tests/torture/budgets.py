@@ -1,0 +1,81 @@
+"""Runs verbs on recordings that are much of one thing and prints what each took:
+`python tests/torture/budgets.py --megabytes 2,50 --verbs stat,info fork targets`.
+
+Of each verb the exit code, CPU seconds and megabytes at the peak. Exit code 1 if one was ended by a
+signal or took more than `--most` megabytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS))
+
+VERBS = {
+    "packets": ["packets", "{}"],
+    "instructions": ["instructions", "{}"],
+    "blocks": ["blocks", "{}"],
+    "branches": ["branches", "{}"],
+    "edges": ["edges", "{}"],
+    "events": ["events", "{}"],
+    "report": ["report", "{}"],
+    "stat": ["stat", "{}"],
+    "info": ["info", "{}"],
+    "profile": ["profile", "{}", "--for", "callgrind", "-o", "/dev/null"],
+    "coverage": ["coverage", "{}"],
+    "diff": ["diff", "{}", "{}"],
+    "lint": ["lint", "{}"],
+    "pack": ["pack", "{}", "-o", "{}.zip"],
+    "gdb": ["gdb", "{}", "--batch", "--ex", "info threads"],
+}
+_SECONDS = 600
+"""Of CPU time, for one."""
+
+
+def main() -> int:
+    from floods import FLOODS
+    from floods import recorded as of_packets
+    from sideband_floods import SIDEBAND
+    from sideband_floods import recorded as of_sideband
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", help=" ".join([*SIDEBAND, *FLOODS]))
+    parser.add_argument("--verbs", default=",".join(VERBS))
+    parser.add_argument("--megabytes", default="2")
+    parser.add_argument("--most", type=int, default=256)
+    arguments = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="floods-") as folder:
+        for kind in arguments.kinds or [*SIDEBAND, *FLOODS]:
+            recorded = of_sideband if kind in SIDEBAND else of_packets
+            for megabytes in arguments.megabytes.split(","):
+                path = recorded(Path(folder), kind, int(float(megabytes) * 1e6))
+                for verb in arguments.verbs.split(","):
+                    code, seconds, most = run(verb, path)
+                    bad = code < 0 or most > arguments.most
+                    wrong += bad
+                    what = f"{kind:13}{megabytes:>5} MB  {verb:13}{code:4}{seconds:8.1f} s"
+                    print(f"{what}{most:7} MB{'  !' * bad}", flush=True)
+    return int(wrong > 0)
+
+
+def run(verb: str, path: Path) -> tuple[int, float, int]:
+    """The exit code, CPU seconds, megabytes: this process's own at least, fork passes them on."""
+    words = [word.format(path) for word in VERBS[verb]]
+    limited = ["sh", "-c", f'ulimit -t {_SECONDS}; exec "$@"', "sh"]
+    command = [*limited, sys.executable, "-m", "rtit", *words]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null) as it:
+        _, status, used = os.wait4(it.pid, 0)
+        it.returncode = os.waitstatus_to_exitcode(status)
+    return it.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss // 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
