@@ -18,8 +18,8 @@ from rtit import _core as core
 from rtit.cli.main import main
 from rtit.image import Location
 from rtit.packets import encode
-from rtit.trace import EdgeTotals, End, Selection, Stream
-from rtit.trace.tables import edges_of
+from rtit.trace import EdgeTotals, End, Selection, Stream, Totals
+from rtit.trace.tables import edges_of, runs_of
 
 CODE = bytes.fromhex("7502 90 90 75fa c3")
 """1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
@@ -165,6 +165,24 @@ def test_edges_beyond_the_limit_are_told_of(
     edges = sorted(BRANCHES, key=lambda edge: edge[:2])
     assert [(each["source"], each["target"], each["kind"]) for each in found] == edges[:2]
     assert "1 transfers are at too many places: they are in no count by place" in told.err
+
+
+def test_edges_that_are_wanted_are_counted_wherever_they_are(
+    bare: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(stream: Stream) -> Totals:
+        return Totals(runs_of(stream.blocks(), 1), edges_of(stream.branches(), 1))
+
+    edges = sorted(BRANCHES, key=lambda edge: edge[:2])
+    monkeypatch.setattr(Stream, "totals", first)
+    for source, target, _ in edges:
+        assert main(["edges", *bare, "--json", "--range", f"{source:#x}-{source + 1:#x}"]) == 0
+        told = capsys.readouterr()
+        found = [json.loads(line) for line in told.out.splitlines()]
+        assert (source, target) in [(each["source"], each["target"]) for each in found]
+        assert not told.err
+    assert main(["edges", *bare, "--json"]) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 EDGES = st.integers(0, (1 << 64) - 1) | st.sampled_from((0, 999, 1000, (1 << 63) - 1))

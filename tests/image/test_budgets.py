@@ -49,6 +49,33 @@ def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not whole.problems
 
 
+def test_what_is_there_already_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of protection is a record like that of the mapping."""
+    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    images = Images()
+    for number in range(1000):
+        images.mmap(number, 7, 7, 0x1000, 0x1000, 0, "//anon")
+    assert not images.problems
+    assert images.mappings(7).count == 1
+
+
+def test_texts_and_parts_take_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROOM", 1 << 16)
+    for name in ("[" + "x" * 4000, "[" + "\N{GRINNING FACE}" * 1000):
+        images = Images()
+        for number in range(16):
+            images.mmap(number, 7, 7, number << 12, 0x1000, 0, f"{name}{number}")
+        assert len(images.problems) == 1
+    images = Images()
+    for number in range(64):
+        images.mmap(number, 7, 7, number << 16, 0x1000, 0, "[a]")
+    assert not images.problems
+    # one that goes around all these makes as many parts, and one over it ends them
+    images.mmap(100, 7, 7, 0, 1 << 24, 0, "[a]")
+    images.mmap(101, 7, 7, 0, 1 << 24, 0, "[b]")
+    assert len(images.problems) == 1
+
+
 def test_a_file_that_is_known_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROOM", 1 << 16)
     build_id = bytes(range(20))

@@ -150,6 +150,9 @@ def test_more_buffers_than_are_kept(
     for verb in ("report", "info"):
         assert main([verb, str(path)]) == 3
         assert "of buffers beyond 3" in "".join(capfd.readouterr())
+    for verb in ("packets", "lint"):
+        assert main([verb, str(path)]) in (1, 3)
+        assert "bytes are of more buffers than are kept" in capfd.readouterr().err
     monkeypatch.setattr(pieces, "_BUFFERS", 5)
     with Trace(path) as trace:
         assert len(trace.streams) == 5
@@ -163,11 +166,11 @@ def test_more_pieces_than_any_recording_has(
     path = with_buffers(tmp_path / "perf.data", 2, 5)
     monkeypatch.setattr(pieces, "_OF_PIECE", path.stat().st_size)
     monkeypatch.setattr(pieces, "_PIECES", 8)
-    with PerfData(path) as data, pytest.raises(PerfDataError, match="more pieces") as caught:
+    with PerfData(path) as data, pytest.raises(PerfDataError, match="more than 9 pieces") as caught:
         data.auxtrace_buffers()
     assert caught.value.offset is not None
     assert main(["report", str(path)]) == 1
-    assert "more pieces of AUX data" in capfd.readouterr().err
+    assert "more than 9 pieces of AUX data" in capfd.readouterr().err
     monkeypatch.setattr(pieces, "_PIECES", 9)
     with PerfData(path) as data:
         assert sum(map(len, data.auxtrace_buffers().values())) == 10

@@ -152,6 +152,8 @@ def test_places_beyond_the_limit_are_missing(
     assert part.instructions == whole.instructions
     assert 0 < sum(each.instructions for each in part.binaries) < sum(ran)
     assert main(["stat", str(data)]) == 3
-    told = capsys.readouterr().err
+    given = capsys.readouterr()
+    assert " -" not in given.out
+    told = given.err
     assert f"missing: {part.losses.transfers:,} transfers are at too many places" in told
     assert f"missing: {part.losses.runs:,} runs of instructions are at too many places" in told

@@ -33,6 +33,7 @@ fn what_grows_looks_first() {
     };
     let whole = |items: &[i32]| [Ok(items.to_vec()), Err(Refused)];
     assert_eq!(grown(|items| items.put(3)), whole(&[1, 2, 3]));
+    assert_eq!(grown(|items| items.room_exactly(1)), whole(&[1, 2]));
     assert_eq!(grown(|items| items.put_all(&[3, 4])), whole(&[1, 2, 3, 4]));
     assert_eq!(grown(|items| items.gather(3..5)), whole(&[1, 2, 3, 4]));
     let odd = |items: &mut Vec<i32>| items.gather((3..6).filter(|item| item % 2 == 1));

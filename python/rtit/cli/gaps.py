@@ -21,6 +21,7 @@ class Gaps:
         self._verb = verb
         self._trace = trace
         self._any = False
+        self._has_images = False
 
     def tell(self, text: object) -> None:
         """There is one."""
@@ -57,11 +58,14 @@ class Gaps:
 
     def images(self) -> None:
         """Tell which code is not known."""
+        self._has_images = True
         for problem in self._trace.image_problems:
             self.tell(problem)
 
     def exit_code(self) -> int:
         """0 if there are none. A file that ends early has one behind its end, told last."""
+        if not self._has_images and not self._trace.is_bare and self._trace.data.beyond:
+            self.tell(f"{self._trace.data.beyond:,} bytes are of more buffers than are kept")
         if self._trace.incomplete is not None:
             self.tell(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
         return EXIT_CODE if self._any else 0

@@ -122,6 +122,7 @@ def _count(
     found.contexts = tree.changes(one, other)
     for side, each in zip(("first", "second"), profiles, strict=True):
         found.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
+        found.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
 
 
 def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from collections.abc import Mapping as Table
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from rtit.image.file_symbols import FileSymbols
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from rtit.image.kernel import Kernel
 
 _ROOM = 1 << 27
-"""Bytes that all that is mapped may take, beside the code itself: a file can ask for any number."""
+"""Bytes that all that is mapped may take, beside the code itself, of a recording that is no larger:
+a file can ask for any number.
+"""
 _OF_FILE = 768
-_OF_MAPPING = 512
+_OF_MAPPING = 320
 _OF_INHERITED = 160
 _OF_POKE = 128
-_OF_CHANGE = 8
+_OF_CHANGE = 16
+"""What each takes, about; a change is one that a process has from the one that made it."""
 _COPIES = 3
-"""What each takes, about (the last: a change of memory that a process has from the one that made
-it), and how often a path is kept: in sentences that name it, too.
-"""
+"""So often the path of a file is kept: in sentences that name it, too."""
 _MANY = 64
 """A mapping over more than these that show the same takes their place, instead of filling gaps."""
 
@@ -43,10 +45,10 @@ class Images:
 
     Options are those of `Files`; `kernel` are the kernel's files if kernel code was traced, None if
     it was not: then what records tell of it is passed over; `guests` those of virtual machines, by
-    their processes, 0: of all others. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time,
-    then ask for `image(tid)`; after `finish` the kernel has its image, too, as process `KERNEL`,
-    and those of guests as `guest_pid` says. `problems` lists every file that could not be used,
-    each once.
+    their processes, 0: of all others; `size` is that of the recording in bytes. Feed `mmap`,
+    `exec`, `fork` and `text_poke` in order of time, then ask for `image(tid)`; after `finish` the
+    kernel has its image, too, as process `KERNEL`, and those of guests as `guest_pid` says.
+    `problems` lists every file that could not be used, each once, and what else is not known.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Images:
         debuginfod: Debuginfod | None = None,
         kernel: KernelFiles | None = None,
         guests: Table[int, KernelFiles] | None = None,
+        size: int = 0,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -77,7 +80,7 @@ class Images:
         # Bytes that are not known because of it, and when each such mapping came.
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
-        self._room = _ROOM
+        self._room = max(_ROOM, size)
         self._without_room: set[int] = set()
         self.kernel: Kernel | None = None
         """Takes what records tell of the kernel."""
@@ -187,16 +190,19 @@ class Images:
         if not executable or size <= 0 or pgoff < 0 or not 0 <= address < end <= UPPER:
             return
         self.thread(pid, tid)
-        is_new = has_file(path) and not self.files.knows(path, build_id)
-        more = _OF_FILE + _COPIES * len(path) if is_new else 0
-        if not self._has_room(_OF_MAPPING + more, time, pid):
-            return
         process = self._process(pid)
         new = Mapping(address, end, pgoff, path, build_id, time)
         old = process.mappings.covering(address, end)
-        shown = old if len(old) <= _MANY else []
+        parts = _gaps(new, old if len(old) <= _MANY else [])
+        if not parts:
+            return
+        room = _OF_MAPPING * (len(parts) + len(old)) + getsizeof(path)
+        if has_file(path) and not self.files.knows(path, build_id):
+            room += _OF_FILE + (_COPIES - 1) * getsizeof(path)
+        if not self._has_room(room, time, pid):
+            return
         if has_file(path):
-            for part in _gaps(new, shown):
+            for part in parts:
                 problem = self._show(process, part)
                 process.mappings.add(replace(part, problem=problem))
             return
@@ -206,7 +212,7 @@ class Images:
             if has_file(each.path):
                 start = max(address, each.start)
                 process.native.unmap(time, start, min(end, each.end) - start)
-        for part in _gaps(new, shown):
+        for part in parts:
             process.mappings.add(part)
 
     def _show(self, process: Image, part: Mapping) -> Problem | None:

@@ -19,10 +19,11 @@ from .sample_body import aux_data
 from .scan import Behind
 
 Ids = dict[int, tuple[int, int]]
-_BUFFERS, _OF_BUFFER = 1 << 16, 1 << 12
-_PIECES, _OF_PIECE = 1 << 17, 1 << 9
-"""So many are kept of any file, and one more for so many bytes that it has: a buffer takes some two
-kilobytes, a piece 400 bytes, and a file has room for one in a hundred bytes.
+_BUFFERS, _OF_BUFFER = 1 << 15, 1 << 13
+_PIECES, _OF_PIECE = 1 << 16, 1 << 10
+"""So many are kept of any file, and one more for so many bytes that it has: a buffer, with all that
+is known of its stream, takes some 3.5 kilobytes, a piece one; and a file has room for one in a
+hundred bytes.
 """
 
 
@@ -35,11 +36,11 @@ class Queues:
         """Bytes in buffers beyond those that are kept."""
         size = sum(len(part.view) for part in parts)
         self._buffers = _BUFFERS + size // _OF_BUFFER
-        self._pieces = _PIECES + size // _OF_PIECE
+        self._pieces = self._most_pieces = _PIECES + size // _OF_PIECE
         self._source = source
 
     def add(self, queue: Queue, piece: Piece) -> None:
-        """Raises PerfDataError for more pieces than any recording of the size has."""
+        """Raises PerfDataError for more pieces than are kept of a file of the size."""
         own = self.found.get(queue)
         if own is None:
             if len(self.found) >= self._buffers:
@@ -48,7 +49,7 @@ class Queues:
             own = self.found[queue] = []
         self._pieces -= 1
         if self._pieces < 0:
-            message = "more pieces of AUX data than any recording of its size has"
+            message = f"more than {self._most_pieces:,} pieces of AUX data in a file of its size"
             raise PerfDataError(message, source=self._source, offset=piece.file_offset)
         own.append(piece)
 

@@ -67,8 +67,7 @@ class PerfData:
         self._file = memoryview(self._map)
         self._parts: list[Part] = []
         self.closed = False
-        self.beyond = 0
-        """Bytes of AUX data in buffers, or in samples of some, that were too many to be kept."""
+        self._beyond: dict[str, int] = {}
         try:
             self.header = Header.decode(self._file, self.path)
             self._scan = Scan(self._file, self.header, self.path, self.behind)
@@ -184,8 +183,20 @@ class PerfData:
         if it has too many pieces.
         """
         found = pieces.buffers(self._parts, self._layouts, self.path, self.behind())
-        self.beyond = max(self.beyond, found.beyond)
+        self._beyond["buffers"] = found.beyond
         return found.found
+
+    @property
+    def beyond(self) -> int:
+        """Bytes of AUX data in buffers, or in samples of some, that were too many to be kept; of
+        what has been asked for.
+        """
+        return sum(self._beyond.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes, of all parts."""
+        return sum(len(part.view) for part in self._parts)
 
     @cached_property
     def samples_aux(self) -> bool:
@@ -203,7 +214,7 @@ class PerfData:
         ids = pieces.ids_of(self._decoder.as_type(records.IdIndex, place) for place in places)
         given = self.events, ids, self.time_conversion
         found = pieces.samples(self._parts, self._layouts, self.path, *given)
-        self.beyond = max(self.beyond, found.beyond)
+        self._beyond["samples"] = found.beyond
         return found.found
 
     @cached_property

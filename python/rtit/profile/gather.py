@@ -41,7 +41,8 @@ class _Found(NamedTuple):
 
 class _Sum:
     """Rows that are added up: memory is that of those that differ, of which the first MOST_PLACES
-    are kept; `others` is the sum of the others. The last column is a count, the others say of what.
+    in the order of the columns are kept; `others` is the sum of the others. The last column is a
+    count, the others say of what.
     """
 
     def __init__(self, width: int) -> None:
@@ -61,7 +62,9 @@ class _Sum:
         """In order; the rows are let go of."""
         rows = _added(self._parts, self._width)
         self.others += int(rows[-1][MOST_PLACES:].sum())
-        return [column[:MOST_PLACES] for column in rows]
+        # no view: what is beyond would stay in memory
+        beyond = len(rows[-1]) > MOST_PLACES
+        return [column[:MOST_PLACES].copy() if beyond else column for column in rows]
 
 
 class Gathering:
@@ -74,7 +77,9 @@ class Gathering:
         self._runs, self._edges = _Sum(4), _Sum(6)
 
     def add(self, part: Slice) -> bool:
-        """Runs and edges of some time, in the mappings of that time; whether any are in no file."""
+        """Runs and edges of some time, in the mappings of that time; whether any may be in no
+        file.
+        """
         regions = Regions(part.mappings)
         numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int64)
 
@@ -89,7 +94,7 @@ class Gathering:
         self._edges.add(*placed(edges.source), *placed(edges.target), edges.kind, edges.count)
         self._runs.others += runs.others
         self._edges.others += edges.others
-        return bool((binary == NOWHERE).any())
+        return bool((binary == NOWHERE).any() or runs.others)
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         """Runs, in binaries by number or NOWHERE."""

@@ -51,7 +51,7 @@ def summed(found: Profile, tids: int, pids: int) -> Stat:
         by_function[function] += count
         files[function[1]] += count
     rest = found.losses.outside + found.losses.rewritten - found.outside.total()
-    if rest:
+    if rest > 0:
         by_function["", ""] += rest
         files[""] += rest
     return Stat(counts, by_function, files, threads, found.losses)

@@ -137,6 +137,15 @@ class Losses:
             "counted for a caller"
         ]
 
+    def of_places(self) -> list[str]:
+        """A sentence for each of runs and transfers that are not counted by themselves."""
+        found = []
+        if self.runs:
+            found.append(f"{self.runs:,} runs of instructions are {BEYOND}")
+        if self.transfers:
+            found.append(f"{self.transfers:,} transfers are {BEYOND}")
+        return found
+
     def lines(self, *, outside: bool = True) -> list[str]:
         """One sentence for each; none if nothing is missing. Without `outside` what ran in no file
         is told otherwise.
@@ -156,10 +165,7 @@ class Losses:
             )
         found.extend(self.problems)
         found.extend(self.of_calls())
-        if self.runs:
-            found.append(f"{self.runs:,} runs of instructions are {BEYOND}")
-        if self.transfers:
-            found.append(f"{self.transfers:,} transfers are {BEYOND}")
+        found.extend(self.of_places())
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found

@@ -214,6 +214,7 @@ class Recording:
         if event is not None and not event.attr.flags & AttrFlag.EXCLUDE_KERNEL:
             kernel = self._kernel.beside(self.data.folder)
         images = Images(
+            size=self.data.size,
             symfs=self._symfs,
             path_map=self._path_map,
             build_ids=self._build_ids(),
@@ -229,6 +230,10 @@ class Recording:
                 images.lacks_jit(problem)
         threads = follow(self.data, images, self._jit_files())
         self._guest_spaces(images)
+        buffers = len(self._queues)
+        if beyond := self.data.beyond:
+            message = f"{beyond:,} bytes are of buffers beyond {buffers:,}"
+            images.lacks(Problem("unreadable", "AUX data", message, beyond))
         return images, threads
 
     def _build_ids(self) -> dict[str, bytes]:
@@ -265,9 +270,6 @@ class Recording:
 
     def streams(self) -> list[Stream]:
         streams = []
-        if self._queues and self.data.beyond:
-            message = f"{self.data.beyond:,} bytes are of buffers beyond {len(self._queues):,}"
-            self.images.lacks(Problem("unreadable", "AUX data", message, self.data.beyond))
         for queue, parts in self._parts():
             for number, part in enumerate(parts, 1):
                 streams.append(self._stream(queue, part, number if len(parts) > 1 else 0))

@@ -274,7 +274,11 @@ class Stream(Undecoded):
         wanted = self._wanted(where)
         if wanted is None or wanted.is_ordered or wanted.by_space is not None or self.has_spaces:
             return tables.edges_of(self.branches(where))
-        return wanted.of(self.totals().edges)
+        edges = self.totals().edges
+        if edges.others and where is not None and (where.functions or where.ranges):
+            # those that are wanted may be among the others
+            return tables.edges_of(self.branches(where))
+        return wanted.of(edges)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
         """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an

@@ -156,6 +156,7 @@ impl Steps {
     }
 
     fn take_addresses(&mut self) -> Totals {
-        replace(&mut self.addresses, Totals::keeping(self.places))
+        let empty = Totals::keeping(self.most_places());
+        replace(&mut self.addresses, empty)
     }
 }

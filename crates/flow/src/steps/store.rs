@@ -138,7 +138,16 @@ impl Steps {
             self.wants = wants;
             self.make_tables();
         }
+        self.addresses.keep(self.most_places());
         true
+    }
+
+    /// So many have counts of their own: of hits, which are handed over edge by edge, all.
+    pub(super) fn most_places(&self) -> usize {
+        match self.wants {
+            Wants::Hits => usize::MAX,
+            _ => self.places,
+        }
     }
 
     /// Empty and small.
@@ -284,7 +293,7 @@ impl Steps {
         self.settle();
         self.counted = Counts::default();
         self.nodes = NodeTotals::default();
-        self.addresses = Totals::keeping(self.places);
+        self.addresses = Totals::keeping(self.most_places());
         self.begin_passage();
         if self.passages.start_again(self.wants == Wants::Hits) {
             self.forget_passages();

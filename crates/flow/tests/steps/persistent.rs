@@ -314,6 +314,31 @@ fn code_that_goes_on_where_it_ended() {
     }
 }
 
+/// Of totals the first places have counts of their own; of hits each has.
+#[test]
+fn hits_of_all_places() {
+    let mut code = [0x74, 0x00].repeat(60);
+    code.extend([0xeb, 0x86]);
+    let traced = Traced::of(stream(0x1000, &[&[0xfe; 500], &[0xaa; 500]]), 0x1000, &code);
+    let expected = walked(&traced, &Settings::default());
+    assert!(expected.edges.len() > 60);
+    // code is forgotten on the way, and with it the steps that were taken
+    let settings = Settings {
+        places: 1,
+        cache_limit: 4000,
+        ..Settings::default()
+    };
+    let mut decoder = Persistent::new(traced.view(), &settings);
+    let mut totals = Totals::keeping(1);
+    decoder.run(&traced.stream, &mut totals);
+    decoder.take_totals(&mut totals);
+    assert_eq!(totals.edges().len(), 1);
+    let mut hits = EdgeHits::default();
+    for _ in 0..6 {
+        assert_eq!(warm(&mut decoder, &mut hits, &traced), expected);
+    }
+}
+
 /// Hits of a stream in many pieces, and of several streams that nobody took.
 #[test]
 fn hits_of_many_pieces() {
