@@ -76,8 +76,10 @@ def test_a_pie_with_a_shared_object(shared: Path) -> None:
     said = debugged(shared, "break scale", *["reverse-continue"] * 10, "bt")
     assert len(HIT.findall(said.out)) == 10
     assert [each for each in said.frames if "@plt" not in each][:3] == ["scale", "step", "main"]
-    said = debugged(shared, "reverse-stepi", "bt")
+    said = debugged(shared, "reverse-stepi", "bt", "show remotetimeout")
     assert said.frames[:4] == ["deeper"] * 4
+    # an answer that takes longer than gdb waits would be taken for the next one's
+    assert "to respond is 3600" in said.out
 
 
 def test_calls_that_have_not_returned(shared: Path) -> None:

@@ -13,6 +13,11 @@ from rtit.values import dataclass
 
 _SCRIPT = Path(__file__).with_name("callers_in_gdb.py")
 
+_FIRST = ("-iex", "set sysroot /", "-iex", "set remotetimeout 3600")
+"""Before anything else. An answer may take decoding a whole stream; gdb would take one that comes
+after two seconds for that to its next question.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Debugger:
@@ -26,7 +31,7 @@ class Debugger:
         self, socket: str, program: str | None, commands: Sequence[str], *, batch: bool
     ) -> list[str]:
         """To talk to the server at this socket about this program, and to begin with commands."""
-        words = [*self.words, "-q", "-iex", "set sysroot /", "-ex", f"target remote {socket}"]
+        words = [*self.words, "-q", *_FIRST, "-ex", f"target remote {socket}"]
         if self.has_python:
             words += ["-x", str(_SCRIPT)]
         words += [word for each in commands for word in ("-ex", each)]
