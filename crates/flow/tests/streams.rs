@@ -147,6 +147,34 @@ fn code_that_appears_later_is_found_then() {
     );
 }
 
+/// What ended where nothing was mapped does not end there any more.
+#[test]
+fn code_that_goes_and_comes_back_is_as_it_was() {
+    // 1000: je 1002; 1002: nop; nop; 1004: nop; jmp rax
+    let mut space = rtit_image::Space::new();
+    space.map(0, BASE, [0x74, 0x00, 0x90, 0x90][..].into());
+    space.map(0, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    space.unmap(20, 0x1004, 3);
+    space.map(40, 0x1004, [0x90, 0xff, 0xe0][..].into());
+    let part = |time: u8| {
+        let mut part = [0x02, 0x82].repeat(8);
+        part.extend([0x19, time, 0, 0, 0, 0, 0, 0, 0x99, 0x01]);
+        part.extend([0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+        // two branches, of which there is one
+        part.push(0x0e);
+        part
+    };
+    let count = |stream: &[u8]| {
+        let mut flow = Flow::adding_up(stream, space.view(), &Settings::default());
+        while flow.advance() {}
+        (flow.counts().instructions, ips(stream, space.view()).0)
+    };
+    let (first, second) = (count(&part(30)), count(&part(50)));
+    let both = count(&[part(30), part(50)].concat());
+    assert_eq!(both.0, first.0 + second.0);
+    assert_eq!(both.1, [first.1, second.1].concat());
+}
+
 #[test]
 fn a_small_cache_changes_nothing() {
     let mut stream = psb(Some(0x1000));

@@ -71,6 +71,16 @@ impl Sections {
         self.sorted.get(next).map(|section| section.start)
     }
 
+    /// The parts of `start..end` that are in no section.
+    pub(crate) fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let (first, last) = self.overlapped(start, end);
+        let within = self.sorted.get(first..last).unwrap_or(&[]);
+        let starts = within.iter().map(|section| section.start).chain([end]);
+        let ends = within.iter().map(|section| section.end);
+        let gaps = [start].into_iter().chain(ends).zip(starts);
+        gathered(gaps.filter(|(from, to)| from < to))
+    }
+
     /// Puts `new` over what is there. Returns the ranges that were readable before and read
     /// differently now.
     pub(crate) fn overlay(&mut self, new: Section) -> Vec<(u64, u64)> {

@@ -8,7 +8,7 @@ use rtit_memory::{copied, headroom, MakeRoom};
 use crate::bytes::Bytes;
 use crate::change::{Action, Change};
 use crate::pager::Pager;
-use crate::view::{Changed, View};
+use crate::view::View;
 
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is
@@ -112,7 +112,7 @@ impl Space {
         for change in self.changes.iter() {
             if last != Some(change.time) {
                 last = Some(change.time);
-                epochs += usize::from(view.advance(change.time) != Changed::None);
+                epochs += usize::from(view.pass(change.time).is_loss());
             }
         }
         epochs

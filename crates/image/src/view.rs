@@ -15,14 +15,46 @@ use crate::pager::Pager;
 use crate::ranges::Ranges;
 use crate::sections::{Section, Sections};
 
-/// What a decoder must forget after `View::advance`. Ranges are half-open, hold bytes that were
-/// readable before and differ or are gone now, and may touch or overlap. Additions are never
-/// reported.
+/// What a decoder must forget after `View::advance`. Ranges are half-open, hold bytes that differ,
+/// are gone, or could not be read until now, and may touch or overlap. What could be read early is
+/// no news when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     None,
     Ranges(Vec<(u64, u64)>),
     All,
+}
+
+/// What some changes did.
+#[derive(Default)]
+pub(crate) struct Difference {
+    /// What was readable and differs or is gone.
+    gone: Vec<(u64, u64)>,
+    /// What was not readable.
+    come: Vec<(u64, u64)>,
+    /// A life ended in which something was readable.
+    died: bool,
+    /// A life began in which something is readable.
+    born: bool,
+}
+
+impl Difference {
+    /// Whether bytes that were readable changed or went.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.died || !self.gone.is_empty()
+    }
+
+    fn told(mut self) -> Changed {
+        if self.died || self.born {
+            return Changed::All;
+        }
+        self.gone.gather(self.come);
+        if self.gone.is_empty() {
+            Changed::None
+        } else {
+            Changed::Ranges(self.gone)
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -48,13 +80,7 @@ impl View {
     /// Moves to `time`: every change with a time up to and including it is in effect. A time before
     /// the last one changes nothing.
     pub fn advance(&mut self, time: u64) -> Changed {
-        match self.changes.get(self.next) {
-            Some(change) if change.time <= time => {
-                let end = self.changes.partition_point(|change| change.time <= time);
-                self.advance_to(end)
-            }
-            _ => Changed::None,
-        }
+        self.advance_to(self.count(time))
     }
 
     /// How many changes are in effect.
@@ -64,9 +90,30 @@ impl View {
 
     /// As `advance`, until so many changes are in effect.
     pub fn advance_to(&mut self, count: usize) -> Changed {
+        if count <= self.next {
+            return Changed::None;
+        }
+        self.go(count).told()
+    }
+
+    /// As `advance`, for what counts changes.
+    pub(crate) fn pass(&mut self, time: u64) -> Difference {
+        self.go(self.count(time))
+    }
+
+    /// How many changes are in effect at `time`.
+    fn count(&self, time: u64) -> usize {
+        match self.changes.get(self.next) {
+            Some(change) if change.time <= time => {
+                self.changes.partition_point(|change| change.time <= time)
+            }
+            _ => self.next,
+        }
+    }
+
+    fn go(&mut self, count: usize) -> Difference {
         let changes = Arc::clone(&self.changes);
-        let mut ranges = Vec::new();
-        let mut all = false;
+        let mut told = Difference::default();
         for (index, change) in changes.iter().enumerate().take(count).skip(self.next) {
             self.next = index + 1;
             match &change.action {
@@ -78,24 +125,20 @@ impl View {
                         end,
                         bytes,
                     };
-                    ranges.gather(self.sections.overlay(section));
+                    told.come.gather(self.sections.gaps(*address, end));
+                    told.gone.gather(self.sections.overlay(section));
                 }
                 Action::Remove { start, end } => {
-                    ranges.gather(self.sections.remove(*start, *end));
+                    told.gone.gather(self.sections.remove(*start, *end));
                 }
                 Action::Clear => {
-                    all |= !self.sections.is_empty();
+                    told.died |= !self.sections.is_empty();
                     self.sections = first_sections(&changes, index + 1);
+                    told.born |= !self.sections.is_empty();
                 }
             }
         }
-        if all {
-            Changed::All
-        } else if ranges.is_empty() {
-            Changed::None
-        } else {
-            Changed::Ranges(ranges)
-        }
+        told
     }
 
     /// The time of the next change, if any: until then `advance` does nothing.

@@ -107,9 +107,8 @@ proptest! {
                     Changed::All => true,
                     Changed::Ranges(ranges) => ranges.iter().any(|(start, end)| (*start..*end).contains(&address)),
                 };
-                if let Some(old) = before.get(&address) {
-                    prop_assert!(forgotten || now.get(&address) == Some(old), "stale byte at {}", address);
-                }
+                // what was no byte may have been the end of code
+                prop_assert!(forgotten || now.get(&address) == before.get(&address), "stale byte at {}", address);
             }
             before = now;
         }
@@ -177,6 +176,32 @@ fn the_same_bytes_mapped_again_change_nothing() {
     space.map(5, 0x1000, code);
     space.map(6, 0x1000, vec![7; 32].into());
     assert_eq!(space.view().advance(9), Changed::None);
+}
+
+#[test]
+fn what_comes_back_is_told_where_nothing_was_and_is_no_epoch() {
+    let mut space = Space::new();
+    space.map(0, 0x1000, vec![1; 16].into());
+    space.unmap(5, 0x1004, 8);
+    space.map(6, 0x1002, vec![1; 4].into());
+    space.map(7, 0x1000, vec![1; 32].into());
+    let mut view = space.view();
+    assert_eq!(view.advance(5), Changed::Ranges(vec![(0x1004, 0x100c)]));
+    assert_eq!(view.advance(6), Changed::Ranges(vec![(0x1004, 0x1006)]));
+    // the last 16 could be read from the beginning on
+    assert_eq!(view.advance(7), Changed::Ranges(vec![(0x1006, 0x100c)]));
+    assert_eq!(space.epochs(), 2);
+}
+
+#[test]
+fn a_life_after_an_empty_one_is_news() {
+    let mut space = Space::new();
+    space.clear(5);
+    space.map(6, 0x1000, vec![1; 16].into());
+    let mut view = space.view();
+    assert_eq!(view.advance(5), Changed::All);
+    assert_eq!(view.advance(6), Changed::None);
+    assert_eq!(space.epochs(), 1);
 }
 
 #[test]
