@@ -112,7 +112,7 @@ impl Totals {
     }
 
     /// Brings all in order, which takes a while: who asks for rows later has them at once.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.runs.sorted();
         self.edges.sorted();
     }

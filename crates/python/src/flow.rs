@@ -389,7 +389,6 @@ impl Flow {
             let mut totals = unlocked(py, || std::mem::take(all.sum()))?;
             // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
-            unlocked(py, || totals.settle())?;
             totals_dict(py, &mut totals)
         })
     }

@@ -351,9 +351,8 @@ class Images:
 _TOO_MUCH = Problem(
     "unreadable",
     "mappings",
-    "the code of some processes is not known any more: what is mapped where is more than "
-    f"{_ROOM:,} bytes",
-    _ROOM,
+    "the code of some processes is not known any more: more is mapped than is kept of a recording "
+    "of this size",
 )
 
 

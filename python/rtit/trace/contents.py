@@ -33,7 +33,9 @@ class Mapped:
 
 @dataclass(slots=True)
 class Contents:
-    """All of a recording; `machine` are facts by name, the rest is in words, a sentence each."""
+    """All of a recording; `machine` are facts by name, the rest is in words, a sentence each.
+    `losses` has what is missing but for `files`.
+    """
 
     path: str
     machine: dict[str, str]

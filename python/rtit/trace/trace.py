@@ -225,7 +225,7 @@ class Trace:
 
     @property
     def image_problems(self) -> list[Problem]:
-        """Files whose bytes are not known: missing, changed, cut."""
+        """Files whose bytes are not known (missing, changed, cut), and what else is not kept."""
         return self.images.problems
 
     @cached_property
