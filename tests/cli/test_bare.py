@@ -267,7 +267,7 @@ def test_all_that_decode_takes(verb: str) -> None:
 
 
 def test_no_setting_is_forgotten() -> None:
-    others = {"data", "image", "threads", "title"}
+    others = {"data", "image", "threads", "places", "title"}
     assert set(inspect.signature(rtit.decode).parameters) - others == set(DECODE)
 
 

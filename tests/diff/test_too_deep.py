@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from floods import recorded
 from rtit import Trace
 from rtit.diff import diff
 from rtit.diff.text import as_json, text
-from rtit.profile import gather, profile
+from rtit.profile import profile
 from rtit.profile.calls import followed
 
 
@@ -39,13 +37,13 @@ def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
         assert not diff(one, one).too_deep
 
 
-def test_places_beyond_the_limit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     short, long = recorded(folder, "targets", 1000), recorded(tmp_path, "targets", 80_000)
     with Trace(short) as one, Trace(long) as other:
         assert not diff(one, other).gaps
-        monkeypatch.setattr(gather, "MOST_PLACES", 10)
+    with Trace(short, places=10) as one, Trace(long, places=10) as other:
         told = diff(one, other).gaps
     assert [line.split(":")[0] for line in told] == ["first", "first", "second", "second"]
     assert all("at too many places" in line for line in told)

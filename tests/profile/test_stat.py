@@ -12,7 +12,7 @@ import pytest
 from live import Recorder
 from rtit.capture.events import Kind
 from rtit.cli.main import main
-from rtit.profile import gather, profile
+from rtit.profile import profile
 from rtit.trace import Trace
 
 ProgramBuilder = Callable[[str], Path]
@@ -139,21 +139,20 @@ def test_places_beyond_the_limit_are_missing(
     program: ProgramBuilder,
     record: Recorder,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = record([program("fork")]).data
-    with Trace(data) as trace:
-        whole = profile(trace, trace.streams)
-        monkeypatch.setattr(gather, "MOST_PLACES", 10)
-        part = profile(trace, trace.streams)
+    with Trace(data) as trace, Trace(data, places=10) as less:
+        whole, part = profile(trace, trace.streams), profile(less, less.streams)
     transfers, ran = whole.transfers.values(), [each.instructions for each in whole.binaries]
     assert part.losses.transfers > 0
     assert sum(part.transfers.values()) + part.losses.transfers == sum(transfers)
     assert part.instructions == whole.instructions
     assert 0 < sum(each.instructions for each in part.binaries) < sum(ran)
-    assert main(["stat", str(data)]) == 3
+    assert main(["stat", "--places", "10", str(data)]) == 3
     given = capsys.readouterr()
     assert " -" not in given.out
     told = given.err
     assert f"missing: {part.losses.transfers:,} transfers are at too many places" in told
     assert f"missing: {part.losses.runs:,} runs of instructions are at too many places" in told
+    whole_at = str(max(len(each.edges.count) for each in whole.binaries) + 100_000)
+    assert main(["stat", "--places", whole_at, str(data)]) == 0

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import rtit
 from plain import HEAD
 from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.trace import Selection, Settings, Stream, Times, Trace
-from rtit.trace.tables import Sums
 
 BACK = encode("TIP", ip_bytes=6, payload=0x1000)
 
@@ -127,22 +121,3 @@ def test_the_tsc_of_a_guest() -> None:
     with pytest.raises(UsageError, match="guest_tsc multiplier is -1"):
         rtit.decode(b"", guest_tsc=(0, -1))
     assert Settings().guest_tsc == (0, 1 << 48)
-
-
-ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=1)
-
-
-@given(st.lists(ROWS), st.integers(1, 50))
-def test_the_first_sums_are_kept_and_the_rest_is_one(
-    batches: list[list[tuple[int, int]]], most: int
-) -> None:
-    sums = Sums("u8 u1", most)
-    for rows in batches:
-        sums.add(
-            *(np.array([row[at] for row in rows], dtype) for at, dtype in enumerate(("u8", "u1")))
-        )
-    counted = sorted(Counter(chain.from_iterable(batches)).items())
-    assert list(zip(*(each.tolist() for each in sums.columns), strict=True)) == [
-        (*key, count) for key, count in counted[:most]
-    ]
-    assert sums.others == sum(count for _, count in counted[most:])

@@ -80,6 +80,11 @@ impl Totals {
         self.edges.others()
     }
 
+    /// Lets go of the runs.
+    pub fn forget_runs(&mut self) {
+        self.runs = Tally::default();
+    }
+
     /// Runs by start and length.
     pub fn runs(&mut self) -> Vec<RunTotal> {
         gathered(self.run_rows())

@@ -109,6 +109,7 @@ impl Decoder {
             guest_tsc,
             walk,
             points: false,
+            places: rtit_flow::MOST_PLACES,
         })?;
         settings.cache_limit = most.saturating_mul(BYTES);
         if !walk {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
     BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind, HashedRuns,
-    Instructions, Ledger, Numbers, Sink, TimedInstructions,
+    Instructions, Ledger, Numbers, Sink, TimedInstructions, MOST_PLACES,
 };
 use rtit_listing::ByFunction;
 use rtit_memory::{copied, gathered};
@@ -62,6 +62,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// * `threads`: so many decode segments between PSBs at once, where that is possible, and the results are those of one: not
 ///   with `turns`, `points` or a space that asks for pages, and not for `lines` and `functions`. 0: as many as the machine
 ///   runs at once, 8 at most.
+/// * `places`: how many runs and how many edges have counts of their own in `totals`.
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `numbers`, `lines`, `functions`, `count`
 /// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of
@@ -79,7 +80,7 @@ impl Flow {
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
         spaces = None, turns = All::default(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
-        points = false, threads = 1))]
+        points = false, threads = 1, places = MOST_PLACES))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
         stream: &Bound<'_, PyAny>,
@@ -101,6 +102,7 @@ impl Flow {
         walk: bool,
         points: bool,
         threads: usize,
+        places: usize,
     ) -> PyResult<Flow> {
         let settings = settings_of(Given {
             mtc_freq,
@@ -115,6 +117,7 @@ impl Flow {
             guest_tsc,
             walk,
             points,
+            places,
         })?;
         let (Coded { spaces, raisers }, stream) = bounded(space.py(), || {
             let coded = Coded::new(space.get(), spaces)?
@@ -380,16 +383,16 @@ impl Flow {
     /// Runs, instructions one after the other in memory: run_start (u64), run_instructions (u32), run_count (u64). Runs
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
-    /// edge_count (u64). Of more than `MOST_PLACES` runs or edges the first in their order are there; how often others ran or
+    /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran or
     /// were taken: other_runs, other_edges.
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.taking(py, |way| {
             let all = by_way!(way, Totals, |parts| segments(py, self.division, parts)?)?;
             sum(py, &self.raisers, all)?;
-            let mut totals = unlocked(py, || std::mem::take(all.sum()))?;
+            let totals = unlocked(py, || std::mem::take(all.sum()))?;
             // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
-            totals_dict(py, &mut totals)
+            totals_dict(py, totals)
         })
     }
 

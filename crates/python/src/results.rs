@@ -48,7 +48,7 @@ pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
 }
 
 /// As `Flow.totals` says.
-pub fn totals_dict<'py>(py: Python<'py>, totals: &mut Totals) -> PyResult<Bound<'py, PyDict>> {
+pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'py, PyDict>> {
     room_for(py, FEW)?;
     let columns = PyDict::new(py);
     let runs = totals.run_rows();
@@ -56,12 +56,13 @@ pub fn totals_dict<'py>(py: Python<'py>, totals: &mut Totals) -> PyResult<Bound<
     let instructions = halves(py, runs.clone(), |run| run.instructions)?;
     columns.set_item("run_instructions", instructions)?;
     columns.set_item("run_count", words(py, runs, |run| run.count)?)?;
+    columns.set_item("other_runs", totals.other_runs())?;
+    totals.forget_runs();
     let edges = totals.edge_rows();
     columns.set_item("edge_from", words(py, edges.clone(), |edge| edge.from)?)?;
     columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
     columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
     columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
-    columns.set_item("other_runs", totals.other_runs())?;
     columns.set_item("other_edges", totals.other_edges())?;
     Ok(columns)
 }

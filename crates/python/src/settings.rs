@@ -20,6 +20,7 @@ pub struct Given {
     pub guest_tsc: (u64, u64),
     pub walk: bool,
     pub points: bool,
+    pub places: usize,
 }
 
 pub fn settings_of(given: Given) -> PyResult<Settings> {
@@ -28,6 +29,9 @@ pub fn settings_of(given: Given) -> PyResult<Settings> {
         return Err(PyValueError::new_err(format!(
             "mtc_freq is {mtc_freq}, not 0 to 15"
         )));
+    }
+    if given.places == 0 {
+        return Err(PyValueError::new_err("places is 0, not 1 or more"));
     }
     let ranges = FilterRanges::new(&given.ranges).ok_or_else(|| {
         PyValueError::new_err(format!("{} filter ranges, more than 4", given.ranges.len()))
@@ -55,6 +59,7 @@ pub fn settings_of(given: Given) -> PyResult<Settings> {
             false => StepLimits::default(),
         },
         points: given.points,
+        places: given.places,
         ..Settings::default()
     })
 }

@@ -165,6 +165,7 @@ def opened_bare(arguments: argparse.Namespace, cpu: str | None) -> Trace:
         no_retcomp=getattr(arguments, "noretcomp", False),
         spaces=spaces,
         threads=getattr(arguments, "threads", 0),
+        places=getattr(arguments, "places", 0),
         start=start(getattr(arguments, "start", None)),
         title="<stdin>" if arguments.raw == "-" else arguments.raw,
     )

@@ -12,7 +12,7 @@ from rtit import __version__
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code, add_raw, is_bare
 from rtit.cli.gaps import EXIT_CODE
-from rtit.cli.inputs import add_images, add_threads, opened
+from rtit.cli.inputs import add_images, add_places, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.watching import watched
 from rtit.cli.written import add_dso, add_output, write
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
+    add_places(parser)
     add_bare_code(add_raw(parser))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import out
 from rtit.cli.bare import add_bare_code
 from rtit.cli.gaps import EXIT_CODE
-from rtit.cli.inputs import add_images, add_threads, opened
+from rtit.cli.inputs import add_images, add_places, add_threads, opened
 from rtit.cli.selecting import add_streams, count, selection
 from rtit.cli.watching import watched
 from rtit.diff.amounts import STEPS, TOP
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
+    add_places(parser)
     group = parser.add_argument_group("bare PT, instead of recordings")
     group.add_argument(
         "--raw",

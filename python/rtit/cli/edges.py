@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from rtit.cli.inputs import add_places
 from rtit.cli.selecting import count
 from rtit.cli.tabular import add_table, show
 
@@ -12,6 +13,7 @@ from rtit.cli.tabular import add_table, show
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_table(parser, ordered=False)
+    add_places(parser)
     parser.add_argument(
         "--top", type=count, metavar="N", help="only the N most frequent of each thread or CPU"
     )

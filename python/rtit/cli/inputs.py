@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from rtit.cli.bare import is_bare, opened_bare
 from rtit.cli.bare_values import guest_tsc
-from rtit.cli.selecting import processor
+from rtit.cli.selecting import count, processor
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +80,19 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so many threads decode each stream, 1 to 255; what comes out is the same; default: "
         "one for results in order, for counts as many as the machine runs at once, 8 at most",
+    )
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """How much is counted by place."""
+    parser.add_argument(
+        "--places",
+        type=count,
+        default=0,
+        metavar="N",
+        help="so many runs of instructions and so many transfers have counts of their own, the "
+        "first in the order of their addresses; of more the sum is told; default: 1,048,576 and "
+        "one more for each 1,024 bytes of PT, 4,194,304 at most",
     )
 
 
@@ -178,6 +191,7 @@ def opened(arguments: argparse.Namespace) -> Trace:
         guest_processes=getattr(arguments, "guest_process", ()),
         jit=getattr(arguments, "jit", None),
         threads=getattr(arguments, "threads", 0),
+        places=getattr(arguments, "places", 0),
         kernel=KernelFiles(
             kcore=getattr(arguments, "kcore", None),
             kallsyms=getattr(arguments, "kallsyms", None),

@@ -105,5 +105,5 @@ def processor(arguments: argparse.Namespace) -> str | None:
 def count(text: str) -> int:
     """A number of things, as an argument's type."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of instructions or rows")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of instructions, rows or places")
     return int(text)

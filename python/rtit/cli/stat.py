@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtit.cli import counts, out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import EXIT_CODE
-from rtit.cli.inputs import add_file, add_images, add_threads, opened
+from rtit.cli.inputs import add_file, add_images, add_places, add_threads, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
@@ -84,6 +84,7 @@ def add_arguments(parser: Parser) -> None:
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
+    add_places(parser)
     add_bare_code(add_raw(parser))
     parser.set_defaults(of_recordings=[each for each in parser._actions if each not in known])
 

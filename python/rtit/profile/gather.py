@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit._core import MOST_PLACES
 from rtit.image import UPPER, Regions, has_file
 from rtit.profile.outside import Function, outside
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
 from rtit.trace import End
+from rtit.trace.sums import Sums
 
 if TYPE_CHECKING:
     from rtit._core import Space
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 _COMM = 15
 """Characters of a process's name."""
-_MANY = 1 << 20
-"""Rows that wait to be added up."""
-_PART = 64
-"""Rows as which the columns of a few count: of thousands of streams each may have run little."""
 _Key = tuple[str, bytes | None]
 
 
@@ -39,49 +35,21 @@ class _Found(NamedTuple):
     pieces: set[tuple[int, int]]
 
 
-class _Sum:
-    """Rows that are added up: memory is that of those that differ, of which the first MOST_PLACES
-    in the order of the columns are kept; `others` is the sum of the others. The last column is a
-    count, the others say of what.
-    """
-
-    def __init__(self, width: int) -> None:
-        self.others = 0
-        self._width = width
-        self._parts: list[tuple[Any, ...]] = []
-        self._new = 0
-
-    def add(self, *columns: Any) -> None:
-        self._parts.append(columns)
-        self._new += len(columns[-1]) + _PART
-        if self._new > _MANY:
-            self._parts.append(tuple(self.columns()))
-            self._new = 0
-
-    def columns(self) -> list[Any]:
-        """In order; the rows are let go of."""
-        rows = _added(self._parts, self._width)
-        self.others += int(rows[-1][MOST_PLACES:].sum())
-        # no view: what is beyond would stay in memory
-        beyond = len(rows[-1]) > MOST_PLACES
-        return [column[:MOST_PLACES].copy() if beyond else column for column in rows]
-
-
 class Gathering:
-    """Counts of what ran in these files, added up."""
+    """Counts of what ran in these files, added up, at so many `places` (see `Sums`)."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, places: int = 0) -> None:
         self._files = files
         self.found: list[_Found] = []
         self._numbers: dict[_Key, int] = {}
-        self._runs, self._edges = _Sum(4), _Sum(6)
+        self._runs, self._edges = Sums("i4 u8 u4", places), Sums("i4 u8 i4 u8 u1", places)
 
     def add(self, part: Slice) -> bool:
         """Runs and edges of some time, in the mappings of that time; whether any may be in no
         file.
         """
         regions = Regions(part.mappings)
-        numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int64)
+        numbers = np.array([*map(self.number, regions.mappings), NOWHERE], np.int32)
 
         def placed(ips: Any) -> tuple[Any, Any]:
             rows, offsets = regions.at(ips, ips)
@@ -90,15 +58,18 @@ class Gathering:
 
         runs, edges = part.totals.runs, part.totals.edges
         binary, offsets = placed(runs.start)
-        self.add_runs(binary, offsets, runs.instructions.astype(np.uint64), runs.count)
-        self._edges.add(*placed(edges.source), *placed(edges.target), edges.kind, edges.count)
+        self.add_runs(binary, offsets, runs.instructions, runs.count)
+        ends = *placed(edges.source), *placed(edges.target)
+        self._edges.add(*ends, edges.kind, count=edges.count)
         self._runs.others += runs.others
         self._edges.others += edges.others
         return bool((binary == NOWHERE).any() or runs.others)
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
         """Runs, in binaries by number or NOWHERE."""
-        self._runs.add(binary, offset, instructions, count)
+        # tallies of programs have wider ones
+        binary = binary.astype(np.int32, copy=False)
+        self._runs.add(binary, offset, instructions.astype(np.uint32, copy=False), count=count)
 
     def number(self, mapping: Mapping) -> int:
         """Of the mapping's binary; NOWHERE if it has none. Its code counts from now on."""
@@ -123,7 +94,6 @@ class Gathering:
         runs = self._runs.columns()
         source_in, source, target_in, target, kind, count = self._edges.columns()
         losses.runs, losses.transfers = self._runs.others, self._edges.others
-        kind = kind.astype(np.uint8, copy=False)
         edges = Edges(source_in, source, target_in, target, kind, count)
         outside = runs[0] == NOWHERE
         kernel = outside & (runs[1] >= np.uint64(UPPER))
@@ -148,7 +118,7 @@ class Gathering:
 
 def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     """Decode the streams and add up, binary by binary. Raises what decoding raises."""
-    gathering = Gathering(trace.images.files)
+    gathering = Gathering(trace.images.files, trace.places)
     losses = Losses(incomplete=trace.incomplete)
     threads: list[tuple[str, int]] = []
     named: Counter[Function] = Counter()
@@ -156,6 +126,7 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
         is_outside = False
         for part in slices(stream, list(trace.images.mappings(stream.tid))):
             is_outside |= gathering.add(part)
+            del part
         counts = stream.counts()
         threads.append((stream.title, counts.instructions))
         losses.bytes += stream.size - counts.elsewhere_bytes
@@ -183,7 +154,7 @@ def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) ->
     ips, lengths, kinds, counts, _lasts, unknown = unrolled(
         space,
         runs[1][own].tobytes(),
-        runs[2][own].astype(np.uint32).tobytes(),
+        runs[2][own].tobytes(),
         runs[3][own].tobytes(),
         found.symbols.elf.bits,
     )
@@ -204,31 +175,7 @@ def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) ->
 
 
 def _weight(runs: list[Any], own: Any) -> int:
-    return int((runs[2][own] * runs[3][own]).sum())
-
-
-def _added(parts: list[tuple[Any, ...]], width: int) -> list[Any]:
-    """Rows of the same key, which is all columns but the last, become one row with their sum. The
-    parts are let go of meanwhile: there may be much of them.
-    """
-    if not parts:
-        return [np.zeros(0, np.uint64) for _ in range(width)]
-    *keys, counts = (
-        np.concatenate([part[index] for part in parts]) if len(parts) > 1 else parts[0][index]
-        for index in range(width)
-    )
-    parts.clear()
-    order = np.lexsort(keys[::-1])
-    new = np.zeros(len(order), bool)
-    new[:1] = True
-    for index in range(len(keys)):
-        keys[index] = key = keys[index][order]
-        new[1:] |= key[1:] != key[:-1]
-    counts = counts[order]
-    if new.all():
-        return [*keys, counts]
-    first = np.flatnonzero(new)
-    return [*(key[first] for key in keys), np.add.reduceat(counts, first)]
+    return int((runs[2][own].astype(np.uint64) * runs[3][own]).sum())
 
 
 def _first(trace: Trace) -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rtit.image.regions import reused
 from rtit.trace import EdgeTotals, RunTotals, Totals
-from rtit.trace.tables import Sums
+from rtit.trace.sums import Sums
 
 if TYPE_CHECKING:
     from rtit.image import Mapping
@@ -27,37 +26,36 @@ class Slice(NamedTuple):
 def slices(stream: Stream, mappings: list[Mapping]) -> Iterator[Slice]:
     """All that ran in a stream. A process that never maps another thing at addresses that it used
     before is one slice, added up while it is decoded; one that does (exec, dlclose) has a slice for
-    each time between changes, which takes as long as its rows do.
+    each time between changes, which takes as long as its rows do. Of more places than the trace has
+    counts of those of the first times are there; the first slice tells of the others.
     """
     if not reused(mappings):
         yield Slice(stream.totals(), mappings)
         return
     borders = sorted({each.since for each in mappings} | {each.until for each in mappings})
-    runs: dict[int, Sums] = {}
-    edges: dict[int, Sums] = {}
+    cuts = np.array(borders, np.uint64)
+
+    def when(times: Any) -> Any:
+        return np.searchsorted(cuts, times, "right").astype(np.uint32)
+
+    runs, edges = Sums("u4 u8 u4", stream.places), Sums("u4 u8 u8 u1", stream.places)
     for branches in stream.branches():
-        columns = branches.source, branches.target, branches.kind
-        _sort_in(edges, "u8 u8 u1", borders, branches.time, columns)
+        edges.add(when(branches.time), branches.source, branches.target, branches.kind)
     for rows in stream.rows():
-        _sort_in(runs, "u8 u4", borders, rows.time, (rows.start, rows.instructions))
-    for number in sorted(runs.keys() | edges.keys()):
-        ran, taken = runs.pop(number, Sums("u8 u4")), edges.pop(number, Sums("u8 u8 u1"))
+        runs.add(when(rows.time), rows.start, rows.instructions)
+    ran, taken = runs.columns(), edges.columns()
+    others = runs.others, edges.others
+    for number in np.union1d(ran[0], taken[0]).tolist():
         totals = Totals(
-            RunTotals(*ran.columns).replaced(others=ran.others),
-            EdgeTotals(*taken.columns).replaced(others=taken.others),
+            RunTotals(*_during(number, ran)).replaced(others=others[0]),
+            EdgeTotals(*_during(number, taken)).replaced(others=others[1]),
         )
+        others = 0, 0
         time = borders[number - 1] if number else 0
         yield Slice(totals, [each for each in mappings if each.since <= time < each.until])
 
 
-def _sort_in(
-    sums: dict[int, Sums], dtypes: str, borders: list[int], times: Any, columns: tuple[Any, ...]
-) -> None:
-    which = np.searchsorted(np.array(borders, np.uint64), times, "right")
-    cuts = [0, *(np.flatnonzero(which[1:] != which[:-1]) + 1).tolist(), len(which)]
-    for begin, end in pairwise(cuts):
-        if begin < end:
-            number = int(which[begin])
-            if number not in sums:
-                sums[number] = Sums(dtypes)
-            sums[number].add(*(column[begin:end] for column in columns))
+def _during(number: int, columns: list[Any]) -> list[Any]:
+    """The rows of one time, of columns sorted by its number."""
+    begin, end = np.searchsorted(columns[0], np.array([number, number + 1], np.uint32)).tolist()
+    return [column[begin:end] for column in columns[1:]]

@@ -31,15 +31,17 @@ class Edges:
     address; `kind` is an `End` (CUT: a conditional branch not taken), `count` how often.
     """
 
-    source_in: NDArray[np.int64]
+    source_in: NDArray[np.int32]
     source: NDArray[np.uint64]
-    target_in: NDArray[np.int64]
+    target_in: NDArray[np.int32]
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
 
     def where(self, mask: NDArray[np.bool_]) -> Edges:
         """Those that `mask` chooses."""
+        if mask.all():
+            return self
         return Edges(
             self.source_in[mask],
             self.source[mask],

@@ -32,6 +32,7 @@ def decode(
     no_retcomp: bool = False,
     spaces: Spaces | None = None,
     threads: int = 0,
+    places: int = 0,
     title: str = "PT",
 ) -> Trace:
     """A trace of bare PT, the packets of one logical processor, and of the code that ran; without
@@ -54,7 +55,9 @@ def decode(
     has no key, and as long as no PIP has come. `threads`: how many may decode it, 1 to 255, where
     that is possible; 0: one for results in order, for others as many as the machine runs at once,
     8 at most. Results are the same, and pages that an image is to be asked for are asked for by one
-    thread. `title` is how errors call it.
+    thread. `places`: how many runs and how many edges have counts of their own where they are added
+    up, the first in the order of their addresses; 0: 2**20 and one more for each 1,024 bytes, 2**22
+    at most, and where it is not known how many bytes will come. `title` is how errors call it.
 
     Raises UsageError for a setting out of range. What is wrong in the stream is no exception: its
     `ledger` has it.
@@ -72,6 +75,7 @@ def decode(
         ranges=few(ranges),
         start=start,
         threads=threads,
+        places=places,
     )
     whole = Image() if image is None else image
     return Trace.of(Bare(source_of(data), whole, checked(settings), title, spaces))

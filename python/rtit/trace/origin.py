@@ -22,6 +22,7 @@ from rtit.trace.snapshots import connected, placed
 from rtit.trace.source import AuxBytes, Source, open_data
 from rtit.trace.spaces import SpaceKey, Spaces, pid_of_space
 from rtit.trace.stream import Stream
+from rtit.trace.sums import places_of
 from rtit.values import replace
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Origin(Protocol):
     def buffers(self) -> int:
         """How many buffers they are in."""
 
+    @property
+    def places(self) -> int: ...
     @property
     def is_bare(self) -> bool: ...
     @property
@@ -118,8 +121,10 @@ class Recording:
         guests: Mapping[int, KernelFiles] | None = None,
         jit: Sequence[str | os.PathLike[str]] | None = None,
         guest_processes: Sequence[GuestProcess] = (),
+        places: int = 0,
     ) -> None:
         self._threads = threads
+        self._places = places
         self._pack = pack
         self._lookup = lookup or Lookup()
         self._guest_tsc = guest_tsc
@@ -150,6 +155,10 @@ class Recording:
     @property
     def size(self) -> int:
         return sum(self._bytes(part).size for _, parts in self._parts() for part in parts)
+
+    @cached_property
+    def places(self) -> int:
+        return self._places or places_of(self.size)
 
     @property
     def data(self) -> PerfData:
@@ -321,7 +330,7 @@ class Recording:
         shares: Shares | None = None
         try:
             start = pieces[0].reference
-            settings = of_perf(self.data, start, self._cpu, ranges, self._threads)
+            settings = of_perf(self.data, start, self._cpu, ranges, self._threads, self.places)
             if isinstance(self._guest_tsc, tuple):
                 settings = replace(settings, guest_tsc=self._guest_tsc)
             if queue.cpu >= 0:
@@ -400,6 +409,10 @@ class Bare:
     @property
     def size(self) -> int:
         return self._source.size
+
+    @cached_property
+    def places(self) -> int:
+        return self._settings.places or places_of(self._source.size)
 
     @property
     def data(self) -> PerfData:

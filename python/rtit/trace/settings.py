@@ -50,7 +50,8 @@ class Settings:
     same; `threads`: how many threads may decode it, 1 to 255: each takes segments between PSBs, and
     the results are those of one. 0: one for results in order, for others as many as the
     machine runs at once, 8 at most. One alone decodes what threads share by turns, times with
-    their bounds, and listings as text.
+    their bounds, and listings as text. `places`: how many runs and how many edges have counts of
+    their own where they are added up, 0: by the size of the stream.
     """
 
     mtc_freq: int = 0
@@ -65,6 +66,7 @@ class Settings:
     start: Start | None = None
     walk: bool = False
     threads: int = 0
+    places: int = 0
 
 
 def of_perf(
@@ -73,10 +75,11 @@ def of_perf(
     cpu: Cpu | None = None,
     ranges: tuple[tuple[int, int], ...] = (),
     threads: int = 0,
+    places: int = 0,
 ) -> Settings:
     """The settings of a perf.data file; `cpu` instead of the processor that it names, `ranges` as
-    the filters gave them; `threads` may decode. Raises PerfDataError if nothing in it
-    describes the trace, or if a number has more bits than its register.
+    the filters gave them; `threads` may decode, `places` have counts. Raises PerfDataError if
+    nothing in it describes the trace, or if a number has more bits than its register.
     """
     info, event = data.info, data.intel_pt
     if info is None or event is None:
@@ -99,6 +102,7 @@ def of_perf(
         cpu=cpu or processor(data.cpuid),
         ranges=ranges,
         threads=threads,
+        places=places,
     )
 
 
@@ -146,6 +150,7 @@ def checked(settings: Settings) -> Settings:
         ("cpu model", model, 16),
         ("cpu stepping", stepping, 8),
         ("threads", settings.threads, 8),
+        ("places", settings.places, 48),
         ("start ip", start.ip or 0, 64),
         ("start last_ip", start.last_ip, 64),
         *(("ranges", address, 64) for each in ranges for address in each),

@@ -96,6 +96,7 @@ class Stream(Undecoded):
             points=points,
             # in order by several if they are asked for: memory for what waits costs time
             threads=settings.threads or int(in_order),
+            places=self.places,
         )
         return self._flow
 
@@ -262,7 +263,7 @@ class Stream(Undecoded):
         the time that rows take.
         """
         if self.is_taken_out:
-            return Totals(tables.runs_of(self.blocks()), tables.edges_of(self.branches()))
+            return Totals(self._runs_of(self.blocks()), self._edges_of(self.branches()))
         flow = self.native()
         with self._kept():
             return tables.totals(flow)
@@ -273,11 +274,11 @@ class Stream(Undecoded):
         """
         wanted = self._wanted(where)
         if wanted is None or wanted.is_ordered or wanted.by_space is not None or self.has_spaces:
-            return tables.edges_of(self.branches(where))
+            return self._edges_of(self.branches(where))
         edges = self.totals().edges
         if edges.others and where is not None and (where.functions or where.ranges):
             # those that are wanted may be among the others
-            return tables.edges_of(self.branches(where))
+            return self._edges_of(self.branches(where))
         return wanted.of(edges)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
@@ -286,7 +287,13 @@ class Stream(Undecoded):
         """
         if where is None and not self.has_spaces:
             return self.totals().runs
-        return tables.runs_of(self.blocks(where))
+        return self._runs_of(self.blocks(where))
+
+    def _runs_of(self, blocks: Table[Rows]) -> RunTotals:
+        return tables.runs_of(blocks, self.places)
+
+    def _edges_of(self, branches: Table[Branches]) -> EdgeTotals:
+        return tables.edges_of(branches, self.places)
 
     def ledger(self) -> Ledger:
         """The account of every byte, as far as it was decoded last; decodes the whole stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sized
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rtit.trace.batch import Batch, Table
 from rtit.trace.categories import EventKind
@@ -12,11 +12,10 @@ from rtit.trace.ledger import Ledger
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.spaces import COLUMNS, filled
+from rtit.trace.sums import Sums
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rtit import _core
 
 B = TypeVar("B", bound=Batch)
@@ -104,24 +103,24 @@ def totals(flow: _core.Flow) -> Totals:
     return Totals(runs, edges)
 
 
-def edges_of(found: Table[Branches], most: int | None = None) -> EdgeTotals:
-    """Branches added up: the first `most` edges in their order, `_core.MOST_PLACES` by default."""
+def edges_of(found: Table[Branches], most: int = 0) -> EdgeTotals:
+    """Branches added up: the first `most` edges in their order, as `Sums` has them."""
     spaces, dtypes = _of_spaces(found)
     sums = Sums(f"u8 u8 u1{dtypes}", most)
     for each in found:
         sums.add(each.source, each.target, each.kind, *(each.more[name] for name in spaces))
-    source, target, kind, *more, count = sums.columns
+    source, target, kind, *more, count = sums.columns()
     edges = EdgeTotals(source, target, kind, count, more=dict(zip(spaces, more, strict=True)))
     return edges.replaced(others=sums.others)
 
 
-def runs_of(found: Table[Rows], most: int | None = None) -> RunTotals:
-    """Rows added up: the first `most` runs in their order, `_core.MOST_PLACES` by default."""
+def runs_of(found: Table[Rows], most: int = 0) -> RunTotals:
+    """Rows added up: the first `most` runs in their order, as `Sums` has them."""
     spaces, dtypes = _of_spaces(found)
     sums = Sums(f"u8 u4{dtypes}", most)
     for each in found:
         sums.add(each.start, each.instructions, *(each.more[name] for name in spaces))
-    start, instructions, *more, count = sums.columns
+    start, instructions, *more, count = sums.columns()
     runs = RunTotals(start, instructions, count, more=dict(zip(spaces, more, strict=True)))
     return runs.replaced(others=sums.others)
 
@@ -130,37 +129,6 @@ def _of_spaces(found: Table[B]) -> tuple[list[str], str]:
     """The columns that say in which space its rows are, and their dtypes."""
     spaces = [name for name in COLUMNS if name in found.more]
     return spaces, " u4" * len(spaces)
-
-
-class Sums:
-    """How often each combination of numbers came, of the first `most` in their order. `columns`,
-    sorted, with the count behind them; `others`: how often the rest came.
-    """
-
-    def __init__(self, dtypes: str, most: int | None = None) -> None:
-        import numpy as np
-
-        from rtit import _core
-
-        self._most = _core.MOST_PLACES if most is None else most
-        self.columns: list[NDArray[Any]] = [np.zeros(0, each) for each in [*dtypes.split(), "u8"]]
-        self.others = 0
-
-    def add(self, *batch: NDArray[Any]) -> None:
-        """Rows more, a column each."""
-        import numpy as np
-
-        *known, count = self.columns
-        weights = np.concatenate([count, np.ones(len(batch[0]), np.uint64)])
-        keys = [np.concatenate(pair) for pair in zip(known, batch, strict=True)]
-        order = np.lexsort(keys[::-1])
-        keys = [key[order] for key in keys]
-        new = np.ones(len(order), np.bool_)
-        new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-        count = np.add.reduceat(weights[order], np.flatnonzero(new))
-        # the smallest of all are the smallest of each part: what is beyond stays so
-        self.others += int(count[self._most :].sum())
-        self.columns = [each[: self._most] for each in (*(key[new] for key in keys), count)]
 
 
 def one_after_the_other(parts: list[tuple[Table[B], int, int]], kind: type[B]) -> Table[B]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-BEYOND = "at too many places: they are in no count by place"
+BEYOND = "at too many places: they are in no count by place (--places N keeps more)"
 """What is said of `others`."""
 
 
@@ -41,8 +41,8 @@ class RunTotals(Batch):
     """Runs of instructions that follow each other in memory, as columns of one length, sorted by
     `start` (IP of the first) and `instructions` (how many); `count`: how often they ran.
 
-    Runs overlap: an instruction ran as often as all runs that hold it. Of more than 2^22 the first
-    are there; `others`: how often the rest ran.
+    Runs overlap: an instruction ran as often as all runs that hold it. Of more than the
+    trace's `places` the first are there; `others`: how often the rest ran.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -66,8 +66,8 @@ class EdgeTotals(Batch):
 
     `kind`: an `End`; CUT is a conditional branch that was not taken. A transfer counts where code
     or trace tell its target, also if tracing ended with it, or if an event struck before the first
-    instruction there. Of more than 2^22 edges the first are there; `others`: how often the rest was
-    taken.
+    instruction there. Of more edges than the trace's `places` the first are there; `others`: how
+    often the rest was taken.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (

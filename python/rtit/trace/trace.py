@@ -46,9 +46,9 @@ class Trace:
     `guest_tsc`: offset and multiplier (units of 2**-48) of the TSC that a virtual machine sees,
     where it was traced together with its host: time is the host's; of several machines by their
     VMCS pointers; "auto": offsets are found where TMA packets tell. `cpu` is DisplayFamily,
-    DisplayModel and stepping of the processor, instead of what the file says. `threads`: see
-    `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the copies
-    are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
+    DisplayModel and stepping of the processor, instead of what the file says. `threads`, `places`:
+    see `rtit.decode`. `kernel` has the code of the kernel, where that was traced; without it the
+    copies are used that `perf record --kcore` made; `guest` that of the kernel of virtual machines,
     `guest_mount` a folder in which the root file systems of some are, by the numbers of their
     processes, `guest_processes` processes in them, CR3[,VMCS]=MACHINE/PID each, whose maps and
     files are there. `jit`: files called jit-PID.dump and perf-PID.map, or folders with them, that
@@ -65,6 +65,7 @@ class Trace:
         path_map: dict[str, str] | None = None,
         cpu: Cpu | None = None,
         threads: int = 0,
+        places: int = 0,
         build_id_cache: str | os.PathLike[str] | None = None,
         debuginfod: bool = False,
         guest_tsc: GuestTsc = NO_SCALING,
@@ -87,7 +88,7 @@ class Trace:
             path_map = {there: there, **own, **(path_map or {})}
         if guest is not None:
             guests[0] = guest
-        workers = checked(Settings(threads=threads)).threads
+        checked(Settings(threads=threads, places=places))
         check_guests(guest_tsc)
         lookup = Lookup(build_id_cache, asked=debuginfod)
         pack = opening.pack_in(path)
@@ -97,7 +98,7 @@ class Trace:
             symfs,
             path_map,
             cpu,
-            workers,
+            threads,
             pack,
             lookup,
             guest_tsc,
@@ -105,6 +106,7 @@ class Trace:
             guests,
             jit,
             processes,
+            places,
         )
 
     @classmethod
@@ -147,6 +149,11 @@ class Trace:
     def path(self) -> str:
         """The file, or how bare PT is called."""
         return self._origin.path
+
+    @property
+    def places(self) -> int:
+        """How many runs and how many edges have counts of their own where they are added up."""
+        return self._origin.places
 
     @property
     def guest_processes(self) -> Sequence[GuestProcess]:

@@ -17,6 +17,7 @@ from rtit.trace.settings import Settings
 from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, pid_of_space
+from rtit.trace.sums import places_of
 from rtit.values import dataclass
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ class Undecoded:
         if timing:
             return tables.table(Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED)
         return tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
+
+    @property
+    def places(self) -> int:
+        """How many runs and how many edges have counts of their own where they are added up. Raises
+        the error of `settings`, if it is one.
+        """
+        return self._known().places or places_of(self.size)
 
     @property
     def last_turn(self) -> int:

@@ -141,7 +141,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
         let places = self.decoders.iter().map(Decoder::places).sum::<usize>()
             + self.sink.places()
             + self.vain.1.places();
-        if self.division.threads > 1 && places > self.kept + self.places / 2 {
+        if places > self.kept + self.places / 2 {
             self.put_together();
         }
         !self.carry.finished && !self.decoders.iter().any(Decoder::gave_up)

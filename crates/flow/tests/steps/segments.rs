@@ -65,8 +65,12 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
         one.errors = ErrorClass::ALL.map(|class| flow.ledger().errors(class));
     });
     let beyond = |places: usize| {
-        let all = reference.edge_totals.get(places..).unwrap_or(&[]);
-        all.iter().map(|edge| edge.count).sum::<u64>()
+        let runs = reference.run_totals.get(places..).unwrap_or(&[]);
+        let edges = reference.edge_totals.get(places..).unwrap_or(&[]);
+        (
+            runs.iter().map(|run| run.count).sum::<u64>(),
+            edges.iter().map(|edge| edge.count).sum::<u64>(),
+        )
     };
     for (threads, segment, size) in [
         (1, 64, usize::MAX),
@@ -97,7 +101,7 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             let totals = totals.sum();
             prop_assert_eq!(totals.runs(), first(&reference.run_totals, places));
             prop_assert_eq!(totals.edges(), first(&reference.edge_totals, places));
-            prop_assert_eq!(totals.other_edges(), beyond(places));
+            prop_assert_eq!((totals.other_runs(), totals.other_edges()), beyond(places));
         }
     }
     Ok(())

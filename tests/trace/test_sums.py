@@ -1,0 +1,127 @@
+"""Counts by place, and their end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rtit
+from floods import CODE, START, recorded
+from plain import HEAD
+from rtit.errors import UsageError
+from rtit.packets import encode
+from rtit.profile import profile
+from rtit.profile.stat import stat
+from rtit.trace import Selection, Totals, Trace
+from rtit.trace.sums import Sums, places_of
+
+ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 5)))
+Counts = tuple[list[tuple[tuple[int, ...], int]], int]
+
+
+@given(
+    st.lists(st.tuples(ROWS, st.booleans(), st.booleans())),
+    st.integers(1, 50),
+    st.integers(0, 300),
+)
+def test_the_first_sums_are_kept_and_the_rest_is_one(
+    batches: list[tuple[list[tuple[int, int, int]], bool, bool]], most: int, waiting: int
+) -> None:
+    sums, counted = Sums("u8 u1", most, waiting=waiting), Counter[tuple[int, int]]()
+    for rows, weighted, looked in batches:
+        source, kind, count = (
+            np.array([row[at] for row in rows], dtype)
+            for at, dtype in enumerate(("u8", "u1", "u8"))
+        )
+        sums.add(source, kind, count=count if weighted else None)
+        for row in rows:
+            counted[row[:2]] += row[2] if weighted else 1
+        if looked:
+            # what was added up may be added again, the others stay what they were
+            *keys, known = sums.columns()
+            sums.add(*keys, count=known)
+    columns = sums.columns()
+    assert [column.dtype.str[1:] for column in columns] == ["u8", "u1", "u8"]
+    whole = sorted(counted.items())
+    assert list(zip(*(each.tolist() for each in columns), strict=True)) == [
+        (*key, count) for key, count in whole[:most]
+    ]
+    assert sums.others == sum(count for _, count in whole[most:])
+    assert len(sums.columns()[0]) == 0
+
+
+def test_how_many_places_a_recording_has() -> None:
+    assert places_of(1) == 1 << 20
+    assert places_of(10 << 20) == (1 << 20) + (10 << 10)
+    assert places_of(1 << 40) == places_of(0) == 1 << 22
+    (stream,) = rtit.decode([b"\0" * 4096]).streams
+    assert stream.places == (1 << 20) + 4
+    (live,) = rtit.decode(iter([b"\0" * 4096])).streams
+    assert live.places == 1 << 22
+    with pytest.raises(UsageError, match="places is -1"):
+        rtit.decode(b"", places=-1)
+
+
+def _runs(totals: Totals) -> Counts:
+    runs = totals.runs
+    keys = zip(runs.start.tolist(), runs.instructions.tolist(), strict=True)
+    return list(zip(keys, runs.count.tolist(), strict=True)), runs.others
+
+
+def _edges(totals: Totals) -> Counts:
+    edges = totals.edges
+    keys = zip(edges.source.tolist(), edges.target.tolist(), edges.kind.tolist(), strict=True)
+    return list(zip(keys, edges.count.tolist(), strict=True)), edges.others
+
+
+def _first(whole: Counts, most: int) -> Counts:
+    rows, others = whole
+    assert not others
+    return rows[:most], sum(count for _, count in rows[most:])
+
+
+BACK = b"".join(
+    encode("TIP", ip_bytes=6, payload=START + 2 * (n * 7919 % 3001)) for n in range(9000)
+)
+"""Each place three times, neither in order nor at once."""
+SEVERAL = (HEAD + BACK) * 12
+"""More than one segment for each of several threads."""
+DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
+
+
+@pytest.mark.parametrize("data", [SEVERAL, DAMAGED], ids=["sound", "damaged"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("places", [1, 100, 2999])
+def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, places: int) -> None:
+    image = rtit.Image().add(START, b"\xff\xe0" * (CODE >> 6))
+    whole = rtit.decode(data, image, threads=1).streams[0].totals()
+    made = rtit.decode(data, image, threads=threads, places=places)
+    assert made.places == places
+    (stream,) = made.streams
+    found = stream.totals()
+    assert _runs(found) == _first(_runs(whole), places)
+    assert _edges(found) == _first(_edges(whole), places)
+    assert found.runs.others > 0 < found.edges.others
+    # in their order, of rows
+    edges = stream.edges(Selection(head=1 << 40))
+    assert _edges(Totals(found.runs, edges)) == _edges(found)
+
+
+def test_several_streams_and_their_profile(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "targets", 40_000)
+    with Trace(path) as trace, Trace(path, places=500) as less:
+        whole, found = profile(trace, trace.streams * 2), profile(less, less.streams * 2)
+        taken = sum(whole.transfers.values())
+        assert sum(found.transfers.values()) == 2 * 500
+        assert found.losses.transfers == taken - 2 * 500 > 0
+        # each run is one instruction, and the first of all ran once more at the PSB
+        assert found.losses.elsewhere == 2 * 500 + 2
+        assert found.losses.runs == found.instructions - found.losses.elsewhere > 0
+        assert found.instructions == whole.instructions == whole.losses.elsewhere
+        counted = stat(less, less.streams)
+        assert any("--places N keeps more" in line for line in counted.missing)
