@@ -57,12 +57,15 @@ def calls(
     for one thread of several where the kernel was traced, too.
     """
     result = Calls()
+    names: dict[Function, Function] = {}
     for stream in streams:
         ends, columns = followed(trace, stream, profile)
         life = trace.images.mappings(stream.tid).life
-        for end in {end for pair in ends for end in pair if end.binary == NOWHERE}:
+        for end in (end for pair in ends for end in pair if end.binary == NOWHERE):
             if end not in result.outside and end.offset:
-                result.outside[end] = _named(trace, stream.tid, end.offset, life)
+                name = _named(trace, stream.tid, end.offset, life)
+                # many places have one name, which is kept once
+                result.outside[end] = names.setdefault(name, name)
         for key, count, inclusive in zip(ends, columns["calls"], columns["inclusive"], strict=True):
             call = result.by_ends.setdefault(key, Call())
             call.count += count
@@ -75,7 +78,7 @@ def calls(
 
 def followed(
     trace: Trace, stream: Stream, profile: Profile
-) -> tuple[list[tuple[Place, Place]], dict[str, list[int]]]:
+) -> tuple[list[tuple[Place, Place]], dict[str, memoryview]]:
     """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives.
     Those that cannot be told apart are added to the profile's losses.
     """
@@ -89,7 +92,8 @@ def followed(
     numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
     found = _core.calls(stream.native(), trace.symbols.names(stream.tid))
-    columns = {name: memoryview(column).tolist() for name, column in found.items()}
+    # no lists: there may be a million calls
+    columns = {name: memoryview(column) for name, column in found.items()}
     profile.losses.calls += columns["beyond"][0]
 
     def place(region: int, offset: int) -> Place:
@@ -118,7 +122,7 @@ def _named(trace: Trace, tid: int, address: int, since: int) -> Function:
 
 
 def _add_contexts(
-    result: Calls, ends: list[tuple[Place, Place]], columns: dict[str, list[int]]
+    result: Calls, ends: list[tuple[Place, Place]], columns: dict[str, memoryview]
 ) -> None:
     parents, called, owns = columns["parent"], columns["call"], columns["own"]
     pairs = [(target, source) for source, target in ends]
