@@ -1,4 +1,4 @@
-"""Recordings that are much of one kind of sideband record, beside a few packets."""
+"""Recordings that are much of one kind of sideband record beside a few packets, or of several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count, islice
 from pathlib import Path
 
-from floods import CODE, JUMPS, PSB_PLUS, START, tip, with_code
+from floods import CODE, FLOODS, JUMPS, PSB_PLUS, START, flood, tip, with_code
 from rtit.perfdata import Writer
 
 PACKETS = PSB_PLUS + tip(2)
@@ -33,6 +33,10 @@ SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
     "fork-exit": _fork_exit,
     "thread": lambda out, n: out.fork(1, 1, n + 2, 1, n),
     "itrace": lambda out, n: out.itrace_start(n + 2, n + 2, n),
+    "parents": lambda out, n: out.fork(2, n + 3, 2, n + 3, n),
+    "mmap-process": lambda out, n: out.mmap2(
+        n + 2, 1, n, START, 4096, 0, 5, 2, 8, 1, 4711, 0, "//anon"
+    ),
     "poke": lambda out, n: out.text_poke(1, 1, n, START + 2 * n % CODE, JUMPS),
     "aux": lambda out, n: out.aux(1, 1, n, 8 * n, 8, 1),
     "pieces": lambda out, n: out.auxtrace(1, 1, b"\0", None, 3),
@@ -42,13 +46,28 @@ SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
 """What to write as record number n."""
 
 
-def recorded(folder: Path, name: str, size: int) -> Path:
-    """A recording of about `size` bytes; the code of its one traced thread is beside it."""
-    path = folder / f"{name}.data"
-    with with_code(path, JUMPS) as out:
-        numbers = count()
-        while out.size < size:
-            for number in islice(numbers, _AT_ONCE):
-                SIDEBAND[name](out, number)
-        out.auxtrace(1, 1, PACKETS, None, 3)
+def recorded(path: Path, size: int) -> Path:
+    """Writes a recording of about `size` bytes; its name without the suffix says of what: kinds of
+    SIDEBAND and FLOODS, joined by +, which have equal shares. Records take turns, packets come
+    last. The code of its one traced thread is beside it.
+    """
+    kinds = path.stem.split("+")
+    packets = [each for each in kinds if each in FLOODS]
+    code = FLOODS[packets[0]][1] if packets else JUMPS
+    with with_code(path, code) as out:
+        numbers = {each: count() for each in kinds if each in SIDEBAND}
+        share = size // len(kinds)
+        left = dict.fromkeys(numbers, share)
+        while left:
+            for each in list(left):
+                before = out.size
+                for number in islice(numbers[each], _AT_ONCE):
+                    SIDEBAND[each](out, number)
+                left[each] -= out.size - before
+                if left[each] <= 0:
+                    del left[each]
+        for each in packets:
+            out.auxtrace(1, 1, flood(each, share), None, 3)
+        if not packets:
+            out.auxtrace(1, 1, PACKETS, None, 3)
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import sideband_floods
 from floods import FLOODS, recorded
 from memory import at_most
+from rtit.image import images
 from rtit.trace import Stream, Trace
 
 SIZE = 1 << 21
@@ -38,7 +40,16 @@ def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
                 pass
 
 
-KEPT = {"fork": 40, "fork-chain": 40, "itrace": 32, "threads": 40, "mmap": 32, "comm-process": 32}
+KEPT = {
+    "fork": 40,
+    "fork-chain": 40,
+    "itrace": 32,
+    "threads": 40,
+    "mmap": 32,
+    "mmap-process": 40,
+    "comm-process": 32,
+    "parents": 56,
+}
 """Floods of what is kept: megabytes. The file has one, and records are kept to be sorted."""
 
 
@@ -46,12 +57,31 @@ KEPT = {"fork": 40, "fork-chain": 40, "itrace": 32, "threads": 40, "mmap": 32, "
 def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    path = sideband_floods.recorded(tmp_path, flood, SIZE // 2)
+    path = sideband_floods.recorded(tmp_path / f"{flood}.data", SIZE // 2)
     # what it loads is no part of it
-    with Trace(sideband_floods.recorded(small, flood, 1)) as trace:
+    with Trace(sideband_floods.recorded(small / f"{flood}.data", 1)) as trace:
         look(trace)
     with Trace(path) as trace, at_most(KEPT.get(flood, 24)):
         look(trace)
+
+
+def test_what_records_tell_has_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of all kinds that make something be kept; each kind by itself would fit."""
+    room = 3 << 20
+    monkeypatch.setattr(images, "_ROOM", room)
+    kinds = "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads"
+    path = sideband_floods.recorded(tmp_path / f"{kinds}.data", room)
+    with Trace(path) as trace:
+        tracemalloc.start()
+        try:
+            look(trace)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        told = {problem.path for problem in trace.image_problems}
+    # beside it what look() has loaded
+    assert kept < 2 * room
+    assert "threads" in told
 
 
 def look(trace: Trace) -> None:

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from rtit.image.kernel import Kernel
 
 _ROOM = 1 << 27
-"""Bytes that all that is mapped may take, beside the code itself, of a recording that is no larger:
-a file can ask for any number.
+"""Bytes that all that records tell may take, beside the code itself, of a recording that is no
+larger: a file can ask for any number.
 """
+_LEAST = 8
+"""One in so many of these is left, however many AUX data take."""
+_OF_IMAGE = 512
 _OF_FILE = 768
 _OF_MAPPING = 320
 _OF_INHERITED = 160
@@ -45,9 +48,10 @@ class Images:
 
     Options are those of `Files`; `kernel` are the kernel's files if kernel code was traced, None if
     it was not: then what records tell of it is passed over; `guests` those of virtual machines, by
-    their processes, 0: of all others; `size` is that of the recording in bytes. Feed `mmap`,
-    `exec`, `fork` and `text_poke` in order of time, then ask for `image(tid)`; after `finish` the
-    kernel has its image, too, as process `KERNEL`, and those of guests as `guest_pid` says.
+    their processes, 0: of all others; `size` is that of the recording in bytes, `taken` what is
+    kept of its AUX data. Feed `mmap`, `exec`, `fork` and `text_poke` in order of time, then ask for
+    `image(tid)`; after `finish` the kernel has its image, too, as process `KERNEL`, and those of
+    guests as `guest_pid` says.
     `problems` lists every file that could not be used, each once, and what else is not known.
     """
 
@@ -64,6 +68,7 @@ class Images:
         kernel: KernelFiles | None = None,
         guests: Table[int, KernelFiles] | None = None,
         size: int = 0,
+        taken: int = 0,
     ) -> None:
         self.files = Files(
             symfs=symfs,
@@ -80,7 +85,8 @@ class Images:
         # Bytes that are not known because of it, and when each such mapping came.
         self._unknown: dict[Problem, int] = {}
         self._came: dict[tuple[int, int], int] = {}
-        self._room = max(_ROOM, size)
+        room = max(_ROOM, size)
+        self._room = max(room - taken, room // _LEAST)
         self._without_room: set[int] = set()
         self.kernel: Kernel | None = None
         """Takes what records tell of the kernel."""
@@ -262,6 +268,7 @@ class Images:
         known = self._processes.get(pid)
         change = _OF_CHANGE if known is None else _OF_POKE
         inherited = _OF_INHERITED * parent.mappings.count + change * parent.native.changes
+        inherited += _OF_IMAGE if known is None else 0
         if not self._has_room(inherited, time, pid):
             return
         if known is None:
@@ -323,18 +330,28 @@ class Images:
                     self._unknown.pop(each.problem)
                     self._problems.pop(each.problem, None)
 
-    def _has_room(self, size: int, time: int, pid: int) -> bool:
-        """Whether so many bytes more may be kept. Where they may not, nothing is kept any more of
-        any process, and nothing is known of the code of this one from `time` on.
+    def take(self, size: int) -> bool:
+        """Whether so many bytes more may be kept of what records tell. Once they may not, nothing
+        more is kept.
         """
-        self._room -= size
-        if self._room >= 0:
-            return True
-        self._room = -1
-        self._problems.setdefault(_TOO_MUCH)
-        if pid not in self._without_room:
+        self._room = max(self._room - size, -1)
+        return self._room >= 0
+
+    def lose(self, time: int, pid: int) -> None:
+        """Nothing is known of the code of a process from `time` on."""
+        if pid not in self._without_room and pid in self._processes:
             self._without_room.add(pid)
             self._forget(time, pid)
+
+    def _has_room(self, size: int, time: int, pid: int) -> bool:
+        """Whether so many bytes more may be kept, of this process. Where they may not, nothing is
+        known of its code any more.
+        """
+        if pid not in self._without_room:
+            if self.take(size):
+                return True
+            self._problems.setdefault(_TOO_MUCH)
+            self.lose(time, pid)
         return False
 
     def _forget(self, time: int, pid: int) -> None:

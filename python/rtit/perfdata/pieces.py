@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rtit.errors import PerfDataError
 
@@ -19,22 +19,22 @@ from .sample_body import aux_data
 from .scan import Behind
 
 Ids = dict[int, tuple[int, int]]
-_BUFFERS, _OF_BUFFER = 1 << 15, 1 << 13
+_BUFFERS, _OF_BUFFER = 1 << 14, 1 << 13
 _PIECES, _OF_PIECE = 1 << 16, 1 << 10
-"""So many are kept of any file, and one more for so many bytes that it has: a buffer, with all that
-is known of its stream, takes some 3.5 kilobytes, a piece one; and a file has room for one in a
-hundred bytes.
+"""So many are kept of any file, and one more for so many bytes that it has: the file has room for
+one in a hundred bytes.
 """
+_KEPT_OF_BUFFER, _KEPT_OF_PIECE = 3 << 10, 576
+"""Bytes that each takes, about; a buffer with all that is known of its stream."""
 
 
 class Queues:
-    """The pieces of every buffer, of files that have so many bytes together."""
+    """The pieces of every buffer, of parts that have `size` bytes together."""
 
-    def __init__(self, parts: Sequence[Part], source: str) -> None:
+    def __init__(self, size: int, source: str) -> None:
         self.found: dict[Queue, list[Piece]] = {}
         self.beyond = 0
         """Bytes in buffers beyond those that are kept."""
-        size = sum(len(part.view) for part in parts)
         self._buffers = _BUFFERS + size // _OF_BUFFER
         self._pieces = self._most_pieces = _PIECES + size // _OF_PIECE
         self._source = source
@@ -54,11 +54,21 @@ class Queues:
         own.append(piece)
 
 
+def size_of(parts: Iterable[Part]) -> int:
+    """Bytes, of all parts."""
+    return sum(len(part.view) for part in parts)
+
+
+def kept_of(found: Mapping[Queue, Sequence[Piece]]) -> int:
+    """Bytes that these take, about, and what is known of their streams."""
+    return _KEPT_OF_BUFFER * len(found) + _KEPT_OF_PIECE * sum(map(len, found.values()))
+
+
 def buffers(parts: Sequence[Part], layouts: SampleLayouts, source: str, behind: Behind) -> Queues:
     """The data of AUXTRACE records, in the order of the file. `behind` follows the first part,
     which is the file.
     """
-    queues = Queues(parts, source)
+    queues = Queues(size_of(parts), source)
     for number, part in enumerate(parts):
         decoder = Decoder(part.view, layouts, source)
         for place in part.scan.noted[records.Auxtrace.layout.number]:
@@ -101,7 +111,7 @@ def samples(
     """The AUX data of samples, in the order of the file; a sample's buffer is that of its id, if
     `ids` knows it, else that of its CPU or thread.
     """
-    queues = Queues(parts, source)
+    queues = Queues(size_of(parts), source)
     for number, part in enumerate(parts):
         decoder = Decoder(part.view, layouts, source)
         for place in part.scan.walk():

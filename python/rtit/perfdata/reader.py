@@ -196,7 +196,7 @@ class PerfData:
     @property
     def size(self) -> int:
         """Bytes, of all parts."""
-        return sum(len(part.view) for part in self._parts)
+        return pieces.size_of(self._parts)
 
     @cached_property
     def samples_aux(self) -> bool:

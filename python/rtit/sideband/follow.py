@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import getsizeof
 
 from rtit.errors import PerfDataError
 from rtit.image import Images, Problem
@@ -14,9 +15,12 @@ from rtit.sideband.order import in_order
 from rtit.sideband.threads import Threads
 
 _MOST_THREADS = 100_000
-"""Threads that are remembered, with their processes: each takes one to two kilobytes, and the file
-that names it forty bytes.
-"""
+"""Numbers of threads and processes that are remembered."""
+_OF_NUMBER = 192
+_OF_PROCESS = 448
+"""Bytes that one takes, about, and one life of a process."""
+_NAME = 128
+"""Bytes that are reckoned in these for a name."""
 
 
 def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None) -> Threads:
@@ -36,15 +40,19 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     pids = {getattr(record, "pid", -1) for record in data.records()} if jit else set()
     jitted = Jitted(images, jit or {}, pids)
     guests = threads.guests
+    refused: Problem | None = None
     for time, record in in_order(data):
         jitted.until(time)
         machine = guests.machine(record) if guests is not None else 0
-        tid = _begun(record)
-        if tid is not None and (machine, tid) not in known:
-            if len(known) >= _MOST_THREADS:
-                images.lacks(_too_many(len(known)))
-                continue
-            known.add((machine, tid))
+        numbers = {(machine, number) for number in _named(record)} - known
+        if not _fits(images, record, numbers, known):
+            # nothing said so before: there is at most one such problem
+            refused = refused or _too_many(len(known))
+            images.lacks(refused)
+            if not machine and isinstance(record, perf.Fork | perf.Mmap | perf.Mmap2 | perf.Comm):
+                images.lose(time, record.pid)
+            continue
+        known |= numbers
         if guests is not None and machine:
             guests.apply(images, time, record)
             continue
@@ -53,7 +61,7 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
         threads.endings.apply(time, record)
         threads.processes.apply(time, record)
         threads.turns.apply(time, record)
-        too_many = threads.losses.apply(record)
+        too_many = threads.losses.apply(record, images.take)
         if too_many is not None:
             images.lacks(Problem("unreadable", "losses", too_many))
     jitted.finish()
@@ -61,13 +69,33 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     return threads
 
 
-def _begun(record: perf.Record) -> int | None:
-    """The thread that a record speaks of."""
-    if isinstance(record, perf.Comm | perf.Fork | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
-        return record.tid
-    if isinstance(record, perf.TextPoke) and record.sample_id is not None:
-        return record.sample_id.tid
-    return None
+def _named(record: perf.Record) -> tuple[int, ...]:
+    """The threads and processes that a record speaks of."""
+    if isinstance(record, perf.Fork):
+        return record.tid, record.pid, record.ptid, record.ppid
+    if isinstance(record, perf.Comm | perf.Mmap | perf.Mmap2 | perf.ItraceStart):
+        return record.tid, record.pid
+    who = record.sample_id
+    if isinstance(record, perf.TextPoke) and who is not None:
+        return tuple(number for number in (who.tid, who.pid) if number is not None)
+    return ()
+
+
+def _fits(
+    images: Images,
+    record: perf.Record,
+    numbers: set[tuple[int, int]],
+    known: set[tuple[int, int]],
+) -> bool:
+    """Whether there is room for what a record tells, with these numbers that are new."""
+    size = (_OF_NUMBER + _OF_PROCESS) * len(numbers)
+    if isinstance(record, perf.Fork) and record.pid == record.tid:
+        size += _OF_PROCESS
+    elif isinstance(record, perf.Comm):
+        size += max(0, getsizeof(record.comm) - _NAME)
+    if numbers and len(known) + len(numbers) > _MOST_THREADS:
+        return False
+    return not size or images.take(size)
 
 
 def _too_many(count: int) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rtit.perfdata import Queue
@@ -18,6 +19,8 @@ WORDS = {
 
 _MOST = 1 << 17
 """Losses that are kept of a recording."""
+_OF_LOSS = 256
+"""Bytes that one takes, about."""
 
 
 class Loss(NamedTuple):
@@ -37,15 +40,18 @@ class Losses:
         self._found: dict[Queue, list[Loss]] = {}
         self._count = 0
 
-    def apply(self, record: perf.Record) -> str | None:
-        """Take the next record. What is wrong if it has a loss more than are kept, else None."""
+    def apply(self, record: perf.Record, take: Callable[[int], bool]) -> str | None:
+        """Take the next record, if there is room for so many bytes (`take`). What is wrong if it
+        has a loss more than are kept, else None.
+        """
         who = record.sample_id
         if not isinstance(record, perf.Aux) or who is None:
             return None
         for flag in WORDS:
             if record.flags & flag:
-                if self._count >= _MOST:
-                    return f"there are more than {_MOST:,}: where the later ones are is not told"
+                if self._count >= _MOST or not take(_OF_LOSS):
+                    kept = f"{self._count:,}"
+                    return f"there are more than {kept}: where the later ones are is not told"
                 self._count += 1
                 loss = Loss(record.aux_offset + record.length, flag)
                 if who.cpu is not None:

@@ -13,6 +13,7 @@ from rtit.image import Image, Images, KernelFiles, Problem, guest_path, guest_pi
 from rtit.image.jit import files_in
 from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
+from rtit.perfdata.pieces import kept_of
 from rtit.sideband import Ended, Process, Threads, follow
 from rtit.trace.filters import traced_ranges
 from rtit.trace.guest_time import GuestTsc, HostTime, Scaling, guest_offsets
@@ -224,6 +225,7 @@ class Recording:
             kernel = self._kernel.beside(self.data.folder)
         images = Images(
             size=self.data.size,
+            taken=kept_of(self._queues),
             symfs=self._symfs,
             path_map=self._path_map,
             build_ids=self._build_ids(),
