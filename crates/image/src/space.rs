@@ -10,6 +10,9 @@ use crate::change::{Action, Change};
 use crate::pager::Pager;
 use crate::view::View;
 
+/// Bytes that an `Arc` has beside what it shares: its two counts.
+const COUNTS: usize = 2 * size_of::<usize>();
+
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is
 /// cheap. Where memory is refused a change unwinds (`rtit_memory`) and has not been made.
@@ -87,7 +90,7 @@ impl Space {
         let inherited = parent.fork(time);
         // of all that follows nothing is refused any more
         self.own(inherited.changes.len() + 1);
-        headroom((inherited.changes.len() + 1) * size_of::<Change>());
+        headroom((inherited.changes.len() + 1) * (size_of::<Change>() + COUNTS));
         self.clear(time);
         for change in inherited.changes.iter() {
             self.add(time, change.action.clone());

@@ -46,7 +46,7 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
         machine = guests.machine(record) if guests is not None else 0
         numbers = {(machine, number) for number in _named(record)} - known
         if not _fits(images, record, numbers, known):
-            # nothing said so before: there is at most one such problem
+            # one problem, with the count that there was first
             refused = refused or _too_many(len(known))
             images.lacks(refused)
             if not machine and isinstance(record, perf.Fork | perf.Mmap | perf.Mmap2 | perf.Comm):
