@@ -37,6 +37,25 @@ def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
         assert not diff(one, one).too_deep
 
 
+def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "calls", 1000)
+
+    def calls(places: int) -> tuple[list[int], int, int]:
+        with Trace(path, places=places) as trace:
+            (stream,) = trace.select()
+            found = profile(trace, [stream])
+            _, columns = followed(trace, stream, found)
+            return list(columns["calls"]), sum(columns["own"]), found.losses.calls
+
+    whole, ran, beyond = calls(0)
+    assert beyond == 0
+    assert len(whole) > 50
+    few, as_many, beyond = calls(100)
+    assert few == whole[:50]
+    assert beyond == sum(whole[50:])
+    assert as_many == ran
+
+
 def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()

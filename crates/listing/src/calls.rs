@@ -18,8 +18,6 @@ const SEARCHED: usize = 1 << 12;
 const JUMPS: usize = 64;
 /// Contexts beyond belong to the one that they were called from.
 const MOST_CONTEXTS: usize = 1 << 20;
-/// Pairs of places of which calls are told apart.
-const MOST_CALLS: usize = 1 << 20;
 /// So do those beyond so many calls of all contexts together: each is told with all that it is within.
 const MOST_WITHIN: usize = 1 << 25;
 /// What is known of more pairs (a caller's context and a call, the two ends of a jump) is looked for anew.
@@ -73,6 +71,8 @@ struct Frame {
 /// The sink that follows calls.
 pub struct Calls {
     names: Cursor,
+    /// Pairs of places of which calls are told apart.
+    most: usize,
     now: u64,
     /// How the last run ended, and the last and the next IP in memory.
     pending: Option<(End, u64, u64)>,
@@ -92,9 +92,11 @@ pub struct Calls {
 }
 
 impl Calls {
-    pub fn new(names: Cursor) -> Calls {
+    /// Calls between more pairs of places than `most` are not told apart.
+    pub fn new(names: Cursor, most: usize) -> Calls {
         Calls {
             names,
+            most,
             now: 0,
             pending: None,
             last: (0, 0),
@@ -111,7 +113,7 @@ impl Calls {
     }
 
     /// How many calls have no place of their own, as they are deeper than 2^20 others, or in contexts beyond
-    /// `MOST_CONTEXTS` and `MOST_WITHIN`, or between other places than the first `MOST_CALLS`: what ran in them counts for
+    /// `MOST_CONTEXTS` and `MOST_WITHIN`, or between other places than the first `most`: what ran in them counts for
     /// a caller.
     pub fn beyond(&self) -> u64 {
         self.beyond
@@ -147,7 +149,7 @@ impl Calls {
             return;
         }
         let mut ends = (from, self.site(to));
-        if self.by_ends.len() >= MOST_CALLS && !self.by_ends.contains_key(&ends) {
+        if self.by_ends.len() >= self.most && !self.by_ends.contains_key(&ends) {
             self.beyond += 1;
             if !self.stack.is_empty() {
                 return;

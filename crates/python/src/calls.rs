@@ -21,13 +21,14 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// `names`, sorted by start, and an offset in its file; without a region 2^64-1 and an address; what ran first was
 /// called from region 2^64-1, offset 0), calls, inclusive (instructions until they returned; of calls within one
 /// another once). And a row a call within others: parent (its row, or 2^64-1), call (row of the columns above), own
-/// (instructions of the called function itself). And of one row beyond: how many calls are too deep or in too many
-/// contexts, so that they are their callers' own.
+/// (instructions of the called function itself). And of one row beyond: how many calls are too deep, in too many
+/// contexts, or between more pairs of places than half of the flow's `places`, so that they are their callers' own.
 #[pyfunction]
 fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py, PyDict>> {
     flow.taking(py, |way| {
         if let Some((stream, spaces, settings)) = way.take() {
-            let sink = Calls::new(names.cursor());
+            // with the names that it has in Python one takes as much as two places
+            let sink = Calls::new(names.cursor(), settings.places / 2);
             let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
             *way = Way::Calls(Box::new(inner));
         }
