@@ -90,6 +90,14 @@ class Bytes:
                 yield octets[start : start + _PART]
 
 
+def _size(piece: Buffer) -> int:
+    """In bytes; 0 of what is no buffer, which is an error when it is taken."""
+    try:
+        return memoryview(piece).nbytes
+    except TypeError:
+        return 0
+
+
 class Pieces:
     """A stream that comes in pieces, as `pieces` gives them: as often as that can be iterated.
 
@@ -105,7 +113,7 @@ class Pieces:
     def size(self) -> int:
         """Bytes of PT, as far as they have come."""
         if isinstance(self._pieces, list | tuple):
-            return sum(memoryview(piece).nbytes for piece in self._pieces)
+            return sum(map(_size, self._pieces))
         return self._taken
 
     def parts(self) -> Iterator[memoryview]:
