@@ -44,15 +44,15 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     for time, record in in_order(data):
         jitted.until(time)
         machine = guests.machine(record) if guests is not None else 0
-        numbers = {(machine, number) for number in _named(record)} - known
-        if not _fits(images, record, numbers, known):
+        named = {(machine, number) for number in _named(record)}
+        if named and not _fits(images, record, len(named - known), len(known)):
             # one problem, with the count that there was first
             refused = refused or _too_many(len(known))
             images.lacks(refused)
             if not machine and isinstance(record, perf.Fork | perf.Mmap | perf.Mmap2 | perf.Comm):
                 images.lose(time, record.pid)
             continue
-        known |= numbers
+        known |= named
         if guests is not None and machine:
             guests.apply(images, time, record)
             continue
@@ -81,19 +81,14 @@ def _named(record: perf.Record) -> tuple[int, ...]:
     return ()
 
 
-def _fits(
-    images: Images,
-    record: perf.Record,
-    numbers: set[tuple[int, int]],
-    known: set[tuple[int, int]],
-) -> bool:
-    """Whether there is room for what a record tells, with these numbers that are new."""
-    size = (_OF_NUMBER + _OF_PROCESS) * len(numbers)
+def _fits(images: Images, record: perf.Record, new: int, known: int) -> bool:
+    """Whether there is room for what a record tells, with so many numbers that are new."""
+    size = (_OF_NUMBER + _OF_PROCESS) * new
     if isinstance(record, perf.Fork) and record.pid == record.tid:
         size += _OF_PROCESS
     elif isinstance(record, perf.Comm):
         size += max(0, getsizeof(record.comm) - _NAME)
-    if numbers and len(known) + len(numbers) > _MOST_THREADS:
+    if known + new > _MOST_THREADS:
         return False
     return not size or images.take(size)
 
