@@ -7,7 +7,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from floods import CODE, FLOODS, JUMPS, PSB_PLUS, START, flood, tip, with_code
-from rtit.perfdata import Writer
+from rtit.perfdata import Switches, Writer
 
 PACKETS = PSB_PLUS + tip(2)
 _AT_ONCE = 256
@@ -41,6 +41,9 @@ SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
     "aux": lambda out, n: out.aux(1, 1, n, 8 * n, 8, 1),
     "pieces": lambda out, n: out.auxtrace(1, 1, b"\0", None, 3),
     "threads": lambda out, n: out.auxtrace(n + 2, n + 2, PACKETS, None, 3),
+    "switch": lambda out, n: out.switch(0, n, (1, 1 + n % 2), (1, 1 + (n + 1) % 2)),
+    "switch-threads": lambda out, n: out.switch(0, n, (1, n + 2), (1, n + 3)),
+    "switch-cpus": lambda out, n: out.switch(n, n, (1, 1), (2, 2)),
     "cpus": lambda out, n: out.auxtrace(-1, -1, PACKETS, None, 3, n),
 }
 """What to write as record number n."""
@@ -54,7 +57,8 @@ def recorded(path: Path, size: int) -> Path:
     kinds = path.stem.split("+")
     packets = [each for each in kinds if each in FLOODS]
     code = FLOODS[packets[0]][1] if packets else JUMPS
-    with with_code(path, code) as out:
+    switches = Switches.WIDE if any(each.startswith("switch") for each in kinds) else Switches.NONE
+    with with_code(path, code, switches) as out:
         numbers = {each: count() for each in kinds if each in SIDEBAND}
         share = size // len(kinds)
         left = dict.fromkeys(numbers, share)
@@ -70,4 +74,6 @@ def recorded(path: Path, size: int) -> Path:
             out.auxtrace(1, 1, flood(each, share), None, 3)
         if not packets:
             out.auxtrace(1, 1, PACKETS, None, 3)
+        if any(each.startswith("switch") for each in kinds):
+            out.auxtrace(-1, -1, PACKETS, None, 3, 0)
     return path

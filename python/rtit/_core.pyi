@@ -214,7 +214,10 @@ class Flow:
         ranges: Sequence[tuple[int, int]] = (),
         spaces: dict[_Key, Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
-        turns: Sequence[tuple[int, Space | None, bool, Space | None, Space | None]] = (),
+        turns: tuple[
+            Buffer, Buffer, Sequence[tuple[Space | None, bool, Space | None, Space | None]]
+        ]
+        | None = None,
         kernel: Space | None = None,
         guest: Space | None = None,
         guest_tsc: tuple[int, int] = ...,
@@ -251,6 +254,7 @@ class Flow:
     ) -> builtins.list[tuple[int, int, str, str | None, str | None, int | None, int | None]]: ...
 
 _Key = tuple[int, int] | tuple[int, int, int]
+_Whose = tuple[Space | None, bool, Space | None, Space | None]
 
 @final
 class Decoder:

@@ -40,8 +40,13 @@ def space(code: str) -> Any:
 
 
 def flow(stream: bytes, turns: list[Any], *, walk: bool = False, default: str = ONE) -> Any:
-    turns = [(since, code, False, None, None) for since, code in turns]
-    return core.Flow(stream, space(default), turns=turns, walk=walk)
+    return core.Flow(stream, space(default), turns=native(turns), walk=walk)
+
+
+def native(turns: list[Any], idle: tuple[int, ...] = ()) -> Any:
+    """What the native decoder takes, of (since, code)."""
+    since, whose = array("Q", [time for time, _ in turns]), array("I", range(len(turns)))
+    return since, whose, [(code, time in idle, None, None) for time, code in turns]
 
 
 def ips(made: Any) -> list[int]:
@@ -172,6 +177,11 @@ def test_the_turns_in_which_something_ran() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="a turn at 3 comes after one at 5"):
         flow(PSB, [(5, None), (3, None)])
+    one = [(None, False, None, None)]
+    with pytest.raises(ValueError, match="a turn of number 1 of 1"):
+        core.Flow(PSB, space(ONE), turns=(array("Q", [1]), array("I", [1]), one))
+    with pytest.raises(ValueError, match="2 times of turns, but numbers of 1"):
+        core.Flow(PSB, space(ONE), turns=(array("Q", [1, 2]), array("I", [0]), one))
 
 
 def mtc(ctc: int) -> bytes:
@@ -180,8 +190,7 @@ def mtc(ctc: int) -> bytes:
 
 def doubts(stream: bytes, turns: list[Any], idle: tuple[int, ...] = ()) -> list[tuple[int, int]]:
     """(where it was told, since where it is not certain) of each place where the turn is not."""
-    shares = [(since, code, since in idle, None, None) for since, code in turns]
-    made = core.Flow(stream, space(ONE), turns=shares, mtc_freq=0, tsc_ctc=(10, 1))
+    made = core.Flow(stream, space(ONE), turns=native(turns, idle), mtc_freq=0, tsc_ctc=(10, 1))
     while made.ips(100) is not None:
         pass
     rows = made.ledger()

@@ -86,5 +86,7 @@ def test_columns_that_are_copied(truth: str) -> None:
 
 def test_many_turns() -> None:
     space = core.Space()
-    turns = [(at, None, False, None, None) for at in range(1 << 18)]
+    numbers = range(1 << 18)
+    whose = [(None, False, None, None)] * len(numbers)
+    turns = array.array("Q", numbers), array.array("I", numbers), whose
     check(lambda: digest([core.Flow(b"", space, turns=turns).next(1)]))

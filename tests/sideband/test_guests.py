@@ -12,9 +12,9 @@ from rtit.image import Images
 from rtit.perfdata import PerfData, Switches, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
-from rtit.sideband import Turn, follow
+from rtit.sideband import Turn, TurnList, follow
 from rtit.sideband.guests import Guests
-from rtit.sideband.turns import InGuest
+from rtit.sideband.turn_list import InGuest
 
 ONE, OTHER = 500, 600
 """Processes of the host that are machines; thread 1 more is the only CPU of each."""
@@ -45,11 +45,27 @@ def test_a_machine_without_records() -> None:
     found = guests()
     found.apply(Images(), 40, out(ONE, 7, 8))
     turns = [Turn(10, ONE, ONE + 1), Turn(50, OTHER, OTHER + 1), Turn(70, 1, 1)]
-    assert found.within(turns) == [
+    assert found.within(TurnList(turns)) == [
         Turn(10, ONE, ONE + 1, InGuest(7, 7)),
         Turn(40, ONE, ONE + 1, InGuest(8, 8)),
         *turns[1:],
     ]
+
+
+def test_turns_are_cut_as_often_as_guests_had_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may say that each CPU ran the one of a machine all the time."""
+    monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_FEW", 0)
+    found = guests()
+    for time in range(4):
+        found.apply(Images(), 40 + time, out(ONE, 7 + time, 8 + time))
+    whole = [InGuest(number, number) for number in (7, 8, 9, 10, 11)]
+    for _ in range(2):
+        turns = found.within(TurnList([Turn(10, ONE, ONE + 1)]))
+        assert [turn.guest for turn in turns] == whole
+        assert not found.beyond
+    turns = found.within(TurnList([Turn(10, ONE, ONE + 1), Turn(90, ONE, ONE + 1)]))
+    assert [turn.guest for turn in turns] == [*whole[:3], InGuest(-1, -1), InGuest(-1, -1)]
+    assert found.beyond
 
 
 def test_threads_in_there_are_no_others_of_the_host() -> None:

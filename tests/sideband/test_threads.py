@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtit.perfdata import records as perf
-from rtit.perfdata.records import Misc, SampleId
+from rtit.perfdata.records import Misc
 from rtit.sideband import Threads
 
 
@@ -13,10 +13,6 @@ def comm(pid: int, tid: int, name: str) -> perf.Comm:
 
 def fork(pid: int, ppid: int, tid: int, ptid: int) -> perf.Fork:
     return perf.Fork(0, 7, Misc.USER, 0, None, pid, ppid, tid, ptid, 0)
-
-
-def started(pid: int, tid: int, cpu: int | None) -> perf.ItraceStart:
-    return perf.ItraceStart(0, 12, 0, 0, SampleId(cpu=cpu), pid, tid)
 
 
 def test_the_last_name_counts() -> None:
@@ -39,10 +35,3 @@ def test_a_name_given_before_the_fork_is_seen_stays() -> None:
     for record in (comm(1, 1, "sh"), comm(3, 3, "ls"), fork(3, 1, 3, 1)):
         threads.apply(record)
     assert threads.names[3] == "ls"
-
-
-def test_the_first_on_each_cpu() -> None:
-    threads = Threads()
-    for record in (started(1, 1, 0), started(1, 2, 0), started(3, 4, 2), started(5, 5, None)):
-        threads.apply(record)
-    assert [threads.first_on(cpu) for cpu in (0, 1, 2)] == [(1, 1), (-1, -1), (3, 4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,46 @@ def test_cpus_are_apart() -> None:
 def test_where_tracing_began() -> None:
     found = turns((10, out(5)), (20, started(6)), (25, came_in(6)), (30, started(6)))
     assert on(found) == [(0, 5), (10, 6)]
+
+
+def test_the_first_that_was_traced_on_each_cpu() -> None:
+    found = turns((1, started(1, 0)), (2, out(7, 3)), (3, started(2, 0)), (4, started(4, 2)))
+    assert [found.first_on(cpu) for cpu in range(4)] == [(1, 1), (-1, -1), (4, 4), (-1, -1)]
+
+
+def test_of_what_there_is_no_room_for_nothing_is_known() -> None:
+    """A CPU, then 64 turns at once; on a second there is no room for any more."""
+    left = [3]
+
+    def take(size: int) -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    found = Turns(take=take)
+    for time in range(200):
+        found.apply(time, came_in(5 + time % 2))
+    assert not on(found, 1)
+    whole, last = on(found)[:-1], on(found)[-1]
+    assert whole == [(time, 5 + time % 2) for time in range(128)]
+    assert last == (128, -1)
+    assert found.beyond
+    assert len(found) == 129
+    found.apply(200, came_in(5, 1))
+    assert found.cpus == [0]
+
+
+def test_a_turn_takes_few_bytes() -> None:
+    """There are millions, and each comes with one or two records."""
+    found, count = Turns(), 20_000
+    tracemalloc.start()
+    try:
+        for time in range(1 << 60, count + (1 << 60)):
+            found.apply(time, came_in(1000 + time % 2))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == count
+    assert kept < 24 * count
 
 
 def test_times_never_go_back() -> None:

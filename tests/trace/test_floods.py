@@ -69,7 +69,7 @@ def test_what_records_tell_has_one_end(tmp_path: Path, monkeypatch: pytest.Monke
     """Records of all kinds that make something be kept; each kind by itself would fit."""
     room = 3 << 20
     monkeypatch.setattr(images, "_ROOM", room)
-    kinds = "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads"
+    kinds = "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads+switch-cpus"
     path = sideband_floods.recorded(tmp_path / f"{kinds}.data", room)
     with Trace(path) as trace:
         tracemalloc.start()

@@ -1,10 +1,15 @@
 //! Whose code runs: spaces by what PIP and VMCS packets say, and by whose turn it is on the logical processor.
 
+mod turns;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rtit_image::View;
-use rtit_memory::{copied, Grow, MakeRoom};
+use rtit_memory::{Grow, MakeRoom};
 
+use self::turns::Turns;
+pub use self::turns::{Guest, Whose};
 use crate::code::Learned;
 use crate::watch::Watch;
 
@@ -36,7 +41,7 @@ pub struct Spaces {
     /// The first is for whatever has no key and no turn.
     pub(crate) views: Vec<View>,
     keys: Vec<(SpaceKey, usize)>,
-    turns: Vec<Turn>,
+    turns: Arc<Turns>,
     shared: Shared,
     pub(crate) watch: Watch,
     pub(crate) learned: Option<Learned>,
@@ -51,35 +56,13 @@ struct Shared {
     guest: Option<usize>,
 }
 
-/// From `since` (TSC) on a thread has the logical processor. It takes effect where the program arrives from somewhere
-/// else: at a TIP.PGE, a far transfer or a PSB+.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Turn {
-    since: u64,
-    /// Where its code is; `None`: what it does is passed over.
-    view: Option<usize>,
-    /// What it runs while NR is 1.
-    guest: Guest,
-    /// When it begins is no matter of doubt.
-    idle: bool,
-}
-
-/// What a thread runs that is a processor of a virtual machine: numbers of views, `None` where nothing is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Guest {
-    /// The lower half of addresses: the process that has the machine's processor.
-    pub process: Option<usize>,
-    /// The upper half: the machine's kernel.
-    pub kernel: Option<usize>,
-}
-
 impl Spaces {
     /// `view` is for every CR3 that `add` does not name, and as long as none is known.
     pub fn new(view: View) -> Spaces {
         Spaces {
             views: vec![view],
             keys: Vec::new(),
-            turns: Vec::new(),
+            turns: Arc::default(),
             shared: Shared::default(),
             watch: Watch::default(),
             learned: None,
@@ -141,33 +124,15 @@ impl Spaces {
         self.views.len() - 1
     }
 
-    /// From `since` (TSC) on the code that no key says otherwise of is that of the view `view`, a number of `add_view` or
-    /// 0; `None`: what runs is passed over. In order of time.
-    pub fn turn(&mut self, since: u64, view: Option<usize>) {
-        self.push(since, view, false);
+    /// Somebody who has turns: its number.
+    pub fn know(&mut self, whose: Whose) -> u32 {
+        Arc::make_mut(&mut self.turns).know(whose)
     }
 
-    /// As `turn`, where nothing runs that is traced, or where something else tells whose turn it is: it is no matter of
-    /// doubt when this turn begins.
-    pub fn idle(&mut self, since: u64, view: Option<usize>) {
-        self.push(since, view, true);
-    }
-
-    fn push(&mut self, since: u64, view: Option<usize>, idle: bool) {
-        let guest = Guest::default();
-        self.turns.put(Turn {
-            since,
-            view,
-            guest,
-            idle,
-        });
-    }
-
-    /// The last turn's thread runs a guest: what no key says otherwise of is there while NR is 1, before what `guest` says.
-    pub fn runs_guest(&mut self, guest: Guest) {
-        if let Some(turn) = self.turns.last_mut() {
-            turn.guest = guest;
-        }
+    /// From `since` (TSC) on the code that no key says otherwise of is that of `whose`, a number of `know`. It takes effect
+    /// where the program arrives from somewhere else: at a TIP.PGE, a far transfer or a PSB+. In order of time.
+    pub fn turn(&mut self, since: u64, whose: u32) {
+        Arc::make_mut(&mut self.turns).put(since, whose);
     }
 
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
@@ -229,7 +194,7 @@ pub(crate) struct Whereabouts {
     vmcs: Option<u64>,
     pub next_paging: Option<(u64, bool)>,
     pub next_vmcs: Option<u64>,
-    turns: Vec<Turn>,
+    turns: Arc<Turns>,
     shared: Shared,
     /// Turns begun so far.
     begun: usize,
@@ -253,7 +218,7 @@ impl Whereabouts {
         keys.extend(spaces.keys.iter().copied());
         Whereabouts {
             keys,
-            turns: copied(&spaces.turns),
+            turns: Arc::clone(&spaces.turns),
             shared: spaces.shared,
             ..Whereabouts::default()
         }
@@ -286,9 +251,7 @@ impl Whereabouts {
 
     /// When the next turn begins; past all times if there is none.
     pub fn next_turn(&self) -> u64 {
-        self.turns
-            .get(self.begun)
-            .map_or(u64::MAX, |turn| turn.since)
+        self.turns.since(self.begun).unwrap_or(u64::MAX)
     }
 
     /// How often the program has come from somewhere else; 0 without turns.
@@ -298,15 +261,12 @@ impl Whereabouts {
 
     /// The turn is nobody's.
     pub fn is_idle(&self) -> bool {
-        let last = self.begun.checked_sub(1).and_then(|at| self.turns.get(at));
-        last.is_some_and(|turn| turn.idle)
+        self.last().is_some_and(|turn| turn.idle)
     }
 
     /// How many turns of threads are to begin up to `time`.
     pub fn due(&self, time: u64) -> usize {
-        let coming = self.turns.get(self.begun..).unwrap_or(&[]);
-        let due = coming.iter().take_while(|turn| turn.since <= time);
-        due.filter(|turn| !turn.idle).count()
+        self.turns.due(self.begun, time)
     }
 
     /// Turns up to `now` begin. Whether what runs from here on is followed.
@@ -318,18 +278,23 @@ impl Whereabouts {
         self.owners.confirm(self.begun, now, until);
         while self
             .turns
-            .get(self.begun)
-            .is_some_and(|turn| turn.since <= now)
+            .since(self.begun)
+            .is_some_and(|since| since <= now)
         {
             self.begun += 1;
         }
         self.visit();
-        let Some(turn) = self.begun.checked_sub(1).and_then(|at| self.turns.get(at)) else {
+        let Some(turn) = self.last() else {
             return true;
         };
         self.view = turn.view.unwrap_or(self.view);
         self.guest = turn.guest;
         turn.view.is_some()
+    }
+
+    /// Whose turn the last one is that has begun.
+    fn last(&self) -> Option<Whose> {
+        self.turns.whose(self.begun.checked_sub(1)?)
     }
 
     fn visit(&mut self) {
@@ -353,12 +318,10 @@ impl Whereabouts {
             }
             Some(&view) if view == self.view => {}
             Some(&view) => {
-                let next = self.turns.get(self.begun);
-                let due = next.is_some_and(|turn| {
-                    turn.view == Some(view) && turn.since.saturating_sub(now) <= LAG
-                });
-                if due {
-                    self.guest = next.map(|turn| turn.guest).unwrap_or_default();
+                let next = self.turns.whose(self.begun).unwrap_or_default();
+                let soon = self.next_turn().saturating_sub(now) <= LAG;
+                if next.view == Some(view) && soon {
+                    self.guest = next.guest;
                     self.begun += 1;
                     self.view = view;
                     self.visit();

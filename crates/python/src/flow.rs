@@ -27,7 +27,7 @@ use crate::points::columns;
 use crate::raising::Raisers;
 use crate::results::{block_columns, rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
-use crate::spaces::{Coded, Turn};
+use crate::spaces::{Coded, Turns};
 use crate::start::Beginning;
 use crate::stream::Stream;
 use crate::way::{by_way, taken, Way, Whole};
@@ -41,10 +41,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// * `stream`: bytes-like, or an iterable of bytes-like pieces, which are taken one at a time as decoding comes to them;
 ///   read from its first PSB on.
 /// * `space`: the code, over time. `spaces`: other code by (CR3, NR) or (CR3, NR, VMCS pointer), for a stream of several
-///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`: (TSC,
-///   space or None, whether it is idle, and of a guest that it runs the spaces or None of its process and its kernel) in
-///   order of time, for a logical processor that threads share: from then on the code that has no key is that of the
-///   space, with None what runs is passed over. `kernel`: the code in the upper half of
+///   address spaces; `space` is for what has no key, and a key with a VMCS pointer goes before one without. `turns`, for a
+///   logical processor that threads share: when each begins (u64 TSC, in order of time) and whose it is (u32), buffers of
+///   one length, and who there is: space or None, whether it is idle, and of a guest that it runs the spaces or None of its
+///   process and its kernel. From then on the code that has no key is that of the space, with None what runs is passed
+///   over. `kernel`: the code in the upper half of
 ///   addresses, of all processes; `guest`: that of whatever runs while NR is 1; a key goes before either.
 /// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
 ///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.
@@ -79,7 +80,7 @@ impl Flow {
     #[new]
     #[pyo3(signature = (stream, space, *, mtc_freq = 0, tsc_ctc = (0, 0), max_nonturbo_ratio = 0, start_time = 0,
         no_tnt = false, no_retcomp = false, cpu = None, ranges = Items::default(), start = None,
-        spaces = None, turns = All::default(), kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
+        spaces = None, turns = None, kernel = None, guest = None, guest_tsc = (0, 1 << 48), walk = false,
         points = false, threads = 1, places = MOST_PLACES))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
@@ -95,7 +96,7 @@ impl Flow {
         ranges: Items<(u64, u64)>,
         start: Option<Beginning>,
         spaces: Option<&Bound<'_, PyDict>>,
-        turns: All<Turn>,
+        turns: Option<Turns>,
         kernel: Option<&Bound<'_, Space>>,
         guest: Option<&Bound<'_, Space>>,
         guest_tsc: (u64, u64),
@@ -120,9 +121,11 @@ impl Flow {
             places,
         })?;
         let (Coded { spaces, raisers }, stream) = bounded(space.py(), || {
-            let coded = Coded::new(space.get(), spaces)?
-                .with_turns(space, &turns.0)?
-                .with_shared(kernel.map(Bound::get), guest.map(Bound::get));
+            let mut coded = Coded::new(space.get(), spaces)?;
+            if let Some(turns) = &turns {
+                coded = coded.with_turns(space, turns)?;
+            }
+            let coded = coded.with_shared(kernel.map(Bound::get), guest.map(Bound::get));
             Ok((coded, Stream::new(stream)?))
         })?;
         let parts = (stream, spaces, settings);

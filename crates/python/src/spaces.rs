@@ -3,25 +3,29 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{Guest, SpaceKey, Spaces};
 use rtit_memory::{Grow, MakeRoom};
 
+use crate::arguments::All;
+use crate::as_bytes::copy_of;
 use crate::image::Space;
 use crate::interrupt::Interrupt;
 use crate::raising::{Raisers, Raising};
 
-/// TSC, and the code; None: what runs is passed over; whether it is no matter of doubt when it begins; of the guest that
-/// the thread runs the code of its process and of its kernel, None where that is not known.
-pub type Turn = (
-    u64,
+/// The code; None: what runs is passed over; whether it is no matter of doubt when its turns begin; of the guest that the
+/// thread runs the code of its process and of its kernel, None where that is not known.
+pub type Whose = (
     Option<Py<Space>>,
     bool,
     Option<Py<Space>>,
     Option<Py<Space>>,
 );
+/// Of each turn when it begins (TSC), and whose it is, a number of those who have turns.
+pub type Turns = (PyBuffer<u64>, PyBuffer<u32>, All<Whose>);
 
 /// The code of a stream, and who is asked while one goes through it: for pages, and whether to go on.
 pub struct Coded {
@@ -56,10 +60,11 @@ impl Coded {
         Ok(Coded { spaces, raisers })
     }
 
-    /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in order.
-    pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &[Turn]) -> PyResult<Coded> {
+    /// In these turns of threads other code than `space`'s, with which this was made. ValueError if they are not in order,
+    /// or somebody's who is not there.
+    pub fn with_turns(mut self, space: &Bound<'_, Space>, turns: &Turns) -> PyResult<Coded> {
+        let (since, numbers, All(whose)) = turns;
         let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);
-        let mut last = 0;
         let mut number = |of: &mut Coded, space: &Option<Py<Space>>| {
             space.as_ref().map(|space| {
                 known.room(1);
@@ -69,21 +74,33 @@ impl Coded {
                 })
             })
         };
-        for (since, space, idle, process, kernel) in turns {
-            if *since < last {
-                return Err(PyValueError::new_err(format!(
-                    "a turn at {since} comes after one at {last}"
-                )));
-            }
-            last = *since;
+        for (space, idle, process, kernel) in whose {
             let view = number(&mut self, space);
-            match idle {
-                true => self.spaces.idle(*since, view),
-                false => self.spaces.turn(*since, view),
-            }
             let process = number(&mut self, process);
             let kernel = number(&mut self, kernel);
-            self.spaces.runs_guest(Guest { process, kernel });
+            let guest = Guest { process, kernel };
+            let idle = *idle;
+            self.spaces.know(rtit_flow::Whose { view, guest, idle });
+        }
+        let since = copy_of(space.py(), since)?;
+        let numbers = copy_of(space.py(), numbers)?;
+        if since.len() != numbers.len() {
+            let (times, all) = (since.len(), numbers.len());
+            let message = format!("{times} times of turns, but numbers of {all}");
+            return Err(PyValueError::new_err(message));
+        }
+        let mut last = 0;
+        for (since, number) in since.into_iter().zip(numbers) {
+            if since < last {
+                let message = format!("a turn at {since} comes after one at {last}");
+                return Err(PyValueError::new_err(message));
+            }
+            if number as usize >= whose.len() {
+                let message = format!("a turn of number {number} of {}", whose.len());
+                return Err(PyValueError::new_err(message));
+            }
+            last = since;
+            self.spaces.turn(since, number);
         }
         Ok(self)
     }

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rtit.sideband.losses import Loss, Losses
     from rtit.sideband.processes import Process
     from rtit.sideband.threads import Threads
-    from rtit.sideband.turns import Turn, Turns
+    from rtit.sideband.turn_list import Turn, TurnList
+    from rtit.sideband.turns import Turns
 
-__all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "Turns", "follow"]
+__all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "TurnList", "Turns", "follow"]
 
 __getattr__ = exports(
     __name__,
@@ -29,6 +30,7 @@ __getattr__ = exports(
         "losses": "Loss Losses",
         "processes": "Process",
         "threads": "Threads",
-        "turns": "Turn Turns",
+        "turn_list": "Turn TurnList",
+        "turns": "Turns",
     },
 )

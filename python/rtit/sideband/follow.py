@@ -29,7 +29,7 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
     remembered the later ones are nobody's, and `images` has the problem. Threads of virtual
     machines are apart: they have numbers that threads here have, too.
     """
-    threads = Threads(data)
+    threads = Threads(data, images.take)
     known: set[tuple[int, int]] = set()
     if images.kernel is not None:
         try:
@@ -66,6 +66,9 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
             images.lacks(Problem("unreadable", "losses", too_many))
     jitted.finish()
     images.finish()
+    for turns in (threads.turns, *(guests.turns if guests is not None else ())):
+        if turns.beyond:
+            images.lacks(_too_many_turns(len(turns)))
     return threads
 
 
@@ -91,6 +94,11 @@ def _fits(images: Images, record: perf.Record, new: int, known: int) -> bool:
     if known + new > _MOST_THREADS:
         return False
     return not size or images.take(size)
+
+
+def _too_many_turns(count: int) -> Problem:
+    message = f"there are more than {count:,}: who had the CPUs then is not known"
+    return Problem("unreadable", "turns of threads", message, count)
 
 
 def _too_many(count: int) -> Problem:

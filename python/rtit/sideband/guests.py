@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+
 from rtit.image import Images, guest_path, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import spaces
-from rtit.sideband.turns import NOBODY, InGuest, Turn, Turns
+from rtit.sideband.turn_list import NOBODY, InGuest, TurnList
+from rtit.sideband.turns import Turns
 from rtit.values import replace
 
-_MOST_TURNS = 1 << 22
-"""Turns of threads of the host, cut where those of guests begin."""
+_FEW = 1 << 16
+_UNKNOWN = InGuest(NOBODY, NOBODY)
 
 
 class Guests:
     """The records of virtual machines: what is mapped in their processes goes to `images`, who had
     their CPUs when is told by `within`. `names` has the last name of each of their threads, by the
-    process that the machine is and the tid in it.
+    process that the machine is and the tid in it. `take` says whether so many bytes more may be
+    kept.
     """
 
-    def __init__(self, data: PerfData) -> None:
+    def __init__(self, data: PerfData, take: Callable[[int], bool] = lambda _: True) -> None:
         self.names: dict[tuple[int, int], str] = {}
         self._ids = data.guest_ids
         self._cpus = data.guest_cpus
+        self._take = take
         self._turns: dict[int, Turns] = {}
+        self._cuts = 0
 
     def machine(self, record: perf.Record) -> int:
         """Whose a record is: the process that the machine is; 0: the host's."""
@@ -43,30 +50,54 @@ class Guests:
         spaces.apply(images, time, self._seen_from_outside(machine, record), machine=machine)
         # where the host ran it is no matter here
         inside = replace(record, sample_id=replace(who, cpu=vcpu))
-        self._turns.setdefault(machine, Turns()).apply(time, inside)
+        if machine not in self._turns:
+            self._turns[machine] = Turns(take=self._take)
+        self._turns[machine].apply(time, inside)
 
-    def within(self, turns: list[Turn]) -> list[Turn]:
+    @property
+    def turns(self) -> Iterable[Turns]:
+        """Those of each machine."""
+        return self._turns.values()
+
+    @property
+    def most_cuts(self) -> int:
+        """So often turns of the host are cut, on all CPUs. A turn of a guest is in one or two of
+        them; a file may say that all CPUs ran the same one.
+        """
+        return _FEW + 2 * sum(map(len, self.turns))
+
+    @property
+    def beyond(self) -> bool:
+        """Whether there was more to cut: what ran there in guests is not known."""
+        return self._cuts > self.most_cuts
+
+    def within(self, turns: TurnList) -> TurnList:
         """The turns of a CPU of the host, those of CPUs of machines cut where other threads got
         them in there.
         """
-        found: list[Turn] = []
-        on: dict[tuple[int, int], list[Turn]] = {}
-        for number, turn in enumerate(turns):
-            who = turn.pid, turn.tid
-            if who not in on:
-                on[who] = self._inside(*who)
-            inside = on[who]
-            until = turns[number + 1].since if number + 1 < len(turns) else None
-            if not inside or len(found) > _MOST_TURNS:
-                found.append(turn)
+        found = TurnList()
+        on: dict[tuple[int, int], TurnList] = {}
+        most = self.most_cuts
+        for number, (pid, tid, _) in enumerate(turns.who()):
+            since = turns.since[number]
+            vcpu = self._cpus.get((pid, tid))
+            if vcpu is None or pid not in self._turns:
+                found.put(since, pid, tid)
                 continue
-            found.extend(_cut(turn, until, inside))
+            if (pid, tid) not in on:
+                on[pid, tid] = self._turns[pid].on(vcpu)
+            inside = on[pid, tid]
+            if not inside:
+                found.put(since, pid, tid)
+                continue
+            until = turns.since[number + 1] if number + 1 < len(turns) else None
+            for begin, guest in _parts(inside, since, until):
+                self._cuts += begin > since
+                if self._cuts > most:
+                    found.put(begin, pid, tid, _UNKNOWN)
+                    break
+                found.put(begin, pid, tid, guest)
         return found
-
-    def _inside(self, pid: int, tid: int) -> list[Turn]:
-        """Who had the CPU that a thread is: nobody if it is none, or without records."""
-        vcpu, turns = self._cpus.get((pid, tid)), self._turns.get(pid)
-        return turns.on(vcpu) if turns is not None and vcpu is not None else []
 
     def _seen_from_outside(self, machine: int, record: perf.Record) -> perf.Record:
         """The same with numbers and paths that are no others of the host."""
@@ -87,15 +118,15 @@ class Guests:
         return record
 
 
-def _cut(turn: Turn, until: int | None, inside: list[Turn]) -> list[Turn]:
-    """A turn from its beginning up to `until` in parts: which thread of the guest has it."""
-    from bisect import bisect_right
-
-    first = bisect_right(inside, turn.since, key=lambda each: each.since)
-    before = inside[first - 1] if first else Turn(0, NOBODY, NOBODY)
-    found = [replace(turn, guest=InGuest(before.pid, before.tid))]
-    for each in inside[first:]:
-        if until is not None and each.since >= until:
+def _parts(inside: TurnList, since: int, until: int | None) -> Iterator[tuple[int, InGuest]]:
+    """Which thread of a guest had its CPU when, from `since` to `until`."""
+    first = bisect_right(inside.since, since)
+    yield since, _guest(inside, first - 1) if first else _UNKNOWN
+    for number in range(first, len(inside)):
+        if until is not None and inside.since[number] >= until:
             break
-        found.append(replace(turn, since=each.since, guest=InGuest(each.pid, each.tid)))
-    return found
+        yield inside.since[number], _guest(inside, number)
+
+
+def _guest(inside: TurnList, number: int) -> InGuest:
+    return InGuest(inside.pid[number], inside.tid[number])

@@ -8,11 +8,12 @@ is written; what counts is when the thread before it went out.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
 
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.sample_body import raw_data
+from rtit.sideband.turn_list import NOBODY, TurnList
 from rtit.values import dataclass, field
 
 _SCHED_SWITCH = "sched:sched_switch"
@@ -20,42 +21,33 @@ _SCHED_SWITCH = "sched:sched_switch"
 # comm and pid of the next.
 _NEXT = struct.Struct("<i")
 _NEXT_AT = 56
-NOBODY = -1
-"""Of a thread or process that is not known."""
-
-
-class InGuest(NamedTuple):
-    """Thread `tid` of process `pid` in a virtual machine."""
-
-    pid: int
-    tid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """From `since` (TSC ticks) on thread `tid` of process `pid` has the CPU: 0 nobody (idle), -1
-    not known. If it is a CPU of a virtual machine, and the file says so, `guest` has that one.
-    """
-
-    since: int
-    pid: int
-    tid: int
-    guest: InGuest | None = None
+_OF_CPU = 1024
+_OF_TURN = 24
+_AT_ONCE = 64
+"""Bytes that they take, about; turns are reckoned so many at once."""
 
 
 @dataclass(slots=True)
 class _Cpu:
-    turns: list[Turn] = field(default_factory=list)
+    take_room: Callable[[int], bool]
+    turns: TurnList = field(default_factory=TurnList)
     out: int | None = None
     """When the last thread went out, if nobody is known to have come in."""
+    started: tuple[int, int] | None = None
+    """The process and thread that was the first to be traced."""
+    full: bool = False
+    """There was no room: nothing is known of what came then."""
 
     def take(self, since: int, pid: int, tid: int) -> None:
-        last = self.turns[-1] if self.turns else None
-        if last is not None:
-            if (last.pid, last.tid) == (pid, tid):
+        turns = self.turns
+        if turns:
+            if self.full or (turns.pid[-1], turns.tid[-1]) == (pid, tid):
                 return
-            since = max(since, last.since)
-        self.turns.append(Turn(since, pid, tid))
+            since = max(since, turns.since[-1])
+        if not len(turns) % _AT_ONCE and not self.take_room(_AT_ONCE * _OF_TURN):
+            self.full = True
+            pid = tid = NOBODY
+        turns.put(since, pid, tid)
 
     def first(self, pid: int, tid: int) -> None:
         """Before anything else is known of the CPU: this thread had it."""
@@ -64,10 +56,16 @@ class _Cpu:
 
 
 class Turns:
-    """Whose turn it was on each CPU of a recording."""
+    """Whose turn it was on each CPU of a recording; `take` says whether so many bytes more may be
+    kept. Where they may not, it is not known who came then, and `beyond` is true.
+    """
 
-    def __init__(self, data: PerfData | None = None) -> None:
+    def __init__(
+        self, data: PerfData | None = None, take: Callable[[int], bool] = lambda _: True
+    ) -> None:
         self._cpus: dict[int, _Cpu] = {}
+        self._take = take
+        self._without_room = False
         events = data.events if data is not None else []
         self._switches = {
             number: event.attr
@@ -76,21 +74,37 @@ class Turns:
         }
         self._pids: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        return sum(len(cpu.turns) for cpu in self._cpus.values())
+
     @property
     def cpus(self) -> list[int]:
         """Of which something is known."""
         return sorted(self._cpus)
 
-    def on(self, cpu: int) -> list[Turn]:
-        """In order of time; two that follow each other are of different threads."""
+    @property
+    def beyond(self) -> bool:
+        """Whether there were more than could be kept."""
+        return self._without_room or any(cpu.full for cpu in self._cpus.values())
+
+    def on(self, cpu: int) -> TurnList:
+        """Two that follow each other are of different threads."""
         known = self._cpus.get(cpu)
         if known is None:
-            return []
-        pids = self._pids
-        return [
-            Turn(turn.since, pids.get(turn.tid, NOBODY), turn.tid) if turn.pid < 0 else turn
-            for turn in known.turns
-        ]
+            return TurnList()
+        turns = known.turns
+        if turns and min(turns.pid) < 0:
+            for number, pid in enumerate(turns.pid):
+                if pid < 0:
+                    turns.pid[number] = self._pids.get(turns.tid[number], NOBODY)
+        return turns
+
+    def first_on(self, cpu: int) -> tuple[int, int]:
+        """(pid, tid) of the first thread that was traced on a CPU; -1 where the file does not
+        say.
+        """
+        known = self._cpus.get(cpu)
+        return (known.started if known is not None else None) or (NOBODY, NOBODY)
 
     def apply(self, time: int, record: perf.Record) -> None:
         """Take the next record, in order of time (TSC ticks)."""
@@ -105,6 +119,7 @@ class Turns:
         elif isinstance(record, perf.ItraceStart):
             self._pids[record.tid] = record.pid
             cpu = self._cpu(who.cpu)
+            cpu.started = cpu.started or (record.pid, record.tid)
             cpu.first(record.pid, record.tid)
             cpu.take(time if cpu.out is None else cpu.out, record.pid, record.tid)
             cpu.out = None
@@ -140,4 +155,11 @@ class Turns:
         cpu.take(time, 0 if tid == 0 else NOBODY, tid)
 
     def _cpu(self, number: int) -> _Cpu:
-        return self._cpus.setdefault(number, _Cpu())
+        if number in self._cpus:
+            return self._cpus[number]
+        cpu = _Cpu(self._take)
+        if self._take(_OF_CPU):
+            self._cpus[number] = cpu
+        else:
+            self._without_room = True
+        return cpu

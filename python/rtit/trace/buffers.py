@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
-from rtit.sideband.turns import NOBODY
+from rtit.sideband.turn_list import NOBODY, TurnList
 from rtit.trace.guest_time import HostTime
 from rtit.trace.packets import KINDS, clocks_of
 from rtit.trace.source import AuxBytes
 from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rtit import _core
     from rtit.perfdata import TimeConversion
-    from rtit.sideband import Turn
     from rtit.trace.packets import Clocks
     from rtit.trace.stream import Stream
 
 _SPAN = 1 << 56
-_LATEST = (1 << 64) - 1
 _PACKETS = 1 << 16
 _MOST = 64
 """Threads of a buffer that are listed by themselves."""
@@ -108,17 +103,11 @@ def buffer_of(stream: Stream, clock: TimeConversion | None, names: Mapping[int, 
             owners.see(kinds, batch[2], batch[6])
     # of a pipe only what has come is known
     found.size = source.size
-    found.threads = list(_listed(owners.sizes(found.size), names))
+    largest, count, more = owners.largest(found.size)
+    found.threads = [ThreadBytes(*who, names.get(who[1]), size) for who, size in largest]
+    if count:
+        found.threads.append(ThreadBytes(None, None, None, more, count))
     return found
-
-
-def _listed(sizes: Mapping[_Who, int], names: Mapping[int, str]) -> Iterator[ThreadBytes]:
-    rows = sorted(sizes.items(), key=lambda row: (-row[1], row[0]))
-    for (pid, tid), size in rows[:_MOST]:
-        yield ThreadBytes(pid, tid, names.get(tid), size)
-    rest = rows[_MOST:]
-    if rest:
-        yield ThreadBytes(None, None, None, sum(size for _, size in rest), len(rest))
 
 
 class _Owners:
@@ -126,12 +115,11 @@ class _Owners:
     none.
     """
 
-    def __init__(self, turns: Sequence[Turn], itself: _Who, clocks: Clocks | None) -> None:
+    def __init__(self, turns: TurnList, itself: _Who, clocks: Clocks | None) -> None:
         self.clocks = clocks
         self._turns = turns
         self._itself = itself
-        self._since: NDArray[np.uint64] | None = None
-        self._sizes: Counter[_Who] = Counter()
+        self._sizes = array("Q", bytes(8)) * (len(turns) + 1)
         self._number, self._from = 0, 0
         self._group: int | None = None
         self._cyc: int | None = None
@@ -141,18 +129,17 @@ class _Owners:
     def of(cls, stream: Stream) -> _Owners:
         settings, itself = stream.settings, (stream.pid, stream.tid)
         if isinstance(settings, RtitError):  # also that nothing tells several apart
-            return cls((), itself if stream.cpu < 0 else _UNKNOWN, None)
+            return cls(TurnList(), itself if stream.cpu < 0 else _UNKNOWN, None)
         if stream.shares is None:
-            return cls((), itself, None)
+            return cls(TurnList(), itself, None)
         return cls(stream.shares.turns, _UNKNOWN, clocks_of(settings))
 
     def see(self, kinds: bytes, offsets: _core.Column, times: Sequence[_core.Column]) -> None:
         """Take the next packets, with their times."""
         import numpy as np
 
-        if self._since is None:
-            self._since = np.array([min(turn.since, _LATEST) for turn in self._turns], np.uint64)
-        numbers = np.searchsorted(self._since, np.asarray(times[0]), side="right")
+        since = np.asarray(self._turns.since)
+        numbers = np.searchsorted(since, np.asarray(times[0]), side="right")
         if not self._timed:  # what is there before the first TSC is when a piece was written
             first = kinds.find(_TSC)
             numbers[: len(kinds) if first < 0 else first] = 0
@@ -184,15 +171,31 @@ class _Owners:
         if kinds:
             self._cyc = int(offset[-1]) if kind[-1] == _CYC else None
 
-    def sizes(self, end: int) -> Counter[_Who]:
-        """Of `end` bytes in all."""
+    def largest(self, end: int) -> tuple[list[tuple[_Who, int]], int, int]:
+        """Of `end` bytes in all who has most, the largest first; how many more threads have some,
+        and how much.
+        """
         self._close(end)
-        return +self._sizes
+        if not self._turns:
+            return [(self._itself, end)] if end else [], 0, 0
+        import numpy as np
+
+        sizes = np.asarray(self._sizes)
+        had = np.flatnonzero(sizes)
+        who = np.full((len(had), 2), self._itself, np.int32)
+        ran = had > 0
+        for column, of in enumerate((self._turns.pid, self._turns.tid)):
+            who[ran, column] = np.asarray(of)[had[ran] - 1]
+        who[who[:, 1] == NOBODY] = _UNKNOWN
+        pairs, place = np.unique(who.view(np.int64).ravel(), return_inverse=True)
+        found = np.zeros(len(pairs), np.int64)
+        np.add.at(found, place.ravel(), sizes[had].astype(np.int64))
+        threads = pairs.view(np.int32).reshape(-1, 2)
+        order = np.lexsort((threads[:, 1], threads[:, 0], -found))
+        first, rest = order[:_MOST], order[_MOST:]
+        rows = [((pid, tid), int(found[at])) for at in first for pid, tid in [threads[at].tolist()]]
+        return rows, len(rest), int(found[rest].sum())
 
     def _close(self, end: int) -> None:
-        turn = self._turns[self._number - 1] if self._number else None
-        who = (turn.pid, turn.tid) if turn is not None else self._itself
-        if who[1] == NOBODY:
-            who = _UNKNOWN
-        self._sizes[who] += end - self._from
+        self._sizes[self._number] += end - self._from
         self._from = end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -327,7 +327,7 @@ class Recording:
             pid, tid = images.pid(queue.tid), queue.tid
             ranges = traced_ranges(self.filter, images.mappings(tid))
         else:
-            pid, tid = threads.first_on(queue.cpu)
+            pid, tid = threads.turns.first_on(queue.cpu)
         settings: Settings | RtitError
         shares: Shares | None = None
         try:
@@ -339,6 +339,8 @@ class Recording:
                 turns = threads.turns.on(queue.cpu)
                 if threads.guests is not None:
                     turns = threads.guests.within(turns)
+                    if threads.guests.beyond:
+                        images.lacks(_TOO_MANY_CUTS)
                 shares = shared(turns, images, self.data)
         except (PerfDataError, UnsupportedError) as error:
             settings = error
@@ -348,9 +350,9 @@ class Recording:
             for loss in threads.losses.of(queue)
             if loss.offset >= begin
         ]
-        runs = [pid]
+        runs: Iterable[int] = [pid]
         if shares is not None:
-            runs = [turn.pid for turn in shares.turns if turn.guest is None]
+            runs = (pid for pid, _, guest in shares.turns.who() if guest is None)
         machine = images.guest_of(runs)
         return Stream(
             self._host_time(pieces),
@@ -371,6 +373,11 @@ class Recording:
             spaces=self._spaces or None,
             counters=self._counters,
         )
+
+
+_TOO_MANY_CUTS = Problem(
+    "unreadable", "turns of guests", "more of them share CPUs than ran: whose code ran is not known"
+)
 
 
 class Bare:

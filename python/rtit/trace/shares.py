@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
 from typing import TYPE_CHECKING
 
 from rtit.errors import UnsupportedError
 from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
-from rtit.sideband import Turn
+from rtit.sideband import Turn, TurnList
+from rtit.sideband.turn_list import InGuest
 from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit import _core
 
-    NativeTurn = tuple[int, _core.Space | None, bool, _core.Space | None, _core.Space | None]
+    Space = _core.Space | None
+    Whose = tuple[Space, bool, Space, Space]
 
 IN_GUEST = ("guest_tid", "guest_pid")
 SWITCH = "__switch_to"
@@ -31,7 +33,7 @@ class Shares:
     known to be there.
     """
 
-    turns: Sequence[Turn]
+    turns: TurnList
     images: Images
     can_part: bool
     tid: int | None = None
@@ -41,7 +43,7 @@ class Shares:
     @property
     def has_guests(self) -> bool:
         """Whether it is known who ran in virtual machines."""
-        return any(turn.guest is not None for turn in self.turns)
+        return self.turns.has_guests
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -49,9 +51,11 @@ class Shares:
         return ("tid", "pid", *(IN_GUEST if self.has_guests else ()))
 
     @property
-    def tids(self) -> set[int]:
-        """Those who had a turn."""
-        return {turn.tid for turn in self.turns}
+    def threads(self) -> int:
+        """How many had a turn."""
+        import numpy as np
+
+        return len(np.unique(np.asarray(self.turns.tid)))
 
     @property
     def taken(self) -> int | None:
@@ -62,47 +66,48 @@ class Shares:
         """With this thread alone wanted."""
         return replace(self, tid=tid)
 
-    def _is_followed(self, turn: Turn) -> bool:
-        return self.tid in (turn.tid, self.taken)
+    def _is_followed(self, tid: int) -> bool:
+        return self.tid in (tid, self.taken)
 
-    def native(self) -> list[NativeTurn]:
-        """For the native decoder: since when (TSC), the code (None: not followed), and whether it
-        is no matter of doubt when it begins: nobody is there, or the kernel shows where it
-        switches. Last the code of a guest that it runs, of its process and its kernel.
+    def native(self) -> tuple[array[int], array[int], list[Whose]]:
+        """For the native decoder: since when (TSC), whose, a number of the list; there the code
+        (None: not followed), and whether it is no matter of doubt when it begins: nobody is there,
+        or the kernel shows where it switches. Last the code of a guest that it runs, of its process
+        and its kernel.
         """
         nothing = Image().native
-        found: list[NativeTurn] = []
-        for turn in self.turns:
-            idle = self.switch is not None or (turn.tid == 0 and self.can_part)
-            if not self._is_followed(turn):
-                found.append((turn.since, None, idle, None, None))
-                continue
-            image = self.images.known(turn.pid)
-            own = image.native if image is not None else nothing
-            process, kernel = (
-                image.native if image is not None else None for _, image in self._guest(turn)
-            )
-            found.append((turn.since, own, idle, process, kernel))
-        return found
+        numbers: dict[Whose, int] = {}
+        which = array("I")
+        for pid, tid, guest in self.turns.who():
+            idle = self.switch is not None or (tid == 0 and self.can_part)
+            who: Whose = (None, idle, None, None)
+            if self._is_followed(tid):
+                image = self.images.known(pid)
+                process, kernel = (
+                    each.native if each is not None else None for _, each in self._guest(pid, guest)
+                )
+                who = (image.native if image is not None else nothing, idle, process, kernel)
+            which.append(numbers.setdefault(who, len(numbers)))
+        return self.turns.since, which, list(numbers)
 
-    def _guest(self, turn: Turn) -> list[tuple[int, Image | None]]:
+    def _guest(self, pid: int, guest: InGuest | None) -> list[tuple[int, Image | None]]:
         """Of the guest of a turn the process and the kernel, with their code if it is known."""
-        if turn.guest is None:
+        if guest is None:
             return [(0, None), (0, None)]
-        pids = process_in_guest(turn.pid, turn.guest.pid), guest_pid(turn.pid)
+        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
         return [(pid, self.images.known(pid)) for pid in pids]
 
     def others(self, first: Image) -> list[tuple[int, Image]]:
         """Processes and code of `native`, each once, without the one whose code is `first`."""
         found: dict[Image, int] = {}
         nothing = Image()
-        for turn in self.turns:
-            if not self._is_followed(turn):
+        for pid, tid, guest in self.turns.who():
+            if not self._is_followed(tid):
                 continue
-            found.setdefault(self.images.known(turn.pid) or nothing, turn.pid)
-            for pid, image in self._guest(turn):
+            found.setdefault(self.images.known(pid) or nothing, pid)
+            for inside, image in self._guest(pid, guest):
                 if image is not None:
-                    found.setdefault(image, pid)
+                    found.setdefault(image, inside)
         found.pop(first, None)
         return [(pid, image) for image, pid in found.items()]
 
@@ -111,7 +116,7 @@ class Shares:
         return self.turns[number - 1] if number > 0 else None
 
 
-def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | None:
+def shared(turns: TurnList, images: Images, data: PerfData) -> Shares | None:
     """Of a CPU's stream; None if one thread alone can have run there. Raises UnsupportedError where
     they cannot be told apart.
     """
@@ -120,9 +125,8 @@ def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | No
     timed = event is not None and config_value(event.attr.config, "tsc")
     can_tell = timed and data.time_conversion is not None
     # in the kernel anybody can have run, also one of whom nothing else is known
-    ran = [turn for turn in turns if images.known(turn.pid) is not None]
-    several = len({turn.tid for turn in (ran if user_only or not can_tell else turns)}) > 1
-    if not several and not any(turn.guest is not None for turn in turns):
+    all_count = bool(can_tell and not user_only)
+    if not turns.has_guests and not _are_several(turns, images, all_count=all_count):
         return None
     if not can_tell:
         raise UnsupportedError(
@@ -131,3 +135,14 @@ def shared(turns: Sequence[Turn], images: Images, data: PerfData) -> Shares | No
         )
     switch = None if user_only else images.kernel_address(SWITCH)
     return Shares(turns, images, user_only, switch=switch)
+
+
+def _are_several(turns: TurnList, images: Images, *, all_count: bool) -> bool:
+    """Whether there are turns of two threads: of all, or of those whose code is known."""
+    first: int | None = None
+    for pid, tid, _ in turns.who():
+        if all_count or images.known(pid) is not None:
+            if first not in (None, tid):
+                return True
+            first = tid
+    return False

@@ -90,7 +90,7 @@ class Stream(Undecoded):
             start=(start.ip, start.bits, start.last_ip) if start is not None else None,
             spaces=native_spaces(self.spaces),
             walk=settings.walk,
-            turns=self.shares.native() if self.shares is not None else (),
+            turns=self.shares.native() if self.shares is not None else None,
             kernel=self.kernel.native if self.kernel is not None else None,
             guest=(self.guest or Image()).native if self.kernel is not None else None,
             points=points,

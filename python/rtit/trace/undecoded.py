@@ -56,8 +56,9 @@ class Undecoded:
         if self.tid < 0 and self.cpu < 0:
             return "stream"
         title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
-        if self.shares is not None and self.has_several and len(self.shares.tids) > 1:
-            title = f"{where}{len(self.shares.tids)} threads"
+        threads = self.shares.threads if self.shares is not None and self.has_several else 1
+        if threads > 1:
+            title = f"{where}{threads} threads"
         return f"{title}, part {self.part}" if self.part else title
 
     @property
@@ -155,8 +156,11 @@ class Undecoded:
     @property
     def last_turn(self) -> int:
         """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
-        turns = self.shares.turns if self.shares is not None else ()
-        return max((turn.since for turn in turns if turn.tid == self.tid), default=0)
+        if self.shares is None:
+            return 0
+        turns = self.shares.turns
+        own = (turns.since[at] for at, tid in enumerate(turns.tid) if tid == self.tid)
+        return max(own, default=0)
 
     def _known(self) -> Settings:
         if isinstance(self.settings, RtitError):

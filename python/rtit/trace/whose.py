@@ -7,21 +7,23 @@ next thread that runs, as perf has it, too.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rtit.sideband import Turn
-from rtit.sideband.turns import NOBODY, InGuest
+from rtit.sideband.turn_list import NOBODY
 from rtit.trace.batch import Batch
 from rtit.trace.results import Branches, Instructions
 from rtit.trace.rows import Rows
+from rtit.trace.shares import IN_GUEST
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rtit.trace.shares import Shares
 
 B = TypeVar("B", bound=Batch)
-_UNKNOWN = Turn(0, NOBODY, NOBODY)
-_NO_GUEST = InGuest(NOBODY, NOBODY)
 
 
 def who_ran(batches: Iterable[Batch]) -> list[tuple[int, int]]:
@@ -48,6 +50,7 @@ class Whose:
         self._timed = timed
         self._now = 0
         self._follows = False
+        self._until = 0
 
     def tell(self, batch: B, number: int) -> B:
         """With the columns: rows of the turn that the native decoder calls so, and of the next from
@@ -64,37 +67,40 @@ class Whose:
             elif self._is_due(batch, place, number):
                 self._now = self._next
                 turns[place:] = self._now
-        tids = np.array([turn.tid for turn in self._known(turns)], np.int32)
-        pids = np.array([turn.pid for turn in self._known(turns)], np.int32)
-        first = int(turns[0]) if count else 0
-        found = batch.with_columns(tid=tids[turns - first], pid=pids[turns - first])
+        found = batch.with_columns(
+            tid=self._of(self._turns.tid, turns), pid=self._of(self._turns.pid, turns)
+        )
         if self._guests is None:
             return found
-        guests = [turn.guest or _NO_GUEST for turn in self._known(turns)]
         inside = np.zeros(count, bool)
         if "space" in batch.more:
             inside = np.isin(batch.more["space"], self._guests)
         columns = {}
-        for name, column in (("guest_tid", 1), ("guest_pid", 0)):
-            own = np.array([each[column] for each in guests], np.int32)
-            columns[name] = np.where(inside, own[turns - first], np.int32(NOBODY))
+        for name in IN_GUEST:
+            own = self._of(getattr(self._turns, name), turns)
+            # also of whom no guest is known
+            columns[name] = np.where(inside & (own >= 0), own, np.int32(NOBODY))
         return found.with_columns(**columns)
+
+    @staticmethod
+    def _of(column: array[int], turns: NDArray[np.int64]) -> NDArray[np.int32]:
+        """What a column has of turns; of number 0, which was before all, nothing is known."""
+        import numpy as np
+
+        known = np.asarray(column)
+        return np.where(turns > 0, known[np.maximum(turns, 1) - 1], np.int32(NOBODY))
 
     @property
     def _next(self) -> int:
         """The next turn of another thread."""
-        now = self._turns[self._now - 1].tid if self._now else None
-        found = self._now
-        while found < len(self._turns) and self._turns[found].tid == now:
-            found += 1
-        return found + 1
-
-    def _known(self, turns: Any) -> list[Turn]:
-        """The turns from the first to the last of some numbers; 0 is what was before all."""
-        if not len(turns):
-            return []
-        numbers = range(int(turns[0]), int(turns[-1]) + 1)
-        return [self._turns[number - 1] if number else _UNKNOWN for number in numbers]
+        tids = self._turns.tid
+        if not self._now:
+            return 1
+        if self._until <= self._now:
+            self._until = self._now
+            while self._until < len(tids) and tids[self._until] == tids[self._now - 1]:
+                self._until += 1
+        return self._until + 1
 
     def _switches(self, batch: Batch) -> list[int]:
         """Rows that are the next thread's; one behind the last: the first of the next batch."""
@@ -127,7 +133,7 @@ class Whose:
         times = batch.time
         later = times[place:][times[place:] > times[place]]
         until = int(later[0]) if len(later) else int(times[place]) + _LAG
-        return self._turns[following - 1].since <= until
+        return self._turns.since[following - 1] <= until
 
 
 _LAG = 1 << 18

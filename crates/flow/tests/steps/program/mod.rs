@@ -5,7 +5,7 @@ mod run;
 
 use op::{op, Op};
 use proptest::prelude::*;
-use rtit_flow::{Learned, Settings, Spaces, TimeSettings};
+use rtit_flow::{Guest, Learned, Settings, Spaces, TimeSettings};
 use rtit_image::{Space, View};
 use run::Run;
 
@@ -109,10 +109,10 @@ impl Traced {
         }
         for &(since, whose) in &self.turns {
             let view = whose.map(|_| spaces.add_view(self.view()));
-            match whose {
-                Some(Whose::Nobodys) => spaces.idle(since, view),
-                _ => spaces.turn(since, view),
-            }
+            let idle = matches!(whose, Some(Whose::Nobodys));
+            let guest = Guest::default();
+            let number = spaces.know(rtit_flow::Whose { view, guest, idle });
+            spaces.turn(since, number);
         }
         spaces
     }
