@@ -57,12 +57,6 @@ impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for Items<T> {
 /// A sequence that grows with a recording, of any length.
 pub struct All<T>(pub Vec<T>);
 
-impl<T> Default for All<T> {
-    fn default() -> All<T> {
-        All(Vec::new())
-    }
-}
-
 impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for All<T> {
     fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<All<T>> {
         extracted(object, usize::MAX).map(All)

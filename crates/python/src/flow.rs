@@ -15,7 +15,7 @@ use rtit_memory::{copied, gathered};
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
-use crate::arguments::{All, Items};
+use crate::arguments::Items;
 use crate::as_bytes::bytes;
 use crate::column::Column;
 use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked};
