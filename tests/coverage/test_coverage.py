@@ -191,8 +191,8 @@ def test_drcov(profiled: Profiled, tmp_path: Path) -> None:
         low = int(modules[number][1], 16)
         expected = {
             code.symbols.address(offset) - low + byte
-            for offset in code.counts
-            for byte in range(code.sizes[offset])
+            for offset, size in zip(code.offset.tolist(), code.length.tolist(), strict=True)
+            for byte in range(size)
         }
         assert ran[number] == expected
 
@@ -212,7 +212,7 @@ def test_afl(profiled: Profiled, tmp_path: Path) -> None:
     found = written(profiled.data, tmp_path, "afl").read_bytes()
     assert len(found) == SIZE
     edges = sum(
-        len(code.edges)
+        len(code.source)
         for code in covered(profiled.data).codes
         if code.path == str(profiled.program)
     )

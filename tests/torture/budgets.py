@@ -1,6 +1,7 @@
 """Runs verbs on recordings that are much of one thing and prints what each took:
 `python tests/torture/budgets.py --megabytes 2,50 --verbs stat,info fork targets`; of several
-things, in equal shares: `fork+mmap+aux`, `sideband` is all kinds of records.
+things, in equal shares: `fork+mmap+aux`, `sideband` is all kinds of records. Of those of code,
+`elf-whole`, it is the code that has so many megabytes.
 
 Of each verb the exit code, CPU seconds and megabytes at the peak. Exit code 1 if one was ended by a
 signal or took more than `--most` megabytes.
@@ -30,7 +31,10 @@ VERBS = {
     "stat": ["stat", "{}"],
     "info": ["info", "{}"],
     "profile": ["profile", "{}", "--for", "callgrind", "-o", "/dev/null"],
+    "pprof": ["profile", "{}", "--for", "pprof", "-o", "/dev/null"],
     "coverage": ["coverage", "{}"],
+    "lcov": ["coverage", "{}", "--format", "lcov"],
+    "cobertura": ["coverage", "{}", "--format", "cobertura"],
     "diff": ["diff", "{}", "{}"],
     "lint": ["lint", "{}"],
     "pack": ["pack", "{}", "-o", "{}.zip"],
@@ -39,11 +43,14 @@ VERBS = {
 
 
 def main() -> int:
+    import elf_floods
+    import sideband_floods
     from floods import FLOODS
-    from sideband_floods import SIDEBAND, recorded
+    from sideband_floods import SIDEBAND
 
+    every = [*SIDEBAND, *FLOODS, *elf_floods.KINDS]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", help=" ".join([*SIDEBAND, *FLOODS]))
+    parser.add_argument("kinds", nargs="*", help=" ".join(every))
     parser.add_argument("--verbs", default=",".join(VERBS))
     parser.add_argument("--megabytes", default="2")
     parser.add_argument("--most", type=int, default=256)
@@ -51,10 +58,12 @@ def main() -> int:
     arguments = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="floods-") as folder:
-        for kind in arguments.kinds or [*SIDEBAND, *FLOODS]:
+        for kind in arguments.kinds or every:
             for megabytes in arguments.megabytes.split(","):
                 names = "+".join(SIDEBAND) if kind == "sideband" else kind
                 path = Path(folder) / f"{names}.data"
+                of_code = kind in elf_floods.KINDS
+                recorded = (elf_floods if of_code else sideband_floods).recorded
                 # its memory would be taken for that of the verbs
                 writer = Process(target=recorded, args=(path, int(float(megabytes) * 1e6)))
                 writer.start()

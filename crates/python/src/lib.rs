@@ -7,6 +7,7 @@ mod arrow;
 mod as_bytes;
 mod calls;
 mod column;
+mod conditionals;
 mod decoder;
 mod ended;
 mod flow;
@@ -62,6 +63,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     truth::register(module)?;
     unit::register(module)?;
     unrolled::register(module)?;
+    conditionals::register(module)?;
     unzstd::register(module)?;
     x86::register(module)
 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use rtit_image::{
     elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, Symbol,
 };
@@ -67,7 +67,6 @@ type All<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
-    Vec<&'py str>,
     Bound<'py, PyBytes>,
 );
 type Lines<'py> = (
@@ -134,20 +133,24 @@ impl Functions {
         })
     }
 
-    /// All of them as columns (offsets, sizes, addresses, names, bindings), in order of offset, the best name first
-    /// where several share one: little-endian 64-bit numbers in bytes objects, a list of names, and a byte a
-    /// binding as in `ElfFile.symbols`.
-    fn columns<'py>(slf: &'py Bound<'py, Self>) -> PyResult<All<'py>> {
-        let py = slf.py();
-        let all = slf.get().read(py)?.all();
-        room_for(py, all.len())?;
+    /// All of them as columns (offsets, sizes, addresses, bindings), in order of offset, the best name first where
+    /// several share one: little-endian 64-bit numbers in bytes objects, and a byte a binding as in
+    /// `ElfFile.symbols`. `name` has their names.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<All<'py>> {
+        let all = self.read(py)?.all();
         Ok((
             words(py, all, |each: &Function| each.offset)?,
             words(py, all, |each: &Function| each.size)?,
             words(py, all, |each: &Function| each.address)?,
-            all.iter().map(|each| each.name.as_str()).collect(),
             octets(py, all, |each: &Function| each.binding as u8)?,
         ))
+    }
+
+    /// The name of one of `columns`. IndexError: there are not so many.
+    fn name<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyString>> {
+        let found = self.read(py)?.all().get(index);
+        let found = found.ok_or_else(|| PyIndexError::new_err(format!("no function {index}")))?;
+        Ok(PyString::new(py, &found.name))
     }
 
     /// Disjoint ranges of file offsets with the function that owns each, sorted: columns (starts, ends, indices) of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,7 +115,11 @@ def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     if not files and kind != "text":
         out.complain("coverage", "no file has lines of source in its DWARF")
     if kind == "cobertura":
-        return [cobertura(files, f"rtit {__version__}").encode(errors="replace")]
+        return _encoded(cobertura(files, f"rtit {__version__}"))
     writers = {"lcov": lcov, "html": html}
     lines = writers[kind](files) if kind in writers else map(readable, text(found, files))
+    return _encoded(lines)
+
+
+def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
     return (f"{line}\n".encode(errors="replace") for line in lines)

@@ -12,6 +12,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from rtit.coverage.gather import values
+
 if TYPE_CHECKING:
     from rtit.coverage.gather import Code
 
@@ -23,7 +25,7 @@ def afl(codes: Sequence[Code]) -> bytes:
     counters = [0] * SIZE
     for code in codes:
         seed = crc32(code.build_id or PurePath(code.path).name.encode(errors="replace"))
-        for (source, target), count in code.edges.items():
+        for source, target, count in values((code.source, code.target, code.often)):
             at = _number(target, seed) ^ _number(source, seed) >> 1
             counters[at] = min(255, counters[at] + count)
     return bytes(counters)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -11,73 +12,90 @@ from xml.etree import ElementTree as ET
 from rtit.readable import readable
 
 if TYPE_CHECKING:
-    from rtit.coverage.lines import Branch, Source
-
-_HEAD = (
-    '<?xml version="1.0" ?>\n'
-    "<!DOCTYPE coverage SYSTEM 'http://cobertura.sourceforge.net/xml/coverage-04.dtd'>\n"
-)
+    from rtit.coverage.lines import Source
 
 
-def cobertura(sources: Sequence[Source], version: str) -> str:
-    """The whole document."""
-    root = ET.Element("coverage", _rates(sources))
-    root.attrib |= {
+def cobertura(sources: Sequence[Source], version: str) -> Iterator[str]:
+    """The lines of the document."""
+    yield '<?xml version="1.0" ?>'
+    yield "<!DOCTYPE coverage SYSTEM 'http://cobertura.sourceforge.net/xml/coverage-04.dtd'>"
+    totals = {
         "lines-covered": str(sum(each.covered for each in sources)),
-        "lines-valid": str(sum(len(each.lines) for each in sources)),
+        "lines-valid": str(sum(each.lines_found for each in sources)),
         "branches-covered": str(sum(each.ways for each in sources)),
-        "branches-valid": str(sum(2 * len(each.branches) for each in sources)),
+        "branches-valid": str(sum(each.ways_found for each in sources)),
         "complexity": "0",
         "timestamp": "0",
         "version": version,
     }
-    ET.SubElement(ET.SubElement(root, "sources"), "source").text = "/"
-    packages = ET.SubElement(root, "packages")
     folders: dict[str, list[Source]] = defaultdict(list)
     for source in sources:
         folders[str(PurePath(source.path).parent)].append(source)
-    for folder, files in folders.items():
+    within = _element(1, "sources", {}, iter(["    <source>/</source>"]))
+    packages = _element(1, "packages", {}, _packages(folders.items()))
+    yield from _element(0, "coverage", _rates(sources) | totals, chain(within, packages))
+
+
+def _packages(folders: Iterable[tuple[str, list[Source]]]) -> Iterator[str]:
+    for folder, files in folders:
         name = {"name": readable(folder), "complexity": "0"}
-        package = ET.SubElement(packages, "package", name | _rates(files))
-        classes = ET.SubElement(package, "classes")
-        for source in files:
-            _class(classes, source)
-    ET.indent(root)
-    return _HEAD + ET.tostring(root, encoding="unicode") + "\n"
+        classes = _element(3, "classes", {}, chain.from_iterable(map(_class, files)))
+        yield from _element(2, "package", name | _rates(files), classes)
 
 
-def _class(classes: ET.Element, source: Source) -> None:
+def _class(source: Source) -> Iterator[str]:
     path = readable(source.path)
     attributes = {
         "name": PurePath(path).name,
         "filename": path.lstrip("/"),
         "complexity": "0",
     }
-    found = ET.SubElement(classes, "class", attributes | _rates([source]))
-    methods = ET.SubElement(found, "methods")
+    methods = _element(5, "methods", {}, _methods(source))
+    lines = _element(5, "lines", {}, _lines(source))
+    yield from _element(4, "class", attributes | _rates([source]), chain(methods, lines))
+
+
+def _methods(source: Source) -> Iterator[str]:
     for function in source.functions:
         rate = {"line-rate": str(float(function.count > 0)), "branch-rate": "0"}
         names = {"name": readable(function.name), "signature": "()", "complexity": "0"}
-        method = ET.SubElement(methods, "method", names | rate)
-        lines = ET.SubElement(method, "lines")
-        ET.SubElement(lines, "line", {"number": str(function.line), "hits": str(function.count)})
-    branches: dict[int, list[Branch]] = defaultdict(list)
-    for branch in source.branches:
-        branches[branch.line].append(branch)
-    lines = ET.SubElement(found, "lines")
-    for line, count in sorted(source.lines.items()):
-        here = branches.get(line, [])
-        row = {"number": str(line), "hits": str(count), "branch": str(bool(here)).lower()}
-        if here:
-            ways, of = sum((each.taken > 0) + (each.passed > 0) for each in here), 2 * len(here)
-            row["condition-coverage"] = f"{100 * ways // of}% ({ways}/{of})"
-        ET.SubElement(lines, "line", row)
+        line = {"number": str(function.line), "hits": str(function.count)}
+        lines = _element(7, "lines", {}, _element(8, "line", line))
+        yield from _element(6, "method", names | rate, lines)
+
+
+def _lines(source: Source) -> Iterator[str]:
+    for line, count, branches in source.each_line_with_branches():
+        if not branches:
+            yield f'            <line number="{line}" hits="{count}" branch="false" />'
+            continue
+        ways = sum((each.taken > 0) + (each.passed > 0) for each in branches)
+        of = 2 * len(branches)
+        row = {"number": str(line), "hits": str(count), "branch": "true"}
+        row["condition-coverage"] = f"{100 * ways // of}% ({ways}/{of})"
+        yield from _element(6, "line", row)
+
+
+def _element(
+    level: int, tag: str, attributes: dict[str, str], within: Iterable[str] = ()
+) -> Iterator[str]:
+    """One element so deep, with the lines of those in it, as they come."""
+    empty = "  " * level + ET.tostring(ET.Element(tag, attributes), encoding="unicode")
+    rows = iter(within)
+    first = next(rows, None)
+    if first is None:
+        yield empty
+        return
+    yield empty.removesuffix(" />") + ">"
+    yield first
+    yield from rows
+    yield f"{'  ' * level}</{tag}>"
 
 
 def _rates(sources: Iterable[Source]) -> dict[str, str]:
     every = list(sources)
-    lines = sum(len(each.lines) for each in every)
-    branches = sum(2 * len(each.branches) for each in every)
+    lines = sum(each.lines_found for each in every)
+    branches = sum(each.ways_found for each in every)
     return {
         "line-rate": _share(sum(each.covered for each in every), lines),
         "branch-rate": _share(sum(each.ways for each in every), branches),

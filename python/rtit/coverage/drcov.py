@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from rtit.coverage.gather import values
 from rtit.readable import readable
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def drcov(codes: Sequence[Code]) -> bytes:
         f"Module Table: version 2, count {len(codes)}",
         "Columns: id, base, end, entry, checksum, timestamp, path",
     ]
-    entries: list[bytes] = []
+    entries = bytearray()
     for number, code in enumerate(codes):
         segments = code.symbols.elf.segments
         low = min((row[1] for row in segments), default=0) & ~0xFFF
@@ -34,11 +35,12 @@ def drcov(codes: Sequence[Code]) -> bytes:
         entry = code.symbols.elf.entry
         fields = f"{number:3}, {low:#x}, {high:#x}, {entry:#x}, 0x0, 0x0, {readable(code.path)}"
         head.append(fields)
-        for start, end in sorted(code.blocks):
-            at = code.symbols.address(start) - low
-            entries.extend(_ENTRY.pack(*each, number) for each in _pieces(at, end - start))
-    head.append(f"BB Table: {len(entries)} bbs\n")
-    return "\n".join(head).encode(errors="replace") + b"".join(entries)
+        ats = code.symbols.addresses(code.begin)
+        for at, size in values((ats, code.end - code.begin)):
+            for each in _pieces(at - low, size):
+                entries += _ENTRY.pack(*each, number)
+    head.append(f"BB Table: {len(entries) // _ENTRY.size} bbs\n")
+    return "\n".join(head).encode(errors="replace") + entries
 
 
 def _pieces(at: int, size: int) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rtit._core import Space
 from rtit.image import FileSymbols
@@ -11,36 +13,99 @@ from rtit.profile import profile
 from rtit.profile.addresses import NEAR
 from rtit.profile.stretches import Stretches
 from rtit.trace import End
+from rtit.trace.sums import Sums
 from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.profile import Binary, Profile
     from rtit.trace import Stream, Trace
 
-_Edge = tuple[int, int]
+_ALL = 1 << 62
+"""More than there are places in a file: each is kept."""
+_PART = 1 << 16
+"""Rows that are made values of Python at once."""
 # a class that has a method of this name means that by it
 _Bytes = bytes
+_Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-@dataclass(slots=True)
+def _none() -> _Words:
+    return np.zeros(0, np.uint64)
+
+
+@dataclass(slots=True, eq=False)
 class Code:
-    """What ran of one file, by file offset. `counts` has instructions with the bytes of each,
-    `sizes`; `edges` transfers within the file, (from, to), not-taken conditional branches as well;
-    `blocks` stretches that ran as one: where they begin and end.
+    """What ran of one file, by file offset, as columns in order. Instructions have `offset`,
+    `length` in bytes and `count`; transfers within the file, not-taken conditional branches as
+    well, `source`, `target` and how `often`; stretches that ran as one `begin` and `end`.
     """
 
     path: str
     build_id: _Bytes | None
     symbols: FileSymbols
     space: Space
-    counts: dict[int, int] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    edges: dict[_Edge, int] = field(default_factory=dict)
-    blocks: set[tuple[int, int]] = field(default_factory=set)
+    offset: _Words = field(default_factory=_none)
+    length: np.ndarray[Any, np.dtype[np.uint8]] = field(
+        default_factory=lambda: np.zeros(0, np.uint8)
+    )
+    count: _Words = field(default_factory=_none)
+    source: _Words = field(default_factory=_none)
+    target: _Words = field(default_factory=_none)
+    often: _Words = field(default_factory=_none)
+    begin: _Words = field(default_factory=_none)
+    end: _Words = field(default_factory=_none)
 
     def bytes(self, offset: int, size: int) -> _Bytes:
         """The code at a file offset, less than `size` if there is no more."""
         return self.space.read(0, offset, size)
+
+    def ran(self, offsets: _Words) -> _Words:
+        """How often the instructions at these offsets did, 0 where none did."""
+        at = _places(self.offset, offsets)
+        return np.where(at < 0, np.uint64(0), np.append(self.count, np.uint64(0))[at])
+
+    def went(self, sources: _Words, targets: _Words) -> _Words:
+        """How often each of these transfers was made."""
+        at = _pairs(self.source, self.target, sources, targets)
+        return np.where(at < 0, np.uint64(0), np.append(self.often, np.uint64(0))[at])
+
+    def add(self, binary: Binary) -> None:
+        """What ran of the same file once more."""
+        self._add_instructions(binary)
+        within = binary.within
+        kept = within.where(np.isin(within.kind, [End.CUT, *NEAR]))
+        self.source, self.target, self.often = _summed(
+            (self.source, self.target, self.often), (kept.source, kept.target, kept.count)
+        )
+        stretches = Stretches(binary)
+        ends = binary.offset[stretches.last] + binary.length[stretches.last]
+        blocks = binary.offset[stretches.first], ends, stretches.count
+        self.begin, self.end, _ = _summed((self.begin, self.end, self.begin), blocks)
+
+    def _add_instructions(self, binary: Binary) -> None:
+        if not len(self.offset):
+            self.offset, self.length, self.count = binary.offset, binary.length, binary.count
+            return
+        offset = np.union1d(self.offset, binary.offset)
+        length, count = np.zeros(len(offset), np.uint8), np.zeros(len(offset), np.uint64)
+        for each in (self, binary):
+            at = np.searchsorted(offset, each.offset)
+            length[at] = each.length
+            count[at] += each.count
+        self.offset, self.length, self.count = offset, length, count
+
+    def without(self, base: Code) -> Code:
+        """What is new: instructions, transfers and blocks of which nothing ran in the other."""
+        new = Code(self.path, self.build_id, self.symbols, self.space)
+        fresh = _places(base.offset, self.offset) < 0
+        new.offset, new.length = self.offset[fresh], self.length[fresh]
+        new.count = self.count[fresh]
+        fresh = _pairs(base.source, base.target, self.source, self.target) < 0
+        new.source, new.target = self.source[fresh], self.target[fresh]
+        new.often = self.often[fresh]
+        fresh = _places(new.offset, self.begin) >= 0
+        new.begin, new.end = self.begin[fresh], self.end[fresh]
+        return new
 
 
 @dataclass(slots=True)
@@ -65,25 +130,18 @@ class Coverage:
             if key not in known:
                 known[key] = Code(*key, binary.symbols, binary.space)
                 self.codes.append(known[key])
-            _add(known[key], binary)
+            known[key].add(binary)
         self.losses.extend(f"{name}: {line}" for line in found.losses.lines())
         self.has_gaps |= found.losses.has_gaps
 
     def without(self, other: Coverage) -> Coverage:
-        """What is new: instructions, edges and blocks of which nothing ran in the other."""
+        """What is new: instructions, transfers and blocks of which nothing ran in the other."""
         old = {(code.path, code.build_id): code for code in other.codes}
         result = Coverage(losses=[*self.losses, *other.losses], programs=self.programs)
         result.has_gaps = self.has_gaps or other.has_gaps
         for code in self.codes:
             base = old.get((code.path, code.build_id))
-            if base is None:
-                result.codes.append(code)
-                continue
-            new = Code(code.path, code.build_id, code.symbols, code.space, sizes=code.sizes)
-            new.counts = {at: n for at, n in code.counts.items() if at not in base.counts}
-            new.edges = {edge: n for edge, n in code.edges.items() if edge not in base.edges}
-            new.blocks = {each for each in code.blocks if each[0] in new.counts}
-            result.codes.append(new)
+            result.codes.append(code if base is None else code.without(base))
         return result
 
 
@@ -95,23 +153,41 @@ def coverage(recordings: Iterable[tuple[Trace, Sequence[Stream]]]) -> Coverage:
     return result
 
 
-def _add(code: Code, binary: Binary) -> None:
-    columns = binary.offset.tolist(), binary.length.tolist(), binary.count.tolist()
-    for offset, size, count in zip(*columns, strict=True):
-        code.counts[offset] = code.counts.get(offset, 0) + count
-        code.sizes[offset] = size
-    within = binary.within
-    rows = zip(
-        within.source.tolist(),
-        within.target.tolist(),
-        within.kind.tolist(),
-        within.count.tolist(),
-        strict=True,
-    )
-    for source, target, kind, count in rows:
-        if kind == End.CUT or kind in NEAR:
-            code.edges[source, target] = code.edges.get((source, target), 0) + count
-    stretches = Stretches(binary)
-    ends = binary.offset + binary.length
-    first, last = binary.offset[stretches.first].tolist(), ends[stretches.last].tolist()
-    code.blocks.update(zip(first, last, strict=True))
+def values(columns: Sequence[Any]) -> Iterator[Any]:
+    """The rows of columns, as Python has numbers."""
+    for at in range(0, len(columns[0]), _PART):
+        yield from zip(*(column[at : at + _PART].tolist() for column in columns), strict=True)
+
+
+def _summed(*rows: tuple[_Words, _Words, _Words]) -> tuple[_Words, _Words, _Words]:
+    """Rows of two numbers and a count; those of the same numbers are one."""
+    sums = Sums("u8 u8", _ALL)
+    for first, second, count in rows:
+        if len(count):
+            sums.add(first, second, count=count)
+    first, second, count = sums.columns()
+    return first, second, count
+
+
+def _places(among: _Words, wanted: _Words) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Where in sorted numbers each of `wanted` is, -1 if it is not there."""
+    at = np.searchsorted(among, wanted)
+    found = at < len(among)
+    found[found] = among[at[found]] == wanted[found]
+    return np.where(found, at, -1)
+
+
+def _pairs(
+    first: _Words, second: _Words, wanted: _Words, with_these: _Words
+) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """The same of pairs, sorted by both."""
+    low, high = (np.searchsorted(first, wanted, side) for side in ("left", "right"))
+    ends = high.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        less = open_ & (second[np.minimum(middle, len(second) - 1)] < with_these)
+        low[less] = middle[less] + 1
+        high[open_ & ~less] = middle[open_ & ~less]
+    found = low < ends
+    found[found] = second[low[found]] == with_these[found]
+    return np.where(found, low, -1)

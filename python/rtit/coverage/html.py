@@ -6,7 +6,6 @@ that was not. Source that is not found where the DWARF says stands as its lines'
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import TYPE_CHECKING
 from rtit.readable import readable
 
 if TYPE_CHECKING:
-    from rtit.coverage.lines import Branch, Source
+    from rtit.coverage.lines import Source
 
 _LARGEST = 1 << 24
 """Larger files are not shown."""
+_MOST_EMPTY = 1 << 16
+"""So many lines in a row that have neither text nor code are shown: lines have any number."""
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Coverage</title><style>
 body { font: 14px sans-serif } pre { font: 12px monospace } td { padding: 0 1em; text-align: right }
@@ -34,8 +35,8 @@ def html(sources: Sequence[Source]) -> Iterator[str]:
     for number, source in enumerate(sources):
         path = escape(readable(source.path))
         name = f'<a href="#f{number}">{path}</a>' if source.covered else path
-        lines = f"{source.covered}/{len(source.lines)}"
-        yield f"<tr><td>{name}<td>{lines}<td>{source.ways}/{2 * len(source.branches)}</tr>"
+        lines = f"{source.covered}/{source.lines_found}"
+        yield f"<tr><td>{name}<td>{lines}<td>{source.ways}/{source.ways_found}</tr>"
     yield "</table>"
     for number, source in enumerate(sources):
         if source.covered:
@@ -47,21 +48,26 @@ def html(sources: Sequence[Source]) -> Iterator[str]:
 
 def _lines(source: Source) -> Iterator[str]:
     text = _text(source.path)
-    branches: dict[int, list[Branch]] = defaultdict(list)
-    for branch in source.branches:
-        branches[branch.line].append(branch)
-    last = max(len(text), *source.lines)
-    for number in range(1, last + 1):
-        shown = escape(readable(text[number - 1].expandtabs())) if number <= len(text) else ""
-        ways = [count for each in branches[number] for count in (each.taken, each.passed)]
+    behind = 1
+    for number, count, branches in source.each_line_with_branches():
+        yield from _others(text, behind, number)
+        behind = number + 1
+        ways = [count for each in branches for count in (each.taken, each.passed)]
         marks = "".join("+" if count else "-" for count in ways)
-        if number not in source.lines:
-            yield f"<i>{number:6} {'':>14} {'':8}</i> {shown}"
-            continue
-        count = source.lines[number]
         kind = "not" if not count else "ran" if all(ways) else "part"
-        row = f"<i>{number:6}</i> {count:14,} {marks:8} {shown}"
+        row = f"<i>{number:6}</i> {count:14,} {marks:8} {_shown(text, number)}"
         yield f'<span class="{kind}">{row}</span>'
+    yield from _others(text, behind, len(text) + 1)
+
+
+def _others(text: list[str], begin: int, end: int) -> Iterator[str]:
+    """Lines without code."""
+    for number in range(begin, min(end, max(begin, len(text) + 1) + _MOST_EMPTY)):
+        yield f"<i>{number:6} {'':>14} {'':8}</i> {_shown(text, number)}"
+
+
+def _shown(text: list[str], number: int) -> str:
+    return escape(readable(text[number - 1].expandtabs())) if number <= len(text) else ""
 
 
 def _text(path: str) -> list[str]:

@@ -29,16 +29,16 @@ def lcov(sources: Sequence[Source]) -> Iterator[str]:
             yield f"FNDA:{count},{readable(name)}"
         yield f"FNF:{len(names)}"
         yield f"FNH:{sum(count > 0 for _, count in names.values())}"
-        blocks: dict[int, int] = {}
-        for branch in source.branches:
-            block = blocks.get(branch.line, 0)
-            blocks[branch.line] = block + 1
+        last = block = 0
+        for branch in source.each_branch():
+            block = block + 1 if branch.line == last else 0
+            last = branch.line
             for number, count in enumerate((branch.taken, branch.passed)):
                 yield f"BRDA:{branch.line},{block},{number},{count if branch.ran else '-'}"
-        yield f"BRF:{2 * len(source.branches)}"
+        yield f"BRF:{source.ways_found}"
         yield f"BRH:{source.ways}"
-        for line, count in sorted(source.lines.items()):
+        for line, count in source.each_line():
             yield f"DA:{line},{count}"
-        yield f"LF:{len(source.lines)}"
+        yield f"LF:{source.lines_found}"
         yield f"LH:{source.covered}"
         yield "end_of_record"

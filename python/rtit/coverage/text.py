@@ -14,9 +14,9 @@ def text(found: Coverage, sources: Sequence[Source]) -> Iterator[str]:
     """Files of code with what of them ran, then files of source."""
     yield f"{'instructions':>14} {'blocks':>9} {'edges':>9}  file"
     for code in found.codes:
-        if code.counts:
-            blocks, edges = len(code.blocks), len(code.edges)
-            yield f"{len(code.counts):14,} {blocks:9,} {edges:9,}  {code.path}"
+        if len(code.offset):
+            blocks, edges = len(code.begin), len(code.source)
+            yield f"{len(code.offset):14,} {blocks:9,} {edges:9,}  {code.path}"
     if not sources:
         yield "no file has lines of source in its DWARF"
         return
@@ -31,7 +31,7 @@ def text(found: Coverage, sources: Sequence[Source]) -> Iterator[str]:
 
 
 def _line(source: Source) -> str:
-    lines, branches = len(source.lines), 2 * len(source.branches)
+    lines, branches = source.lines_found, source.ways_found
     part = source.covered / lines
     ways = source.ways / branches if branches else 1.0
     return (

@@ -65,7 +65,7 @@ class FileSymbols:
         return found
 
     @cached_property
-    def _told(self) -> tuple[bytes, bytes, bytes, list[str], bytes]:
+    def _told(self) -> tuple[bytes, bytes, bytes, bytes]:
         return self.native.columns()
 
     @cached_property
@@ -77,16 +77,20 @@ class FileSymbols:
 
     def name(self, index: int) -> str:
         """That of one of `functions`, which need not all be made for it."""
-        return self._told[3][index]
+        return self.native.name(index)
+
+    @property
+    def bindings(self) -> bytes:
+        """Those of `functions`, a character each."""
+        return self._told[3]
 
     @cached_property
     def functions(self) -> list[Function]:
         """All functions in order of offset; the best name first where several share an offset."""
-        offsets, sizes, addresses, names, bindings = self._told
+        offsets, sizes, addresses, bindings = self._told
         columns = _column(offsets), _column(sizes), _column(addresses), bindings.decode()
         return [
-            Function(name, offset, size, address, binding)
-            for name, offset, size, address, binding in zip(names, *columns, strict=True)
+            Function(self.name(index), *row) for index, row in enumerate(zip(*columns, strict=True))
         ]
 
     def address(self, offset: int) -> int:

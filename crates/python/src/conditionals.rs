@@ -1,0 +1,51 @@
+//! `conditionals`: the conditional branches of code, for Python.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rtit_flow::Conditional;
+use rtit_memory::gathered;
+
+use crate::column::Column;
+use crate::heap::{bounded, unlocked};
+use crate::image::Space;
+use crate::x86::mode;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(conditionals, module)?)
+}
+
+/// The conditional branches of stretches of code, whether they ran or not: little-endian columns of starts and sizes (u64).
+/// `space` has the code at its beginning. A stretch ends before its first byte that is no instruction.
+///
+/// Columns in the order of the stretches: numbers of stretches (u32), IPs, where each leads if it is not taken, and if
+/// it is (u64). ValueError: columns of different lengths, or `bits` is not 16, 32 or 64.
+#[pyfunction]
+#[pyo3(signature = (space, starts, sizes, bits = 64))]
+fn conditionals(
+    py: Python<'_>,
+    space: &Space,
+    starts: &[u8],
+    sizes: &[u8],
+    bits: u32,
+) -> PyResult<(Column, Column, Column, Column)> {
+    if starts.len() != sizes.len() || starts.len() % 8 != 0 {
+        return Err(PyValueError::new_err("the columns differ in length"));
+    }
+    let mode = mode(bits)?;
+    let view = space.inner().view();
+    let wide = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    bounded(py, || {
+        let all = unlocked(py, || {
+            let columns = starts.chunks_exact(8).zip(sizes.chunks_exact(8));
+            let stretches = columns.map(|(start, size)| (wide(start), wide(size)));
+            rtit_flow::conditionals(&view, mode, stretches)
+        })?;
+        let wide = |value: fn(&Conditional) -> u64| gathered(all.iter().map(value));
+        Ok((
+            gathered(all.iter().map(|each| each.stretch)).into(),
+            wide(|each| each.ip).into(),
+            wide(|each| each.behind).into(),
+            wide(|each| each.target).into(),
+        ))
+    })
+}

@@ -1,0 +1,62 @@
+"""What coverage of a large file takes is in proportion to it, and little of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import elf_floods
+from memory import at_most
+from rtit.cli.main import main
+from rtit.coverage import Coverage, coverage, sources
+from rtit.trace import Trace
+
+SIZE = 1 << 21
+"""Of code: 622,592 instructions and 262,144 lines if all of it runs."""
+MOST = {"elf-little": 56, "elf-whole": 84}
+"""Megabytes, the file and the columns of what ran among them."""
+
+
+def covered(path: Path) -> Coverage:
+    with Trace(path) as trace:
+        return coverage([(trace, trace.streams)])
+
+
+@pytest.mark.parametrize("form", ["text", "html", "lcov", "cobertura", "drcov", "afl"])
+@pytest.mark.parametrize("kind", elf_floods.KINDS)
+def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    words = ["coverage", "--format", form, "-o", str(tmp_path / "out")]
+    # what it loads is no part of it
+    assert main([*words, str(elf_floods.recorded(small / f"{kind}.data", 1 << 12))]) == 0
+    path = elf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
+    with at_most(MOST[kind]):
+        assert main([*words, str(path)]) == 0
+
+
+def test_what_is_told_of_it(tmp_path: Path) -> None:
+    """By how the file is made: a line has 8 bytes, each function branches once by turns."""
+    size = 1 << 17
+    functions = size // elf_floods.FUNCTION
+    found = covered(elf_floods.recorded(tmp_path / "elf-whole.data", size))
+    one, other = sources(found)
+    assert [one.path, other.path] == ["/nowhere/source0.c", "/nowhere/source1.c"]
+    assert list(one.lines) == list(range(1, size // 16 + 1))
+    ran = functions // 6 * 6
+    assert one.covered == one.lines_found
+    assert one.ways + other.ways == ran
+    assert one.ways_found == other.ways_found == functions
+    [first, *_] = one.branches
+    assert (first.address, first.line) == (elf_floods.TEXT + 52, 7)
+    assert first.taken + first.passed == 1
+    [(_, count, here)] = [row for row in one.each_line_with_branches() if row[0] == 7]
+    assert (count, here) == (1, [first])
+    names = [each.name for each in one.functions[:3]]
+    assert names == [
+        "Flood0_0::with_a_name_of_usual_length",
+        "Flood0_1::with_a_name_of_usual_length",
+        "Flood1_0::with_a_name_of_usual_length",
+    ]
+    assert [each.line for each in one.functions[:3]] == [1, 1, 9]
