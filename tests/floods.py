@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
+from kernel.writer import KernelWriter
 from rtit.packets import encode
-from rtit.perfdata import Switches, Writer
+from rtit.perfdata import Switches
 
 START = 0x1000
 CODE = 1 << 23
@@ -107,13 +108,16 @@ def flood(name: str, size: int) -> bytes:
 
 
 @contextmanager
-def with_code(path: Path, code: bytes, switches: Switches = Switches.NONE) -> Iterator[Writer]:
+def with_code(
+    path: Path, code: bytes, switches: Switches = Switches.NONE, *, kernel: bool = False
+) -> Iterator[KernelWriter]:
     """A recording of one thread, to be written on; its code, as often as there is room, is in a
     file beside it.
     """
     file = path.with_suffix(".code")
     file.write_bytes(code * (CODE // len(code)))
-    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=switches) as out:
+    cpuid = "GenuineIntel,6,94,3"
+    with KernelWriter(path, config=0x2601, cpuid=cpuid, switches=switches, kernel=kernel) as out:
         out.mmap2(1, 1, 1, START, CODE, 0, 5, 2, 8, 1, 4711, 0, str(file))
         out.itrace_start(1, 1, 2)
         yield out

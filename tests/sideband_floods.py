@@ -7,23 +7,25 @@ from itertools import count, islice
 from pathlib import Path
 
 from floods import CODE, FLOODS, JUMPS, PSB_PLUS, START, flood, tip, with_code
-from rtit.perfdata import Switches, Writer
+from kernel.writer import KernelWriter
+from rtit.perfdata import Ending, Fault, Switches
 
 PACKETS = PSB_PLUS + tip(2)
+KERNEL = 0xFFFF_8000_0000_0000
 _AT_ONCE = 256
 """Records between two looks at how many bytes there are."""
 
 
-def _mapped(out: Writer, time: int, address: int, size: int, path: str) -> None:
+def _mapped(out: KernelWriter, time: int, address: int, size: int, path: str) -> None:
     out.mmap2(1, 1, time, address, size, 0, 5, 2, 8, 1, 4711, 0, path)
 
 
-def _fork_exit(out: Writer, number: int) -> None:
+def _fork_exit(out: KernelWriter, number: int) -> None:
     out.fork(2, 1, 2, 1, 2 * number)
     out.exit(2, 1, 2, 1, 2 * number + 1)
 
 
-SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
+SIDEBAND: dict[str, Callable[[KernelWriter, int], None]] = {
     "comm": lambda out, n: out.comm(1, 1, n, f"name{n}"),
     "comm-process": lambda out, n: out.comm(n + 2, n + 2, n, f"name{n}"),
     "mmap": lambda out, n: _mapped(out, n, START + CODE + 4096 * n, 4096, f"/nowhere/file{n}"),
@@ -41,6 +43,12 @@ SIDEBAND: dict[str, Callable[[Writer, int], None]] = {
     "aux": lambda out, n: out.aux(1, 1, n, 8 * n, 8, 1),
     "pieces": lambda out, n: out.auxtrace(1, 1, b"\0", None, 3),
     "threads": lambda out, n: out.auxtrace(n + 2, n + 2, PACKETS, None, 3),
+    "exit": lambda out, n: out.exit(n + 2, 1, n + 2, 1, n, Ending(9, True, True, Fault(1, 1, n))),
+    "poke-large": lambda out, n: out.text_poke(1, 1, n, START + n % CODE, bytes(1 << 15)),
+    "kernel-map": lambda out, n: out.kernel_map(KERNEL + 4096 * n, 4096, 0, f"[module{n}]"),
+    "kernel-poke": lambda out, n: out.kernel_poke(n, KERNEL + n, JUMPS, b"\x90\x90"),
+    "ksymbol": lambda out, n: out.ksymbol(n, KERNEL + 64 * n, 64, f"bpf_{n}"),
+    "ksymbol-gone": lambda out, n: out.ksymbol(n, KERNEL, 64, "bpf", gone=n % 2 > 0),
     "switch": lambda out, n: out.switch(0, n, (1, 1 + n % 2), (1, 1 + (n + 1) % 2)),
     "switch-threads": lambda out, n: out.switch(0, n, (1, n + 2), (1, n + 3)),
     "switch-cpus": lambda out, n: out.switch(n, n, (1, 1), (2, 2)),
@@ -57,8 +65,10 @@ def recorded(path: Path, size: int) -> Path:
     kinds = path.stem.split("+")
     packets = [each for each in kinds if each in FLOODS]
     code = FLOODS[packets[0]][1] if packets else JUMPS
-    switches = Switches.WIDE if any(each.startswith("switch") for each in kinds) else Switches.NONE
-    with with_code(path, code, switches) as out:
+    on_cpu = any(each.startswith("switch") for each in kinds)
+    kernel = any(each.startswith(("kernel", "ksymbol")) for each in kinds)
+    switches = Switches.WIDE if on_cpu else Switches.NONE
+    with with_code(path, code, switches, kernel=kernel) as out:
         numbers = {each: count() for each in kinds if each in SIDEBAND}
         share = size // len(kinds)
         left = dict.fromkeys(numbers, share)
@@ -74,6 +84,6 @@ def recorded(path: Path, size: int) -> Path:
             out.auxtrace(1, 1, flood(each, share), None, 3)
         if not packets:
             out.auxtrace(1, 1, PACKETS, None, 3)
-        if any(each.startswith("switch") for each in kinds):
+        if on_cpu:
             out.auxtrace(-1, -1, PACKETS, None, 3, 0)
     return path

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernel import made, recording
-from kernel.recording import KERNEL_SIZE, PAGE, KernelWriter, _offset
+from kernel.recording import KERNEL_SIZE, PAGE, _offset
+from kernel.writer import KernelWriter
 from rtit.emulate import Driver
 from rtit.perfdata import Switches, records
 from rtit.perfdata.record import HEADER

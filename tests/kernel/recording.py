@@ -5,13 +5,11 @@ from __future__ import annotations
 import struct
 from operator import attrgetter
 from pathlib import Path
-from typing import ClassVar
 
 from kernel import made
 from kernel.machine import BPF, BPF_CODE, Machine, Poke, Switch
-from rtit.perfdata import Switches, Writer, records
-from rtit.perfdata.features import Feature
-from rtit.perfdata.records import Misc
+from kernel.writer import KernelWriter
+from rtit.perfdata import Switches
 
 REF = "_text"
 NAMES = (
@@ -23,36 +21,6 @@ KERNEL_SIZE = 0x1000
 MODULE_SIZE = 0x3000
 MODULE_PATH = "/lib/modules/6.1.0-made/kernel/drivers/made.ko"
 PAGE = 0x1000
-
-
-class KernelWriter(Writer):
-    """Of a recording with the kernel in it, and the header features `more`."""
-
-    more: ClassVar[dict[Feature, bytes]] = {}
-
-    def _features(self) -> dict[Feature, bytes]:
-        return {**super()._features(), **self.more}
-
-    def kernel_map(self, address: int, size: int, pgoff: int, path: str) -> None:
-        """Kernel or module code, as it was when the recording began."""
-        values = (-1, 0, address, size, pgoff)
-        self._append(
-            records.Mmap,
-            *values,
-            tail=path.encode(),
-            misc=Misc.KERNEL,
-            sample_id=self._sample_id(-1, 0, 0, 2),
-        )
-
-    def kernel_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
-        """Kernel code changed."""
-        values = (address, len(old), len(new))
-        self._sideband(records.TextPoke, 0, 0, time, *values, tail=old + new, misc=Misc.KERNEL)
-
-    def ksymbol(self, time: int, address: int, size: int, name: str, *, gone: bool = False) -> None:
-        """A BPF program came or went."""
-        values = (address, size, 1, int(gone))
-        self._sideband(records.Ksymbol, 0, 0, time, *values, tail=name.encode(), misc=Misc.KERNEL)
 
 
 def write(machine: Machine, path: Path, *, bpf_at: int = 0, bpf_gone: int = 0) -> Path:

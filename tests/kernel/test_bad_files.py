@@ -21,6 +21,8 @@ from rtit._core import ElfFile
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Files, Kernel, KernelFiles
+from rtit.image.kernel import kernel as kernel_module
+from rtit.image.kernel import modules
 from rtit.image.kernel.kallsyms import read_kallsyms
 from rtit.image.kernel.relocate import Module
 from rtit.image.kernel.vmlinux import Vmlinux
@@ -241,6 +243,43 @@ def test_code_that_comes_everywhere(recorded: Path) -> None:
     image = kernel.build()
     assert image.read(made.MODULE, 1) == b""
     assert kernel.problems == []
+
+
+def test_modules_that_come_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of records may name the same file: it is loaded as often as one may be."""
+    read, whole = [], modules._read
+
+    def counted(path: str) -> bytes:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(modules, "_read", counted)
+    kernel = Kernel(KernelFiles(modules=str(made.module().parent)), Files())
+    for time in range(1, 1000):
+        kernel.mmap(time, made.MODULE, 0x3000, 0, "/lib/made.ko", None)
+    kernel.build()
+    assert 0 < len(read) < 20
+    assert any("more often" in str(problem) for problem in kernel.problems)
+
+
+@pytest.mark.parametrize("path", ["[kernel.kallsyms]_text", "/lib/made.ko"])
+def test_names_of_what_comes_all_the_time(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each mapping the names in it are gone over."""
+    monkeypatch.setattr(kernel_module, "_MOST_NAMES", 1000)
+    names = tmp_path / "kallsyms"
+    rows = [f"{made.MODULE + at:x} t name{at}" for at in range(100)]
+    names.write_text("".join(f"{row}\t[made]\n" if "made" in path else f"{row}\n" for row in rows))
+    files = Files()
+    listed: list[str] = []
+    monkeypatch.setattr(files, "list", lambda path, _: listed.append(path))
+    kernel = Kernel(KernelFiles(kallsyms=str(names)), files)
+    for time in range(1, 100):
+        kernel.mmap(time, made.MODULE, 0x3000, 0, path, None)
+    kernel.build()
+    assert listed == [path] * 10
+    assert any("more often" in str(problem) for problem in kernel.problems)
 
 
 def test_modules_with_any_byte_changed(recorded: Path, machine: Machine) -> None:

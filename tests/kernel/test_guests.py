@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel import made, recording
-from kernel.recording import KERNEL_SIZE, KernelWriter
+from kernel.recording import KERNEL_SIZE
+from kernel.writer import KernelWriter
 from rtit.cli.main import main
 from rtit.image import Images, KernelFiles
 from rtit.packets import encode

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from kernel import made, recording
 from kernel.machine import BPF, BPF_CODE, Machine
+from kernel.writer import KernelWriter
 from rtit.errors import PerfDataError
 from rtit.image import Files, Images, Kept, Kernel, KernelFiles
 from rtit.image.vdso import VDSO, OwnVdso
@@ -96,6 +98,32 @@ def test_code_of_one_name_at_two_places() -> None:
     assert found.at(BPF + 0x1000) is None
 
 
+@pytest.mark.parametrize("what", ["map", "poke", "symbol", "code"])
+def test_a_kernel_of_which_there_is_no_room(what: str) -> None:
+    """None of its code is known, rather than what was there before it changed."""
+    left = [1]
+
+    def take(size: int) -> bool:
+        left[0] -= 1
+        return left[0] >= 0
+
+    kernel = Kernel(KernelFiles(), Files(), take)
+    kernel.changes.text_poke(5, BPF, b"\x90", b"\xc3")
+    match what:
+        case "map":
+            kernel.mmap(6, BPF, 0x1000, 0, "[kernel.kallsyms]_text", None)
+        case "poke":
+            kernel.changes.text_poke(6, BPF + 1, b"\x90", b"\xc3")
+        case "symbol":
+            kernel.changes.ksymbol(6, BPF + 1, 1, "name", 0)
+        case _:
+            kernel.changes.code(BPF + 1, b"\xc3")
+    image = kernel.build()
+    assert image.read(BPF, 1, time=5) == b""
+    assert list(image.mappings) == []
+    assert [problem.path for problem in kernel.problems] == ["kernel"]
+
+
 PLACE = BPF + 0x100
 FIRST, SECOND = b"\x90\xc3", b"\x66\x90\xc3"
 
@@ -167,6 +195,25 @@ def test_programs_of_a_file() -> None:
     assert found(two) == [(BPF, BPF_CODE), (BPF + 64, b"\xc3")]
 
 
+def test_functions_that_share_bytes() -> None:
+    """A section of a megabyte may name as many functions as it has words: they come one by one."""
+    data = bytes(8) + struct.pack("<Q", 1) * (1 << 17)
+    info = bytearray(232)
+    struct.pack_into("<I", info, 16, len(data))
+    struct.pack_into("<IIQQ", info, 104, 1 << 17, 1 << 17, 8, 8)
+    head = struct.pack("<IIIQ", 1, len(info), len(data), 0b11001)
+    section = head + bytes(info) + data
+    tracemalloc.start()
+    try:
+        cursor = Cursor(memoryview(section), 0, "file", "HEADER_BPF_PROG_INFO")
+        count = sum(1 for _ in bpf_code(cursor))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 1 << 17
+    assert most < 3 * len(data)
+
+
 def test_programs_that_are_cut() -> None:
     for size in range(len(SECTION)):
         with pytest.raises(PerfDataError, match="ends within a field"):
@@ -189,7 +236,7 @@ def test_a_program_that_came_later(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     loaded = machine.time
     machine.syscall(calls=BPF)
     machine.syscall()
-    monkeypatch.setattr(recording.KernelWriter, "more", {Feature.BPF_PROG_INFO: SECTION})
+    monkeypatch.setattr(KernelWriter, "more", {Feature.BPF_PROG_INFO: SECTION})
     data = recording.write(machine, tmp_path / "perf.data", bpf_at=loaded)
     with Trace(data) as trace:
         (stream,) = trace.streams

@@ -12,6 +12,7 @@ import sideband_floods
 from floods import FLOODS, recorded
 from memory import at_most
 from rtit.image import images
+from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace
 
 SIZE = 1 << 21
@@ -65,11 +66,28 @@ def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
         look(trace)
 
 
-def test_what_records_tell_has_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records of all kinds that make something be kept; each kind by itself would fit."""
-    room = 3 << 20
+TOLD = {
+    "exit": "threads",
+    "kernel-map": "kernel",
+    "kernel-poke": "kernel",
+    "ksymbol": "kernel",
+    "switch-cpus": "turns of threads",
+    "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads": "threads",
+}
+"""Floods of what Python keeps, and what is said to be beyond."""
+
+
+@pytest.mark.parametrize("kinds", TOLD)
+def test_what_records_tell_has_one_end(
+    kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept of records goes by their size; each of several kinds by itself would fit."""
+    room = 3 << 20 if "+" in kinds else 1 << 20
     monkeypatch.setattr(images, "_ROOM", room)
-    kinds = "fork+fork-exit+parents+mmap+mmap-process+comm-process+itrace+aux+threads+switch-cpus"
+    small = tmp_path / "small"
+    small.mkdir()
+    with Trace(sideband_floods.recorded(small / f"{kinds}.data", 1)) as trace:
+        look(trace)
     path = sideband_floods.recorded(tmp_path / f"{kinds}.data", room)
     with Trace(path) as trace:
         tracemalloc.start()
@@ -79,9 +97,19 @@ def test_what_records_tell_has_one_end(tmp_path: Path, monkeypatch: pytest.Monke
         finally:
             tracemalloc.stop()
         told = {problem.path for problem in trace.image_problems}
-    # beside it what look() has loaded
     assert kept < 2 * room
-    assert "threads" in told
+    assert TOLD[kinds] in told
+
+
+def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are kept natively, and take room themselves."""
+    path = sideband_floods.recorded(tmp_path / "poke-large.data", 1 << 20)
+    for room, fits in ((1 << 22, False), (1 << 25, True)):
+        monkeypatch.setattr(images, "_ROOM", room)
+        monkeypatch.setattr(PerfData, "size", room)
+        with Trace(path) as trace:
+            look(trace)
+            assert (trace.image_problems == []) == fits
 
 
 def look(trace: Trace) -> None:

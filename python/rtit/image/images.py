@@ -95,9 +95,9 @@ class Images:
         if kernel is not None or guests:
             from rtit.image.kernel import Kernel
 
-            self.kernel = None if kernel is None else Kernel(kernel, self.files)
+            self.kernel = None if kernel is None else Kernel(kernel, self.files, self.take)
             self.guests = {
-                machine: Kernel(files, self.files, machine=machine)
+                machine: Kernel(files, self.files, self.take, machine=machine)
                 for machine, files in (guests or {}).items()
             }
         self.jit_files: dict[str, str] = {}
@@ -315,7 +315,7 @@ class Images:
         """
         if not 0 <= address < UPPER:
             return
-        if not self._has_room(_OF_POKE, time, pid):
+        if not self._has_room(_OF_POKE + len(new), time, pid):
             return
         process = self._process(pid)
         process.native.poke(time, address, new)

@@ -40,9 +40,10 @@ def bpf_code(at: Cursor) -> Iterator[tuple[int, bytes]]:
         if sizes + 4 * number > len(data):
             continue
         place = code
-        for address, part in zip(
-            struct.unpack_from(f"<{number}Q", data, addresses),
-            struct.unpack_from(f"<{number}I", data, sizes),
+        view = memoryview(data)
+        for (address,), (part,) in zip(
+            struct.iter_unpack("<Q", view[addresses : addresses + 8 * number]),
+            struct.iter_unpack("<I", view[sizes : sizes + 4 * number]),
             strict=True,
         ):
             if place + part > code + length:

@@ -366,12 +366,12 @@ class PerfData:
             start += place.size
         return [self._decoder.as_type(records.BuildId, place) for place in places]
 
-    def bpf_code(self) -> list[tuple[int, bytes]]:
+    def bpf_code(self) -> Iterator[tuple[int, bytes]]:
         """(kernel address, code) of the functions of BPF programs, as far as the file has them.
-        Raises PerfDataError for a section that contradicts itself.
+        Raises PerfDataError where a section contradicts itself.
         """
         at = self._feature_cursor(Feature.BPF_PROG_INFO)
-        return list(bpf_code(at)) if at else []
+        return bpf_code(at) if at else iter(())
 
     # Inside
 

@@ -18,7 +18,8 @@ _MOST_THREADS = 100_000
 """Numbers of threads and processes that are remembered."""
 _OF_NUMBER = 192
 _OF_PROCESS = 448
-"""Bytes that one takes, about, and one life of a process."""
+_OF_ENDING = 448
+"""Bytes that one takes, about, one life of a process, and what is told of its end."""
 _NAME = 128
 """Bytes that are reckoned in these for a name."""
 
@@ -45,7 +46,8 @@ def follow(data: PerfData, images: Images, jit: Mapping[str, str] | None = None)
         jitted.until(time)
         machine = guests.machine(record) if guests is not None else 0
         named = {(machine, number) for number in _named(record)}
-        if named and not _fits(images, record, len(named - known), len(known)):
+        tells = bool(named) or isinstance(record, perf.Exit)
+        if tells and not _fits(images, record, len(named - known), len(known)):
             # one problem, with the count that there was first
             refused = refused or _too_many(len(known))
             images.lacks(refused)
@@ -89,6 +91,8 @@ def _fits(images: Images, record: perf.Record, new: int, known: int) -> bool:
     size = (_OF_NUMBER + _OF_PROCESS) * new
     if isinstance(record, perf.Fork) and record.pid == record.tid:
         size += _OF_PROCESS
+    elif isinstance(record, perf.Exit) and record.ending is not None:
+        size += _OF_ENDING
     elif isinstance(record, perf.Comm):
         size += max(0, getsizeof(record.comm) - _NAME)
     if known + new > _MOST_THREADS:

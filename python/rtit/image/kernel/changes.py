@@ -8,8 +8,10 @@ has as of that time, is not known from then on.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import cached_property
 from itertools import islice
+from sys import getsizeof
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.image.file_symbols import FileSymbols
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 _GONE = 1
 """Flag of KSYMBOL: the code went away."""
+_OF_POKE = 512
+_OF_NAMED = 1536
+_OF_CODE = 256
+_COPIES = 3
+"""Bytes that each takes, about; so often a name is kept."""
 _MOST_PAGES = 1 << 14
 """So many pages that code comes into or goes from are read at once."""
 
@@ -44,12 +51,15 @@ class _Named(NamedTuple):
 
 class Changes:
     """Feed it with records in order of time, then `apply` it; the names go to `files`. `early`: a
-    copy of memory was made before the recording began, else when it had ended.
+    copy of memory was made before the recording began, else when it had ended. `take` says whether
+    so many bytes more may be kept: once they may not, `beyond` is true and nothing is.
     """
 
-    def __init__(self, files: Files, *, early: bool) -> None:
+    def __init__(self, files: Files, take: Callable[[int], bool], *, early: bool) -> None:
         self._files = files
+        self._take = take
         self._early = early
+        self.beyond = False
         self._pokes: list[_Poke] = []
         self._named: list[_Named] = []
         self._code: dict[int, Code] = {}
@@ -57,18 +67,30 @@ class Changes:
 
     def text_poke(self, time: int, address: int, old: bytes, new: bytes) -> None:
         """Code changed, began to be (no `old`), or ceased to (no `new`)."""
-        self._pokes.append(_Poke(time, address, old, new))
+        if self.has_room(_OF_POKE + 2 * (len(old) + len(new))):
+            self._pokes.append(_Poke(time, address, old, new))
 
     def ksymbol(self, time: int, address: int, size: int, name: str, flags: int) -> None:
         """Code of this name came, or, by `flags`, went."""
-        if size > 0 and UPPER <= address <= FOREVER - size:
+        room = _OF_NAMED + _COPIES * getsizeof(name)
+        if size > 0 and UPPER <= address <= FOREVER - size and self.has_room(room):
             self._named.append(_Named(time, address, size, name, bool(flags & _GONE)))
 
     def code(self, address: int, code: bytes) -> None:
         """The code that KSYMBOL has told, or will tell, to be at an address."""
         from rtit._core import Code
 
-        self._code[address] = Code(code)
+        if self.has_room(_OF_CODE + len(code)):
+            self._code[address] = Code(code)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes more may be kept of the kernel."""
+        if not self.beyond and not self._take(size):
+            self.beyond = True
+            self._pokes.clear()
+            self._named.clear()
+            self._code.clear()
+        return not self.beyond
 
     def pages_apart(self, kcore: Kcore | None) -> dict[int, bytes]:
         """Pages of kcore that are not read by need: something of them is not known at a time."""

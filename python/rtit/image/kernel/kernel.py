@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from sys import getsizeof
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
@@ -22,6 +24,22 @@ CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"
 _CORES = (CORE, "[guest.kernel.kallsyms")
 """What the record of a kernel's own mapping begins with; perf adds a guest's process."""
+
+
+_OF_MAPPING = 1024
+_COPIES = 3
+"""Bytes that one takes, about; so often its path is kept."""
+_TOO_MUCH = Problem(
+    "unreadable", "kernel", "its code is not known: more changed than is kept of a recording"
+)
+_MOST_CORES = 16
+_MOST_NAMES = 1 << 24
+_TOO_OFTEN = Problem(
+    "unreadable",
+    "kernel",
+    "it or modules are mapped more often than real ones: not all is known",
+)
+"""So often the kernel itself is mapped, and so many names of it and its modules are gone over."""
 
 
 @dataclass(slots=True)
@@ -46,19 +64,28 @@ class Kernel:
     """Feed it with the records of a recording, in order of time; `build` then gives the code.
 
     `machine`: it is the kernel of this virtual machine, and its files are not those of the
-    recording.
+    recording. `take` says whether so many bytes more may be kept of what records tell: once they
+    may not, nothing is known of the kernel's code.
     """
 
-    def __init__(self, sources: KernelFiles, files: Files, *, machine: int | None = None) -> None:
+    def __init__(
+        self,
+        sources: KernelFiles,
+        files: Files,
+        take: Callable[[int], bool] = lambda _: True,
+        *,
+        machine: int | None = None,
+    ) -> None:
         self._machine = machine
         self._sources = sources
         self._files = files
         self._maps: list[Mapping] = []
-        self.changes = Changes(files, early=sources.early)
+        self.changes = Changes(files, take, early=sources.early)
         """Takes what records tell of code that came, changed and went."""
         self.problems: list[Problem] = list(sources.problems)
         self.addresses: dict[str, int] = {}
         """Of the kernel's own functions, by name; after `build`."""
+        self._names_left = _MOST_NAMES
         self.used = Used()
         """The files of which something is in it; after `build`."""
 
@@ -69,7 +96,8 @@ class Kernel:
         and `pgoff` is its address.
         """
         end = min(address + size, FOREVER)
-        if UPPER <= address < end:
+        room = _OF_MAPPING + _COPIES * getsizeof(path)
+        if UPPER <= address < end and self.changes.has_room(room):
             self._maps.append(Mapping(address, end, pgoff, path, build_id, time))
 
     def lacks(self, what: str, why: str) -> None:
@@ -78,6 +106,10 @@ class Kernel:
 
     def build(self) -> Image:
         """The code; `problems` says what is not known. Names go to `files` of the images."""
+        if self.changes.beyond:
+            self._maps.clear()
+            self.problems.append(_TOO_MUCH)
+            return Image()
         symbols = self._kallsyms()
         self.addresses = {row.name: row.address for row in reversed(symbols) if not row.module}
         self._list_modules()
@@ -168,9 +200,13 @@ class Kernel:
         core_rows = owned.pop("", [])
         seen: set[str] = set()
         lacking: list[Problem] = []
+        cores = 0
         for each in self._maps:
             problem = None
             if each.path.startswith(_CORES):
+                cores += 1
+                if cores > _MOST_CORES:
+                    continue
                 if vmlinux is not None:
                     self._linked(image, each, vmlinux, named=bool(symbols))
                     self._list(each, core_rows)
@@ -187,12 +223,14 @@ class Kernel:
             if problem is not None:
                 lacking.append(problem)
             self._add(image, each, each.start, problem)
+        if cores > _MOST_CORES or self._names_left < 0:
+            lacking.append(_TOO_OFTEN)
         self.used.files.update(modules.used)
         self._modules_without_maps(image, owned, seen)
-        unknown = [each for each in lacking if each.message == UNKNOWN]
-        self.problems += [each for each in lacking if each not in unknown or len(unknown) == 1]
-        if len(unknown) > 1:
-            message = f"the code of {len(unknown)} kernel modules is not known"
+        unknown = sum(each.message == UNKNOWN for each in lacking)
+        self.problems += [each for each in lacking if each.message != UNKNOWN or unknown == 1]
+        if unknown > 1:
+            message = f"the code of {unknown} kernel modules is not known"
             self.problems.append(Problem("missing", "/lib/modules", message))
 
     def _vmlinux(self, core: Mapping | None) -> Vmlinux | None:
@@ -277,7 +315,8 @@ class Kernel:
 
     def _list(self, mapping: Mapping, rows: list[Kallsym]) -> None:
         """Names of a mapping whose offsets are addresses; what is no code ends the one before."""
-        if not rows:
+        self._names_left -= len(rows)
+        if not rows or self._names_left < 0:
             return
         starts = sorted({each.address for each in rows})
         listed = []

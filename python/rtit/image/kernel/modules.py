@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +31,13 @@ _SUFFIX = re.compile(r"\.ko(\.(gz|xz|zst))?$")
 UNKNOWN = "the module's code is not known"
 _MOST = 1 << 26
 _MOST_FILES = 1 << 15
+_MOST_TIMES = 16
+_MOST_CODE = 1 << 28
+"""So often a module is loaded anew, and bytes of code of all: a file can tell of any number."""
 _PART = 1 << 20
 _COMPRESSED: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+_TOO_OFTEN = "modules are loaded more often than real ones are: the code of later ones is not known"
 
 
 def module_name(path: str) -> str:
@@ -52,6 +58,8 @@ class Modules:
         self._known = {each.path: each for each in sources.problems}
         self._files = files
         self._symbols = symbols
+        self._times: Counter[str] = Counter()
+        self._code = 0
         self.used: dict[str, str] = {}
         """Files that have been loaded, by how they are to be called in a folder like this."""
 
@@ -63,6 +71,9 @@ class Modules:
         real = self._find(path)
         if real is None:
             return self._known.get(path) or Problem("missing", path, UNKNOWN)
+        self._times[real] += 1
+        if self._times[real] > _MOST_TIMES or self._code > _MOST_CODE:
+            return Problem("unreadable", path, _TOO_OFTEN)
         try:
             module = Module(_read(real), real)
             wanted = mapping.build_id
@@ -77,6 +88,7 @@ class Modules:
             return Problem("unreadable", path, str(error))
         for address, code in pieces:
             image.native.map(mapping.since, address, code)
+            self._code += len(code)
         suffix = _SUFFIX.search(real)
         name = module_name(path) + (suffix[0] if suffix is not None else ".ko")
         self.used[f"modules/{name}"] = real
