@@ -121,7 +121,7 @@ def _whole(
     if tool == "pprof":
         missing = found.losses.lines(outside=not whole)
         comments = [creator, " ".join(trace.command_line), *missing]
-        return [pprof(binaries, followed, comments, outside=whole)]
+        return pprof(binaries, followed, comments, outside=whole)
     named = found.outside if whole else {}
     return _encoded(callgrind(binaries, followed, trace.command_line, creator, named))
 
@@ -172,7 +172,7 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
         to=sys.stderr,
     )
     for each in binaries:
-        if not each.symbols.functions:
+        if not len(each.symbols.offsets):
             out.complain("profile", f"{each.name} has no symbols: its functions are not known")
     _missing(found, outside=not outside)
 

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from rtit.coverage.gather import values
+from rtit.profile.columns import values
 
 if TYPE_CHECKING:
     from rtit.coverage.gather import Code

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtit.coverage.gather import values
+from rtit.profile.columns import values
 from rtit.readable import readable
 
 if TYPE_CHECKING:

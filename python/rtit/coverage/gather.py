@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from rtit._core import Space
 from rtit.image import FileSymbols
 from rtit.profile import profile
 from rtit.profile.addresses import NEAR
+from rtit.profile.columns import places
 from rtit.profile.stretches import Stretches
 from rtit.trace import End
 from rtit.trace.sums import Sums
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 62
 """More than there are places in a file: each is kept."""
-_PART = 1 << 16
-"""Rows that are made values of Python at once."""
 # a class that has a method of this name means that by it
 _Bytes = bytes
 _Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -61,7 +60,7 @@ class Code:
 
     def ran(self, offsets: _Words) -> _Words:
         """How often the instructions at these offsets did, 0 where none did."""
-        at = _places(self.offset, offsets)
+        at = places(self.offset, offsets)
         return np.where(at < 0, np.uint64(0), np.append(self.count, np.uint64(0))[at])
 
     def went(self, sources: _Words, targets: _Words) -> _Words:
@@ -97,13 +96,13 @@ class Code:
     def without(self, base: Code) -> Code:
         """What is new: instructions, transfers and blocks of which nothing ran in the other."""
         new = Code(self.path, self.build_id, self.symbols, self.space)
-        fresh = _places(base.offset, self.offset) < 0
+        fresh = places(base.offset, self.offset) < 0
         new.offset, new.length = self.offset[fresh], self.length[fresh]
         new.count = self.count[fresh]
         fresh = _pairs(base.source, base.target, self.source, self.target) < 0
         new.source, new.target = self.source[fresh], self.target[fresh]
         new.often = self.often[fresh]
-        fresh = _places(new.offset, self.begin) >= 0
+        fresh = places(new.offset, self.begin) >= 0
         new.begin, new.end = self.begin[fresh], self.end[fresh]
         return new
 
@@ -153,12 +152,6 @@ def coverage(recordings: Iterable[tuple[Trace, Sequence[Stream]]]) -> Coverage:
     return result
 
 
-def values(columns: Sequence[Any]) -> Iterator[Any]:
-    """The rows of columns, as Python has numbers."""
-    for at in range(0, len(columns[0]), _PART):
-        yield from zip(*(column[at : at + _PART].tolist() for column in columns), strict=True)
-
-
 def _summed(*rows: tuple[_Words, _Words, _Words]) -> tuple[_Words, _Words, _Words]:
     """Rows of two numbers and a count; those of the same numbers are one."""
     sums = Sums("u8 u8", _ALL)
@@ -167,14 +160,6 @@ def _summed(*rows: tuple[_Words, _Words, _Words]) -> tuple[_Words, _Words, _Word
             sums.add(first, second, count=count)
     first, second, count = sums.columns()
     return first, second, count
-
-
-def _places(among: _Words, wanted: _Words) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Where in sorted numbers each of `wanted` is, -1 if it is not there."""
-    at = np.searchsorted(among, wanted)
-    found = at < len(among)
-    found[found] = among[at[found]] == wanted[found]
-    return np.where(found, at, -1)
 
 
 def _pairs(

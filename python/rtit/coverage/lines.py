@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.coverage.gather import values
+from rtit.profile.columns import values
 from rtit.profile.lines import SourceLines
 from rtit.values import dataclass
 

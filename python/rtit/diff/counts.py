@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtit.profile.addresses import taken
-from rtit.profile.functions import functions
+from rtit.profile.functions import counted, functions
 from rtit.trace import End
 from rtit.values import dataclass
 
@@ -61,8 +61,7 @@ def counts(found: Profile) -> Counts:
     for outer, count in found.outside.items():
         instructions[outer,] += count
     for binary in found.binaries:
-        owners = functions(binary, binary.offset)
-        for function, count in zip(owners, binary.count.tolist(), strict=True):
+        for function, count in counted(binary):
             instructions[function,] += count
         edges = taken(binary.edges.where(binary.edges.source_in == binary.number))
         edges = edges.where((edges.kind == End.CALL) | (edges.kind == End.INDIRECT_CALL))

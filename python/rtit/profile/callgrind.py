@@ -8,12 +8,16 @@ in no file has one position, address 0, for each of its functions.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rtit.profile.addresses import taken
 from rtit.profile.calls import Place
+from rtit.profile.columns import places, values
 from rtit.profile.lines import Owners, SourceLines
 from rtit.profile.table import NOWHERE
 from rtit.readable import readable
@@ -49,29 +53,48 @@ class _Code:
         from rtit._core import demangle
 
         self.binary = binary
-        self._lines = SourceLines(binary.symbols)
-        found = self._lines.of(binary.offset)
-        self.offsets = binary.offset.tolist()
-        self.addresses = binary.symbols.addresses(binary.offset).tolist()
-        self.owner = Owners(binary.symbols).of(binary.offset).tolist()
-        self.file = found.file.tolist()
-        self.line = found.line.tolist()
-        self.row = {offset: row for row, offset in enumerate(self.offsets)}
+        found = SourceLines(binary.symbols).of(binary.offset)
+        self.files, self.file, self.line = found
+        self.address = binary.symbols.addresses(binary.offset)
+        self.owner = Owners(binary.symbols).of(binary.offset)
+        self._offset = binary.offset.data
         self._demangle = demangle
 
+    def row(self, offset: int) -> int | None:
+        """That of the instruction at an offset, None if it did not run."""
+        at = bisect_left(self._offset, offset)
+        return at if at < len(self._offset) and self._offset[at] == offset else None
+
     def function(self, row: int) -> str:
-        owner = self.owner[row]
+        owner = int(self.owner[row])
         if owner < 0:
             return _UNKNOWN
         # Functions of one name in one binary are told apart by their file alone, as in callgrind.
         return self._demangle(self.binary.symbols.name(owner))
 
     def source(self, row: int) -> str:
-        number = self.file[row]
-        return self._lines.files[number] if number >= 0 else _UNKNOWN
+        return self.named(int(self.file[row]))
+
+    def named(self, file: int) -> str:
+        """That of a file by its number."""
+        return self.files[file] if file >= 0 else _UNKNOWN
 
     def position(self, row: int) -> _Position:
-        return self.addresses[row], self.line[row]
+        return int(self.address[row]), int(self.line[row])
+
+    def functions(self) -> tuple[list[tuple[str, str]], Any]:
+        """Names and files of functions, in the order of their first rows, and to which each row
+        belongs. A function stands in the file of its first instruction; lines of others are
+        inlined.
+        """
+        _, first, which = np.unique(self.owner, return_index=True, return_inverse=True)
+        numbers: dict[tuple[str, str], int] = {}
+        number = np.zeros(len(first), np.intp)
+        for at in np.argsort(first).tolist():
+            row = int(first[at])
+            key = self.function(row), self.source(row)
+            number[at] = numbers.setdefault(key, len(numbers))
+        return list(numbers), number[which]
 
 
 def callgrind(
@@ -118,35 +141,34 @@ def _object(
     outside: Mapping[Place, Function],
 ) -> Iterator[str]:
     objects, files, functions = names
-    counts = code.binary.count.tolist()
-    jumps = _jumps(code)
-    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    file_of: dict[int, str] = {}
-    for row in range(len(counts)):
-        # A function stands in the file of its first instruction; lines of others are inlined.
-        first = file_of.setdefault(code.owner[row], code.source(row))
-        rows[code.function(row), first].append(row)
+    jumps = _Jumps(code)
+    binary = code.binary
     yield ""
-    yield f"ob={objects.of(code.binary.path)}"
-    for (function, file), own in rows.items():
-        yield f"fl={files.of(file)}"
-        yield f"fn={functions.of(function)}"
-        here = file
-        for row in own:
-            if code.file[row] >= 0 and code.source(row) != here:
-                here = code.source(row)
-                yield f"{'fe' if here == file else 'fi'}={files.of(here)}"
-            address, line = code.position(row)
-            yield f"{address:#x} {line} {counts[row]}"
-            for target, count, conditional in jumps.get(row, ()):
-                to, to_line = code.position(target)
-                many = f"{count}/{counts[row]}" if conditional else str(count)
-                yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
-                yield f"{address:#x} {line}"
-            for place, call in made.get(code.offsets[row], ()):
-                if text := _called(place, call, codes, names, outside, (code, here)):
-                    yield from text
-                    yield f"{address:#x} {line} {call.inclusive}"
+    yield f"ob={objects.of(binary.path)}"
+    named, function = code.functions()
+    columns = code.address, code.line, binary.count, code.file, binary.offset, jumps.begin, function
+    last, file, here = -1, "", ""
+    for row in values(columns, np.argsort(function, kind="stable")):
+        address, line, counted, source, offset, jump, number = row
+        if number != last:
+            last = number
+            name, file = named[number]
+            here = file
+            yield f"fl={files.of(file)}"
+            yield f"fn={functions.of(name)}"
+        if source >= 0 and code.files[source] != here:
+            here = code.files[source]
+            yield f"{'fe' if here == file else 'fi'}={files.of(here)}"
+        yield f"{address:#x} {line} {counted}"
+        for target, count, conditional in jumps.of(jump):
+            to, to_line = code.position(target)
+            many = f"{count}/{counted}" if conditional else str(count)
+            yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
+            yield f"{address:#x} {line}"
+        for place, call in made.get(offset, ()):
+            if text := _called(place, call, codes, names, outside, (code, here)):
+                yield from text
+                yield f"{address:#x} {line} {call.inclusive}"
 
 
 def _called(
@@ -164,8 +186,10 @@ def _called(
         text = [f"cob={objects.of(module or _UNKNOWN)}", f"cfi={files.of(_UNKNOWN)}"]
         return [*text, f"cfn={functions.of(name or _UNKNOWN)}", f"calls={call.count} 0x0 0"]
     called = codes.get(place.binary)
-    entry = called.row.get(place.offset) if called is not None else None
-    if called is None or entry is None:
+    if called is None:
+        return []
+    entry = called.row(place.offset)
+    if entry is None:
         return []
     code, here = now
     found = []
@@ -202,20 +226,25 @@ def _others(
                 yield f"0x0 0 {call.inclusive}"
 
 
-def _jumps(code: _Code) -> dict[int, list[tuple[int, int, bool]]]:
-    """Jumps within functions that were taken: rows of where to, counts, whether conditional."""
-    edges = taken(code.binary.within)
-    found: dict[int, list[tuple[int, int, bool]]] = defaultdict(list)
-    for source, target, kind, count in zip(
-        edges.source.tolist(),
-        edges.target.tolist(),
-        edges.kind.tolist(),
-        edges.count.tolist(),
-        strict=True,
-    ):
-        if kind not in (End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP):
-            continue
-        at, to = code.row.get(source), code.row.get(target)
-        if at is not None and to is not None and code.owner[at] == code.owner[to]:
-            found[at].append((to, count, kind == End.CONDITIONAL))
-    return found
+class _Jumps:
+    """Jumps within functions that were taken. `begin`: of each row of the code the place of its
+    jumps, -1 if it has none.
+    """
+
+    def __init__(self, code: _Code) -> None:
+        edges = taken(code.binary.within)
+        edges = edges.where(np.isin(edges.kind, [End.CONDITIONAL, End.JUMP, End.INDIRECT_JUMP]))
+        at, to = (places(code.binary.offset, each) for each in (edges.source, edges.target))
+        inside = (at >= 0) & (to >= 0) & (code.owner[at] == code.owner[to])
+        self.begin = places(at[inside], np.arange(len(code.owner)))
+        columns = at, to, edges.count, edges.kind
+        self._at, self._to, self._count, self._kind = (
+            memoryview(column[inside]) for column in columns
+        )
+
+    def of(self, begin: int) -> Iterator[tuple[int, int, bool]]:
+        """Rows of where to, counts, whether conditional."""
+        at = begin
+        while 0 <= at < len(self._at) and self._at[at] == self._at[begin]:
+            yield self._to[at], self._count[at], self._kind[at] == End.CONDITIONAL
+            at += 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
 from rtit.image import UPPER, has_file
 from rtit.image.mappings import FOREVER
+from rtit.profile.contexts import NONE, Contexts
 from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
 from rtit.values import dataclass, field
@@ -15,8 +17,6 @@ from rtit.values import dataclass, field
 if TYPE_CHECKING:
     from rtit.profile.table import Profile
     from rtit.trace import Stream, Trace
-
-_NONE = (1 << 64) - 1
 
 
 class Place(NamedTuple):
@@ -31,22 +31,22 @@ class Place(NamedTuple):
 @dataclass(slots=True)
 class Call:
     """How often, and how many instructions ran until it returned; where the same was called again
-    meanwhile these count once.
+    meanwhile these count once. `number` is its place among all.
     """
 
+    number: int
     count: int = 0
     inclusive: int = 0
 
 
 @dataclass(slots=True)
 class Calls:
-    """`by_ends`: all calls by where from and where to. `contexts`: instructions of a function
-    itself by where it and each that called it was called: (called, called from), outermost first.
-    `outside`: the functions of places that are in no binary.
+    """`by_ends`: all calls by where from and where to, in the order of their numbers. `contexts`:
+    within which others each was made. `outside`: the functions of places that are in no binary.
     """
 
     by_ends: dict[tuple[Place, Place], Call] = field(default_factory=dict)
-    contexts: dict[tuple[tuple[Place, Place], ...], int] = field(default_factory=dict)
+    contexts: Contexts = field(default_factory=Contexts)
     outside: dict[Place, Function] = field(default_factory=dict)
 
 
@@ -66,12 +66,15 @@ def calls(
                 name = _named(trace, stream.tid, end.offset, life)
                 # many places have one name, which is kept once
                 result.outside[end] = names.setdefault(name, name)
+        numbers = array("Q")
         for key, count, inclusive in zip(ends, columns["calls"], columns["inclusive"], strict=True):
-            call = result.by_ends.setdefault(key, Call())
+            call = result.by_ends.setdefault(key, Call(len(result.by_ends)))
             call.count += count
             call.inclusive += inclusive
+            numbers.append(call.number)
+        del ends
         if contexts:
-            _add_contexts(result, ends, columns)
+            result.contexts.add(columns, numbers)
         stream.forget()
     return result
 
@@ -97,7 +100,7 @@ def followed(
     profile.losses.calls += columns["beyond"][0]
 
     def place(region: int, offset: int) -> Place:
-        if region == _NONE:
+        if region == NONE:
             return Place(NOWHERE, offset)
         mapping = regions[region]
         if not has_file(mapping.path) or mapping.start >= UPPER:
@@ -119,20 +122,3 @@ def _named(trace: Trace, tid: int, address: int, since: int) -> Function:
         if each.start <= address < each.end and each.until > since
     ]
     return name_at(trace, tid, address, max(there, default=FOREVER) - 1)
-
-
-def _add_contexts(
-    result: Calls, ends: list[tuple[Place, Place]], columns: dict[str, memoryview]
-) -> None:
-    parents, called, owns = columns["parent"], columns["call"], columns["own"]
-    pairs = [(target, source) for source, target in ends]
-    for row, own in enumerate(owns):
-        if not own:
-            continue
-        stack = []
-        at = row
-        while at != _NONE:
-            stack.append(pairs[called[at]])
-            at = parents[at]
-        key = tuple(reversed(stack))
-        result.contexts[key] = result.contexts.get(key, 0) + own

@@ -8,9 +8,10 @@ that was called last: it is not known there whether a jump or a system call lead
 
 from __future__ import annotations
 
-import gzip
+import zlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,37 +23,85 @@ if TYPE_CHECKING:
     from rtit.profile.table import Binary
 
 _LEVEL = 6
+_GZIP = 31
+"""The window's bits as zlib has them for gzip, without a time."""
+_PART = 1 << 16
 
 
 def pprof(
     binaries: Sequence[Binary], calls: Calls, comments: Sequence[str], *, outside: bool = False
-) -> bytes:
-    """The whole file. Contexts whose function is in none of `binaries` are left out, but for those
-    in no file at all if `outside`.
+) -> Iterator[bytes]:
+    """The whole file in parts. Contexts whose function is in none of `binaries` are left out, but
+    for those in no file at all if `outside`.
     """
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    waiting = bytearray()
+    for message in _messages(binaries, calls, comments, outside=outside):
+        waiting += message
+        if len(waiting) >= _PART:
+            yield packer.compress(waiting)
+            waiting.clear()
+    yield packer.compress(waiting) + packer.flush()
+
+
+def _messages(
+    binaries: Sequence[Binary], calls: Calls, comments: Sequence[str], *, outside: bool
+) -> Iterator[bytes]:
     text = _Strings()
     places = _Places(binaries, text, calls.outside)
-    samples = []
-    for context, own in calls.contexts.items():
-        entry, source = context[-1]
-        if entry.binary not in places.binaries and not (outside and entry.binary == NOWHERE):
-            continue
-        stack = [entry, source, *(source for _entry, source in reversed(context[:-1]))]
-        locations = b"".join([places.number(place) for place in stack if place != (NOWHERE, 0)])
-        samples.append(_message(2, _message(1, locations) + _message(2, _varint(own))))
+    stacks = _Stacks(calls, places, outside=outside)
+    places.describe()
     kind = _number(1, text.number("instructions")) + _number(2, text.number("count"))
-    body = [
-        _message(1, kind),
-        *samples,
-        *(_message(3, each) for each in places.mappings()),
-        *(_message(4, each) for each in places.locations),
-        *(_message(5, each) for each in places.functions),
-        _message(11, kind),
-        _number(12, 1),
-        *(_number(13, text.number(comment)) for comment in comments),
-    ]
-    body.extend(_message(6, each.encode(errors="replace")) for each in text.all)
-    return gzip.compress(b"".join(body), _LEVEL, mtime=0)
+    yield _message(1, kind)
+    yield from stacks.samples()
+    yield from (_message(3, each) for each in places.mappings())
+    yield from (_message(4, each) for each in places.locations)
+    yield from (_message(5, each) for each in places.functions)
+    yield _message(11, kind)
+    yield _number(12, 1)
+    yield from [_number(13, text.number(comment)) for comment in comments]
+    yield from (_message(6, each.encode(errors="replace")) for each in text.all)
+
+
+class _Stacks:
+    """Contexts with the numbers of their places, which are given in the order of the samples."""
+
+    def __init__(self, calls: Calls, places: _Places, *, outside: bool) -> None:
+        self._contexts = calls.contexts
+        self._places = places
+        self._outside = outside
+        self._ends = list(calls.by_ends)
+        # of calls; 0 where there is no place, or none yet
+        self._entries = array("Q", bytes(8 * len(self._ends)))
+        self._sources = array("Q", bytes(8 * len(self._ends)))
+        known = bytearray(len(self._contexts))
+        for context, _ in self._wanted():
+            for number, call in self._contexts.calls(context):
+                source, entry = self._ends[call]
+                if number == context and not self._entries[call]:
+                    self._entries[call] = places.number(entry)
+                if known[number]:
+                    break
+                known[number] = True
+                if not self._sources[call]:
+                    self._sources[call] = places.number(source)
+
+    def _wanted(self) -> Iterator[tuple[int, int]]:
+        for context, own in self._contexts:
+            _, call = next(self._contexts.calls(context))
+            binary = self._ends[call][1].binary
+            if binary in self._places.binaries or (self._outside and binary == NOWHERE):
+                yield context, own
+
+    def samples(self) -> Iterator[bytes]:
+        """Of each context the locations from the called function's on, and its instructions."""
+        entries, sources = (
+            [*map(_location_number, each)] for each in (self._entries, self._sources)
+        )
+        for context, own in self._wanted():
+            calls = [call for _, call in self._contexts.calls(context)]
+            stack = [entries[calls[0]], *(sources[call] for call in calls)]
+            yield _message(2, _message(1, b"".join(stack)) + _message(2, _varint(own)))
 
 
 class _Strings:
@@ -69,16 +118,36 @@ class _Strings:
         return iter(self._numbers)
 
 
-class _Code:
-    """What the places of a binary belong to."""
+class _Code(NamedTuple):
+    """What places of a binary belong to: functions, files and lines, and those where the functions
+    begin; -1 is not known.
+    """
 
-    def __init__(self, binary: Binary) -> None:
-        self.owners = Owners(binary.symbols)
-        self.lines = SourceLines(binary.symbols)
+    files: list[str]
+    owner: list[int]
+    file: list[int]
+    line: list[int]
+    address: list[int]
+    first_file: list[int]
+    first_line: list[int]
+
+
+def _code(binary: Binary, offsets: Sequence[int]) -> _Code:
+    at = np.array(offsets, np.uint64)
+    owner = Owners(binary.symbols).of(at)
+    lines = SourceLines(binary.symbols)
+    files, file, line = lines.of(at)
+    first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
+    _, first_file, first_line = lines.of(first)
+    address = binary.symbols.addresses(at)
+    columns = owner, file, line, address, first_file, first_line
+    return _Code(files, *(column.tolist() for column in columns))
 
 
 class _Places:
-    """Locations, functions and mappings, made as they are asked for; they count from 1."""
+    """Locations, functions and mappings; they count from 1. Locations are numbered as they are
+    asked for, and described when all are.
+    """
 
     def __init__(
         self, binaries: Sequence[Binary], text: _Strings, outside: Mapping[Place, tuple[str, str]]
@@ -89,19 +158,33 @@ class _Places:
         self._text = text
         self._outside = outside
         self._named: dict[tuple[str, str], int] = {}
-        self._codes: dict[int, _Code] = {}
-        self._numbers: dict[Place, bytes] = {}
+        self._numbers: dict[Place, int] = {}
         self._functions: dict[tuple[int, int], int] = {}
         self._mappings = {number: at for at, number in enumerate(self.binaries, 1)}
 
-    def number(self, place: Place) -> bytes:
-        """Of the location of a place, as a varint."""
-        known = self._numbers.get(place)
-        if known is None:
-            number = len(self._numbers) + 1
-            known = self._numbers[place] = _varint(number)
-            self.locations.append(self._location(number, place))
-        return known
+    def number(self, place: Place) -> int:
+        """Of the location of a place; 0 for what called the first function."""
+        if place == (NOWHERE, 0):
+            return 0
+        return self._numbers.setdefault(place, len(self._numbers) + 1)
+
+    def describe(self) -> None:
+        """Make the locations and their functions."""
+        offsets: dict[int, list[int]] = {number: [] for number in self.binaries}
+        for place in self._numbers:
+            if place.binary in offsets:
+                offsets[place.binary].append(place.offset)
+        codes = {
+            number: _code(self.binaries[number], own) for number, own in offsets.items() if own
+        }
+        rows = dict.fromkeys(codes, 0)
+        for place, number in self._numbers.items():
+            if place.binary in codes:
+                row = rows[place.binary]
+                rows[place.binary] = row + 1
+                self.locations.append(self._location(number, place, codes[place.binary], row))
+            else:
+                self.locations.append(self._location_outside(number, place))
 
     def mappings(self) -> Iterator[bytes]:
         for number, binary in self.binaries.items():
@@ -122,26 +205,18 @@ class _Places:
                 ]
             )
 
-    def _location(self, number: int, place: Place) -> bytes:
-        found = _number(1, number)
-        binary = self.binaries.get(place.binary)
-        if binary is None:
-            found += _number(3, place.offset)
-            named = self._outside.get(place, ("", ""))
-            return found + _message(4, _number(1, self._other(named))) if named[0] else found
-        if place.binary not in self._codes:
-            self._codes[place.binary] = _Code(binary)
-        code = self._codes[place.binary]
-        offset = np.array([place.offset], np.uint64)
-        (owner,) = code.owners.of(offset).tolist()
-        files, (file,), (line,) = code.lines.of(offset)
-        address = binary.symbols.address(place.offset)
-        found += _number(2, self._mappings[place.binary]) + _number(3, address)
-        if owner < 0:
+    def _location_outside(self, number: int, place: Place) -> bytes:
+        found = _number(1, number) + _number(3, place.offset)
+        named = self._outside.get(place, ("", ""))
+        return found + _message(4, _number(1, self._other(named))) if named[0] else found
+
+    def _location(self, number: int, place: Place, code: _Code, row: int) -> bytes:
+        found = _number(1, number) + _number(2, self._mappings[place.binary])
+        found += _number(3, code.address[row])
+        if code.owner[row] < 0:
             return found
-        source = files[file] if file >= 0 else ""
-        function = self._function(place.binary, owner, code, source)
-        return found + _message(4, _number(1, function) + _number(2, int(line)))
+        function = self._function(place.binary, code, row)
+        return found + _message(4, _number(1, function) + _number(2, code.line[row]))
 
     def _other(self, named: tuple[str, str]) -> int:
         """Of a function in no file, or in a file that is left out: its module stands for that."""
@@ -153,22 +228,27 @@ class _Places:
             )
         return self._named[named]
 
-    def _function(self, binary: int, owner: int, code: _Code, source: str) -> int:
+    def _function(self, binary: int, code: _Code, row: int) -> int:
         from rtit._core import demangle
 
-        key = binary, owner
+        key = binary, code.owner[row]
         if key not in self._functions:
             self._functions[key] = len(self.functions) + 1
-            function = self.binaries[binary].symbols.functions[owner]
-            files, (file,), (line,) = code.lines.of(np.array([function.offset], np.uint64))
+            name = self.binaries[binary].symbols.name(code.owner[row])
+            # without a line of its own it is where the place is that is asked for first
+            file = code.first_file[row] if code.first_file[row] >= 0 else code.file[row]
             self.functions.append(
                 _number(1, self._functions[key])
-                + _number(2, self._text.number(demangle(function.name)))
-                + _number(3, self._text.number(function.name))
-                + _number(4, self._text.number(files[file] if file >= 0 else source))
-                + _number(5, int(line))
+                + _number(2, self._text.number(demangle(name)))
+                + _number(3, self._text.number(name))
+                + _number(4, self._text.number(code.files[file] if file >= 0 else ""))
+                + _number(5, code.first_line[row])
             )
         return self._functions[key]
+
+
+def _location_number(number: int) -> bytes:
+    return _varint(number) if number else b""
 
 
 def _varint(value: int) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtit.profile.counts import Function, Stat, totals
-from rtit.profile.functions import functions
+from rtit.profile.functions import counted
 from rtit.profile.gather import profile
 from rtit.trace import End
 from rtit.x86 import Class
@@ -43,8 +43,7 @@ def summed(found: Profile, tids: int, pids: int) -> Stat:
     by_function: Counter[Function] = Counter()
     files: Counter[str] = Counter()
     for binary in found.binaries:
-        rows = zip(functions(binary, binary.offset), binary.count.tolist(), strict=True)
-        for function, count in rows:
+        for function, count in counted(binary):
             by_function[function] += count
         files[binary.name] += binary.instructions
     for function, count in found.outside.items():

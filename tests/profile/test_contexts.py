@@ -1,0 +1,43 @@
+"""Calls within calls: what a tree of them tells is what all their stacks would."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtit.profile.contexts import NONE, Contexts
+
+CALLS = 4
+ROWS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, CALLS - 1), st.integers(0, 3)), max_size=12
+)
+"""Of each context where its parent is among those before it, if it is, its call, its own count."""
+NUMBERS = st.lists(st.integers(0, CALLS - 1), min_size=CALLS, max_size=CALLS)
+"""What the calls of a stream are called in all together: places may be the same."""
+
+
+@given(st.lists(st.tuples(ROWS, NUMBERS), max_size=3))
+def test_a_tree_is_its_stacks(streams: list[tuple[list[tuple[int, int, int]], list[int]]]) -> None:
+    found = Contexts()
+    expected: Counter[tuple[int, ...]] = Counter()
+    for rows, numbers in streams:
+        stacks: list[tuple[int, ...]] = []
+        kept: dict[tuple[int, int], int] = {}
+        for place, call, own in rows:
+            parent = place if place < len(stacks) else NONE
+            # a call that is made again in the same context is that of before
+            if (parent, call) in kept:
+                continue
+            kept[parent, call] = own
+            stacks.append((*(stacks[place] if parent != NONE else ()), numbers[call]))
+            if own:
+                expected[stacks[-1]] += own
+        table = np.array([(*key, own) for key, own in kept.items()], np.uint64).reshape(-1, 3)
+        names = ("parent", "call", "own")
+        found.add({name: table[:, at].copy().data for at, name in enumerate(names)}, numbers)
+    told = [(tuple(call for _, call in found.calls(context))[::-1], own) for context, own in found]
+    # in the order in which something of each ran first, too
+    assert told == list(expected.items())

@@ -1,0 +1,40 @@
+"""What profiles of a large file take is in proportion to it, and little of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import elf_floods
+import floods
+from memory import at_most
+from rtit.cli.main import main
+
+SIZE = 1 << 21
+"""Of code: 622,592 instructions, and a call from each function to the next."""
+MOST = {"callgrind": 190, "pprof": 84}
+"""Megabytes."""
+
+
+@pytest.mark.parametrize("tool", MOST)
+def test_memory_of_a_file_that_all_ran(tool: str, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    words = ["profile", "--for", tool, "-o", str(tmp_path / "out")]
+    # what it loads is no part of it
+    assert main([*words, str(elf_floods.recorded(small / "elf-whole.data", 1 << 12))]) == 0
+    path = elf_floods.recorded(tmp_path / "elf-whole.data", SIZE)
+    with at_most(MOST[tool]):
+        assert main([*words, str(path)]) == 0
+
+
+def test_memory_of_calls_within_thousands(tmp_path: Path) -> None:
+    """Each is told with all those that it is within, and none is kept so."""
+    small = tmp_path / "small"
+    small.mkdir()
+    words = ["profile", "--for", "pprof", "-o", str(tmp_path / "out")]
+    main([*words, str(floods.recorded(small, "deep", 1 << 10))])
+    path = floods.recorded(tmp_path, "deep", 1 << 18)
+    with at_most(120):
+        main([*words, str(path)])
