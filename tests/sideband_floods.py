@@ -8,9 +8,11 @@ from pathlib import Path
 
 from floods import CODE, FLOODS, JUMPS, PSB_PLUS, START, flood, tip, with_code
 from kernel.writer import KernelWriter
+from rtit.packets import encode
 from rtit.perfdata import Ending, Fault, Switches
 
 PACKETS = PSB_PLUS + tip(2)
+LOSSES = PSB_PLUS + (encode("OVF") + encode("FUP", ip_bytes=6, payload=START)) * 400
 KERNEL = 0xFFFF_8000_0000_0000
 _AT_ONCE = 256
 """Records between two looks at how many bytes there are."""
@@ -52,6 +54,7 @@ SIDEBAND: dict[str, Callable[[KernelWriter, int], None]] = {
     "switch": lambda out, n: out.switch(0, n, (1, 1 + n % 2), (1, 1 + (n + 1) % 2)),
     "switch-threads": lambda out, n: out.switch(0, n, (1, n + 2), (1, n + 3)),
     "switch-cpus": lambda out, n: out.switch(n, n, (1, 1), (2, 2)),
+    "lossy-threads": lambda out, n: out.auxtrace(n + 2, n + 2, LOSSES, None, 3),
     "cpus": lambda out, n: out.auxtrace(-1, -1, PACKETS, None, 3, n),
 }
 """What to write as record number n."""

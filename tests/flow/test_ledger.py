@@ -161,6 +161,18 @@ def test_damaged_streams(flips: list[tuple[int, int]]) -> None:
     check_account(bytes(stream), ledger, counts)
 
 
+def test_rows_by_their_numbers() -> None:
+    flow = core.Flow((psb(0x1000) + b"\x05") * 5, space())
+    flow.count()
+    rows = flow.ledger()
+    assert len(rows) == 10
+    for first in range(12):
+        assert flow.ledger(first) == rows[first:]
+        for most in range(12):
+            assert flow.ledger(first, most) == flow.ledger(first=first, most=most)
+            assert flow.ledger(first, most) == rows[first : first + most]
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array("B", data)])
 def test_any_bytes_like_object_is_a_stream(kind: Any) -> None:
     flow = core.Flow(kind(STREAM), space())

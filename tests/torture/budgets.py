@@ -28,6 +28,7 @@ VERBS = {
     "edges": ["edges", "{}"],
     "events": ["events", "{}"],
     "report": ["report", "{}"],
+    "report-json": ["report", "{}", "--json"],
     "stat": ["stat", "{}"],
     "info": ["info", "{}"],
     "profile": ["profile", "{}", "--for", "callgrind", "-o", "/dev/null"],

@@ -13,7 +13,7 @@ from floods import FLOODS, recorded
 from memory import at_most
 from rtit.image import images
 from rtit.perfdata import PerfData
-from rtit.trace import Stream, Trace
+from rtit.trace import Stream, Trace, Trust
 
 SIZE = 1 << 21
 ANEW = ("mode", "targets", "calls", "deep", "overflow")
@@ -39,6 +39,29 @@ def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
+
+
+def _spans(stream: Stream) -> int:
+    return sum(span.is_gap for span in stream.spans())
+
+
+def _ledger(stream: Stream) -> int:
+    kinds = stream.ledger().buffer("kind").tolist()
+    return kinds.count(Trust.LOST) + kinds.count(Trust.RESUMED)
+
+
+@pytest.mark.parametrize(("look", "megabytes"), [(_spans, 8), (_ledger, 40)])
+def test_memory_of_an_account(
+    look: Callable[[Stream], int], megabytes: int, tmp_path: Path
+) -> None:
+    """Its spans one at a time, and as columns with a text each."""
+    with Trace(recorded(tmp_path, "overflow", SIZE)) as trace:
+        (stream,) = trace.streams
+        overflows = stream.counts().packets["OVF"]
+        with at_most(megabytes):
+            gaps = look(stream)
+        # behind the first span, which is exact, and as many as are kept of a stream
+        assert gaps == min(2 * overflows, (1 << 18) - 1)
 
 
 KEPT = {

@@ -19,7 +19,13 @@ pub type LedgerRow = (
     Option<u64>,
 );
 
-pub fn ledger_rows(py: Python<'_>, ledger: &Ledger) -> PyResult<Vec<LedgerRow>> {
+/// At most `most` rows from number `first` on.
+pub fn ledger_rows(
+    py: Python<'_>,
+    ledger: &Ledger,
+    first: usize,
+    most: usize,
+) -> PyResult<Vec<LedgerRow>> {
     let row = |span: &Span| {
         look();
         let error = span.error.as_ref();
@@ -33,7 +39,8 @@ pub fn ledger_rows(py: Python<'_>, ledger: &Ledger) -> PyResult<Vec<LedgerRow>> 
             error.map(|error| error.cause.value()),
         )
     };
-    let rows = gathered(ledger.spans().iter().map(row));
+    let spans = ledger.spans().iter().skip(first).take(most);
+    let rows = gathered(spans.map(row));
     room_for(py, rows.len())?;
     Ok(rows)
 }

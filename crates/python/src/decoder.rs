@@ -232,8 +232,11 @@ impl Decoder {
     }
 
     /// As that of `Flow`, of the last stream.
-    fn ledger(&self, py: Python<'_>) -> PyResult<Vec<LedgerRow>> {
-        self.working(py, |state| ledger_rows(py, state.persistent.ledger()))
+    #[pyo3(signature = (first = 0, most = usize::MAX))]
+    fn ledger(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
+        self.working(py, |state| {
+            ledger_rows(py, state.persistent.ledger(), first, most)
+        })
     }
 
     /// As that of `Flow`, of the last stream.

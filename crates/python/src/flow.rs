@@ -400,10 +400,12 @@ impl Flow {
     }
 
     /// The account of the stream as far as it is decoded and settled: rows (from, to, trust, class, text, offset,
-    /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None.
-    fn ledger(&self, py: Python<'_>) -> PyResult<Vec<LedgerRow>> {
+    /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None. All, or at
+    /// most `most` from number `first` on.
+    #[pyo3(signature = (first = 0, most = usize::MAX))]
+    fn ledger(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
         bounded(py, || {
-            self.with(py, |_, ledger| ledger_rows(py, ledger))?
+            self.with(py, |_, ledger| ledger_rows(py, ledger, first, most))?
                 .unwrap_or_else(|| Ok(Vec::new()))
         })
     }

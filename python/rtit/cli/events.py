@@ -43,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
                 if not arguments.json:
                     out.line(f"# {stream.title}, {stream.size:,} bytes")
                 _show(stream, wanted, trace.clock, as_json=arguments.json)
-        gaps.ledgers(streams)
+                gaps.see(stream)
+        gaps.ledgers()
         gaps.images()
         return gaps.exit_code()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rtit.cli import out
+from rtit.views.spool import Spool
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -22,6 +22,7 @@ class Gaps:
         self._trace = trace
         self._any = False
         self._has_images = False
+        self._seen = Spool()
 
     def tell(self, text: object) -> None:
         """There is one."""
@@ -32,29 +33,35 @@ class Gaps:
         """There is one, and the output tells of it."""
         self._any = True
 
-    def ledgers(self, streams: Iterable[Stream]) -> None:
-        """Tell what in these could not be decoded, as far as they were decoded last. That a loop
-        went round more often than is told, or that what ran may be another thread's, is no gap, and
-        told all the same.
+    def see(self, stream: Stream) -> None:
+        """Have `ledgers` tell what in it could not be decoded, as far as it was decoded last; and
+        let go of that: of thousands of streams each would keep an account. That a loop went round
+        more often than is told, or that what ran may be another thread's, is no gap, and told all
+        the same.
         """
         from rtit.trace.categories import ErrorClass
 
-        for stream in streams:
-            unsure, repeats = 0, False
-            spans = stream.spans()
-            for span in spans:
-                if span.is_gap:
-                    self.tell(f"{stream.title}: {span}")
-                elif span.cause == ErrorClass.TURN_UNKNOWN:
-                    unsure += 1
-                repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
-            if repeats:
-                from rtit.trace.rounds import sentences
+        unsure, repeats = 0, False
+        for span in stream.spans():
+            if span.is_gap:
+                self._any = True
+                self._seen.add(f"{stream.title}: {span}")
+            elif span.cause == ErrorClass.TURN_UNKNOWN:
+                unsure += 1
+            repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
+        if repeats:
+            from rtit.trace.rounds import sentences
 
-                for text in sentences(stream, spans):
-                    out.complain(self._verb, f"{stream.title}: {text}")
-            if unsure:
-                out.complain(self._verb, f"{stream.title}: {unsure:,} times {UNSURE}")
+            for text in sentences(stream):
+                self._seen.add(f"{stream.title}: {text}")
+        if unsure:
+            self._seen.add(f"{stream.title}: {unsure:,} times {UNSURE}")
+        stream.forget()
+
+    def ledgers(self) -> None:
+        """Tell what was seen."""
+        for line in self._seen.lines():
+            out.complain(self._verb, line)
 
     def images(self) -> None:
         """Tell which code is not known."""

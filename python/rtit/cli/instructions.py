@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = selection(arguments)
         streams = trace.select(wanted)
         with watched("instructions", streams, prints=True):
-            for text in listing(trace, streams, fields, wanted, merge=arguments.merge):
+            for text in listing(trace, streams, fields, wanted, gaps.see, merge=arguments.merge):
                 out.listed(text)
         out.flush()
-        gaps.ledgers(streams)
+        gaps.ledgers()
         gaps.images()
         return gaps.exit_code()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import TextIO
 
 from rtit.readable import readable
@@ -23,11 +23,32 @@ def complain(verb: str, text: str) -> None:
 
 def document(value: object, *, indent: int | None = None) -> None:
     """One JSON value to standard output. It is ASCII: names that are no text have their bytes as
-    U+DC80 to U+DCFF, as in Python.
+    U+DC80 to U+DCFF, as in Python. An indented one is written as it is made, and other collections
+    in it are told as lists.
     """
     import json
 
-    sys.stdout.write(json.dumps(value, indent=indent) + "\n")
+    if indent is None:
+        sys.stdout.write(json.dumps(value) + "\n")
+        return
+    sys.stdout.writelines(json.JSONEncoder(indent=indent, default=_Walked).iterencode(value))
+    sys.stdout.write("\n")
+
+
+class _Walked(list[object]):
+    """Has nothing in it, for an encoder that asks a list whether there is something, and iterates:
+    that of `iterencode` does.
+    """
+
+    def __init__(self, items: Collection[object]) -> None:
+        super().__init__()
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._items)
 
 
 def listed(text: bytes) -> None:

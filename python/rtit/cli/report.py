@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CALLS = 5
 _FAULTS = 10
-_LOOPS = 20
+_MOST = 20
 _STREAMS = 40
 _PROCESSES = 100
 """So many lines at most; --json has all."""
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     with opened(arguments) as trace:
         streams = trace.select(selection(arguments))
         with watched("report", streams, prints=False):
-            found = statistics(trace, streams)
+            found = statistics(trace, streams, None if arguments.json else _MOST)
         faults = crashes(trace, streams)
         roots = processes(trace, found.streams)
         if arguments.json:
@@ -130,9 +130,9 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
         if each.unsure[0]:
             times, count = each.unsure
             out.line(f"ledger: {each.title}: {times:,} times {UNSURE}: {count:,} instructions")
-        for text in each.repeats[:_LOOPS]:
+        for text in each.repeats:
             out.line(f"ledger: {each.title}: {text}")
-        _print_rest(len(each.repeats) - _LOOPS, "loops of which nothing tells how often")
+        _print_rest(len(each.repeats) - _MOST, "loops of which nothing tells how often")
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
         out.line(f"ledger: all {whole:,} bytes exact")
@@ -147,10 +147,10 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
         share = each.exact_bytes / each.pt_bytes if each.pt_bytes else 1.0
         part = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"
         out.line(f"ledger: {each.title}: {part}")
-        for span in each.losses[:20]:
-            out.line(f"  {span}")
-        if len(each.losses) > 20:
-            out.line(f"  ... and {len(each.losses) - 20} more")
+        for text in each.losses:
+            out.line(f"  {text}")
+        if len(each.losses) > _MOST:
+            out.line(f"  ... and {len(each.losses) - _MOST} more")
 
 
 def _print_rest(count: int, what: str) -> None:

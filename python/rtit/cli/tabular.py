@@ -59,8 +59,9 @@ def show(
             for stream in streams:
                 for part in lines(trace, stream, wanted, as_json=arguments.json, **options):
                     out.listed(part)
+                gaps.see(stream)
         out.flush()
-        gaps.ledgers(streams)
+        gaps.ledgers()
         gaps.images()
         for text in missing:
             gaps.tell(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -43,14 +43,17 @@ def diff(
     ours, theirs = streams if streams is not None else (left.select(), right.select())
     builds = Builds(left, right)
     found = Difference(builds=[str(pair) for pair in builds.pairs])
-    for one, other in zip_longest(ours, theirs):
-        found.threads.append(_compared(builds, one, other, steps))
-    for side, trace, used in (("first", left, ours), ("second", right, theirs)):
-        found.gaps.extend(_gaps(side, trace, used))
+    lost: tuple[list[str], list[str]] = [], []
+    for pair in zip_longest(ours, theirs):
+        found.threads.append(_compared(builds, *pair, steps))
+        for told, stream in zip(lost, pair, strict=True):
+            told.extend(_lost(stream) if stream is not None else ())
+        for stream in filter(None, pair):
+            stream.forget()
+    for side, trace, lines in (("first", left, lost[0]), ("second", right, lost[1])):
+        found.gaps.extend(f"{side}: {line}" for line in (*_problems(trace), *lines))
     if not found.identical or builds.pairs:
         _count(found, builds, (ours, theirs))
-    for stream in (*ours, *theirs):
-        stream.forget()
     return found
 
 
@@ -125,13 +128,15 @@ def _count(
         found.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
 
 
-def _gaps(side: str, trace: Trace, streams: Iterable[Stream]) -> list[str]:
-    found = [f"{side}: {problem}" for problem in trace.image_problems]
-    if trace.incomplete:
-        found.append(f"{side}: incomplete: {trace.incomplete}")
-    for stream in streams:
-        lost = [span for span in stream.spans() if span.is_gap]
-        if lost:
-            size = sum(span.end - span.start for span in lost)
-            found.append(f"{side}: {stream.title}: {size:,} bytes not decoded exactly; {lost[0]}")
-    return found
+def _problems(trace: Trace) -> list[str]:
+    found = list(map(str, trace.image_problems))
+    return [*found, f"incomplete: {trace.incomplete}"] if trace.incomplete else found
+
+
+def _lost(stream: Stream) -> list[str]:
+    first, size = None, 0
+    for span in stream.spans():
+        if span.is_gap:
+            first = first or span
+            size += span.end - span.start
+    return [f"{stream.title}: {size:,} bytes not decoded exactly; {first}"] if first else []

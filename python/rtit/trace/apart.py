@@ -121,21 +121,22 @@ class Shared:
         for kind, count in enumerate(np.bincount(branches.kind, minlength=len(self._kinds))):
             self._kinds[kind] += int(count)
 
-    def ledger(self, rows: Iterable[Row]) -> list[Row]:
+    def ledger(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The account of the whole stream, with the bytes of others elsewhere."""
-        found: list[Row] = []
+        return _joined(self._parted(rows))
+
+    def _parted(self, rows: Iterable[Row]) -> Iterator[Row]:
         borders, own, at = self._borders, self._first, 0
         for begin, end, *rest in rows:
             start = begin
             while at < len(borders) and borders[at] < end:
                 if start < borders[at]:
-                    found.append(_span(start, borders[at], rest, own=own))
+                    yield _span(start, borders[at], rest, own=own)
                     start = borders[at]
                 own = not own
                 at += 1
             if start < end or begin == end:
-                found.append(_span(start, end, rest, own=own))
-        return _joined(found)
+                yield _span(start, end, rest, own=own)
 
     def counts(self, whole: Counts, rows: Iterable[Row]) -> Counts:
         """Those of the whole stream, with instructions, branches and bytes of the thread alone."""
@@ -163,12 +164,15 @@ def _span(start: int, end: int, rest: list[Any], *, own: bool) -> Row:
     return start, end, _ELSEWHERE, None, None, None, None
 
 
-def _joined(rows: list[Row]) -> list[Row]:
+def _joined(rows: Iterable[Row]) -> Iterator[Row]:
     """Spans of others that follow each other as one."""
-    found: list[Row] = []
+    last = None
     for row in rows:
-        if found and row[2] == found[-1][2] == _ELSEWHERE:
-            found[-1] = found[-1][0], row[1], *row[2:]
-        else:
-            found.append(row)
-    return found
+        if last is not None and row[2] == last[2] == _ELSEWHERE:
+            last = last[0], row[1], *row[2:]
+            continue
+        if last is not None:
+            yield last
+        last = row
+    if last is not None:
+        yield last

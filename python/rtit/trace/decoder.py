@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.trace.counts import Counts
-from rtit.trace.ledger import Ledger
+from rtit.trace.ledger import Ledger, account
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named, few
 from rtit.trace.spaces import Spaces, native_spaces
 from rtit.trace.totals import EdgeTotals
@@ -166,7 +166,7 @@ class Decoder:
 
     def ledger(self) -> Ledger:
         """The account of every byte of the last trace."""
-        return Ledger.of(self._native.ledger())
+        return Ledger.of(account(self._native))
 
     def counts(self) -> Counts:
         """Totals of the last trace."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rtit import _core
+
 Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
 """As the native decoder gives them: start, end, trust; class of the error, text, offset, value."""
 
@@ -20,6 +23,20 @@ Row = tuple[int, int, str, str | None, str | None, int | None, int | None]
 _GAPS = (Trust.RESUMED.label, Trust.LOST.label)
 _SHOWN = 10
 """Spans that the text of a ledger has: that of a damaged stream may have millions."""
+_AT_ONCE = 1 << 12
+_CAUSES = {each.label: each for each in ErrorClass}
+_TRUSTS = {each.label: each for each in Trust}
+
+
+def account(native: _core.Flow | _core.Decoder) -> Iterator[Row]:
+    """The rows of a decoder's account, some at a time: each takes ten times the room that it has
+    in there.
+    """
+    first, rows = 0, native.ledger(0, _AT_ONCE)
+    while rows:
+        yield from rows
+        first += len(rows)
+        rows = native.ledger(first, _AT_ONCE) if len(rows) == _AT_ONCE else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +61,30 @@ class Span:
     def of(cls, row: Row) -> Self:
         """From a row of the native decoder's account."""
         start, end, trust, cause, text, _, _ = row
-        return cls(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
+        return cls(start, end, trust, text or "", _CAUSES[cause] if cause else None)
 
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
         return f"{text}: {self.error}" if self.error else text
 
 
-def with_losses(rows: Iterable[Row], losses: Iterable[tuple[int, str]]) -> list[Row]:
+def with_losses(rows: Iterable[Row], losses: Iterable[tuple[int, str]]) -> Iterator[Row]:
     """The rows of an account, and between them what is missing at these offsets: nothing of the
     stream, so that no byte more is lost.
     """
     waiting = sorted(losses, key=lambda loss: loss[0])[::-1]
-    found: list[Row] = []
+    end = 0
     for begin, end, *rest in rows:
         start = begin
         while waiting and waiting[-1][0] < end:
             at, reason = waiting.pop()
             if start < at:
-                found.append((start, at, *rest))  # type: ignore[arg-type]
+                yield start, at, *rest  # type: ignore[misc]
                 start = at
-            found.append(_missing(start, reason))
-        found.append((start, end, *rest))  # type: ignore[arg-type]
-    end = found[-1][1] if found else 0
-    return found + [_missing(end, reason) for _, reason in reversed(waiting)]
+            yield _missing(start, reason)
+        yield start, end, *rest  # type: ignore[misc]
+    for _, reason in reversed(waiting):
+        yield _missing(end, reason)
 
 
 def _missing(at: int, reason: str) -> Row:
@@ -137,18 +154,14 @@ class Ledger(Batch):
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
         """From the account of the native decoder."""
-        import numpy as np
-
-        rows = list(rows)
         texts: dict[str, int] = {"": 0}
-        error = [texts.setdefault(row[4] or "", len(texts)) for row in rows]
-        cause = [ErrorClass.labelled(row[3]) if row[3] else 0 for row in rows]
-        return cls(
-            np.array([row[0] for row in rows], np.uint64),
-            np.array([row[1] for row in rows], np.uint64),
-            np.array([Trust.labelled(row[2]) for row in rows], np.uint8),
-            np.array(cause, np.uint8),
-            np.array([row[6] or 0 for row in rows], np.uint64),
-            np.array(error, np.uint32),
-            texts=tuple(texts),
-        )
+        start, end, value = array("Q"), array("Q"), array("Q")
+        kind, cause, error = array("B"), array("B"), array("I")
+        for begin, until, trust, why, text, _, bad in rows:
+            start.append(begin)
+            end.append(until)
+            kind.append(_TRUSTS[trust])
+            cause.append(_CAUSES[why] if why else 0)
+            value.append(bad or 0)
+            error.append(texts.setdefault(text or "", len(texts)))
+        return cls(start, end, kind, cause, value, error, texts=tuple(texts))

@@ -133,7 +133,7 @@ def _run(trace: Trace) -> None:
     """Go along all that ran, so that its code is asked for."""
     for stream in trace.streams:
         if not isinstance(stream.settings, RtitError):
-            stream.counts()
+            stream.anew().counts()
 
 
 def _problems(trace: Trace) -> dict[str, tuple[Problem, ...]]:

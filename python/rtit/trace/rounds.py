@@ -7,7 +7,8 @@ left. The way into the loop is in it, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UsageError
@@ -16,11 +17,11 @@ from rtit.trace.packets import KINDS
 from rtit.trace.selection import LATEST
 
 if TYPE_CHECKING:
-    from rtit.trace.ledger import Ledger, Span
     from rtit.trace.packets import Packets
     from rtit.trace.stream import Stream
 
 _RESULTS = tuple(map(KINDS.index, ("TNT", "TNT.64")))
+_NOWHERE = None, 0
 _PATH = (*_RESULTS, *map(KINDS.index, ("TIP", "TIP.PGE", "TIP.PGD", "FUP")))
 
 
@@ -54,49 +55,46 @@ def repeats(stream: Stream) -> list[Repeats]:
     """Those of which the ledger of `stream` says that nothing tells how often, in order. Looks at
     the packets once more if there is one.
     """
-    return _repeats(stream.ledger(), stream.packets(timing=True))
+    return [*_repeats(stream)]
 
 
-def sentences(stream: Stream, spans: Iterable[Span]) -> list[str]:
-    """Of each such place in `spans`, all of the ledger of `stream`, that it is one; and how much
-    time there was, where that is known and the packets can be had once more.
+def sentences(stream: Stream) -> Iterator[str]:
+    """Of each such place in the ledger of `stream` that it is one; and how much time there was,
+    where that is known and the packets can be had once more.
     """
-    texts = [span.error for span in spans if span.cause == ErrorClass.REPEATS_UNKNOWN]
-    if not texts:
-        return []
+    spans = (span for span in stream.spans() if span.cause == ErrorClass.REPEATS_UNKNOWN)
+    times = _repeats(stream)
     try:
-        times = repeats(stream)
+        first = list(islice(times, 1))
     except UsageError:  # of a pipe
-        return texts
-    known = [f"; {each}" if each.least or each.most is not None else "" for each in times]
-    known += [""] * (len(texts) - len(known))
-    return [text + time for text, time in zip(texts, known, strict=True)]
+        first = []
+    for span, each in zip(spans, chain(first, times, repeat(None)), strict=False):
+        is_known = each is not None and (each.least or each.most is not None)
+        yield f"{span.error}; {each}" if is_known else span.error
 
 
-def _repeats(ledger: Ledger, packets: Iterable[Packets]) -> list[Repeats]:
+def _repeats(stream: Stream) -> Iterator[Repeats]:
     import numpy as np
 
-    wanted = ledger.cause == ErrorClass.REPEATS_UNKNOWN
-    waiting = list(zip(ledger.start[wanted].tolist(), ledger.value[wanted].tolist(), strict=True))
-    found: list[Repeats] = []
+    places = stream.places_of(ErrorClass.REPEATS_UNKNOWN)
+    offset, ip = next(places, _NOWHERE)
     last = [_Told(0, LATEST)] * 2
-    for batch in packets if waiting else ():
-        places = np.flatnonzero(np.isin(batch.kind, _PATH))
-        while len(found) < len(waiting):
-            offset, ip = waiting[len(found)]
+    for batch in stream.packets(timing=True) if offset is not None else ():
+        among = np.flatnonzero(np.isin(batch.kind, _PATH))
+        while offset is not None:
             at = int(np.searchsorted(batch.offset, np.uint64(offset)))
             if at == len(batch):
                 break
-            number = int(np.searchsorted(places, at))
-            before, newest = (last + [_told(batch, place) for place in places[:number][-2:]])[-2:]
+            number = int(np.searchsorted(among, at))
+            before, newest = (last + [_told(batch, place) for place in among[:number][-2:]])[-2:]
             begin = before.earliest if newest.has_results else newest.earliest
             end = _told(batch, at)
             most = end.latest - begin if begin <= end.latest < LATEST else None
-            found.append(Repeats(offset, ip, max(0, end.earliest - newest.latest), most))
-        if len(found) == len(waiting):
-            break
-        last = (last + [_told(batch, place) for place in places[-2:]])[-2:]
-    return found
+            yield Repeats(offset, ip, max(0, end.earliest - newest.latest), most)
+            offset, ip = next(places, _NOWHERE)
+        if offset is None:
+            return
+        last = (last + [_told(batch, place) for place in among[-2:]])[-2:]
 
 
 def _told(packets: Packets, index: int) -> _Told:

@@ -12,9 +12,10 @@ from rtit.image import Image
 from rtit.trace import tables
 from rtit.trace.apart import Own, Shared
 from rtit.trace.batch import B, Table
+from rtit.trace.categories import ErrorClass
 from rtit.trace.counts import Counts
 from rtit.trace.ipc import COLUMN, with_ipc
-from rtit.trace.ledger import Ledger, Row, Span, with_losses
+from rtit.trace.ledger import Ledger, Row, Span, account, with_losses
 from rtit.trace.results import Branches, Instructions, SyncPoints
 from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
@@ -301,13 +302,18 @@ class Stream(Undecoded):
         """
         return Ledger.of(self._account())
 
-    def spans(self) -> list[Span]:
-        """What is in `ledger`, for a look at a few: no columns are made."""
-        return [Span.of(row) for row in self._account()]
+    def spans(self) -> Iterator[Span]:
+        """What is in `ledger`, one at a time: no columns are made."""
+        return map(Span.of, self._account())
 
-    def _account(self) -> list[Row]:
+    def places_of(self, cause: ErrorClass) -> Iterator[tuple[int, int]]:
+        """Where spans of this cause begin, and their bad values, of the same bytes as `ledger`."""
+        rows = self._account()
+        return ((row[0], row[6] or 0) for row in rows if row[3] == cause.label)
+
+    def _account(self) -> Iterator[Row]:
         own = self._shared()
-        rows = self._decoded().ledger()
+        rows = account(self._decoded())
         if own is not None:
             rows = own.ledger(rows)
         return with_losses(rows, self.missing) if self.missing else rows
@@ -316,7 +322,7 @@ class Stream(Undecoded):
         """Totals, of the same bytes as `ledger`."""
         own, flow = self._shared(), self._decoded()
         found = Counts.of(flow.counts())
-        return found if own is None else own.counts(found, flow.ledger())
+        return found if own is None else own.counts(found, account(flow))
 
     def forget(self) -> None:
         """Let go of what decoding has learned; `ledger` and `counts` would decode anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +25,7 @@ def listing(
     streams: list[Stream],
     fields: list[str],
     selection: Selection | None = None,
+    ended: Callable[[Stream], object] = id,
     *,
     merge: bool = False,
 ) -> Iterator[bytes]:
@@ -32,7 +33,8 @@ def listing(
     lines of UTF-8, in parts of about a megabyte.
 
     `fields` are those of `views.fields`; `selection` says which instructions of these
-    streams have a line. Raises UsageError for a function that is nowhere.
+    streams have a line; `ended` is called with each stream whose lines have all been taken. Raises
+    UsageError for a function that is nowhere.
     """
     selection = selection or Selection()
     ends = [_crashed(trace, stream, fields, selection) for stream in streams]
@@ -44,13 +46,17 @@ def listing(
     detail |= any(stream.is_taken_out for stream in streams)
     if detail:
         from rtit.views.detail import detailed
-    if detail and merge:
-        parts = detailed(trace, streams, fields, selection, merge=True)
-        yield from _ends(chain(parts, [end.part for end in ends if end is not None]), selection)
-        return
+    lines: Iterator[_Part]
     if merge:
-        flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
-        yield from _ends(_merged([*flows, *filter(None, ends)]), selection)
+        if detail:
+            parts = detailed(trace, streams, fields, selection, merge=True)
+            lines = chain(parts, [end.part for end in ends if end is not None])
+        else:
+            flows = [_flow(trace, stream, fields, selection, where) for stream in streams]
+            lines = _merged([*flows, *filter(None, ends)])
+        yield from _ends(lines, selection)
+        for stream in streams:
+            ended(stream)
         return
     for stream, end in zip(streams, ends, strict=True):
         if detail:
@@ -58,6 +64,7 @@ def listing(
         else:
             lines = _lines(_flow(trace, stream, fields, selection, where), selection)
         yield from _ends(chain(lines, [end.part] if end is not None else []), selection)
+        ended(stream)
 
 
 class _Lines(Protocol):

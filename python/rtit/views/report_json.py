@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def report_json(
     trace: Trace, found: Statistics, roots: Iterable[Node], faults: Iterable[Crash], calls: int
 ) -> dict[str, Any]:
-    """One object, whole; of each fault the last `calls` calls."""
+    """One object, whole, with `Lines` as lists; of each fault the last `calls` calls."""
     return {
         "file": trace.path,
         "command": trace.command_line,
@@ -35,9 +35,9 @@ def report_json(
                 "branches": each.branches,
                 "pt_bytes": each.pt_bytes,
                 "exact_bytes": each.exact_bytes,
-                "losses": [str(span) for span in each.losses],
+                "losses": each.losses,
                 "unsure": {"switches": each.unsure[0], "instructions": each.unsure[1]},
-                "repeats": list(each.repeats),
+                "repeats": each.repeats,
                 "threads": dict(each.shares),
             }
             for each in found.streams

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
 from rtit.values import dataclass, field
+from rtit.views.spool import Lines, Spool
 
 if TYPE_CHECKING:
-    from rtit.trace import Span, Stream, Trace
+    from rtit.trace import Stream, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
     """One stream, of process `pid`, or of a CPU (-1: a thread's). `branches` counts conditional,
     indirect and return branches and far transfers; `pt_bytes` its size, of a thread on a CPU what
-    is its own; `unsure`: at how many switches nothing tells what ran before and what behind, and
-    how many instructions that are; `shares`: of a CPU's with the kernel in it the instructions of
-    each thread, by what to call it, the most first; `repeats`: a sentence for each loop of which
-    nothing tells how often it went round.
+    is its own; `losses`: which of its bytes could not be decoded, and why; `unsure`: at how many
+    switches nothing tells what ran before and what behind, and how many instructions that are;
+    `shares`: of a CPU's with the kernel in it the instructions of each thread, by what to call it,
+    the most first; `repeats`: a sentence for each loop of which nothing tells how often it went
+    round.
     """
 
     title: str
@@ -29,11 +32,11 @@ class StreamStatistics:
     instructions: int
     branches: int
     pt_bytes: int
-    losses: tuple[Span, ...]
+    losses: Lines
+    repeats: Lines
     exact_bytes: int
     shares: tuple[tuple[str, int], ...] = ()
     unsure: tuple[int, int] = (0, 0)
-    repeats: tuple[str, ...] = ()
 
     @property
     def bytes_per_1000(self) -> float:
@@ -59,55 +62,67 @@ class Statistics:
         return any(each.losses for each in self.streams)
 
 
-def statistics(trace: Trace, streams: list[Stream]) -> Statistics:
-    """Decode the streams and add up."""
-    result = Statistics()
+def statistics(trace: Trace, streams: list[Stream], most: int | None = None) -> Statistics:
+    """Decode the streams and add up; of each the first `most` losses and loops are kept."""
+    result, spool = Statistics(), Spool()
     for stream in streams:
-        result.streams.append(_stream(trace, stream, result.functions))
+        result.streams.append(_stream(trace, stream, result.functions, spool, most))
     return result
 
 
-def _stream(trace: Trace, stream: Stream, functions: Counter[tuple[str, str]]) -> StreamStatistics:
+def _stream(
+    trace: Trace,
+    stream: Stream,
+    functions: Counter[tuple[str, str]],
+    spool: Spool,
+    most: int | None,
+) -> StreamStatistics:
     for name, path, count in instructions_by_function(stream, trace.symbols):
         functions[name, path] += count
     shares = _shares(trace, stream)
     counts = stream.counts()
-    spans = stream.spans()
-    unsure = _unsure(stream, spans)
-    repeats = _repeats(stream, spans)
-    stream.forget()  # of thousands of streams each would keep a decoder
-    return StreamStatistics(
+    exact = 0
+    causes: set[ErrorClass | None] = set()
+    losses = Lines(spool, most)
+    for span in stream.spans():
+        causes.add(span.cause)
+        if span.is_gap:
+            losses.add(str(span))
+        elif span.kind == "exact":
+            exact += span.end - span.start
+    unsure = _unsure(stream) if ErrorClass.TURN_UNKNOWN in causes else (0, 0)
+    repeats = Lines(spool, most)
+    if ErrorClass.REPEATS_UNKNOWN in causes:
+        from rtit.trace.rounds import sentences
+
+        for text in sentences(stream):
+            repeats.add(text)
+    result = StreamStatistics(
         title=stream.title,
         pid=stream.pid,
         cpu=stream.cpu,
         instructions=counts.instructions,
         branches=counts.branches,
         pt_bytes=stream.size - counts.elsewhere_bytes,
-        losses=tuple(span for span in spans if span.is_gap),
-        exact_bytes=sum(span.end - span.start for span in spans if span.kind == "exact"),
+        losses=losses,
+        repeats=repeats,
+        exact_bytes=exact,
         shares=shares,
         unsure=unsure,
-        repeats=repeats,
     )
+    stream.forget()  # of thousands of streams each would keep a decoder
+    return result
 
 
-def _repeats(stream: Stream, spans: list[Span]) -> tuple[str, ...]:
-    if not any(span.cause == ErrorClass.REPEATS_UNKNOWN for span in spans):
-        return ()
-    from rtit.trace.rounds import sentences
-
-    return tuple(sentences(stream, spans))
-
-
-def _unsure(stream: Stream, spans: list[Span]) -> tuple[int, int]:
-    if not any(span.cause == ErrorClass.TURN_UNKNOWN for span in spans):
-        return 0, 0
+def _unsure(stream: Stream) -> tuple[int, int]:
     import numpy as np
 
-    ledger = stream.ledger()
-    places = ledger.cause == ErrorClass.TURN_UNKNOWN
     # in order, and none over another
-    first, last = ledger.value[places], ledger.start[places]
+    begins, ends = array("Q"), array("Q")
+    for end, begin in stream.places_of(ErrorClass.TURN_UNKNOWN):
+        begins.append(begin)
+        ends.append(end)
+    first, last = np.asarray(begins), np.asarray(ends)
     instructions = 0
     for rows in stream.blocks():
         at = np.searchsorted(last, rows.offset, "left")

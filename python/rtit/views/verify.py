@@ -152,9 +152,10 @@ def verify_snapshots(
                 )
             if outcome is not None and (outcome["identical"] or not dropped):
                 verdicts.append(_verdict(tid, pid, outcome, [stream], "end"))
-                continue
-            outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
-            verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
+            else:
+                outcome = truth.find(tid, stream.runs(), filters=filters, stops=stops)
+                verdicts.append(_verdict(tid, pid, outcome, [stream], "a part"))
+            stream.forget()
     for tid, streams in of_thread.items():
         reason = "the truth knows no such thread"
         verdicts.append(Verdict(tid, streams[0].pid, False, 0, 0, reason))
@@ -167,7 +168,7 @@ def _verdict(
     if not outcome["identical"] and "reason" not in outcome:
         return Verdict(tid, pid, False, 0, 0, "no part of what was executed is what it decodes to")
     instructions = outcome["instructions"]
-    lost = [span for stream in streams for span in stream.spans() if span.is_gap]
+    lost = next((span for stream in streams for span in stream.spans() if span.is_gap), None)
     if not outcome["identical"]:
         reason = (
             f"{outcome['reason']} after {instructions:,} equal instructions: "
@@ -181,12 +182,12 @@ def _verdict(
                 f"; that is in {windows} of 2^20 instructions, and only a truth recorded with "
                 "--truth-form runs says where"
             )
-        if lost:
-            reason += f"; {lost[0]}"
+        if lost is not None:
+            reason += f"; {lost}"
         return Verdict(tid, pid, False, instructions, 0, reason)
     runs = outcome["runs"]
-    if lost:
-        return Verdict(tid, pid, False, instructions, runs, f"a gap: {lost[0]}")
+    if lost is not None:
+        return Verdict(tid, pid, False, instructions, runs, f"a gap: {lost}")
     shortfall = outcome["shortfall"] - outcome["excess"]
     return Verdict(
         tid,
