@@ -122,6 +122,7 @@ fn threads(stream: &[u8], code: &[u8], settings: &Settings, kind: u8) -> Found {
     let division = Division {
         segment: 16 + usize::from(kind),
         lead: 1000,
+        changes: 1 + usize::from(kind),
         ..Division::of(2)
     };
     let mut all: Segments<&[u8], Totals> = Segments::new(stream, view(code), settings, division);

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import sideband_floods
-from floods import FLOODS, recorded
+from floods import FLOODS, PSB_PLUS, recorded
 from memory import at_most
+from rtit import decode
 from rtit.image import images
+from rtit.packets import encode
 from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace, Trust
 
@@ -62,6 +64,18 @@ def test_memory_of_an_account(
             gaps = look(stream)
         # behind the first span, which is exact, and as many as are kept of a stream
         assert gaps == min(2 * overflows, (1 << 18) - 1)
+
+
+def test_memory_of_losses_that_wait_for_those_before() -> None:
+    """Several threads: what each finds is put together in order."""
+    data = (PSB_PLUS + encode("OVF") * 30_000) * 140
+    ledgers = []
+    for threads in (1, 8):
+        (stream,) = decode(data, threads=threads).streams
+        with at_most(120):
+            stream.counts()
+        ledgers.append([*stream.ledger().lists(), stream.counts()])
+    assert ledgers[0] == ledgers[1]
 
 
 KEPT = {

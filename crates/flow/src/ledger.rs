@@ -60,6 +60,8 @@ pub struct Ledger {
     bytes: [u64; 4],
     /// Of a part of a stream: there are no spans before what came before it is known (`join`).
     turns: Option<Vec<Turn>>,
+    /// So many of them make a part full.
+    most: usize,
 }
 
 /// Spans are as many as the stream has losses.
@@ -71,6 +73,7 @@ impl Clone for Ledger {
             errors: self.errors,
             bytes: self.bytes,
             turns: self.turns.as_deref().map(copied),
+            most: self.most,
         }
     }
 }
@@ -83,11 +86,17 @@ impl Ledger {
             errors: [0; ErrorClass::COUNT],
             bytes: [0; 4],
             turns: None,
+            most: usize::MAX,
         }
     }
 
+    /// Sets how many turns make a part full (`is_full`), one at least: there is to be some way on.
+    pub(crate) fn limit(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
     /// That of the part of a stream from `offset` on, where `trust` is known.
-    pub(crate) fn of_part(offset: u64, trust: Trust) -> Ledger {
+    pub(crate) fn part(&self, offset: u64, trust: Trust) -> Ledger {
         let start = Span {
             from: offset,
             to: offset,
@@ -96,6 +105,7 @@ impl Ledger {
         };
         Ledger {
             turns: Some(Vec::new()),
+            most: self.most,
             ..Ledger::new(start)
         }
     }
@@ -108,6 +118,13 @@ impl Ledger {
         for turn in part.turns.unwrap_or_default() {
             self.turn(turn.offset, turn.trust, turn.error);
         }
+    }
+
+    /// Whether it is that of a part that should end here.
+    pub(crate) fn is_full(&self) -> bool {
+        self.turns
+            .as_ref()
+            .is_some_and(|turns| turns.len() >= self.most)
     }
 
     pub(crate) fn trust(&self) -> Trust {

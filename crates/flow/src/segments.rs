@@ -6,6 +6,8 @@
 //! (`Carry`): where they are equal all that follows is what one thread would find. Where they are not, the segment is decoded
 //! once more, from the other's state. Thus results and ledger are always those of one thread, and damage costs time alone.
 //!
+//! A segment with very many losses ends early, and those behind it do not meet it: what is known of them waits in memory, too.
+//!
 //! Results whose order matters (`ordered`) are gathered by each segment in batches, of which there are so many that they
 //! do not take more memory than a caller would hold; sums (`run`) are added up.
 //!

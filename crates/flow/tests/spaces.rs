@@ -182,6 +182,7 @@ fn all<S: InOrder>(
         segment: 64,
         lead: 400,
         results: 1 << 20,
+        changes: 100,
     };
     let mut flow = Ordered::new(stream, spaces, settings, division, sink);
     let mut several = Vec::new();

@@ -18,6 +18,7 @@ const DIVISION: Division = Division {
     segment: 20,
     lead: 20,
     results: 1 << 20,
+    changes: 100,
 };
 
 /// PSB, MODE.Exec, FUP 1000, PSBEND; TIP 2000, for which there is no branch.

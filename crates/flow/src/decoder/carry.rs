@@ -172,7 +172,7 @@ impl Decoder {
         self.clock = carry.clock.clone();
         self.later = carry.later.clone();
         self.counts = Counts::default();
-        self.ledger = Ledger::of_part(carry.position as u64, carry.trust);
+        self.ledger = self.ledger.part(carry.position as u64, carry.trust);
         self.walker.restore(&carry.walker, spaces);
     }
 
@@ -182,14 +182,19 @@ impl Decoder {
         self.after_overflow = carry.after_overflow.then_some(0);
         self.counts = Counts::default();
         self.clock = self.clock.without_accounts();
-        self.ledger = Ledger::of_part(carry.position as u64, carry.trust);
+        self.ledger = self.ledger.part(carry.position as u64, carry.trust);
         carry
+    }
+
+    /// Parts end where their ledgers have so many turns.
+    pub(crate) fn limit_parts(&mut self, turns: usize) {
+        self.ledger.limit(turns);
     }
 
     /// Hands over the accounts of a part, without what steps have counted.
     pub(crate) fn end_part(&mut self) -> (Counts, Ledger) {
         let counts = self.own_counts();
-        let after = Ledger::of_part(self.position as u64, self.ledger.trust());
+        let after = (self.ledger).part(self.position as u64, self.ledger.trust());
         (counts, std::mem::replace(&mut self.ledger, after))
     }
 

@@ -36,7 +36,8 @@ impl Decoder {
         self.decode_until(stream, usize::MAX, sink)
     }
 
-    /// As `decode`, but also pauses at the first packet at or after `offset`, and where a turn (`Spaces::turn`) may begin.
+    /// As `decode`, but also pauses at the first packet at or after `offset`, where a turn (`Spaces::turn`) may begin, and
+    /// where the ledger of a part is full.
     pub fn decode_until<S: Sink>(
         &mut self,
         stream: Window<'_>,
@@ -74,6 +75,7 @@ impl Decoder {
         while !sink.is_full()
             && scanner.position() < offset
             && !self.searching
+            && !self.ledger.is_full()
             && !self.walker.watched.gave_up()
         {
             if self.state == State::On && self.is_unbound() {

@@ -21,6 +21,9 @@ pub struct Division {
     pub lead: usize,
     /// Bytes of results that a segment may give: where it gives more, those behind it are decoded again.
     pub results: usize,
+    /// Times that what is known of the bytes of a segment may change: where it changes more often, those behind it are
+    /// decoded again.
+    pub changes: usize,
 }
 
 impl Division {
@@ -37,6 +40,7 @@ impl Division {
             segment: 1 << 19,
             lead: 1 << 17,
             results: (1 << 25).min(WAITING / threads),
+            changes: 1 << 14,
         }
     }
 

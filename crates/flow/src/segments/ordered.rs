@@ -80,6 +80,8 @@ struct Job<'a, S: InOrder> {
     /// Rows of a batch, and of a segment.
     limit: usize,
     most: usize,
+    /// As `Division` has it.
+    changes: usize,
 }
 
 impl<B: Source, S: InOrder> Ordered<B, S> {
@@ -163,6 +165,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
                 None => 1,
                 Some(_) => (self.division.results / S::ROW).max(1),
             },
+            changes: self.division.changes,
         };
         let threads = pieces.len().min(self.division.threads);
         while self.workers.len() < threads {
@@ -284,6 +287,7 @@ impl<S: InOrder> Worker<S> {
             return self.go_on_from(job, job.state, piece.until);
         };
         let state = job.state;
+        self.decoder.limit_parts(job.changes);
         self.decoder
             .restore(&state.carry.sometime_later(psb), job.spaces);
         self.sink.go_on_from(&S::sometime_later(&state.seam));
@@ -295,6 +299,7 @@ impl<S: InOrder> Worker<S> {
 
     /// From a known state on.
     fn go_on_from(&mut self, job: &Job<'_, S>, state: &State<S>, until: usize) -> Part<S> {
+        self.decoder.limit_parts(job.changes);
         self.decoder.restore(&state.carry, job.spaces);
         self.sink.go_on_from(&state.seam);
         self.go_on(job, until)
@@ -320,7 +325,8 @@ impl<S: InOrder> Worker<S> {
         }
     }
 
-    /// Decodes to the first packet at or after `until`, the end of the window, or until batches have `most` rows.
+    /// Decodes to the first packet at or after `until`, the end of the window, or until batches have `most` rows, or the
+    /// ledger is full.
     fn gather(
         &mut self,
         job: &Job<'_, S>,
@@ -343,7 +349,7 @@ impl<S: InOrder> Worker<S> {
             let position = decoder.position();
             let moves = is_full || position > before || decoder.is_paused();
             let is_there = position >= until && !decoder.tells_later();
-            if !goes_on || !moves || is_there {
+            if !goes_on || !moves || is_there || decoder.ledger().is_full() {
                 break;
             }
         }

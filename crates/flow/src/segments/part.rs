@@ -15,6 +15,8 @@ pub(super) struct Job<'a> {
     pub spaces: &'a Spaces,
     /// The state where the round begins.
     pub carry: &'a Carry,
+    /// As `Division` has it.
+    pub changes: usize,
 }
 
 /// A segment, decoded: the state at its cut and at its end, and what was found in between, without what the steps of its
@@ -39,6 +41,7 @@ impl Job<'_> {
         let Some(psb) = piece.lead else {
             return self.part_from(decoder, self.carry, piece.until);
         };
+        decoder.limit_parts(self.changes);
         decoder.restore(&self.carry.sometime_later(psb), self.spaces);
         decoder.idle(true);
         self.run(decoder, piece.cut, &mut S::default());
@@ -48,6 +51,7 @@ impl Job<'_> {
 
     /// From a known state on.
     pub fn part_from<S: Sum>(&self, decoder: &mut Decoder, carry: &Carry, until: usize) -> Part<S> {
+        decoder.limit_parts(self.changes);
         decoder.restore(carry, self.spaces);
         self.go_on(decoder, until)
     }
@@ -66,11 +70,12 @@ impl Job<'_> {
         }
     }
 
-    /// Decodes to the first packet at or after `until`, whatever the decoder pauses at.
+    /// Decodes to the first packet at or after `until`, or until the ledger is full, whatever the decoder pauses at.
     fn run<S: Sum>(&self, decoder: &mut Decoder, until: usize, sink: &mut S) {
         while decoder.decode_until(self.window, until, sink)
             && decoder.is_paused()
             && decoder.position() < until
+            && !decoder.ledger().is_full()
         {}
     }
 }

@@ -91,6 +91,7 @@ mod tests {
             segment: 400,
             lead: 150,
             results: 1,
+            changes: 100,
         };
         let pieces = plan(window, 7, &division, 8, 2);
         assert_eq!(pieces.len(), 8);
@@ -113,6 +114,7 @@ mod tests {
             segment: 400,
             lead: 100,
             results: 1,
+            changes: 100,
         };
         let pieces = plan(Window::whole(&stream), 0, &division, 8, 1);
         let whole = Piece {

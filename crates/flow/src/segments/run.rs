@@ -109,6 +109,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
             window,
             spaces: &self.spaces,
             carry: &self.carry,
+            changes: self.division.changes,
         };
         let threads = pieces.len().min(self.division.threads);
         while self.decoders.len() < threads {
@@ -284,6 +285,7 @@ mod tests {
             segment: 400,
             lead: 200,
             results: 1,
+            changes: 100,
         };
         let settings = Settings::default();
         let mut all = Segments::<_, Counting>::new(&stream[..], space.view(), &settings, division);

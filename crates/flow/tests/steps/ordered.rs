@@ -21,6 +21,8 @@ struct Way {
     limit: usize,
     /// Bytes of results of a segment, at most.
     results: usize,
+    /// Changes of what is known of a segment's bytes, at most.
+    changes: usize,
 }
 
 /// The batches of a stream; counts and ledger go into the results.
@@ -36,6 +38,7 @@ fn batches<S: InOrder>(
         segment: way.segment,
         lead: 1000,
         results: way.results,
+        changes: way.changes,
     };
     let pieces = Pieces::new(&traced.stream, way.size);
     let mut all = rtit_flow::Ordered::new(pieces, traced.view(), settings, division, sink);
@@ -186,12 +189,12 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
     };
     let expected = results(traced, &walked, None);
     let whole = usize::MAX;
-    for (threads, segment, size, limit, most) in [
-        (1, 64, whole, 10, whole),
-        (2, 20, whole, 1, whole),
-        (3, 130, 2000, 7, 500),
-        (4, 400, whole, 1000, whole),
-        (2, 200, 90, 40, 2000),
+    for (threads, segment, size, limit, most, changes) in [
+        (1, 64, whole, 10, whole, 100),
+        (2, 20, whole, 1, whole, 100),
+        (3, 130, 2000, 7, 500, 1),
+        (4, 400, whole, 1000, whole, 3),
+        (2, 200, 90, 40, 2000, 100),
     ] {
         let way = Way {
             threads,
@@ -199,6 +202,7 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             size,
             limit,
             results: most,
+            changes,
         };
         let eager = StepLimits {
             phrases: 0,

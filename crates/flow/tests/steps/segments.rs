@@ -72,18 +72,19 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
             edges.iter().map(|edge| edge.count).sum::<u64>(),
         )
     };
-    for (threads, segment, size) in [
-        (1, 64, usize::MAX),
-        (2, 20, usize::MAX),
-        (3, 130, 2000),
-        (4, 400, usize::MAX),
-        (2, 200, 90),
+    for (threads, segment, size, changes) in [
+        (1, 64, usize::MAX, 2),
+        (2, 20, usize::MAX, 100),
+        (3, 130, 2000, 1),
+        (4, 400, usize::MAX, 3),
+        (2, 200, 90, 100),
     ] {
         let division = Division {
             threads,
             segment,
             lead: 1000,
             results: 1,
+            changes,
         };
         let eager = StepLimits {
             phrases: 0,
