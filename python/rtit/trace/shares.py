@@ -11,17 +11,61 @@ from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn, TurnList
 from rtit.sideband.turn_list import InGuest
-from rtit.values import dataclass, replace
+from rtit.values import dataclass, field, replace
 
 if TYPE_CHECKING:
+    from typing import Self, TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
     from rtit import _core
 
     Space = _core.Space | None
-    Whose = tuple[Space, bool, Space, Space]
+    Whose: TypeAlias = tuple[Space, bool, Space, Space]
 
 IN_GUEST = ("guest_tid", "guest_pid")
 SWITCH = "__switch_to"
 """The function of the kernel in which one thread becomes another."""
+
+
+_ELSEWHERE: Whose = (None, False, None, None)
+_IDLE: Whose = (None, True, None, None)
+"""Who is not followed."""
+
+
+class _Known:
+    """Whose code each turn of a logical processor runs, if all are followed: `whose` by numbers,
+    `which` has the number of each turn, `idle` those with which there is no doubt. There are as
+    many threads as there are turns, and all need it.
+    """
+
+    def __init__(self) -> None:
+        self.which = array("I")
+        self.whose: list[Whose] = []
+        self.idle: NDArray[np.bool_]
+        self._is_built = False
+
+    def of(self, shares: Shares) -> Self:
+        if not self._is_built:
+            import numpy as np
+
+            nothing = Image().native
+            numbers: dict[Whose, int] = {}
+            for pid, tid, guest in shares.turns.who():
+                image = shares.images.known(pid)
+                idle = shares.switch is not None or (tid == 0 and shares.can_part)
+                process, kernel = (
+                    each.native if each is not None else None
+                    for _, each in shares.in_guest(pid, guest)
+                )
+                who = (image.native if image is not None else nothing, idle, process, kernel)
+                self.which.append(numbers.setdefault(who, len(numbers)))
+            self.whose = list(numbers)
+            self.idle = np.array([idle for _, idle, _, _ in self.whose], bool)
+            self._is_built = True
+        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +83,7 @@ class Shares:
     tid: int | None = None
     switch: int | None = None
     follows_all: bool = False
+    known: _Known = field(default_factory=_Known)
 
     @property
     def has_guests(self) -> bool:
@@ -66,50 +111,58 @@ class Shares:
         """With this thread alone wanted."""
         return replace(self, tid=tid)
 
-    def _is_followed(self, tid: int) -> bool:
-        return self.tid in (tid, self.taken)
-
-    def native(self) -> tuple[array[int], array[int], list[Whose]]:
+    def native(self) -> tuple[Buffer, Buffer, list[Whose]]:
         """For the native decoder: since when (TSC), whose, a number of the list; there the code
         (None: not followed), and whether it is no matter of doubt when it begins: nobody is there,
         or the kernel shows where it switches. Last the code of a guest that it runs, of its process
         and its kernel.
         """
-        nothing = Image().native
-        numbers: dict[Whose, int] = {}
-        which = array("I")
-        for pid, tid, guest in self.turns.who():
-            idle = self.switch is not None or (tid == 0 and self.can_part)
-            who: Whose = (None, idle, None, None)
-            if self._is_followed(tid):
-                image = self.images.known(pid)
-                process, kernel = (
-                    each.native if each is not None else None for _, each in self._guest(pid, guest)
-                )
-                who = (image.native if image is not None else nothing, idle, process, kernel)
-            which.append(numbers.setdefault(who, len(numbers)))
-        return self.turns.since, which, list(numbers)
+        import numpy as np
 
-    def _guest(self, pid: int, guest: InGuest | None) -> list[tuple[int, Image | None]]:
-        """Of the guest of a turn the process and the kernel, with their code if it is known."""
-        if guest is None:
-            return [(0, None), (0, None)]
-        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
-        return [(pid, self.images.known(pid)) for pid in pids]
+        known = self.known.of(self)
+        if self.tid == self.taken:
+            return self.turns.since, known.which, known.whose
+        which = np.asarray(known.which)
+        own, numbers, _ = self._own(known)
+        # behind those of other threads
+        places = np.zeros(len(known.whose), np.uint32)
+        places[numbers] = np.arange(2, 2 + len(numbers))
+        idle = known.idle[which].astype(np.uint32)
+        whose = [_ELSEWHERE, _IDLE, *(known.whose[number] for number in numbers)]
+        return self.turns.since, np.where(own, places[which], idle).data, whose
 
     def others(self, first: Image) -> list[tuple[int, Image]]:
         """Processes and code of `native`, each once, without the one whose code is `first`."""
         found: dict[Image, int] = {}
         nothing = Image()
-        for pid, tid, guest in self.turns.who():
-            if not self._is_followed(tid):
-                continue
+        _, _, turns = self._own(self.known.of(self))
+        for turn in turns:
+            pid = self.turns.pid[turn]
             found.setdefault(self.images.known(pid) or nothing, pid)
-            for inside, image in self._guest(pid, guest):
+            for inside, image in self.in_guest(pid, self.turns.guest(turn)):
                 if image is not None:
                     found.setdefault(image, inside)
         found.pop(first, None)
         return [(pid, image) for image, pid in found.items()]
+
+    def _own(self, known: _Known) -> tuple[NDArray[np.bool_], list[int], list[int]]:
+        """Which turns are followed, whose these are in their order, and the first of each."""
+        import numpy as np
+
+        which, own = np.asarray(known.which), np.asarray(self.turns.tid) == self.tid
+        if self.tid == self.taken:
+            own[:] = True
+        turns = np.flatnonzero(own)
+        numbers, first = np.unique(which[turns], return_index=True)
+        order = np.argsort(first)
+        return own, numbers[order].tolist(), turns[first[order]].tolist()
+
+    def in_guest(self, pid: int, guest: InGuest | None) -> list[tuple[int, Image | None]]:
+        """Of the guest of a turn the process and the kernel, with their code if it is known."""
+        if guest is None:
+            return [(0, None), (0, None)]
+        pids = process_in_guest(pid, guest.pid), guest_pid(pid)
+        return [(pid, self.images.known(pid)) for pid in pids]
 
     def turn(self, number: int) -> Turn | None:
         """The turn that the native decoder calls so; None for what was before the first."""

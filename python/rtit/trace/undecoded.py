@@ -158,9 +158,11 @@ class Undecoded:
         """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
         if self.shares is None:
             return 0
+        import numpy as np
+
         turns = self.shares.turns
-        own = (turns.since[at] for at, tid in enumerate(turns.tid) if tid == self.tid)
-        return max(own, default=0)
+        own = np.asarray(turns.since)[np.asarray(turns.tid) == self.tid]
+        return int(own.max(initial=0))
 
     def _known(self) -> Settings:
         if isinstance(self.settings, RtitError):
