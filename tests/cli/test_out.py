@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -147,3 +148,28 @@ def test_output_that_cannot_be_written(nasty: Path) -> None:
         )
     assert ended.returncode == 1
     assert ended.stderr == b"rtit report: No space left on device\n"
+
+
+class Collected:
+    """A collection that is no list."""
+
+    def __init__(self, *items: object) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self.items)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.items
+
+
+@pytest.mark.parametrize("items", [(), (1,), ("\udc80", None, {"b": []})])
+def test_collections_in_documents_are_lists(
+    items: tuple[object, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out.document({"a": Collected(*items), "c": [Collected(*items)]}, indent=2)
+    expected = json.dumps({"a": list(items), "c": [list(items)]}, indent=2)
+    assert capsys.readouterr().out == expected + "\n"
