@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError
-from rtit.perfdata import PerfData, TimeConversion, Writer
+from rtit.perfdata import PerfData, TimeConversion, Writer, reader, records
 from rtit.perfdata.header import FILE
+from rtit.perfdata.pieces import Ids
 from rtit.perfdata.records import HEADER
 from rtit.trace import Trace
 from rtit.trace.clocks import clocks_in_words
@@ -160,6 +161,43 @@ def test_records_of_virtual_machines(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(struct.pack("<QQ", 1234, 3), bytes(16)))
     with Trace(path) as trace:
         assert trace.comms == {7: "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("_MOST_GUEST_IDS", "events of virtual machines beyond 2"),
+        ("_MOST_GUESTS", "machines beyond 2"),
+    ],
+)
+def test_more_machines_than_there_are(
+    limit: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of those that are left out would be the host's."""
+    path = tmp_path / "perf.data"
+    opened_file(path)
+    for count in (2, 3):
+        index = struct.pack("<Q", count)
+        index += b"".join(struct.pack("<4Q", 70 + each, 0, 0, 7) for each in range(count))
+        index += b"".join(struct.pack("<2Q", 1000 + each, 0) for each in range(count))
+        with_records(path, HEADER.pack(69, 0, HEADER.size + len(index)) + index)
+        monkeypatch.setattr(reader, limit, 2)
+        with PerfData(path) as data:
+            if count == 2:
+                assert len(data.guest_ids) == 2
+                continue
+            with pytest.raises(PerfDataError, match=message):
+                data.guest_cpus  # noqa: B018
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2), st.integers(-1, 2))))
+def test_cpus_and_threads_of_ids(rows: list[tuple[int, int, int]]) -> None:
+    """The last that says anything of an id."""
+    entries = b"".join(struct.pack("<QQqq", number, 0, cpu, tid) for number, cpu, tid in rows)
+    found = Ids([records.IdIndex(0, 69, 0, 0, None, len(rows), entries)])
+    known = {number: (cpu, tid) for number, cpu, tid in rows if cpu >= 0 or tid >= 0}
+    for number in range(11):
+        assert found.get(number, (None, None)) == known.get(number, (None, None))
 
 
 def test_pause_and_resume(tmp_path: Path) -> None:

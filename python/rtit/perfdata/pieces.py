@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from rtit.errors import PerfDataError
 
@@ -18,7 +21,7 @@ from .sample import SampleLayouts
 from .sample_body import aux_data
 from .scan import Behind
 
-Ids = dict[int, tuple[int, int]]
+_Who = tuple[int | None, int | None]
 _BUFFERS, _OF_BUFFER = 1 << 14, 1 << 13
 _PIECES, _OF_PIECE = 1 << 16, 1 << 10
 """So many are kept of any file, and one more for so many bytes that it has: the file has room for
@@ -144,11 +147,25 @@ def samples(
     return queues
 
 
-def ids_of(index: Iterable[IdIndex]) -> Ids:
+class Ids:
     """Of event ids the CPU and the thread that ID_INDEX has for them, -1 each: any."""
-    return {
-        number: (cpu, tid)
-        for record in index
-        for number, _, cpu, tid in record.entries
-        if cpu >= 0 or tid >= 0
-    }
+
+    def __init__(self, index: Iterable[IdIndex] = ()) -> None:
+        self._ids, self._cpus, self._tids = array("Q"), array("q"), array("q")
+        for record in index:
+            for number, _, cpu, tid in record.entries:
+                if cpu >= 0 or tid >= 0:
+                    self._ids.append(number)
+                    self._cpus.append(cpu)
+                    self._tids.append(tid)
+        if any(before > after for before, after in pairwise(self._ids)):
+            order = sorted(range(len(self._ids)), key=self._ids.__getitem__)
+            for column in (self._ids, self._cpus, self._tids):
+                column[:] = array(column.typecode, [column[place] for place in order])
+
+    def get(self, number: int, otherwise: _Who) -> _Who:
+        """Of an id that is there several times the last."""
+        place = bisect_right(self._ids, number) - 1
+        if place < 0 or self._ids[place] != number:
+            return otherwise
+        return self._cpus[place], self._tids[place]

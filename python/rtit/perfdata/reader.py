@@ -42,6 +42,8 @@ _U64 = struct.Struct("<Q")
 _PART = 1 << 20
 _MOST_ATTRS = 1 << 16
 _MOST_IDS = 1 << 20
+_MOST_GUEST_IDS = 1 << 16
+_MOST_GUESTS = 1 << 10
 """Of all attrs together: they may lie over each other, and in a hole of the file."""
 
 
@@ -211,7 +213,7 @@ class PerfData:
         if not self.samples_aux:
             return {}
         places = self._scan.noted[records.IdIndex.layout.number]
-        ids = pieces.ids_of(self._decoder.as_type(records.IdIndex, place) for place in places)
+        ids = pieces.Ids(self._decoder.as_type(records.IdIndex, place) for place in places)
         given = self.events, ids, self.time_conversion
         found = pieces.samples(self._parts, self._layouts, self.path, *given)
         self._beyond["samples"] = found.beyond
@@ -234,19 +236,30 @@ class PerfData:
     @cached_property
     def guest_ids(self) -> dict[int, tuple[int, int]]:
         """Of events of virtual machines (`perf inject --guest-data`) by their ids: the process that
-        the machine is, and its CPU. pid, tid and cpu of their records are the machine's own.
+        the machine is, and its CPU. pid, tid and cpu of their records are the machine's own. Raises
+        PerfDataError for more than 65,536, or more than 1,024 machines.
         """
         found: dict[int, tuple[int, int]] = {}
+        machines: set[int] = set()
         for place in self._scan.noted[records.IdIndex.layout.number]:
             record = self._decoder.as_type(records.IdIndex, place)
             found |= {number: (machine, vcpu) for number, machine, vcpu in record.machines}
+            machines |= {machine for _, machine, _ in record.machines}
+            # without them records of guests would be taken for the host's
+            if len(found) > _MOST_GUEST_IDS:
+                message = f"events of virtual machines beyond {_MOST_GUEST_IDS:,}"
+                raise self._error(message, place.offset, len(found))
+            if len(machines) > _MOST_GUESTS:
+                message = f"virtual machines beyond {_MOST_GUESTS:,}"
+                raise self._error(message, place.offset, len(machines))
         return found
 
     @cached_property
     def guest_cpus(self) -> dict[tuple[int, int], int]:
         """Which CPU of a virtual machine a thread of the machine's process is, by (pid, tid)."""
         found: dict[tuple[int, int], int] = {}
-        for place in self._scan.noted[records.IdIndex.layout.number]:
+        ids = self.guest_ids  # so that there are not too many
+        for place in self._scan.noted[records.IdIndex.layout.number] if ids else ():
             record = self._decoder.as_type(records.IdIndex, place)
             threads = {number: tid for number, _, _, tid in record.entries}
             found |= {(pid, threads[number]): vcpu for number, pid, vcpu in record.machines}

@@ -89,8 +89,11 @@ def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[t
     machines: dict[int, set[int]] = {}
     for machine, vcpu in data.guest_ids.values():
         machines.setdefault(machine, set()).add(vcpu)
+    named: dict[int, list[str]] = {}
+    for (whose, _), name in comms.items():
+        named.setdefault(whose, []).append(name)
     for machine, vcpus in sorted(machines.items()):
-        names = [name for (whose, _), name in comms.items() if whose == machine]
+        names = named.get(machine, [])
         shown = ", ".join(sorted(set(names))[:_MOST_NAMES])
         more = ", ..." if len(set(names)) > _MOST_NAMES else ""
         threads = f"; {len(names):,} threads: {shown}{more}" if names else ""
