@@ -45,6 +45,10 @@ def _line_program(start: int, size: int, name: bytes) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
+_OF_RANGES = bytes([1, 0x11, 0, 3, 8, 0x10, 0x17, 0x55, 0x17, 0x11, 1, 0, 0, 0])
+"""The same with ranges, and low_pc."""
+
+
 def _dwarf(size: int) -> tuple[bytes, bytes]:
     """`.debug_info` and `.debug_line` of so many bytes of code."""
     info, lines = bytearray(), bytearray()
@@ -70,17 +74,25 @@ def _symbols(size: int, aliases: int) -> tuple[bytes, bytes]:
     return bytes(entries), bytes(names)
 
 
-def elf(size: int, aliases: int = 2) -> bytes:
-    """A shared object of about `size` bytes of code."""
+def elf(size: int, aliases: int = 2, ranges: int = 0) -> bytes:
+    """A shared object of about `size` bytes of code. A damaged one says of all its code so many
+    times that it is that of one unit, with 65,536 bytes of it.
+    """
     size -= size % FUNCTION
     symbols, names = _symbols(size, aliases)
     info, lines = _dwarf(size)
-    titles = [".text", ".symtab", ".strtab", ".debug_info", ".debug_line", ".debug_abbrev"]
+    abbreviations, pairs = _ABBREVIATIONS, b""
+    if ranges:
+        abbreviations, lines = _OF_RANGES, _line_program(TEXT, _UNIT, b"source.c")
+        info = struct.pack("<IHIB", 33, 4, 0, 8) + b"\x01source.c\0" + struct.pack("<IIQ", 0, 0, 0)
+        info = struct.pack("<I", len(info) - 4) + info[4:]
+        pairs = struct.pack("<QQ", TEXT, TEXT + _UNIT) * ranges + bytes(16)
     text = _FUNCTION * (size // FUNCTION)
-    bodies = [text, symbols, names, info, lines, _ABBREVIATIONS]
-    titles.append(".shstrtab")
+    bodies = [text, symbols, names, info, lines, abbreviations, pairs]
+    titles = [".text", ".symtab", ".strtab", ".debug_info", ".debug_line", ".debug_abbrev"]
+    titles += [".debug_ranges", ".shstrtab"]
     bodies.append(b"\0" + b"\0".join(map(str.encode, titles)) + b"\0")
-    kinds = [1, 2, 3, 1, 1, 1, 3]
+    kinds = [1, 2, 3, 1, 1, 1, 1, 3]
     body, headers, title = bytearray(), [bytes(64)], 1
     for index, (kind, data) in enumerate(zip(kinds, bodies, strict=True)):
         address, flags = (TEXT, 6) if index == 0 else (0, 0)

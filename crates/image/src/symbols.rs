@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use rtit_memory::{gathered, headroom, look, MakeRoom};
+use rtit_memory::{Grow, MakeRoom};
 
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
@@ -23,7 +23,7 @@ where
 {
     let (header, endian) = header::<E, R>(data)?;
     let table = sections(header, endian, data)?;
-    let mut symbols = HashSet::new();
+    let mut symbols = Vec::new();
     let mut seen = HashSet::new();
     let mut budget = Budget::of(data.len().unwrap_or(0));
     for section in table.iter().take(MOST_SECTIONS) {
@@ -41,31 +41,29 @@ where
                 if !budget.symbol(found.name.len()) {
                     break;
                 }
-                look();
-                symbols.room(1);
-                symbols.insert(found);
+                symbols.put(found);
             }
         }
     }
     // What is broken there costs names, not the file.
-    let stubs = plt::names(header, endian, &table, data, &mut budget);
-    symbols.room(stubs.len());
-    symbols.extend(stubs);
+    for stub in plt::names(header, endian, &table, data, &mut budget) {
+        symbols.put(stub);
+    }
     Ok(sorted(symbols))
 }
 
 /// The symbols of two files of one program, such as a stripped one and its debug file, in the order of one.
-pub fn joined(some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
-    let mut all = HashSet::new();
-    all.room(some.len() + more.len());
-    all.extend(some.into_iter().chain(more));
-    sorted(all)
+pub fn joined(mut some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
+    some.room(more.len());
+    some.extend(more);
+    sorted(some)
 }
 
-fn sorted(symbols: HashSet<Symbol>) -> Vec<Symbol> {
-    let mut symbols = gathered(symbols);
-    headroom(size_of_val(&symbols[..]));
-    symbols.sort_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
+/// In order, each once.
+fn sorted(mut symbols: Vec<Symbol>) -> Vec<Symbol> {
+    // all of a symbol counts, so that those that are equal are one
+    symbols.sort_unstable_by(|a, b| (rank(a), &a.name, a.size).cmp(&(rank(b), &b.name, b.size)));
+    symbols.dedup();
     symbols
 }
 

@@ -1,7 +1,6 @@
 //! `Space`, `Code`, `ElfFile` and `demangle`: code bytes over time, and ELF files, for Python.
 
 use std::fs::{File, Metadata};
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
-use rtit_memory::{gathered, Grow, MakeRoom};
+use rtit_memory::{gathered, Grow};
 
 use crate::arguments::OsText;
 use crate::as_bytes::{bytes, octets, words};
@@ -469,17 +468,10 @@ impl Handle {
         elf::symbols(&file).map_err(Failure::Elf)
     }
 
-    /// The whole file if it is still the same and not larger than `most`.
-    pub fn bytes(&self, most: u64) -> Option<Vec<u8>> {
-        let (_, identity) = open(&self.path).ok()?;
-        if identity != self.identity || identity.2 > most {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        bytes.room(identity.2 as usize);
-        let file = File::open(&self.path).ok()?;
-        file.take(most).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
+    /// The file, of which what is asked for is read, if it is still the same and not larger than `most`.
+    pub fn data(&self, most: u64) -> Option<elf::ReadCache<File>> {
+        let (file, identity) = open(&self.path).ok()?;
+        (identity == self.identity && identity.2 <= most).then_some(file)
     }
 
     pub fn path(&self) -> &Path {

@@ -7,13 +7,15 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use rtit_image::{
-    elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, Symbol,
+    elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, SourceLines,
+    Symbol,
 };
 use rtit_listing::{Region, Source};
 use rtit_memory::{copied, gathered, look, sort_by_key};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
+use crate::column::Column;
 use crate::heap::{bounded, room_for, unlocked};
 use crate::image::{ElfFile, Failure, Handle};
 
@@ -69,13 +71,7 @@ type All<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
 );
-type Lines<'py> = (
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Bound<'py, PyBytes>,
-    Vec<String>,
-);
+type Lines = (Column, Column, Column, Column, Vec<String>);
 type Ranges<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
@@ -176,30 +172,36 @@ impl Functions {
         let files = self.file.debug.iter().chain(&self.file.elf);
         unlocked(py, || {
             files
-                .filter_map(|file| file.bytes(LARGEST))
+                .filter_map(|file| file.data(LARGEST))
                 .find_map(|data| source_line(&data, address))
         })
     }
 
-    /// All lines of source that `line` knows: stretches of the code in order, as columns (starts, ends, files, lines) of
-    /// 64-bit numbers, and the names of the files that the third column counts. Addresses are those of the ELF file.
-    fn lines<'py>(&self, py: Python<'py>) -> PyResult<Lines<'py>> {
+    /// All lines of source that `line` knows, or those of `windows`, of addresses from the first up to the second of each:
+    /// stretches of the code in order, as columns (starts and ends of 64 bits, files and lines of 32), and the names of
+    /// the files that the third column counts. Addresses are those of the ELF file.
+    #[pyo3(signature = (windows = None))]
+    fn lines(&self, py: Python<'_>, windows: Option<Items<(u64, u64)>>) -> PyResult<Lines> {
+        let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
         let files = self.file.debug.iter().chain(&self.file.elf);
-        let found = unlocked(py, || {
-            files
-                .filter_map(|file| source_lines(&file.bytes(LARGEST)?))
-                .find(|found| !found.stretches.is_empty())
-        })?;
-        let found = found.unwrap_or_default();
-        let all = &found.stretches;
-        room_for(py, found.files.len())?;
-        Ok((
-            words(py, all, |each: &LineStretch| each.start)?,
-            words(py, all, |each: &LineStretch| each.end)?,
-            words(py, all, |each: &LineStretch| each.file.into())?,
-            words(py, all, |each: &LineStretch| each.line.into())?,
-            found.files,
-        ))
+        bounded(py, || {
+            let found = unlocked(py, || {
+                files
+                    .filter_map(|file| source_lines(&file.data(LARGEST)?, &windows))
+                    .find(|found| !found.stretches.is_empty())
+            })?;
+            let SourceLines { files, stretches } = found.unwrap_or_default();
+            room_for(py, files.len())?;
+            let wide = |value: fn(&LineStretch) -> u64| gathered(stretches.iter().map(value));
+            let narrow = |value: fn(&LineStretch) -> u32| gathered(stretches.iter().map(value));
+            Ok((
+                wide(|each| each.start).into(),
+                wide(|each| each.end).into(),
+                narrow(|each| each.file).into(),
+                narrow(|each| each.line).into(),
+                files,
+            ))
+        })
     }
 
     /// The address that the file gives to a file offset; the offset itself if it gives none.

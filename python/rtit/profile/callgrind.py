@@ -53,7 +53,7 @@ class _Code:
         from rtit._core import demangle
 
         self.binary = binary
-        found = SourceLines(binary.symbols).of(binary.offset)
+        found = SourceLines(binary.symbols, binary.offset).of(binary.offset)
         self.files, self.file, self.line = found
         self.address = binary.symbols.addresses(binary.offset)
         self.owner = Owners(binary.symbols).of(binary.offset)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from rtit.image import FileSymbols
 
 
+_NEAR = 64
+_MOST_WINDOWS = 1 << 10
+_END = (1 << 64) - 1
+
+
 class Lines(NamedTuple):
     """Of each offset asked for: the number of its file in `files`, -1 if not known; the line."""
 
@@ -21,14 +26,15 @@ class Lines(NamedTuple):
 
 
 class SourceLines:
-    """What the DWARF of a file says of its lines: stretches of addresses in order, disjoint."""
+    """What the DWARF of a file says of its lines: stretches of addresses in order, disjoint. Of
+    `offsets` in the file, if they are given, and what is near them: all may be much more.
+    """
 
-    def __init__(self, symbols: FileSymbols) -> None:
+    def __init__(self, symbols: FileSymbols, offsets: NDArray[np.uint64] | None = None) -> None:
         self._symbols = symbols
-        *columns, self.files = symbols.native.lines()
-        self.start, self.end, self.file, self.line = (
-            np.frombuffer(column, np.uint64) for column in columns
-        )
+        windows = None if offsets is None else _windows(symbols.addresses(offsets))
+        *columns, self.files = symbols.native.lines(windows)
+        self.start, self.end, self.file, self.line = map(np.asarray, columns)
 
     def of(self, offsets: NDArray[np.uint64]) -> Lines:
         """The lines of instructions at these file offsets."""
@@ -40,6 +46,21 @@ class SourceLines:
         inside = (addresses >= self.start[at]) & (addresses < self.end[at])
         file = np.where(inside, self.file[at].astype(np.int64), unknown)
         return Lines(self.files, file, np.where(inside, self.line[at].astype(np.int64), 0))
+
+
+def _windows(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """A few ranges that have all of these, and little else if they are few places."""
+    known = np.unique(addresses)
+    if not len(known):
+        return []
+    apart = known[1:] - known[:-1]
+    room = _NEAR
+    while (cuts := np.flatnonzero(apart > np.uint64(room))).size >= _MOST_WINDOWS:
+        room *= 4
+    lows, highs = known[np.append(0, cuts + 1)], known[np.append(cuts, len(known) - 1)]
+    return [
+        (low, min(high + 1, _END)) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+    ]
 
 
 class Owners:

@@ -135,9 +135,9 @@ class _Code(NamedTuple):
 def _code(binary: Binary, offsets: Sequence[int]) -> _Code:
     at = np.array(offsets, np.uint64)
     owner = Owners(binary.symbols).of(at)
-    lines = SourceLines(binary.symbols)
-    files, file, line = lines.of(at)
     first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
+    lines = SourceLines(binary.symbols, np.append(at, first))
+    files, file, line = lines.of(at)
     _, first_file, first_line = lines.of(first)
     address = binary.symbols.addresses(at)
     columns = owner, file, line, address, first_file, first_line

@@ -1,0 +1,21 @@
+"""What the names of a large file take is in proportion to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import elf_floods
+from memory import at_most
+from rtit.image import FileSymbols
+
+
+def test_memory_of_many_names(tmp_path: Path) -> None:
+    """2^18 functions with two names of about 50 bytes each: tables of 40 MB."""
+    size = 1 << 24
+    path = tmp_path / "it.so"
+    path.write_bytes(elf_floods.elf(size))
+    symbols = FileSymbols(path)
+    with at_most(95):
+        names = len(symbols.bindings)
+    assert names == 2 * size // elf_floods.FUNCTION
+    assert symbols.name(0) == "_ZN8Flood0_027with_a_name_of_usual_lengthEv"

@@ -1,0 +1,55 @@
+"""Which lines of source instructions are made from, by how the file is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elf_floods
+from memory import at_most
+from rtit.image import FileSymbols
+from rtit.profile.lines import SourceLines
+
+SIZE = 1 << 20
+UNIT, LINE = 1 << 16, 8
+"""Bytes of code of a file of source, and of a line."""
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 100_000])
+def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
+    path = tmp_path / "it.so"
+    path.write_bytes(elf_floods.elf(SIZE))
+    symbols = FileSymbols(path)
+    offsets = np.arange(0, SIZE + 2 * step, step, dtype=np.uint64)
+    for lines in (SourceLines(symbols), SourceLines(symbols, offsets + elf_floods.TEXT)):
+        found = lines.of(offsets + elf_floods.TEXT)
+        names = [found.files[number] if number >= 0 else "" for number in found.file.tolist()]
+        assert names == [
+            f"/nowhere/source{at // UNIT}.c" if at < SIZE else "" for at in offsets.tolist()
+        ]
+        assert found.line.tolist() == [
+            at % UNIT // LINE + 1 if at < SIZE else 0 for at in offsets.tolist()
+        ]
+
+
+def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
+    path = tmp_path / "it.so"
+    path.write_bytes(elf_floods.elf(8 * SIZE, aliases=1))
+    symbols = FileSymbols(path)
+    assert len(symbols.offsets)
+    with at_most(16):
+        found = SourceLines(symbols, np.array([elf_floods.TEXT, SIZE], np.uint64))
+    assert len(found.start) < 100
+
+
+def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
+    """More lines than its tables have bytes: it is broken."""
+    path = tmp_path / "it.so"
+    path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=1))
+    whole = SourceLines(FileSymbols(path))
+    assert len(whole.start) == UNIT // LINE
+    path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=1 << 11))
+    with at_most(64):
+        assert not len(SourceLines(FileSymbols(path)).start)
