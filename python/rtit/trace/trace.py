@@ -243,8 +243,8 @@ class Trace:
     @cached_property
     def threads(self) -> list[Stream]:
         """What each thread did: the `streams`, those of a CPU apart by thread, so that one that was
-        on several CPUs has several. Each of these takes going over all packets of the CPU, and where
-        the kernel was traced, too, decoding all of them.
+        on several CPUs has several. Each of these takes going over all packets of the CPU, and
+        where the kernel was traced, too, decoding all of them.
         """
         return [each for stream in self.streams for each in self._apart(stream)]
 
