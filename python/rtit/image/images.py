@@ -34,7 +34,7 @@ _OF_IMAGE = 512
 _OF_FILE = 768
 _OF_MAPPING = 320
 _OF_INHERITED = 160
-_OF_POKE = 128
+_OF_POKE = 192
 _OF_CHANGE = 16
 """What each takes, about; a change is one that a process has from the one that made it."""
 _COPIES = 3
