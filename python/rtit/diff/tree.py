@@ -40,8 +40,10 @@ class Tree:
         named: dict[Place, Function] = {}
         for stream in streams:
             ends, columns = followed(trace, stream, found)
-            targets = [target for _, target in ends]
-            self._name(named, {*targets} - named.keys(), found, files)
+            known: dict[Place, Place] = {}
+            # one object for each, however often it is called
+            targets = [known.setdefault(target, target) for _, target in ends]
+            self._name(named, known.keys() - named.keys(), found, files)
             nodes: list[int] = []
             rows = zip(columns["parent"], columns["call"], columns["own"], strict=True)
             for parent, call, count in rows:

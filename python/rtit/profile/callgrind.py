@@ -118,25 +118,19 @@ def callgrind(
     yield "events: Ir"
     yield f"summary: {whole}"
     codes = {each.number: _Code(each) for each in binaries}
-    made: dict[int, dict[int, list[tuple[Place, Call]]]] = defaultdict(lambda: defaultdict(list))
-    for (source, target), call in calls.by_ends.items():
-        made[source.binary][source.offset].append((target, call))
     names = _Names(), _Names(), _Names()
     for code in codes.values():
-        own = made[code.binary.number]
+        own = _Made(calls, code.binary.number)
         yield from _object(code, codes, own, names, calls.outside if outside else {})
     if outside:
-        elsewhere: dict[Function, list[tuple[Place, Call]]] = defaultdict(list)
-        for offset, called in made[NOWHERE].items():
-            elsewhere[calls.outside.get(Place(NOWHERE, offset), ("", ""))].extend(called)
-        yield from _others(outside, codes, elsewhere, names, calls.outside)
+        yield from _others(outside, codes, calls, names)
     yield f"totals: {whole}"
 
 
 def _object(
     code: _Code,
     codes: dict[int, _Code],
-    made: dict[int, list[tuple[Place, Call]]],
+    made: _Made,
     names: tuple[_Names, _Names, _Names],
     outside: Mapping[Place, Function],
 ) -> Iterator[str]:
@@ -165,14 +159,13 @@ def _object(
             many = f"{count}/{counted}" if conditional else str(count)
             yield f"{'jcnd' if conditional else 'jump'}={many} {to:#x} {to_line}"
             yield f"{address:#x} {line}"
-        for place, call in made.get(offset, ()):
-            if text := _called(place, call, codes, names, outside, (code, here)):
+        for call in made.at(offset):
+            if text := _called(call, codes, names, outside, (code, here)):
                 yield from text
                 yield f"{address:#x} {line} {call.inclusive}"
 
 
 def _called(
-    place: Place,
     call: Call,
     codes: Mapping[int, _Code],
     names: tuple[_Names, _Names, _Names],
@@ -181,10 +174,11 @@ def _called(
 ) -> list[str]:
     """What is called, from a binary and a file of source; nothing for what is not shown."""
     objects, files, functions = names
+    place = call.target
     if place in outside:
         name, module = outside[place]
         text = [f"cob={objects.of(module or _UNKNOWN)}", f"cfi={files.of(_UNKNOWN)}"]
-        return [*text, f"cfn={functions.of(name or _UNKNOWN)}", f"calls={call.count} 0x0 0"]
+        return [*text, f"cfn={functions.of(name or _UNKNOWN)}", f"calls={call.calls} 0x0 0"]
     called = codes.get(place.binary)
     if called is None:
         return []
@@ -201,18 +195,20 @@ def _called(
     return [
         *found,
         f"cfn={functions.of(called.function(entry))}",
-        f"calls={call.count} {to:#x} {line}",
+        f"calls={call.calls} {to:#x} {line}",
     ]
 
 
 def _others(
     outside: Mapping[Function, int],
     codes: Mapping[int, _Code],
-    made: Mapping[Function, list[tuple[Place, Call]]],
+    calls: Calls,
     names: tuple[_Names, _Names, _Names],
-    named: Mapping[Place, Function],
 ) -> Iterator[str]:
     objects, files, functions = names
+    made: dict[Function, list[Call]] = defaultdict(list)
+    for offset, called in _Made(calls, NOWHERE).all():
+        made[calls.outside.get(Place(NOWHERE, offset), ("", ""))].extend(called)
     for function, count in sorted(outside.items()):
         name, module = function
         yield ""
@@ -220,10 +216,33 @@ def _others(
         yield f"fl={files.of(_UNKNOWN)}"
         yield f"fn={functions.of(name or _UNKNOWN)}"
         yield f"0x0 0 {count}"
-        for place, call in made.get(function, ()):
-            if text := _called(place, call, codes, names, named, (None, "")):
+        for call in made.get(function, ()):
+            if text := _called(call, codes, names, calls.outside, (None, "")):
                 yield from text
                 yield f"0x0 0 {call.inclusive}"
+
+
+class _Made:
+    """The calls that are made in a binary, by where."""
+
+    def __init__(self, calls: Calls, binary: int) -> None:
+        self._calls = calls
+        own = np.flatnonzero(np.asarray(calls.source_in) == binary)
+        offset = np.asarray(calls.source)[own]
+        order = np.argsort(offset, kind="stable")
+        self._number, self._offset = own[order].data, offset[order].data
+
+    def at(self, offset: int) -> Iterator[Call]:
+        """Those of one place."""
+        row = bisect_left(self._offset, offset)
+        while row < len(self._offset) and self._offset[row] == offset:
+            yield self._calls.call(self._number[row])
+            row += 1
+
+    def all(self) -> Iterator[tuple[int, Iterator[Call]]]:
+        """Those of each place, in the order in which these were first told of."""
+        for offset in dict.fromkeys(self._offset[row] for row in np.argsort(self._number)):
+            yield offset, self.at(offset)
 
 
 class _Jumps:

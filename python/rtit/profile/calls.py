@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rtit.errors import UnsupportedError
@@ -12,7 +12,6 @@ from rtit.image.mappings import FOREVER
 from rtit.profile.contexts import NONE, Contexts
 from rtit.profile.outside import Function, name_at
 from rtit.profile.table import NOWHERE
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.profile.table import Profile
@@ -28,26 +27,62 @@ class Place(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True)
-class Call:
-    """How often, and how many instructions ran until it returned; where the same was called again
-    meanwhile these count once. `number` is its place among all.
+class Call(NamedTuple):
+    """How often a place was called, and how many instructions ran until it returned; where the same
+    was called again meanwhile these count once.
     """
 
-    number: int
-    count: int = 0
-    inclusive: int = 0
+    target: Place
+    calls: int
+    inclusive: int
 
 
-@dataclass(slots=True)
 class Calls:
-    """`by_ends`: all calls by where from and where to, in the order of their numbers. `contexts`:
-    within which others each was made. `outside`: the functions of places that are in no binary.
+    """All calls by where from and where to, in columns. `contexts`: within which others each was
+    made. `outside`: the functions of places that are in no binary.
     """
 
-    by_ends: dict[tuple[Place, Place], Call] = field(default_factory=dict)
-    contexts: Contexts = field(default_factory=Contexts)
-    outside: dict[Place, Function] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.contexts = Contexts()
+        self.outside: dict[Place, Function] = {}
+        self.source_in, self.source = array("q"), array("Q")
+        self._target_in, self._target = array("q"), array("Q")
+        self._count, self._inclusive = array("Q"), array("Q")
+        # of what `_key` makes of the two ends
+        self._numbers: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def ends(self, number: int) -> tuple[Place, Place]:
+        """Where from and where to."""
+        source = Place(self.source_in[number], self.source[number])
+        return source, Place(self._target_in[number], self._target[number])
+
+    def call(self, number: int) -> Call:
+        """The call with a number."""
+        target = Place(self._target_in[number], self._target[number])
+        return Call(target, self._count[number], self._inclusive[number])
+
+    def add(self, source: Place, target: Place, count: int, inclusive: int) -> int:
+        """Of calls between two places: their number."""
+        number = self._numbers.setdefault(_key(source, target), len(self))
+        if number == len(self):
+            self.source_in.append(source.binary)
+            self.source.append(source.offset)
+            self._target_in.append(target.binary)
+            self._target.append(target.offset)
+            self._count.append(0)
+            self._inclusive.append(0)
+        self._count[number] += count
+        self._inclusive[number] += inclusive
+        return number
+
+
+def _key(source: Place, target: Place) -> int:
+    """One number for both, which takes a quarter of what the places do."""
+    binaries = source.binary - NOWHERE << 32 | target.binary - NOWHERE
+    return (binaries << 64 | source.offset) << 64 | target.offset
 
 
 def calls(
@@ -61,18 +96,16 @@ def calls(
     for stream in streams:
         ends, columns = followed(trace, stream, profile)
         life = trace.images.mappings(stream.tid).life
-        for end in (end for pair in ends for end in pair if end.binary == NOWHERE):
-            if end not in result.outside and end.offset:
-                name = _named(trace, stream.tid, end.offset, life)
-                # many places have one name, which is kept once
-                result.outside[end] = names.setdefault(name, name)
         numbers = array("Q")
-        for key, count, inclusive in zip(ends, columns["calls"], columns["inclusive"], strict=True):
-            call = result.by_ends.setdefault(key, Call(len(result.by_ends)))
-            call.count += count
-            call.inclusive += inclusive
-            numbers.append(call.number)
-        del ends
+        for pair, count, inclusive in zip(
+            ends, columns["calls"], columns["inclusive"], strict=True
+        ):
+            for end in pair:
+                if end.binary == NOWHERE and end.offset and end not in result.outside:
+                    name = _named(trace, stream.tid, end.offset, life)
+                    # many places have one name, which is kept once
+                    result.outside[end] = names.setdefault(name, name)
+            numbers.append(result.add(*pair, count, inclusive))
         if contexts:
             result.contexts.add(columns, numbers)
         stream.forget()
@@ -81,9 +114,9 @@ def calls(
 
 def followed(
     trace: Trace, stream: Stream, profile: Profile
-) -> tuple[list[tuple[Place, Place]], dict[str, memoryview]]:
-    """Calls of one stream, by where from and where to, and the columns that `_core.calls` gives.
-    Those that cannot be told apart are added to the profile's losses.
+) -> tuple[Iterator[tuple[Place, Place]], dict[str, memoryview]]:
+    """Calls of one stream, by where from and where to, one at a time, and the columns that
+    `_core.calls` gives. Those that cannot be told apart are added to the profile's losses.
     """
     from rtit import _core
 
@@ -111,7 +144,7 @@ def followed(
 
     names = ("from_region", "from_offset", "to_region", "to_offset")
     rows = zip(*(columns[name] for name in names), strict=True)
-    return [(place(*row[:2]), place(*row[2:])) for row in rows], columns
+    return ((place(*row[:2]), place(*row[2:])) for row in rows), columns
 
 
 def _named(trace: Trace, tid: int, address: int, since: int) -> Function:

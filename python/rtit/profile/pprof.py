@@ -70,14 +70,14 @@ class _Stacks:
         self._contexts = calls.contexts
         self._places = places
         self._outside = outside
-        self._ends = list(calls.by_ends)
+        self._calls = calls
         # of calls; 0 where there is no place, or none yet
-        self._entries = array("Q", bytes(8 * len(self._ends)))
-        self._sources = array("Q", bytes(8 * len(self._ends)))
+        self._entries = array("Q", bytes(8 * len(calls)))
+        self._sources = array("Q", bytes(8 * len(calls)))
         known = bytearray(len(self._contexts))
         for context, _ in self._wanted():
             for number, call in self._contexts.calls(context):
-                source, entry = self._ends[call]
+                source, entry = calls.ends(call)
                 if number == context and not self._entries[call]:
                     self._entries[call] = places.number(entry)
                 if known[number]:
@@ -89,7 +89,7 @@ class _Stacks:
     def _wanted(self) -> Iterator[tuple[int, int]]:
         for context, own in self._contexts:
             _, call = next(self._contexts.calls(context))
-            binary = self._ends[call][1].binary
+            binary = self._calls.ends(call)[1].binary
             if binary in self._places.binaries or (self._outside and binary == NOWHERE):
                 yield context, own
 
