@@ -220,10 +220,7 @@ class Flow:
         ranges: Sequence[tuple[int, int]] = (),
         spaces: dict[_Key, Space] | None = None,
         start: tuple[int | None, int, int] | None = None,
-        turns: tuple[
-            Buffer, Buffer, Sequence[tuple[Space | None, bool, Space | None, Space | None]]
-        ]
-        | None = None,
+        turns: tuple[Buffer, Buffer, Sequence[_Whose]] | None = None,
         kernel: Space | None = None,
         guest: Space | None = None,
         guest_tsc: tuple[int, int] = ...,

@@ -45,8 +45,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///   logical processor that threads share: when each begins (u64 TSC, in order of time) and whose it is (u32), buffers of
 ///   one length, and who there is: space or None, whether it is idle, and of a guest that it runs the spaces or None of its
 ///   process and its kernel. From then on the code that has no key is that of the space, with None what runs is passed
-///   over. `kernel`: the code in the upper half of
-///   addresses, of all processes; `guest`: that of whatever runs while NR is 1; a key goes before either.
+///   over. `kernel`: the code in the upper half of addresses, of all processes; `guest`: that of whatever runs while NR is
+///   1; a key goes before either.
 /// * Time settings come from the machine that made the trace: `mtc_freq` is IA32_RTIT_CTL.MTCFreq; `tsc_ctc` CPUID.15H
 ///   (EBX, EAX); `max_nonturbo_ratio` MSR_PLATFORM_INFO[15:8]; 0 where not known, then MTCs or CYCs give no time.
 ///   `start_time`: any TSC value near the beginning, which completes the 56 bits of TSC packets. `guest_tsc`: offset and

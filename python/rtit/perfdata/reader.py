@@ -42,9 +42,9 @@ _U64 = struct.Struct("<Q")
 _PART = 1 << 20
 _MOST_ATTRS = 1 << 16
 _MOST_IDS = 1 << 20
+"""Of all attrs together: they may lie over each other, and in a hole of the file."""
 _MOST_GUEST_IDS = 1 << 16
 _MOST_GUESTS = 1 << 10
-"""Of all attrs together: they may lie over each other, and in a hole of the file."""
 
 
 class PerfData:

@@ -80,7 +80,7 @@ class Calls:
 
 
 def _key(source: Place, target: Place) -> int:
-    """One number for both, which takes a quarter of what the places do."""
+    """One number for both ends."""
     binaries = source.binary - NOWHERE << 32 | target.binary - NOWHERE
     return (binaries << 64 | source.offset) << 64 | target.offset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
-from rtit.image import Images, guest_path, process_in_guest
+from rtit.image import Images, Problem, guest_path, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.sideband import spaces
@@ -14,6 +14,10 @@ from rtit.sideband.turns import Turns
 from rtit.values import replace
 
 _FEW = 1 << 16
+"""So often turns may be cut, however few guests had."""
+TOO_MANY_CUTS = Problem(
+    "unreadable", "turns of guests", "more of them share CPUs than ran: whose code ran is not known"
+)
 _UNKNOWN = InGuest(NOBODY, NOBODY)
 
 

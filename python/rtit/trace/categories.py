@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from functools import cache
+from typing import Self, TypeVar
 
 _WORDS = {
     "MODE_EXEC": "mode.exec",
@@ -26,10 +27,18 @@ class Category(IntEnum):
     @classmethod
     def labelled(cls, label: str) -> Self:
         """The one of this label. Raises ValueError."""
-        for each in cls:
-            if each.label == label:
-                return each
-        raise ValueError(f"no {cls.__name__} is called {label!r}")
+        found: Self | None = _by_label(cls).get(label)
+        if found is None:
+            raise ValueError(f"no {cls.__name__} is called {label!r}")
+        return found
+
+
+_C = TypeVar("_C", bound=Category)
+
+
+@cache
+def _by_label(kind: type[_C]) -> dict[str, _C]:
+    return {each.label: each for each in kind}
 
 
 class End(Category):

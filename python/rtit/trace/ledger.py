@@ -24,8 +24,6 @@ _GAPS = (Trust.RESUMED.label, Trust.LOST.label)
 _SHOWN = 10
 """Spans that the text of a ledger has: that of a damaged stream may have millions."""
 _AT_ONCE = 1 << 12
-_CAUSES = {each.label: each for each in ErrorClass}
-_TRUSTS = {each.label: each for each in Trust}
 
 
 def account(native: _core.Flow | _core.Decoder) -> Iterator[Row]:
@@ -61,7 +59,7 @@ class Span:
     def of(cls, row: Row) -> Self:
         """From a row of the native decoder's account."""
         start, end, trust, cause, text, _, _ = row
-        return cls(start, end, trust, text or "", _CAUSES[cause] if cause else None)
+        return cls(start, end, trust, text or "", ErrorClass.labelled(cause) if cause else None)
 
     def __str__(self) -> str:
         text = f"bytes {self.start:#x} to {self.end:#x} {self.kind}"
@@ -160,8 +158,8 @@ class Ledger(Batch):
         for begin, until, trust, why, text, _, bad in rows:
             start.append(begin)
             end.append(until)
-            kind.append(_TRUSTS[trust])
-            cause.append(_CAUSES[why] if why else 0)
+            kind.append(Trust.labelled(trust))
+            cause.append(ErrorClass.labelled(why) if why else 0)
             value.append(bad or 0)
             error.append(texts.setdefault(text or "", len(texts)))
         return cls(start, end, kind, cause, value, error, texts=tuple(texts))

@@ -15,6 +15,7 @@ from rtit.perfdata import PerfData, Piece, Queue, TimeConversion
 from rtit.perfdata.attr import AttrFlag
 from rtit.perfdata.pieces import kept_of
 from rtit.sideband import Ended, Process, Threads, follow
+from rtit.sideband.guests import TOO_MANY_CUTS
 from rtit.trace.filters import traced_ranges
 from rtit.trace.guest_time import GuestTsc, HostTime, Scaling, guest_offsets
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, of_perf
@@ -340,7 +341,7 @@ class Recording:
                 if threads.guests is not None:
                     turns = threads.guests.within(turns)
                     if threads.guests.beyond:
-                        images.lacks(_TOO_MANY_CUTS)
+                        images.lacks(TOO_MANY_CUTS)
                 shares = shared(turns, images, self.data)
         except (PerfDataError, UnsupportedError) as error:
             settings = error
@@ -373,11 +374,6 @@ class Recording:
             spaces=self._spaces or None,
             counters=self._counters,
         )
-
-
-_TOO_MANY_CUTS = Problem(
-    "unreadable", "turns of guests", "more of them share CPUs than ran: whose code ran is not known"
-)
 
 
 class Bare:

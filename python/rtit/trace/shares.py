@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
     from rtit import _core
 
-    Space = _core.Space | None
-    Whose: TypeAlias = tuple[Space, bool, Space, Space]
+    Whose: TypeAlias = tuple[_core.Space | None, bool, _core.Space | None, _core.Space | None]
 
 IN_GUEST = ("guest_tid", "guest_pid")
 SWITCH = "__switch_to"
 """The function of the kernel in which one thread becomes another."""
-
-
 _ELSEWHERE: Whose = (None, False, None, None)
 _IDLE: Whose = (None, True, None, None)
 """Who is not followed."""
@@ -45,13 +42,13 @@ class _Known:
         self.which = array("I")
         self.whose: list[Whose] = []
         self.idle: NDArray[np.bool_]
-        self._is_built = False
 
     def of(self, shares: Shares) -> Self:
-        if not self._is_built:
+        """Made when it is first asked for."""
+        if not self.whose:
             import numpy as np
 
-            nothing = Image().native
+            nothing, which = Image().native, array("I")
             numbers: dict[Whose, int] = {}
             for pid, tid, guest in shares.turns.who():
                 image = shares.images.known(pid)
@@ -61,10 +58,9 @@ class _Known:
                     for _, each in shares.in_guest(pid, guest)
                 )
                 who = (image.native if image is not None else nothing, idle, process, kernel)
-                self.which.append(numbers.setdefault(who, len(numbers)))
-            self.whose = list(numbers)
-            self.idle = np.array([idle for _, idle, _, _ in self.whose], bool)
-            self._is_built = True
+                which.append(numbers.setdefault(who, len(numbers)))
+            self.idle = np.array([idle for _, idle, _, _ in numbers], bool)
+            self.which, self.whose = which, list(numbers)
         return self
 
 

@@ -24,22 +24,20 @@ CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"
 _CORES = (CORE, "[guest.kernel.kallsyms")
 """What the record of a kernel's own mapping begins with; perf adds a guest's process."""
-
-
 _OF_MAPPING = 1024
 _COPIES = 3
 """Bytes that one takes, about; so often its path is kept."""
+_MOST_CORES = 16
+_MOST_NAMES = 1 << 24
+"""So often the kernel itself is mapped, and so many names of it and its modules are gone over."""
 _TOO_MUCH = Problem(
     "unreadable", "kernel", "its code is not known: more changed than is kept of a recording"
 )
-_MOST_CORES = 16
-_MOST_NAMES = 1 << 24
 _TOO_OFTEN = Problem(
     "unreadable",
     "kernel",
     "it or modules are mapped more often than real ones: not all is known",
 )
-"""So often the kernel itself is mapped, and so many names of it and its modules are gone over."""
 
 
 @dataclass(slots=True)

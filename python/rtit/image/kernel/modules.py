@@ -34,10 +34,9 @@ _MOST_FILES = 1 << 15
 _MOST_TIMES = 16
 _MOST_CODE = 1 << 28
 """So often a module is loaded anew, and bytes of code of all: a file can tell of any number."""
+_TOO_OFTEN = "modules are loaded more often than real ones are: the code of later ones is not known"
 _PART = 1 << 20
 _COMPRESSED: dict[str, Callable[[str, str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
-
-_TOO_OFTEN = "modules are loaded more often than real ones are: the code of later ones is not known"
 
 
 def module_name(path: str) -> str:
