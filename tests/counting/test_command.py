@@ -83,6 +83,15 @@ def test_a_signal_ends_all_runs(tmp_path: Path) -> None:
     assert (tmp_path / "n").read_text() == "run\n"
 
 
+def test_places_that_have_counts(capfd: pytest.CaptureFixture[str]) -> None:
+    few = ["stat", "--places", "3", "--per", "function", "--", "/bin/true"]
+    assert main(few) == 0
+    assert "at too many places: they are in no count by place (--places N" in capfd.readouterr().err
+    few[2] = "100000"
+    assert main(few) == 0
+    assert "places" not in capfd.readouterr().err
+
+
 def run(threads: int, **functions: int) -> Stat:
     counts = {"instructions": sum(functions.values()), "threads": threads, "processes": 1}
     found = Counter({(name, "libpython3.11.so.1.0"): count for name, count in functions.items()})

@@ -16,6 +16,7 @@ from back_ends import need
 from programs.build import PROGRAMS
 from rtit.capture import Request
 from rtit.counting import Counted, Counting
+from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
 
 ProgramBuilder = Callable[[str], Path]
@@ -165,3 +166,15 @@ def test_single_steps_count_the_same(program: ProgramBuilder) -> None:
     )
     assert (stepped.backend, translated.backend) == ("ptrace", "qemu")
     assert tables(stepped.stat.as_json()) == tables(translated.stat.as_json())
+
+
+@pytest.mark.parametrize("backend", ["qemu", "ptrace"])
+def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuilder) -> None:
+    argv = [str(program("recursion"))]
+    whole = rtit.stat(argv, backend=backend).stat
+    part = rtit.stat(argv, backend=backend, places=5).stat
+    assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
+    assert 0 < part.functions.total() < whole.functions.total()
+    assert any("runs of instructions are at too many places" in line for line in part.missing)
+    with pytest.raises(UsageError, match="places is -1"):
+        rtit.stat(argv, places=-1)

@@ -40,19 +40,21 @@ def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
 def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
     path = recorded(tmp_path, "calls", 1000)
 
-    def calls(places: int) -> tuple[list[int], int, int]:
+    def calls(places: int) -> tuple[list[int], int, list[str]]:
         with Trace(path, places=places) as trace:
             (stream,) = trace.select()
             found = profile(trace, [stream])
             _, columns = followed(trace, stream, found)
-            return list(columns["calls"]), sum(columns["own"]), found.losses.calls
+            return list(columns["calls"]), sum(columns["own"]), found.losses.of_calls()
 
-    whole, ran, beyond = calls(0)
-    assert beyond == 0
+    whole, ran, told = calls(0)
+    assert told == []
     assert len(whole) > 50
-    few, as_many, beyond = calls(100)
+    few, as_many, (told_of,) = calls(100)
     assert few == whole[:50]
-    assert beyond == sum(whole[50:])
+    beyond = f"{sum(whole[50:]):,} calls are between more than 50 pairs of places: "
+    assert told_of.startswith(beyond)
+    assert "--places" in told_of
     assert as_many == ran
 
 

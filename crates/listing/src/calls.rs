@@ -87,6 +87,8 @@ pub struct Calls {
     by_call: HashMap<(u32, u32), u32>,
     /// Calls too deep to follow, and those that would have been contexts more than there may be.
     beyond: u64,
+    /// Those between places beyond `most`.
+    between: u64,
     /// Whether a jump leads to another function.
     jumps: AddressMap<(u64, u64, bool)>,
 }
@@ -108,15 +110,20 @@ impl Calls {
             within: 0,
             by_call: HashMap::new(),
             beyond: 0,
+            between: 0,
             jumps: AddressMap::default(),
         }
     }
 
     /// How many calls have no place of their own, as they are deeper than 2^20 others, or in contexts beyond
-    /// `MOST_CONTEXTS` and `MOST_WITHIN`, or between other places than the first `most`: what ran in them counts for
-    /// a caller.
+    /// `MOST_CONTEXTS` and `MOST_WITHIN`: what ran in them counts for a caller.
     pub fn beyond(&self) -> u64 {
         self.beyond
+    }
+
+    /// Likewise, as they are between other places than the first `most`.
+    pub fn between(&self) -> u64 {
+        self.between
     }
 
     /// All calls return now; what there was.
@@ -150,7 +157,7 @@ impl Calls {
         }
         let mut ends = (from, self.site(to));
         if self.by_ends.len() >= self.most && !self.by_ends.contains_key(&ends) {
-            self.beyond += 1;
+            self.between += 1;
             if !self.stack.is_empty() {
                 return;
             }

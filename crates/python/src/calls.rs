@@ -15,20 +15,25 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(calls, module)?)
 }
 
-/// Decodes to the end and follows calls and returns; `names` has the names of the stream's process.
+/// Decodes to the end and follows calls and returns; `names` has the names of the stream's process, `most` says between how
+/// many pairs of places calls are told apart.
 ///
 /// Columns (u64), a row all calls from one place to another: from_region, from_offset, to_region, to_offset (the row of
 /// `names`, sorted by start, and an offset in its file; without a region 2^64-1 and an address; what ran first was
 /// called from region 2^64-1, offset 0), calls, inclusive (instructions until they returned; of calls within one
 /// another once). And a row a call within others: parent (its row, or 2^64-1), call (row of the columns above), own
-/// (instructions of the called function itself). And of one row beyond: how many calls are too deep, in too many
-/// contexts, or between more pairs of places than half of the flow's `places`, so that they are their callers' own.
+/// (instructions of the called function itself). And of one row how many calls are their callers' own: beyond (too deep, or
+/// in too many contexts), between (other places than the first `most`).
 #[pyfunction]
-fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py, PyDict>> {
+fn calls<'py>(
+    py: Python<'py>,
+    flow: &Flow,
+    names: &Names,
+    most: usize,
+) -> PyResult<Bound<'py, PyDict>> {
     flow.taking(py, |way| {
         if let Some((stream, spaces, settings)) = way.take() {
-            // with the names that it has in Python one takes as much as two places
-            let sink = Calls::new(names.cursor(), settings.places / 2);
+            let sink = Calls::new(names.cursor(), most);
             let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
             *way = Way::Calls(Box::new(inner));
         }
@@ -37,7 +42,7 @@ fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py
         };
         flow.advance(py, inner)?;
         let (rows, contexts) = unlocked(py, || inner.sink_mut().finish())?;
-        let beyond = inner.sink_mut().beyond();
+        let (beyond, between) = (inner.sink_mut().beyond(), inner.sink_mut().between());
         way.end(Whole::Calls);
         room_for(py, FEW)?;
         let columns = PyDict::new(py);
@@ -58,6 +63,7 @@ fn calls<'py>(py: Python<'py>, flow: &Flow, names: &Names) -> PyResult<Bound<'py
         put("call", of(&|row| wide(row.call)))?;
         put("own", of(&|row| row.own))?;
         put("beyond", vec![beyond])?;
+        put("between", vec![between])?;
         Ok(columns)
     })
 }

@@ -69,7 +69,7 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
     choice = chosen(request)
     runs = []
     for _ in range(arguments.runs):
-        with Counting(request, choice, where=where) as counting:
+        with Counting(request, choice, where=where, places=arguments.places) as counting:
             asked_to_end = follow(counting.session, _WANTED, patient=True)
             runs.append(counting.finish())
         if asked_to_end:

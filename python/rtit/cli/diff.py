@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
-    add_places(parser)
+    add_places(parser, calls=True)
     group = parser.add_argument_group("bare PT, instead of recordings")
     group.add_argument(
         "--raw",

@@ -83,8 +83,9 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """How much is counted by place."""
+def add_places(parser: argparse.ArgumentParser, *, calls: bool = False) -> None:
+    """How much is counted by place; `calls` may be, too."""
+    more = "; calls are told apart between half as many pairs of places" if calls else ""
     parser.add_argument(
         "--places",
         type=count,
@@ -92,7 +93,8 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="so many runs of instructions and so many transfers have counts of their own, the "
         "first in the order of their addresses; of more the sum is told; default: 1,048,576 and "
-        "one more for each 1,024 bytes of PT, 4,194,304 at most",
+        "one more for each 1,024 bytes of PT, 4,194,304 at most and where their number is not "
+        f"known{more}",
     )
 
 

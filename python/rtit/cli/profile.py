@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
-    add_places(parser)
+    add_places(parser, calls=True)
     add_bare_code(add_raw(parser))
 
 

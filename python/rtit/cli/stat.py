@@ -80,11 +80,11 @@ def add_arguments(parser: Parser) -> None:
         default="auto",
         help="as for rtit record (default: auto)",
     )
+    add_places(parser)
     known = {*parser._actions}
     add_streams(parser)
     add_images(parser)
     add_threads(parser)
-    add_places(parser)
     add_bare_code(add_raw(parser))
     parser.set_defaults(of_recordings=[each for each in parser._actions if each not in known])
 

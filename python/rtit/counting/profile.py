@@ -25,13 +25,14 @@ _ENDS = {
 
 
 class Counts:
-    """What processes counted, added up."""
+    """What processes counted, added up, at so many `places`, 0: as many as there are at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: int = 0) -> None:
         self._files = Files()
-        self._gathering = Gathering(self._files)
+        self._gathering = Gathering(self._files, places)
         self._transfers: Counter[End] = Counter()
         self._losses = Losses()
+        self._instructions = 0
 
     def add(self, found: Tally) -> None:
         """One process, or one program of it."""
@@ -59,15 +60,14 @@ class Counts:
         return Profile(
             [each for each in binaries if each.instructions],
             None,
-            sum(each.instructions for each in binaries)
-            + self._losses.outside
-            + self._losses.rewritten,
+            self._instructions,
             self._losses,
             threads,
             {end: self._transfers[end] for end in End},
         )
 
     def _add(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
+        self._instructions += int((instructions.astype(np.uint64) * count).sum())
         ran = (count > 0) & (instructions > 0)
         self._gathering.add_runs(binary[ran], offset[ran], instructions[ran], count[ran])
 

@@ -48,14 +48,24 @@ class Counting:
 
     Under QEMU no trace is made. Single steps record one, into a temporary folder. With `where`
     False nobody wants to know in which functions and files the instructions are: that takes less
-    time.
+    time. `places` is as for `rtit.Trace`. Raises UsageError if it is out of range.
     """
 
     def __init__(
-        self, request: Request, choice: Choice | None = None, *, where: bool = True
+        self,
+        request: Request,
+        choice: Choice | None = None,
+        *,
+        where: bool = True,
+        places: int = 0,
     ) -> None:
+        if places:
+            from rtit.trace.settings import Settings, checked
+
+            checked(Settings(places=places))
         self._choice = choice or chosen(request)
         self._where = where
+        self._places = places
         self._sums = head.Sums()
         self._counts: Counts | None = None
         self._files = ExitStack()
@@ -123,7 +133,7 @@ class Counting:
         from rtit.trace import Trace
 
         recording = self._session.finish()
-        with Trace(recording.path) as trace:
+        with Trace(recording.path, places=self._places) as trace:
             found = decoded(trace, trace.streams)
         return Counted(found, recording.exit_code, "ptrace", recording.warnings)
 
@@ -134,7 +144,7 @@ class Counting:
         from rtit.counting.tally import read
 
         found = read(file)
-        self._counts = self._counts or Counts()
+        self._counts = self._counts or Counts(self._places)
         self._counts.add(found)
         return found.threads
 
@@ -158,16 +168,19 @@ def stat(
     backend: str = "auto",
     env: Mapping[str, str] | None = None,
     cwd: Path | str | None = None,
+    places: int = 0,
 ) -> Counted:
     """Run a program and count what it executes, with its threads and all that it starts.
 
     `argv` is the program and its arguments; the program is looked up in the PATH of `env` (None:
     ours, as is `cwd`). `backend` is `qemu`, `ptrace` (single steps), or `auto`. The counts are
-    those that `rtit stat` finds in a recording of the same run. An exception (KeyboardInterrupt
+    those that `rtit stat` finds in a recording of the same run; so many `places` have counts of
+    their own, 4,194,304 by default. An exception (KeyboardInterrupt
     among them) kills the program. Raises UsageError for wrong options, RecordError if the program
     cannot be started (`exit_code` 125, 126, 127).
     """
-    with Counting(Request(argv, backend=backend, env=env, cwd=cwd)) as counting:
+    request = Request(argv, backend=backend, env=env, cwd=cwd)
+    with Counting(request, places=places) as counting:
         while counting.session.step(timeout=0.2):
             pass
         return counting.finish()

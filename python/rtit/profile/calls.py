@@ -127,10 +127,14 @@ def followed(
         )
     numbers = {(each.path, each.build_id): each.number for each in profile.binaries}
     regions = sorted(trace.images.mappings(stream.tid), key=lambda each: each.start)
-    found = _core.calls(stream.native(), trace.symbols.names(stream.tid))
+    losses = profile.losses
+    # with the names that it has here a pair takes as much as two places
+    losses.pairs = stream.places // 2
+    found = _core.calls(stream.native(), trace.symbols.names(stream.tid), losses.pairs)
     # no lists: there may be a million calls
     columns = {name: memoryview(column) for name, column in found.items()}
-    profile.losses.calls += columns["beyond"][0]
+    losses.calls += columns["beyond"][0]
+    losses.calls_between += columns["between"][0]
 
     def place(region: int, offset: int) -> Place:
         if region == NONE:

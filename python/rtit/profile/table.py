@@ -103,9 +103,10 @@ class Binary:
 class Losses:
     """What a profile of binaries does not tell: instructions that ran in the kernel, in no file
     (JIT code, the vdso), or at places of a file that hold other code now; bytes of PT that were not
-    decoded exactly, of how many; files whose code is not known; calls that are too many or too deep
-    to be told apart (`profile.calls`); runs and transfers that are beyond the places which are
-    counted each by itself; `incomplete`: why the recording ends early, if it does.
+    decoded exactly, of how many; files whose code is not known; calls that are too deep or in too
+    many contexts to be told apart (`profile.calls`), and those between places beyond the first
+    `pairs`; runs and transfers that are beyond the places which are counted each by itself;
+    `incomplete`: why the recording ends early, if it does.
     """
 
     kernel: int = 0
@@ -115,6 +116,8 @@ class Losses:
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
     calls: int = 0
+    calls_between: int = 0
+    pairs: int = 0
     runs: int = 0
     transfers: int = 0
     incomplete: str | None = None
@@ -131,13 +134,16 @@ class Losses:
         return self.kernel + self.elsewhere
 
     def of_calls(self) -> list[str]:
-        """A sentence if calls could not be told apart."""
-        if not self.calls:
-            return []
-        return [
-            f"{self.calls:,} calls are too deep or in too many contexts: what ran in them is "
-            "counted for a caller"
-        ]
+        """A sentence for each reason why calls could not be told apart."""
+        found, counted = [], "what ran in them is counted for a caller"
+        if self.calls:
+            found.append(f"{self.calls:,} calls are too deep or in too many contexts: {counted}")
+        if self.calls_between:
+            found.append(
+                f"{self.calls_between:,} calls are between more than {self.pairs:,} pairs of "
+                f"places: {counted} (--places N keeps half as many pairs)"
+            )
+        return found
 
     def of_places(self) -> list[str]:
         """A sentence for each of runs and transfers that are not counted by themselves."""

@@ -417,7 +417,8 @@ class Bare:
 
     @cached_property
     def places(self) -> int:
-        return self._settings.places or places_of(self._source.size)
+        (stream,) = self.streams()
+        return stream.places
 
     @property
     def data(self) -> PerfData:

@@ -263,6 +263,7 @@ impl<S: Sum> Joined<'_, S> {
 mod tests {
     use super::*;
     use crate::sink::Counting;
+    use crate::totals::Totals;
 
     #[test]
     fn sound_segments_are_not_decoded_in_vain() {
@@ -297,5 +298,58 @@ mod tests {
         assert!(all.counts().instructions > 100 * 240, "{:?}", all.counts());
         // one that fails begins earlier the next time
         assert_eq!((all.patience.lead, rounds), (1, 3));
+    }
+
+    /// What was walked and what steps have counted are put together before they are two lots of places.
+    #[test]
+    fn one_thread_keeps_no_two_lots_of_places() {
+        const PLACES: usize = 1000;
+        let mut space = rtit_image::Space::new();
+        // jmp rax
+        space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+        // PSB, MODE.Exec, FUP 1000, PSBEND
+        let mut stream = [0x02, 0x82].repeat(8);
+        stream.extend([0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23]);
+        // TIPs to 4,000 places, twice
+        for place in (0..4000u16).chain(0..4000) {
+            let [low, high] = (0x1000 + place * 2).to_le_bytes();
+            stream.extend([0x2d, low, high]);
+        }
+        let division = Division {
+            threads: 1,
+            segment: 600,
+            lead: 200,
+            results: 1,
+            changes: 100,
+        };
+        let mut stepped = 0;
+        for steps in [StepLimits::NONE, StepLimits::default()] {
+            let settings = Settings {
+                steps,
+                places: PLACES,
+                // what steps count is added up by place whenever code is forgotten
+                cache_limit: 1 << 12,
+                ..Settings::default()
+            };
+            let mut all =
+                Segments::<_, Totals>::new(&stream[..], space.view(), &settings, division);
+            while all.advance() {
+                let by_steps = all.decoders[0].places();
+                stepped = stepped.max(by_steps);
+                // those of runs and of edges, and half as many
+                assert!(by_steps + all.sink.places() <= 2 * PLACES + PLACES / 2);
+            }
+            let totals = all.sum();
+            // 8,000 of either: the first place ran three times, the edge from it to itself was taken once
+            assert_eq!(
+                (totals.runs().len(), totals.other_runs()),
+                (PLACES, 8000 - 2001)
+            );
+            assert_eq!(
+                (totals.edges().len(), totals.other_edges()),
+                (PLACES, 8000 - 1999)
+            );
+        }
+        assert!(stepped > 0);
     }
 }
