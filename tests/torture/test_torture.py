@@ -69,6 +69,16 @@ def test_signals_that_come_while_a_program_is_replaced(backend: str, folder: Pat
     assert found.behaviour == behaviour(case.argv, folder), found.said
 
 
+def test_actions_at_once(folder: Path, qemu: Found) -> None:
+    """Of two threads that change what is done with a signal each what QEMU did is looked at in that
+    order: none is kept ignored over an exec that is ignored no more.
+    """
+    case = named("actions_at_once")
+    found = record(case.argv, "qemu", folder)
+    assert found.identical, found.verdict
+    assert found.behaviour == behaviour(case.argv, folder), found.said
+
+
 def test_a_foreign_program_that_is_not_run(folder: Path, qemu: Found) -> None:
     """What called for it goes on, recorded, and is missed when it is killed."""
     case = Case("over_exec", ("foreign_program", "killed"))

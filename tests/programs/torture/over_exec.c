@@ -270,6 +270,32 @@ static int real_time_while_in_exec(void) {
     return 0;
 }
 
+static volatile int is_changing, changed;
+
+static void *changes(void *number) {
+    for (int i = 0; is_changing; changed = i++) signal(*(int *)number, i % 2 ? count : SIG_IGN);
+    return 0;
+}
+
+// Ignores a signal and handles it again, while another thread does so with another: what runs after an exec ignores neither.
+static int actions_at_once(void) {
+    int number = SIGRTMIN + 20, others = SIGRTMIN + 9, wrong = 0;
+    if (arguments[2]) return look(number), ignored != 0;
+    for (int round = 0; round < 60; round++) {
+        pthread_t other;
+        is_changing = 1, changed = 0;
+        pthread_create(&other, 0, changes, &others);
+        while (changed < 10) sched_yield();
+        for (int i = 0; i < 20; i++) signal(number, i % 2 ? count : SIG_IGN);
+        is_changing = 0;
+        pthread_join(other, 0);
+        if (fork() == 0) _exit(execl("/proc/self/exe", arguments[0], arguments[1], "again", (char *)0));
+        wrong += child_status() != 0;
+    }
+    printf("%d\n", wrong);
+    return 0;
+}
+
 // Actions that the kernel refuses change nothing.
 static int refused_actions(void) {
     if (!arguments[2]) {
@@ -302,5 +328,5 @@ static int foreign_program(void) {
 
 MODES(MODE(queued_before_exec), MODE(fault_before_exec), MODE(ignored_over_execs), MODE(faults_that_wait),
       MODE(real_time_over_execs), MODE(real_time_by_default), MODE(real_time_while_in_exec), MODE(refused_actions),
-      MODE(foreign_program), MODE(faults_among_threads), MODE(last_signals));
+      MODE(foreign_program), MODE(faults_among_threads), MODE(last_signals), MODE(actions_at_once));
 MAIN

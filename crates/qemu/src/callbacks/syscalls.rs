@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::callbacks::unlike;
 use crate::failure::die;
 use crate::interface::api::PluginId;
-use crate::interface::{defaults, ignored, memory, taken};
+use crate::interface::{defaults, ignored, memory, taken, turn};
 use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
 use crate::process::{faults, threads};
@@ -77,7 +77,7 @@ pub(crate) extern "C" fn entered(
             }
             threads::expect(thread.tid);
         }
-        libc::SYS_rt_sigaction if a2 != 0 => {
+        _ if installs_action(number, a2) => {
             thread.call.ignores = ignored::asked(a2);
             shared.install_handler(a1, a2);
         }
@@ -85,6 +85,10 @@ pub(crate) extern "C" fn entered(
     }
     thread.flush_in_kernel(shared);
     thread.mode.store(KERNEL, Ordering::Release);
+    // from here on the process may end, or another thread's program come, with this one where it is
+    if installs_action(number, a2) {
+        turn::take();
+    }
 }
 
 pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result: i64) {
@@ -109,13 +113,19 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         }
     }
     let failed = (-4095..0).contains(&result);
+    let [a1, a2, a3, _] = arguments;
+    if installs_action(number, a2) {
+        if !failed {
+            installed(a1 as i32, ignores);
+        }
+        turn::give_back();
+    }
     if failed {
         if leaves {
             follow::stay(shared, thread);
         }
         return;
     }
-    let [a1, a2, a3, _] = arguments;
     match number {
         libc::SYS_mmap => shared.unmapped(result as u64, a2),
         libc::SYS_munmap => shared.unmapped(a1, a2),
@@ -125,17 +135,23 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         }
         // How long these are, they do not say: look at everything anew.
         libc::SYS_shmat | libc::SYS_shmdt => shared.unmapped(0, ALL),
-        libc::SYS_rt_sigaction if a2 != 0 => {
-            if let Some(ignores) = ignores {
-                ignored::installed(a1 as i32, ignores);
-            }
-            defaults::installed(a1 as i32);
-            taken::installed(a1 as i32);
-            faults::wrap(a1 as i32);
-        }
         libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
         _ => {}
     }
+}
+
+fn installs_action(number: i64, action: u64) -> bool {
+    number == libc::SYS_rt_sigaction && action != 0
+}
+
+/// An action has been installed for a signal, which it `ignores` if that is known.
+fn installed(signal: i32, ignores: Option<bool>) {
+    if let Some(ignores) = ignores {
+        ignored::installed(signal, ignores);
+    }
+    defaults::installed(signal);
+    taken::installed(signal);
+    faults::wrap(signal);
 }
 
 /// These flags of clone make a thread. QEMU makes a process of what vfork asks for.

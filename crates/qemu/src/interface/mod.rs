@@ -7,3 +7,4 @@ pub(crate) mod ignored;
 pub(crate) mod memory;
 mod real_time;
 pub(crate) mod taken;
+pub(crate) mod turn;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::interface::taken;
+use crate::interface::{taken, turn};
 use crate::process::{ending, lifeline, threads};
 use crate::shared::ring;
 use crate::shared::state::{ids, shared};
@@ -44,6 +44,8 @@ extern "C" fn in_child() {
     ring::forked();
     ending::forked();
     taken::forked();
+    // whoever had it is not in this process
+    turn::give_back();
     if me.is_null() {
         return;
     }
