@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import array
+import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from compressed import FRAME, raw
 from elf_files import with_segments, with_symbols
 from refusals import digest, tried
 
@@ -46,6 +48,20 @@ def test_an_elf_file_of_many_segments(tmp_path: Path) -> None:
 
 def record(kind: int, payload: bytes) -> bytes:
     return struct.pack("<II", kind, len(payload)) + payload
+
+
+def test_a_compressed_stream() -> None:
+    """A window of 1 KB, so that little of it is kept by who unpacks; pieces that are much longer."""
+    piece = b"".join(raw(bytes([number]) * 1024) for number in range(250)) * 40
+    frame = FRAME[:-1] + b"\0"
+
+    def work() -> str:
+        found = hashlib.sha256()
+        size = core.unzstd([frame, *[piece] * 4], found.update, 1 << 30)
+        return f"{size} {found.hexdigest()}"
+
+    assert work().startswith(f"{250 * 1024 * 40 * 4} ")
+    check(work)
 
 
 @pytest.fixture(scope="module")

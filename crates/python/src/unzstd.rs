@@ -7,9 +7,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 
+use rtit_memory::{filled, Grow};
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::as_bytes::{bytes, copy_of};
+use crate::as_bytes::{bytes, take_in};
+use crate::heap::{bounded, outside};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unzstd, module)?)
@@ -25,11 +27,16 @@ const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 /// on. ValueError for what is no such stream, and for more than `limit` bytes.
 #[pyfunction]
 fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
+    bounded(pieces.py(), || unpacked(pieces, write, limit))
+}
+
+fn unpacked(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
     let py = pieces.py();
     let mut blocks = Blocks {
         pieces: pieces.try_iter()?,
         failed: None,
         given: Vec::new(),
+        taken: 0,
         ended: false,
     };
     let mut whole = 0;
@@ -46,7 +53,7 @@ fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> Py
             Ok(decoder) => decoder,
             Err(error) => return Err(blocks.failed.take().unwrap_or(error)),
         };
-        let mut part = vec![0; PART];
+        let mut part = filled(PART, 0);
         loop {
             let size = match decoder.read(&mut part) {
                 Ok(0) => break,
@@ -65,7 +72,8 @@ fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> Py
                     "more than {limit} bytes come out of it"
                 )));
             }
-            write.call1((bytes(py, part.get(..size).unwrap_or(&[]))?,))?;
+            let part = bytes(py, part.get(..size).unwrap_or(&[]))?;
+            outside(|| write.call1((part,)))?;
         }
     }
     match blocks.failed.take() {
@@ -79,13 +87,15 @@ struct Blocks<'py> {
     pieces: Bound<'py, PyIterator>,
     failed: Option<PyErr>,
     given: Vec<u8>,
+    /// Of these so many have been taken: blocks may be short.
+    taken: usize,
     ended: bool,
 }
 
 impl Blocks<'_> {
     /// Whether `size` bytes wait, once more were taken if need be.
     fn has(&mut self, size: usize) -> bool {
-        while self.given.len() < size && !self.ended {
+        while self.waiting().len() < size && !self.ended {
             match self.more() {
                 Ok(more) => self.ended = !more,
                 Err(error) => {
@@ -94,24 +104,28 @@ impl Blocks<'_> {
                 }
             }
         }
-        self.given.len() >= size
+        self.waiting().len() >= size
+    }
+
+    fn waiting(&self) -> &[u8] {
+        self.given.get(self.taken..).unwrap_or(&[])
     }
 
     fn more(&mut self) -> PyResult<bool> {
-        let Some(piece) = self.pieces.next() else {
+        let Some(piece) = outside(|| self.pieces.next()) else {
             return Ok(false);
         };
         let piece = piece?;
         let buffer = PyBuffer::<u8>::get(&piece)?;
-        self.given.extend(copy_of(piece.py(), &buffer)?);
+        self.given.drain(..std::mem::take(&mut self.taken));
+        take_in(piece.py(), &buffer, &mut self.given)?;
         Ok(true)
     }
 
     /// Zeros between frames are the padding of records.
     fn has_frame(&mut self) -> PyResult<bool> {
-        while self.has(1) && self.given.first() == Some(&0) {
-            let zeros = self.given.iter().take_while(|byte| **byte == 0).count();
-            self.given.drain(..zeros);
+        while self.has(1) && self.waiting().first() == Some(&0) {
+            self.taken += self.waiting().iter().take_while(|byte| **byte == 0).count();
         }
         match self.failed.take() {
             Some(error) => Err(error),
@@ -148,8 +162,10 @@ impl Frame<'_, '_> {
     }
 
     fn take(&mut self, size: usize) {
-        let size = size.min(self.blocks.given.len());
-        self.ready.extend(self.blocks.given.drain(..size));
+        let waiting = self.blocks.waiting();
+        let taken = waiting.get(..size).unwrap_or(waiting);
+        self.ready.put_all(taken);
+        self.blocks.taken += taken.len();
     }
 
     /// Magic number, descriptor and what it says there is (section 3.1.1.1).
@@ -159,7 +175,7 @@ impl Frame<'_, '_> {
             self.take(5);
             return;
         }
-        let descriptor = self.blocks.given.get(4).copied().unwrap_or(0);
+        let descriptor = self.blocks.waiting().get(4).copied().unwrap_or(0);
         let single = descriptor >> 5 & 1;
         let window = usize::from(single == 0);
         let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
@@ -177,12 +193,16 @@ impl Frame<'_, '_> {
             self.blocks.has(size)
         };
         if !whole {
-            self.blocks.given.clear();
-            self.ready.extend(LAST_BLOCK);
+            self.blocks.taken = self.blocks.given.len();
+            self.ready.put_all(&LAST_BLOCK);
             self.state = Part::End;
             return;
         }
-        let last = self.blocks.given.first().is_some_and(|byte| byte & 1 != 0);
+        let last = self
+            .blocks
+            .waiting()
+            .first()
+            .is_some_and(|byte| byte & 1 != 0);
         let mut size = self.block_size();
         if last {
             self.state = Part::End;
@@ -194,7 +214,7 @@ impl Frame<'_, '_> {
 
     /// Bytes of the block that comes next, with its header (section 3.1.1.2).
     fn block_size(&self) -> usize {
-        let byte = |at: usize| self.blocks.given.get(at).copied().unwrap_or(0);
+        let byte = |at: usize| self.blocks.waiting().get(at).copied().unwrap_or(0);
         let size = usize::from(byte(0)) | usize::from(byte(1)) << 8 | usize::from(byte(2)) << 16;
         const REPEATED: usize = 1;
         3 + if size >> 1 & 3 == REPEATED {
