@@ -158,3 +158,80 @@ impl Sums {
 fn part<T>(all: &[T], (first, end): (u32, u32)) -> &[T] {
     &all[first as usize..end as usize]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of step 0 one edge has a place and one has none, step 1 has two edges at one place.
+    const STEPS: [(u32, u32); 2] = [(0, 2), (2, 4)];
+    const CELLS: [u32; 4] = [5, NO_CELL, 3, 3];
+
+    /// Two of step 0 and three of step 1, four and six times.
+    fn hit_twice() -> Sums {
+        let mut sums = Sums::default();
+        assert_eq!(sums.keep(9, &[(1, 7)]), 0);
+        assert_eq!(sums.keep(7, &[(0, 2), (1, 3)]), 1);
+        assert_eq!((sums.find(7), sums.find(1)), (Some(1), None));
+        sums.hit(1, 4);
+        sums.hit(1, 6);
+        sums
+    }
+
+    fn cells(sums: &mut Sums, cells: &[u32], mask: u32) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        sums.each_cell(&STEPS, cells, mask, |cell, times| found.push((cell, times)));
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn all_hits_of_a_sum_come_at_once() {
+        let mut sums = hit_twice();
+        let mut found = Vec::new();
+        sums.each_hit(|step, times| found.push((step, times)));
+        assert_eq!(found, [(0, 20), (1, 30)]);
+        assert_eq!(cells(&mut sums, &CELLS, 7), [(3, 60), (5, 20)]);
+        sums.clear();
+        assert_eq!(cells(&mut sums, &CELLS, 7), []);
+        sums.hit(1, 1);
+        assert_eq!(cells(&mut sums, &CELLS, 7), [(3, 6), (5, 2)]);
+    }
+
+    #[test]
+    fn another_map_has_other_places() {
+        let mut sums = hit_twice();
+        let steps = sums.size();
+        assert_eq!(cells(&mut sums, &CELLS, 7), [(3, 60), (5, 20)]);
+        sums.forget_cells();
+        // those of the map before are let go of
+        assert_eq!(sums.size(), steps);
+        let others = [0, 1, 1, NO_CELL];
+        assert_eq!(cells(&mut sums, &others, 1), [(0, 20), (1, 50)]);
+    }
+
+    /// Step by step, and no memory of the size of the map is taken for it.
+    #[test]
+    fn a_large_map_has_the_same_places() {
+        let mut sums = hit_twice();
+        assert_eq!(
+            cells(&mut sums, &CELLS, LARGEST_MAP),
+            [(3, 30), (3, 30), (5, 20)]
+        );
+        assert!(sums.map.is_empty());
+        // one that is not large is gone over once for all edges of a place
+        assert_eq!(
+            cells(&mut sums, &CELLS, LARGEST_MAP - 1),
+            [(3, 60), (5, 20)]
+        );
+    }
+
+    #[test]
+    fn what_is_kept_has_an_end() {
+        let mut sums = Sums::default();
+        sums.keep(1, &vec![(0, 1); MOST]);
+        assert!(!sums.is_full());
+        sums.keep(2, &[(0, 1)]);
+        assert!(sums.is_full());
+    }
+}

@@ -444,7 +444,13 @@ mod tests {
     /// When there is no more room, and little of a stream was known.
     #[test]
     fn what_is_kept_gives_way() {
-        for (full, known, anew) in [(true, 24, true), (true, 26, false), (false, 0, false)] {
+        let cases = [
+            (true, 24, true),
+            (true, 26, false),
+            (true, 60, false),
+            (false, 0, false),
+        ];
+        for (full, known, anew) in cases {
             let mut passages = Passages::new(&StepLimits::default());
             (passages.full, passages.known) = (full, known);
             passages.took(100);

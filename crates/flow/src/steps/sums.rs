@@ -201,6 +201,38 @@ impl Sum {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_sum_counts_as_often_as_it_comes() {
+        let counts = |instructions, conditional, indirect, returns, compressed_returns| Counts {
+            instructions,
+            conditional,
+            indirect,
+            returns,
+            compressed_returns,
+            ..Counts::default()
+        };
+        let sum = Sum {
+            number: 1,
+            steps: Vec::new(),
+            counts: counts(2, 3, 5, 7, 11),
+        };
+        let mut all = counts(100, 200, 300, 400, 500);
+        sum.add_to(&mut all, 10);
+        let expected = counts(120, 230, 350, 470, 610);
+        assert_eq!(format!("{all:?}"), format!("{expected:?}"));
+    }
+
+    #[test]
+    fn words_are_those_of_steps_and_parts() {
+        let sums = Sums {
+            levels: vec![vec![Part::default(); 8], vec![Part::default(); 64]],
+            steps: 5,
+            ..Sums::default()
+        };
+        let bytes = 72 * size_of::<Part>() + 5 * size_of::<(u32, u32)>();
+        assert_eq!(sums.words() * size_of::<u32>(), bytes);
+    }
+
     /// Passages that take turns are a range each.
     #[test]
     fn ranges_have_an_end() {

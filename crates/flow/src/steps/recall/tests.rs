@@ -1,3 +1,6 @@
+mod beginnings;
+mod sums;
+
 use rtit_image::{Space, View};
 use rtit_x86::Mode;
 
@@ -14,6 +17,8 @@ use crate::sink::{End, Sequence, Sink, Step, StepSum, Wants};
 struct Told {
     steps: usize,
     sums: usize,
+    /// Of the sums.
+    numbers: Vec<u32>,
 }
 
 impl Sink for Told {
@@ -27,8 +32,9 @@ impl Sink for Told {
         self.steps += 1;
     }
 
-    fn sum_hits(&mut self, _sum: &impl StepSum, _times: u64) {
+    fn sum_hits(&mut self, sum: &impl StepSum, _times: u64) {
         self.sums += 1;
+        self.numbers.push(sum.number());
     }
 }
 
