@@ -41,8 +41,13 @@ CRASHED = replace(
         ),
         (
             replace(PLAIN, partial=True, threads=2),
-            "1,076,247 instructions, 200 branches of 2 threads executed, a part of them traced as "
-            "5,000 bytes of PT in perf.data; ",
+            "1,076,247 instructions, 200 branches of 2 threads executed, perf.data has what fits of "
+            "5,000 bytes of PT; ",
+        ),
+        (
+            replace(PLAIN, partial=True, traced_instructions=7, traced_branches=2),
+            "1,076,247 instructions, 200 branches of 1 thread executed, of them 7 instructions, "
+            "2 branches traced as 5,000 bytes of PT in perf.data; ",
         ),
         (CRASHED, "perf.data; ended by SIGSEGV at address 0x10, instruction 0x401000; "),
         (replace(PLAIN, ending=Ending(0x300)), "perf.data; ended with exit code 3; "),

@@ -13,13 +13,12 @@ def line(recording: Recording, choice: Choice) -> str:
     """The summary. How the program ended is in it unless that is exit code 0."""
     threads = f"{recording.threads} thread{'s' if recording.threads != 1 else ''}"
     counts = f"{recording.instructions:,} instructions, {recording.branches:,} branches"
-    traced = f"{recording.pt_bytes:,} bytes of PT in {recording.path}"
     parts = [
-        traced
+        _traced(recording)
         if not recording.counted
-        else f"{counts} of {threads} executed, {_traced(recording)} traced as {traced}"
+        else f"{counts} of {threads} executed, {_traced(recording)}"
         if recording.partial
-        else f"{counts} of {threads} as {traced}"
+        else f"{counts} of {threads} as {_traced(recording)}"
     ]
     if recording.ending is not None and recording.ending.status:
         parts.append(f"ended by {recording.ending}" if recording.ending.signal
@@ -29,10 +28,15 @@ def line(recording: Recording, choice: Choice) -> str:
 
 
 def _traced(recording: Recording) -> str:
+    size = f"{recording.pt_bytes:,} bytes of PT"
+    if not (recording.counted and recording.partial):
+        return f"{size} in {recording.path}"
     instructions, branches = recording.traced_instructions, recording.traced_branches
     if instructions is None:
-        return "a part of them"
-    return f"of them {instructions:,} instructions, {branches:,} branches"
+        # by their size: what was written is more than what the file has
+        return f"{recording.path} has what fits of {size}"
+    traced = f"of them {instructions:,} instructions, {branches:,} branches traced"
+    return f"{traced} as {size} in {recording.path}"
 
 
 def as_json(recording: Recording, choice: Choice, command: list[str]) -> dict[str, Any]:
