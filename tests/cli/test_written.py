@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from live import RTIT
 from rtit.cli.written import write
 
 
@@ -51,6 +53,18 @@ def test_a_device_is_written_to(tmp_path: Path) -> None:
     assert kept.read_bytes() == b"there"
 
 
-def test_where_nothing_can_be_made_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write(os.fspath(tmp_path / "none" / "out"), [b""])
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    none = os.fspath(tmp_path / "none" / "out")
+    for output, error in ((none, FileNotFoundError), ("/dev/full", OSError)):
+        with pytest.raises(error) as raised:
+            write(output, [b"there"])
+        assert raised.value.filename == output
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["report", "--help"]])
+def test_help_that_cannot_be_written_is_an_error(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*RTIT, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, "rtit: No space left on device\n")

@@ -51,7 +51,7 @@ def record(kind: int, payload: bytes) -> bytes:
 
 
 def test_a_compressed_stream() -> None:
-    """A window of 1 KB, so that little of it is kept by who unpacks; pieces that are much longer."""
+    """A window of 1 KB, so that who unpacks keeps little of it; pieces that are much longer."""
     piece = b"".join(raw(bytes([number]) * 1024) for number in range(250)) * 40
     frame = FRAME[:-1] + b"\0"
 

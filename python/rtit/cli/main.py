@@ -100,6 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         number = signal.Signals(ended.number)
     except BrokenPipeError:
         number = signal.SIGPIPE
+    except OSError as error:
+        # a verb's are told by its name: this is help, or the version
+        out.give_up()
+        out.line(f"rtit: {error.strerror or error}", to=sys.stderr)
+        return 1
     return ending.die(number)
 
 
@@ -114,6 +119,7 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
         from rtit import __version__
 
         out.line(f"rtit {__version__}")
+        out.flush()
         return 0
     if arguments.verb is None:
         top.print_help()

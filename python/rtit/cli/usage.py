@@ -6,9 +6,13 @@ import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from rtit.cli import out
 from rtit.readable import readable
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class Help(RawDescriptionHelpFormatter):
@@ -49,6 +53,15 @@ class Parser(ArgumentParser):
         if self.takes_program:
             found.program = words[end + 1 :] if end < len(words) else None
         return found, unknown
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Raises OSError where argparse keeps silent: nobody has the help then."""
+        if file is not None:
+            super().print_help(file)
+            return
+        for line in self.format_help().splitlines():
+            out.line(line)
+        out.flush()
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

@@ -40,7 +40,9 @@ def write(output: str | None, parts: Iterable[bytes]) -> None:
         out.octets(parts)
         return
     with whole(output) as file:
-        file.writelines(parts)
+        for part in parts:
+            with named(output):
+                file.write(part)
 
 
 @contextlib.contextmanager
@@ -53,16 +55,31 @@ def whole(output: str, *, private: bool = False) -> Iterator[BinaryIO]:
     if output.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
         with Path(output).open("wb") as file:
             yield file
+            with named(output):
+                file.close()
         return
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    number = os.open(beside, flags, 0o600 if private else 0o666)
+    with named(output):
+        number = os.open(beside, flags, 0o600 if private else 0o666)
     try:
         with open(number, "wb") as file:  # noqa: PTH123 - there is no Path of a descriptor
             yield file
+            with named(output):
+                file.close()
         if path.exists():
             shutil.copymode(path, beside)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def named(output: str) -> Iterator[None]:
+    """An error of writing is one of this file, whatever it is called until it is whole."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = output
         raise
