@@ -54,19 +54,19 @@ def test_all_are_followed() -> None:
 
 def test_one_thread_is_followed() -> None:
     codes = [None, "ten", None, None, "ten", None]
-    found = shares(TURNS).of(11)
+    found = shares(TURNS).of((10, 11))
     assert [code for _, code, _ in told(found)] == codes
     assert [idle for _, _, idle in told(found)] == [True, *[False] * 5]
-    assert [code for _, code, _ in told(shares(TURNS).of(21))] == [
+    assert [code for _, code, _ in told(shares(TURNS).of((20, 21)))] == [
         *[None] * 2,
         "twenty",
         *[None] * 3,
     ]
     # one of whom there are no turns
-    assert {code for _, code, _ in told(shares(TURNS).of(99))} == {None}
+    assert {code for _, code, _ in told(shares(TURNS).of((9, 99)))} == {None}
     # with the kernel in the trace the others are, too
     whole = shares(TURNS, can_part=False)
-    assert told(whole.of(11)) == told(whole)
+    assert told(whole.of((10, 11))) == told(whole)
 
 
 def test_code_of_others_comes_in_the_order_of_its_first_turns() -> None:
@@ -75,8 +75,8 @@ def test_code_of_others_comes_in_the_order_of_its_first_turns() -> None:
     assert rest == [(20, TWENTY)]
     late = [Turn(1, 20, 21), Turn(2, 10, 11), Turn(3, 20, 21)]
     assert shares(late).others(Image()) == [(20, TWENTY), (10, TEN)]
-    assert shares(late).of(11).others(Image()) == [(10, TEN)]
-    assert shares(late).of(11).others(TEN) == []
+    assert shares(late).of((10, 11)).others(Image()) == [(10, TEN)]
+    assert shares(late).of((10, 11)).others(TEN) == []
 
 
 def test_guests() -> None:
@@ -88,7 +88,7 @@ def test_guests() -> None:
         Turn(4, 10, 11, InGuest(7, 7)),
     ]
     seven, kernel = Image(), Image()
-    for found in (shares(turns), shares(turns).of(11)):
+    for found in (shares(turns), shares(turns).of((10, 11))):
         found.images.put(process_in_guest(10, 7), seven)
         found.images.put(guest_pid(10), kernel)
         _, which, whose = found.native()
@@ -111,6 +111,6 @@ def test_the_next_turn_is_another_threads() -> None:
 
 def test_the_last_turn_of_a_thread() -> None:
     for tid, since in ((11, 12), (21, 7), (99, 0)):
-        stream = Stream(Bytes(b""), TEN, Settings(), tid=tid, shares=shares(TURNS).of(tid))
+        stream = Stream(Bytes(b""), TEN, Settings(), tid=tid, shares=shares(TURNS).of((0, tid)))
         assert stream.last_turn == since
     assert Stream(Bytes(b""), TEN, Settings()).last_turn == 0

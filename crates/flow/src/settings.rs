@@ -44,8 +44,8 @@ pub struct Settings {
     pub no_tnt: bool,
     /// The stream was recorded with DisRETC: every RET has its own TIP.
     pub no_retcomp: bool,
-    /// Bytes that are kept of the code of the space in which the program is, and of all others; when there are more,
-    /// the cache is emptied before the next packet. Results are the same.
+    /// Bytes that are kept of the code of the space in which the program is, and half as many of all others; when there
+    /// are more, the cache is emptied before the next packet. Results are the same.
     pub cache_limit: usize,
     /// The processor that wrote the stream, if it is known: it decides which errata to reckon with.
     pub cpu: Option<Cpu>,

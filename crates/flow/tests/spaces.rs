@@ -254,8 +254,16 @@ proptest! {
     ) {
         let (expected, stream) = run(&programs, &turns, &results);
         let mut walked = None;
-        for steps in [StepLimits::NONE, StepLimits::default()] {
-            let settings = Settings { steps, ..Settings::default() };
+        let eager = StepLimits { phrases: 0, ..StepLimits::default() };
+        let whole = Settings::default().cache_limit;
+        // at the end of little memory all that waits is let go of
+        for (steps, cache_limit) in [
+            (StepLimits::NONE, whole),
+            (StepLimits::default(), whole),
+            (StepLimits::default(), 1 << 14),
+            (eager, 1 << 12),
+        ] {
+            let settings = Settings { steps, cache_limit, ..Settings::default() };
             let mut flow = Flow::instructions(&stream[..], spaces(&programs), &settings);
             let mut ips = Vec::new();
             while let Some((part, _)) = flow.next_ips(50) {

@@ -80,7 +80,7 @@ def _of(arguments: argparse.Namespace, names: Iterable[str | None]) -> Coverage:
         arguments.file, arguments.input = name, None
         with ExitStack() as stack:
             trace = stack.enter_context(opened(arguments))
-            streams = selection(arguments).streams(trace.threads)
+            streams = trace.by_thread(selection(arguments))
             stack.enter_context(watched("coverage", streams, prints=False))
             result.add(profile(trace, streams), trace.path)
     return result

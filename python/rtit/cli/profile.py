@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--for perf has all binaries: whoever reads it chooses")
     with opened(arguments) as trace:
         wanted = selection(arguments)
-        streams = wanted.streams(trace.threads)
+        streams = trace.by_thread(wanted)
         with watched("profile", streams, prints=False):
             found = profile(trace, streams)
             if tool in _ONE and not arguments.dso and found.main is None and found.losses.lines():
@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
                 _write_each(binaries, _lines_of(tool), arguments.output)
             else:
                 binaries = found.chosen(arguments.dso or ["all"])
-                among = trace.select(wanted) if tool in _NAMED else streams
+                # calls and samples are followed from one branch to the next
+                of = trace.select if tool in _NAMED else trace.by_thread
+                among = of(wanted, apart=True)
                 text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rtit.profile.stat import stat
 
     with opened(arguments) as trace:
-        streams = selection(arguments).streams(trace.threads)
+        streams = trace.by_thread(selection(arguments))
         with watched("stat", streams, prints=False):
             found = stat(trace, streams)
     if arguments.output is None:

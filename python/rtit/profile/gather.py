@@ -124,11 +124,16 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     named: Counter[Function] = Counter()
     for stream in streams:
         is_outside = False
-        for part in slices(stream, list(trace.images.mappings(stream.tid))):
+        ran: Counter[int] = Counter()
+        for part in slices(stream, trace.images, ran):
             is_outside |= gathering.add(part)
             del part
         counts = stream.counts()
-        threads.append((stream.title, counts.instructions))
+        if stream.has_several:
+            alone = (stream.of_thread(*who, trace.comms) for who in stream.whose)
+            threads += ((each.title, ran[each.tid]) for each in alone)
+        else:
+            threads.append((stream.title, counts.instructions))
         losses.bytes += stream.size - counts.elsewhere_bytes
         losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
         stream.forget()

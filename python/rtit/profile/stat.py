@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 def stat(trace: Trace, streams: Sequence[Stream]) -> Stat:
     """Decode the streams and count. Raises what decoding raises."""
-    tids = len({stream.tid for stream in streams})
-    return summed(profile(trace, streams), tids, len({stream.pid for stream in streams}))
+    who = {each for stream in streams for each in stream.whose}
+    pids, tids = {pid for pid, _ in who}, {tid for _, tid in who}
+    return summed(profile(trace, streams), len(tids), len(pids))
 
 
 def summed(found: Profile, tids: int, pids: int) -> Stat:

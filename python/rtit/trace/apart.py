@@ -1,7 +1,8 @@
-"""What one thread did in a stream that is followed as a whole, since the kernel is in it."""
+"""What some threads did in a stream that is followed as a whole, since the kernel is in it."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,12 +26,12 @@ _INDIRECT = (End.INDIRECT_JUMP, End.INDIRECT_CALL, End.FAR, End.SYSCALL, End.VM_
 
 
 class Own:
-    """Takes the rows of thread `tid` out of batches that have a column `tid`, in order. What came
-    before all rows is of the thread of the first; without any row, of this one: no other is known.
+    """Takes the rows of threads out of batches that have a column `tid`, in order. What came before
+    all rows is of the thread of the first; without any row, of these: no other is known.
     """
 
-    def __init__(self, tid: int) -> None:
-        self._tid = tid
+    def __init__(self, tids: frozenset[int]) -> None:
+        self._tids = [*tids]
         self._was_own: bool | None = None
         self._taken = 0
         self._early: list[Events] = []
@@ -45,7 +46,7 @@ class Own:
 
     def of(self, batch: B) -> B:
         """Those of a batch. Rows keep the events that came during them or behind them."""
-        own = batch.more["tid"] == self._tid
+        own = _are(self._tids, batch)
         if isinstance(batch, Rows):
             return self._rows(batch, own)  # type: ignore[return-value]
         return batch if own.all() else batch.take(own)
@@ -75,6 +76,12 @@ class Own:
         return found
 
 
+def _are(tids: list[int], batch: Batch) -> NDArray[np.bool_]:
+    import numpy as np
+
+    return np.isin(batch.more["tid"], tids)
+
+
 def _concatenated(parts: list[Events]) -> Events:
     import numpy as np
 
@@ -88,14 +95,14 @@ def _concatenated(parts: list[Events]) -> Events:
 
 
 class Shared:
-    """How the bytes of a stream and what ran fall to thread `tid`: those up to the packet that told
-    of the first row of another one are the thread's of the row before.
+    """How the bytes of a stream and what ran fall to threads: those up to the packet that told of
+    the first row of another one are the thread's of the row before.
     """
 
-    def __init__(self, tid: int) -> None:
-        self._tid = tid
+    def __init__(self, tids: frozenset[int]) -> None:
+        self._tids = [*tids]
         self._own: bool | None = None
-        self._borders: list[int] = []
+        self._borders = array("Q")
         self._first = False
         self.instructions = 0
         self._kinds = [0] * (max(End) + 1)
@@ -104,18 +111,18 @@ class Shared:
         """The next rows of the whole stream."""
         import numpy as np
 
-        own = rows.more["tid"] == self._tid
+        own = _are(self._tids, rows)
         if not len(own):
             return
         if self._own is None:
             self._own = self._first = bool(own[0])
         before = np.concatenate([[self._own], own[:-1]])
-        self._borders += rows.offset[before != own].tolist()
+        self._borders.extend(rows.offset[before != own].tolist())
         self._own = bool(own[-1])
         self.instructions += int(rows.instructions[own].sum())
 
     def see_branches(self, branches: Branches) -> None:
-        """The next branches of the thread."""
+        """The next branches of the threads."""
         import numpy as np
 
         for kind, count in enumerate(np.bincount(branches.kind, minlength=len(self._kinds))):
@@ -139,7 +146,7 @@ class Shared:
                 yield _span(start, end, rest, own=own)
 
     def counts(self, whole: Counts, rows: Iterable[Row]) -> Counts:
-        """Those of the whole stream, with instructions, branches and bytes of the thread alone."""
+        """Those of the whole stream, with instructions, branches and bytes of the threads alone."""
         sizes = dict.fromkeys((each.label for each in Trust), 0)
         for start, end, kind, *_ in self.ledger(rows):
             sizes[kind] += end - start

@@ -21,7 +21,10 @@ def functions(stream: Stream, symbols: Symbols) -> Iterator[tuple[str, str, int]
     import numpy as np
 
     for batch in stream.instructions():
-        numbers, _ = symbols.lookup_many(stream.tid, batch.time, batch.ip)
-        counted = np.bincount(numbers)
-        for number in counted.nonzero()[0].tolist():
-            yield *symbols.table[number], int(counted[number])
+        tids = batch.more["tid"]
+        for tid in np.unique(tids).tolist():
+            own = tids == tid
+            numbers, _ = symbols.lookup_many(tid, batch.time[own], batch.ip[own])
+            counted = np.bincount(numbers)
+            for number in counted.nonzero()[0].tolist():
+                yield *symbols.table[number], int(counted[number])

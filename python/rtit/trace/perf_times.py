@@ -36,8 +36,8 @@ def perf_times(stream: Decoded, kind: type[B]) -> Iterator[U64]:
     """
     shares = stream.shares
     # perf's time is that of the CPU, whoever runs
-    alone = shares is None or shares.tid is None
-    whole = stream if alone else stream.anew(shares=replace(shares, tid=None))  # type: ignore[type-var]
+    alone = shares is None or shares.who is None
+    whole = stream if alone else stream.anew(shares=replace(shares, who=None))  # type: ignore[type-var]
     return _of_branches(whole) if kind is Branches else _of_instructions(whole)
 
 

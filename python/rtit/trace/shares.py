@@ -38,6 +38,9 @@ class _Known:
     many threads as there are turns, and all need it.
     """
 
+    last: dict[int, int] | None = None
+    """Since when each thread had its last turn."""
+
     def __init__(self) -> None:
         self.which = array("I")
         self.whose: list[Whose] = []
@@ -67,16 +70,16 @@ class _Known:
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
     """The turns on a logical processor, in order of time, and the code of whose they are. With
-    `tid` this thread's alone are wanted; `can_part`: nothing but user code was traced, so that
-    others need not be followed, and are if `follows_all`; `switch`: where the kernel switches
-    threads, an address, if its code was traced and it is known. Before the first turn nobody is
-    known to be there.
+    `who` those of these (pid, tid) alone are wanted; `can_part`: nothing but user code was traced,
+    so that others need not be followed, and are if `follows_all`; `switch`: where the kernel
+    switches threads, an address, if its code was traced and it is known. Before the first turn
+    nobody is known to be there.
     """
 
     turns: TurnList
     images: Images
     can_part: bool
-    tid: int | None = None
+    who: tuple[tuple[int, int], ...] | None = None
     switch: int | None = None
     follows_all: bool = False
     known: _Known = field(default_factory=_Known)
@@ -93,19 +96,30 @@ class Shares:
 
     @property
     def threads(self) -> int:
-        """How many had a turn."""
+        """How many are wanted, of those that had a turn."""
         import numpy as np
 
-        return len(np.unique(np.asarray(self.turns.tid)))
+        return len(np.unique(np.asarray(self.turns.tid)) if self.who is None else self.who)
 
     @property
-    def taken(self) -> int | None:
-        """The thread whose rows are to be taken out of all, if others are followed, too."""
-        return self.tid if self.follows_all or not self.can_part else None
+    def tids(self) -> frozenset[int] | None:
+        """The threads that are wanted; None: all."""
+        return frozenset(tid for _, tid in self.who) if self.who is not None else None
 
-    def of(self, tid: int) -> Shares:
-        """With this thread alone wanted."""
-        return replace(self, tid=tid)
+    @property
+    def taken(self) -> frozenset[int] | None:
+        """The threads whose rows are to be taken out of all, if others are followed, too."""
+        return self.tids if self.follows_all or not self.can_part else None
+
+    def of(self, *who: tuple[int, int]) -> Shares:
+        """With these (pid, tid) alone wanted."""
+        return replace(self, who=who)
+
+    def last_turn(self, tid: int) -> int:
+        """Since when (TSC) a thread had the processor for the last time; 0 if it never had."""
+        if self.known.last is None:
+            self.known.last = dict(zip(self.turns.tid, self.turns.since, strict=True))
+        return self.known.last.get(tid, 0)
 
     def native(self) -> tuple[Buffer, Buffer, list[Whose]]:
         """For the native decoder: since when (TSC), whose, a number of the list; there the code
@@ -116,7 +130,7 @@ class Shares:
         import numpy as np
 
         known = self.known.of(self)
-        if self.tid == self.taken:
+        if self.tids == self.taken:
             return self.turns.since, known.which, known.whose
         which = np.asarray(known.which)
         own, numbers, _ = self._own(known)
@@ -145,9 +159,9 @@ class Shares:
         """Which turns are followed, whose these are in their order, and the first of each."""
         import numpy as np
 
-        which, own = np.asarray(known.which), np.asarray(self.turns.tid) == self.tid
-        if self.tid == self.taken:
-            own[:] = True
+        which, own = np.asarray(known.which), np.ones(len(known.which), bool)
+        if self.tids is not None and self.taken is None:
+            own = np.isin(np.asarray(self.turns.tid), [*self.tids])
         turns = np.flatnonzero(own)
         numbers, first = np.unique(which[turns], return_index=True)
         order = np.argsort(first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -48,12 +48,12 @@ class Stream(Undecoded):
     known: then its packets can be had, and what ran cannot. `clock` converts its times, `images`
     knows the files in its image; None where that is not known. `spaces` has the code of other
     address spaces, `image` what is in none of them. `shares` says who had a CPU when, if its
-    stream is of several threads; `of_thread` is what one of them did: with the kernel in the trace
-    that takes decoding all of them, and of `counts` instructions, branches and bytes are the
-    thread's, the rest is the CPU's. `missing` says at which offsets something was lost before it
-    came into the file, and why. `kernel` has the code of the kernel, which is in every process,
-    `guest` that of the kernel of the virtual machine that is process `machine`, 0 if that is not
-    known. `counters`: what each counter of PEBS counts.
+    stream is of several threads; `of_thread` is what one of them did, `of_threads` what some: with
+    the kernel in the trace that takes decoding all of them, and of `counts` instructions, branches
+    and bytes are the threads', the rest is the CPU's. `missing` says at which offsets something was
+    lost before it came into the file, and why. `kernel` has the code of the kernel, which is in
+    every process, `guest` that of the kernel of the virtual machine that is process `machine`, 0 if
+    that is not known. `counters`: what each counter of PEBS counts.
 
     What it decodes to are tables (see `Table`), of all of it or of the part that a `Selection`
     takes: a stream that the selection does not name has an empty table. Rows are chosen by their
@@ -152,7 +152,14 @@ class Stream(Undecoded):
 
     def of_thread(self, pid: int, tid: int, names: Mapping[int, str]) -> Stream:
         """What one thread did in it; the rest of its bytes is elsewhere in the ledger."""
-        shares = self.shares.of(tid) if self.shares is not None else None
+        return self.of_threads([(pid, tid)], names)
+
+    def of_threads(self, whose: Sequence[tuple[int, int]], names: Mapping[int, str]) -> Stream:
+        """What these (pid, tid) did in it, all in one; `pid`, `tid` and `name` are the first's."""
+        pid, tid = whose[0]
+        shares = self.shares
+        if shares is not None:
+            shares = shares.of(*whose)
         image = self.images.known(pid) if self.images is not None else None
         return self.anew(
             image=image or Image(), tid=tid, pid=pid, name=names.get(tid), shares=shares
@@ -160,7 +167,7 @@ class Stream(Undecoded):
 
     def anew(self, **changes: Any) -> Self:
         """The same, but for these fields, with accounts of its own."""
-        return replace(self, **changes, _flow=None, _own=None)
+        return replace(self, **changes, _flow=None, _own=None, _others=None)
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
@@ -210,7 +217,7 @@ class Stream(Undecoded):
         whose something is all decodings are to agree.
         """
         shares = self.shares
-        if shares is None or shares.tid is None or shares.taken is not None:
+        if shares is None or shares.who is None or shares.taken is not None:
             return None
         return self.anew(shares=replace(shares, follows_all=True))
 

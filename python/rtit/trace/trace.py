@@ -26,6 +26,7 @@ from rtit.trace.rows import Events, Rows
 from rtit.trace.selection import Selection
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, checked
 from rtit.trace.stream import Stream
+from rtit.trace.threads import Threads
 
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
@@ -244,34 +245,32 @@ class Trace:
     def threads(self) -> list[Stream]:
         """What each thread did: the `streams`, those of a CPU apart by thread, so that one that was
         on several CPUs has several. Each of these takes going over all packets of the CPU, and
-        where the kernel was traced, too, decoding all of them.
+        where the kernel was traced, too, decoding all of them: `by_thread` has an end.
         """
-        return [each for stream in self.streams for each in self._apart(stream)]
-
-    def _apart(self, stream: Stream) -> list[Stream]:
-        known = self._threads_of.get(id(stream))
-        if known is None:
-            ran = stream.ran()
-            alone = not stream.has_several and ran == [(stream.pid, stream.tid)]
-            found = [stream.of_thread(*thread, self.comms) for thread in ran]
-            known = self._threads_of[id(stream)] = [stream] if alone else found
-        return known
+        return [each for stream in self.streams for each in self._threads.apart(stream)]
 
     @cached_property
-    def _threads_of(self) -> dict[int, list[Stream]]:
-        return {}
+    def _threads(self) -> Threads:
+        return Threads(self.comms)
 
-    def select(self, where: Selection | None = None) -> list[Stream]:
-        """The streams that `where` takes, for rows of what ran: threads apart, but of a CPU with
-        the kernel in its trace all in one, whose rows say who ran, unless `where` names threads,
-        processes or names. Raises UsageError if it names streams and there are none.
+    def by_thread(self, where: Selection | None = None, *, apart: bool = False) -> list[Stream]:
+        """As `threads`, those that `where` takes; but of a CPU with so many of them that going over
+        its packets for each is too much work they are one stream, whose rows say who ran: beyond 16
+        threads, where that would be more than 64 MB, of all CPUs together. With `apart` each is
+        one, whatever work that is. Raises UsageError if it names streams and there are none.
+        """
+        return self._chosen(where, self._threads.within(self.streams, where, apart=apart))
+
+    def select(self, where: Selection | None = None, *, apart: bool = False) -> list[Stream]:
+        """The streams that `where` takes, for rows of what ran: as `by_thread`, but of a CPU with
+        the kernel in its trace all in one, unless `where` names threads, processes or names.
         """
         named = where is not None and bool(where.tids or where.pids or where.comms)
-        found: list[Stream] = []
-        for stream in self.streams:
-            shares = stream.shares
-            whole = shares is not None and not shares.can_part and not named
-            found += [stream] if whole else self._apart(stream)
+
+        def is_whole(stream: Stream) -> bool:
+            return not named and stream.shares is not None and not stream.shares.can_part
+
+        found = self._threads.within(self.streams, where, is_whole, apart=apart)
         return self._chosen(where, found)
 
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:

@@ -45,6 +45,7 @@ class Undecoded:
     guest: Image | None = None
     machine: int = 0
     counters: Mapping[int, str] | None = None
+    _others: list[tuple[int, Image]] | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.title}, {self.size:,} bytes of PT>"
@@ -66,6 +67,11 @@ class Undecoded:
         """The address spaces beside that of `image`, in the order in which native code numbers
         them, with their processes: those of `spaces` have numbers of their own.
         """
+        if self._others is None:
+            self._others = self._all_others()
+        return self._others
+
+    def _all_others(self) -> list[tuple[int, Image]]:
         images = (self.spaces or {}).values()
         found = [(pid_of_space(number), image) for number, image in enumerate(images)]
         found += self.shares.others(self.image) if self.shares is not None else []
@@ -87,15 +93,28 @@ class Undecoded:
     @property
     def has_several(self) -> bool:
         """Whether its rows are of several threads."""
-        return self.shares is not None and self.shares.tid is None
+        return self.shares is not None and (self.shares.who is None or len(self.shares.who) > 1)
+
+    @property
+    def whose(self) -> Sequence[tuple[int, int]]:
+        """The threads whose rows it has, as (pid, tid); of all that share a CPU the first one."""
+        if self.shares is None or self.shares.who is None:
+            return [(self.pid, self.tid)]
+        return self.shares.who
+
+    @property
+    def has_one_process(self) -> bool:
+        """Whether all threads whose rows it has are known to be of one process."""
+        known = self.shares is None or self.shares.who is not None
+        return known and len({pid for pid, _ in self.whose}) == 1
 
     @property
     def is_taken_out(self) -> bool:
-        """Whether it is one thread's, and all others are followed, too: `native` is of all."""
+        """Whether it is one thread's, or some, and all others are followed: `native` is of all."""
         return self._taken is not None
 
     @property
-    def _taken(self) -> int | None:
+    def _taken(self) -> frozenset[int] | None:
         return self.shares.taken if self.shares is not None else None
 
     def code_at(self, ip: int, tid: int | None = None) -> Image:
@@ -156,13 +175,7 @@ class Undecoded:
     @property
     def last_turn(self) -> int:
         """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
-        if self.shares is None:
-            return 0
-        import numpy as np
-
-        turns = self.shares.turns
-        own = np.asarray(turns.since)[np.asarray(turns.tid) == self.tid]
-        return int(own.max(initial=0))
+        return self.shares.last_turn(self.tid) if self.shares is not None else 0
 
     def _known(self) -> Settings:
         if isinstance(self.settings, RtitError):

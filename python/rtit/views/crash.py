@@ -171,13 +171,19 @@ def crashes(trace: Trace, streams: Iterable[Stream]) -> list[Crash]:
         (ended.pid, ended.tid): ended for ended in trace.endings if ended.ending.fault is not None
     }
     last: dict[int, Stream] = {}
+    tids = {tid for _, tid in faults}
     for stream in trace.threads if faults else ():
+        if stream.tid not in tids:
+            continue
         before = last.get(stream.tid)
         if before is None or before.last_turn <= stream.last_turn:
             last[stream.tid] = stream
     found = []
     for stream in streams:
-        ended = faults.get((stream.pid, stream.tid))
-        if ended is not None and last[stream.tid] is stream:
-            found.append(Crash(trace, stream, ended))
+        for who in stream.whose:
+            ended, own = faults.get(who), last.get(who[1])
+            if ended is None or own is None:
+                continue
+            if own is stream or (len(stream.whose) > 1 and own.source is stream.source):
+                found.append(Crash(trace, own, ended))
     return found

@@ -144,7 +144,7 @@ class _Shown:
 
         columns = batch.columns()
         addresses, space = columns[name], "target_space" if name == "target" else "space"
-        if self._stream.has_several and "tid" not in columns:
+        if self._stream.has_several and "tid" not in columns and not self._stream.has_one_process:
             return "words", np.zeros(len(batch), np.uint64), [f"{'-':{_NAME}}"]
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
         numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses, space)

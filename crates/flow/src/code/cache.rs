@@ -83,7 +83,6 @@ impl Code {
     }
 
     /// Bytes that are in use: what is written of vectors, which the system gives page by page, and whole hash tables.
-    /// `targets`, which never grows, is not among them.
     pub fn size(&self) -> usize {
         let starts: usize = self.by_start.iter().map(AddressMap::capacity).sum();
         let pages = self.by_page.as_ref().map_or(0, AddressMap::capacity);
@@ -91,6 +90,7 @@ impl Code {
             + of(&self.pieces)
             + of(&self.lengths)
             + of(&self.calls)
+            + of(&self.targets)
             + of(&self.dead)
             + starts * table_entry::<u32>()
             + pages * (table_entry::<Vec<u32>>() + LIST)

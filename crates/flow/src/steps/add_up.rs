@@ -95,9 +95,18 @@ impl Steps {
 
     /// Hands all hits to a sink that wants them, and begins at 0.
     pub fn give_hits<S: Sink>(&mut self, code: &Code, sink: &mut S) {
-        if self.wants != Wants::Hits {
-            return;
+        if self.wants == Wants::Hits {
+            self.give_of_tables(code, sink);
         }
+        // also of tables that were let go
+        if !self.nodes.is_empty() || !self.addresses.is_empty() {
+            self.nodes.move_to(code, &mut self.addresses);
+            let totals = self.take_addresses();
+            totals.each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
+        }
+    }
+
+    fn give_of_tables<S: Sink>(&mut self, code: &Code, sink: &mut S) {
         let taken = Taken {
             placed: &[],
             epoch: self.epoch,
@@ -128,11 +137,6 @@ impl Steps {
                 ..Placed::default()
             };
             sink.hits(&taken.step(placed), hits.into());
-        }
-        if !self.nodes.is_empty() || !self.addresses.is_empty() {
-            self.nodes.move_to(code, &mut self.addresses);
-            let totals = self.take_addresses();
-            totals.each_edge(|from, to, kind, times| sink.edge_times(from, to, kind, times));
         }
     }
 

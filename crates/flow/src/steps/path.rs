@@ -41,6 +41,10 @@ impl Path {
         }
     }
 
+    pub fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     fn begin(&mut self, node: u32) {
         self.visits.clear();
         self.pushes.clear();

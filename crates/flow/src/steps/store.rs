@@ -28,7 +28,7 @@ use crate::totals::Totals;
 const FIRST_TNT: usize = 1 << 10;
 const FIRST_OTHER: usize = 1 << 8;
 
-/// No table has fewer entries (`table`).
+/// No table has fewer entries (`table`); of one space among others none has more at first.
 pub(super) const LEAST: usize = 128;
 
 /// What a name takes in the index of those that visit a node, with its share of that.
@@ -150,12 +150,23 @@ impl Steps {
         }
     }
 
+    fn no_tables(&mut self) {
+        self.tnt = Table::new(0, 0);
+        self.tip = Table::new(0, 0);
+        self.ret = Table::new(0, 0);
+        self.phrases = Phrases::default();
+    }
+
     /// Empty and small.
     fn make_tables(&mut self) {
         let limit = 1 << self.limits.entries.ilog2();
-        self.tnt = Table::new(FIRST_TNT, limit);
-        self.tip = Table::new(FIRST_OTHER, limit);
-        self.ret = Table::new(FIRST_OTHER, limit);
+        let [tnt, other] = match self.path.is_alone() {
+            true => [FIRST_TNT, FIRST_OTHER],
+            false => [LEAST; 2],
+        };
+        self.tnt = Table::new(tnt, limit);
+        self.tip = Table::new(other, limit);
+        self.ret = Table::new(other, limit);
         let price = match self.wants {
             Wants::Order => PRICE_IN_ORDER,
             _ => PRICE,
@@ -177,11 +188,12 @@ impl Steps {
         (self.words() + more) * size_of::<u32>() + passages + tables + log
     }
 
-    /// As `forget_all`, and the tables are as small as they were at first. Nothing may be in the log.
+    /// As `forget_all`, and there are no tables until it begins again. Nothing may be in the log.
     pub fn let_go(&mut self, code: &Code) {
         if self.wants != Wants::Walk {
             self.forget_all(code);
-            self.make_tables();
+            self.wants = Wants::Walk;
+            self.no_tables();
             self.log = Vec::new();
         }
     }

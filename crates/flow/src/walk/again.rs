@@ -40,13 +40,18 @@ impl Walker {
         self.elsewhere = false;
         self.came = None;
         self.watched.start_again();
-        self.of_each(spaces, |code, view, steps, first| {
-            steps.start_again();
+        self.of_each(spaces, |known, view, first| {
             // a space is followed forward in time alone
-            if view.next_change() != first.next_change() {
+            let changed = view.next_change() != first.next_change();
+            if changed {
                 *view = first.clone();
-                steps.forget_all(code);
-                code.clear();
+            }
+            if let Some((code, steps)) = known {
+                steps.start_again();
+                if changed {
+                    steps.forget_all(code);
+                    code.clear();
+                }
             }
         });
     }
@@ -58,8 +63,11 @@ impl Walker {
         self.learned = None;
         // no number of a node is kept
         self.go_to(0, 0);
-        self.of_each(spaces, |code, view, steps, first| {
+        self.of_each(spaces, |known, view, first| {
             *view = first.clone();
+            let Some((code, steps)) = known else {
+                return;
+            };
             if *changed == Changed::All {
                 steps.forget_all(code);
             }
@@ -69,18 +77,21 @@ impl Walker {
         });
     }
 
-    /// Every space with its view as it is where a stream begins.
+    /// Every space, what is known of it if the program has been there, with its view as it is where a stream begins.
     fn of_each(
         &mut self,
         spaces: &Spaces,
-        mut each: impl FnMut(&mut Code, &mut View, &mut Steps, &View),
+        mut each: impl FnMut(Option<(&mut Code, &mut Steps)>, &mut View, &View),
     ) {
         let current = self.others.current;
         for (index, first) in spaces.views.iter().enumerate() {
             if index == current {
-                each(&mut self.code, &mut self.view, &mut self.steps, first);
+                let known = (&mut self.code, &mut self.steps);
+                each(Some(known), &mut self.view, first);
             } else if let Some(Some(parked)) = self.others.parked.get_mut(index) {
-                each(&mut parked.code, &mut parked.view, &mut parked.steps, first);
+                let known = parked.known.as_deref_mut();
+                let known = known.map(|known| (&mut known.code, &mut known.steps));
+                each(known, &mut parked.view, first);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The program goes from one address space into another.
 
+use super::parked::Known;
 use super::walker::Walker;
 use crate::code::NO_NODE;
 use crate::counts::Counts;
@@ -96,35 +97,33 @@ impl Walker {
 
     /// Brings the code of another space in; false if there is none.
     pub(super) fn move_into(&mut self, index: usize) -> bool {
-        let Some(mut next) = self.others.take(index) else {
+        let Some((mut view, mut known)) = self.others.take(index) else {
             return false;
         };
         // numbers of nodes and call sites are those of a code
         self.ip = self.here();
         self.node = NO_NODE;
         self.stack.forget_sites(&self.code);
-        std::mem::swap(&mut self.code, &mut next.code);
-        std::mem::swap(&mut self.view, &mut next.view);
-        std::mem::swap(&mut self.steps, &mut next.steps);
+        known.steps.idle = self.steps.idle;
+        std::mem::swap(&mut self.code, &mut known.code);
+        std::mem::swap(&mut self.view, &mut view);
+        std::mem::swap(&mut self.steps, &mut known.steps);
         // of all spaces there is one sum
-        self.steps.take_over(&mut next.steps);
-        self.others.leave(next, index);
+        self.steps.take_over(&mut known.steps);
+        self.others.leave(view, known, index);
         true
     }
 
     /// Whether steps are taken without being counted, in whatever space.
     pub fn idle(&mut self, idle: bool) {
         self.steps.idle = idle;
-        for parked in self.others.parked.iter_mut().flatten() {
-            parked.steps.idle = idle;
-        }
     }
 
     /// Adds what steps counted, in whatever space.
     pub fn add_counts(&self, counts: &mut Counts) {
         self.steps.add_counts(counts);
-        for parked in self.others.parked.iter().flatten() {
-            parked.steps.add_counts(counts);
+        for known in self.others.known() {
+            known.steps.add_counts(counts);
         }
     }
 
@@ -134,9 +133,8 @@ impl Walker {
             return;
         }
         self.steps.give_hits(&self.code, sink);
-        for parked in self.others.parked.iter_mut().flatten() {
-            parked.steps.give_hits(&parked.code, sink);
-        }
+        let give = |known: &mut Known| known.steps.give_hits(&known.code, sink);
+        self.others.take_left(give);
     }
 
     /// How many places steps have added up, in whatever space.
@@ -147,8 +145,8 @@ impl Walker {
     /// Takes what steps added up, in whatever space.
     pub fn take_totals(&mut self, totals: &mut Totals) {
         self.steps.take_totals(&self.code, totals);
-        for parked in self.others.parked.iter_mut().flatten() {
-            parked.steps.take_totals(&parked.code, totals);
+        for known in self.others.known_mut() {
+            known.steps.take_totals(&known.code, totals);
         }
     }
 }

@@ -1,17 +1,26 @@
 //! Spaces other than the one in which the program is: what was learned of their code waits for its return.
 
 use rtit_image::View;
-use rtit_memory::gathered;
+use rtit_memory::{filled, gathered, Grow};
 
 use crate::code::Code;
 use crate::settings::Settings;
 use crate::spaces::{Spaces, Whereabouts};
 use crate::steps::Steps;
 
-pub(super) struct Parked {
+/// A part of the limit of a code, for all that are parked.
+const PARKED: usize = 2;
+
+/// What is known of the code of a space.
+pub(super) struct Known {
     pub code: Code,
-    pub view: View,
     pub steps: Steps,
+}
+
+pub(super) struct Parked {
+    pub view: View,
+    /// Made when the program first comes there: most of many spaces it never sees.
+    pub known: Option<Box<Known>>,
     /// As counted when it was left.
     bytes: usize,
 }
@@ -21,10 +30,12 @@ pub(crate) struct Others {
     pub whereabouts: Whereabouts,
     pub current: usize,
     pub parked: Vec<Option<Parked>>,
+    /// Those that were left since `take_left`, each once, and whether each of all is one of them.
+    left: Vec<usize>,
+    is_left: Vec<bool>,
+    settings: Settings,
     /// Of all that are parked.
     bytes: usize,
-    /// When there are more, nothing is kept of any.
-    limit: usize,
 }
 
 impl Others {
@@ -33,49 +44,89 @@ impl Others {
         let whereabouts = Whereabouts::new(&spaces);
         let mut views = spaces.views.into_iter();
         let first = views.next();
-        let park = |(index, view)| {
+        let park = |view| {
             Some(Parked {
-                code: Code::new(settings.cache_limit, index + 1),
                 view,
-                steps: Steps::new(settings, false),
+                known: None,
                 bytes: 0,
             })
         };
+        let parked = gathered(std::iter::once(None).chain(views.map(park)));
         let others = Others {
             whereabouts,
             current: 0,
-            parked: gathered(std::iter::once(None).chain((0u32..).zip(views).map(park))),
+            left: Vec::new(),
+            is_left: filled(parked.len(), false),
+            parked,
+            settings: *settings,
             bytes: 0,
-            limit: settings.cache_limit,
         };
         (others, first)
     }
 
     /// What is kept of a space, which becomes the current one; None: there is none.
-    pub fn take(&mut self, index: usize) -> Option<Parked> {
+    pub fn take(&mut self, index: usize) -> Option<(View, Box<Known>)> {
         let taken = self.parked.get_mut(index)?.take()?;
         self.bytes -= taken.bytes;
-        Some(taken)
+        let known = taken.known.unwrap_or_else(|| {
+            Box::new(Known {
+                code: Code::new(self.settings.cache_limit, index as u32),
+                steps: Steps::new(&self.settings, false),
+            })
+        });
+        Some((taken.view, known))
     }
 
-    /// Leaves the current space for `next`.
-    pub fn leave(&mut self, mut left: Parked, next: usize) {
-        left.bytes = left.code.size() + left.steps.size();
-        self.bytes += left.bytes;
+    /// Leaves the current space for `next`. When all together are too large nothing is kept of any.
+    pub fn leave(&mut self, view: View, known: Box<Known>, next: usize) {
+        let bytes = known.code.size() + known.steps.size();
+        self.bytes += bytes;
         if let Some(place) = self.parked.get_mut(self.current) {
-            *place = Some(left);
+            *place = Some(Parked {
+                view,
+                known: Some(known),
+                bytes,
+            });
+        }
+        if let Some(is_left) = self.is_left.get_mut(self.current) {
+            if !std::mem::replace(is_left, true) {
+                self.left.put(self.current);
+            }
         }
         self.current = next;
-        if self.bytes > self.limit {
-            for Parked {
-                code, steps, bytes, ..
-            } in self.parked.iter_mut().flatten()
-            {
-                steps.let_go(code);
-                code.clear();
+        if self.bytes > self.settings.cache_limit / PARKED {
+            for Parked { known, bytes, .. } in self.parked.iter_mut().flatten() {
+                if let Some(known) = known {
+                    known.steps.let_go(&known.code);
+                    known.code.clear();
+                }
                 *bytes = 0;
             }
             self.bytes = 0;
+        }
+    }
+
+    /// What is known of each space that the program has been in, but the current one.
+    pub fn known(&self) -> impl Iterator<Item = &Known> + '_ {
+        let all = self.parked.iter().flatten();
+        all.filter_map(|parked| parked.known.as_deref())
+    }
+
+    pub fn known_mut(&mut self) -> impl Iterator<Item = &mut Known> + '_ {
+        let all = self.parked.iter_mut().flatten();
+        all.filter_map(|parked| parked.known.as_deref_mut())
+    }
+
+    /// Tells `each` of those that were left since this was asked for last, and are not the current one.
+    pub fn take_left(&mut self, mut each: impl FnMut(&mut Known)) {
+        for index in self.left.drain(..) {
+            if let Some(is_left) = self.is_left.get_mut(index) {
+                *is_left = false;
+            }
+            let parked = self.parked.get_mut(index).and_then(Option::as_mut);
+            if let Some(known) = parked.and_then(|parked| parked.known.as_deref_mut()) {
+                each(known);
+            }
         }
     }
 }

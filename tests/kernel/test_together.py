@@ -1,0 +1,44 @@
+"""Threads of a CPU with the kernel in its trace, told together: counts are the sums of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel import recording
+from kernel.machine import Machine
+from kernel.test_threads import long
+from rtit.profile.stat import stat
+from rtit.trace import Trace, threads
+from rtit.trace.functions import functions
+from rtit.views.statistics import statistics
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    return recording.write(long(Machine(), switches=12), tmp_path / "perf.data")
+
+
+def test_counts_of_two(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Trace(recorded) as trace:
+        apart = trace.by_thread()
+        assert len(apart) == 2
+        expected = stat(trace, apart)
+        counts = [each.counts() for each in apart]
+        named = statistics(trace, apart)
+    monkeypatch.setattr(threads, "FEW", 1)
+    monkeypatch.setattr(threads, "WORK", 0)
+    with Trace(recorded) as trace:
+        (both,) = trace.by_thread()
+        assert both.is_taken_out
+        assert [*both.whose] == [(each.pid, each.tid) for each in apart]
+        assert stat(trace, [both]).as_json() == expected.as_json()
+        found = both.counts()
+        for name in ("instructions", "conditional", "indirect", "returns", "exact_bytes"):
+            assert getattr(found, name) == sum(getattr(each, name) for each in counts)
+        assert found.elsewhere_bytes == 0
+        counted = dict(named.functions)
+        for name, path, count in functions(both, trace.symbols):
+            counted[name, path] -= count
+        assert set(counted.values()) == {0}

@@ -1,0 +1,126 @@
+"""A CPU with many threads: how often its packets are gone over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from floods import START
+from memory import at_most
+from rtit.packets import encode
+from rtit.perfdata import Switches, Writer
+from rtit.profile.stat import stat
+from rtit.trace import Selection, Stream, Trace, threads
+from rtit.views.statistics import statistics
+
+SINCE = 1 << 21
+EACH = 2000
+"""Ticks of the TSC."""
+
+
+def many(path: Path, count: int, *, processes: bool = False) -> Path:
+    """A recording of so many threads of one process, or as many processes, which run two
+    instructions each.
+    """
+
+    def who(number: int) -> tuple[int, int]:
+        return (number + 2 if processes else 1), number + 2
+
+    code = path.with_suffix(".code")
+    code.write_bytes(b"\xff\xe0" * 2048)
+    pt = encode("PSB") + encode("TSC", tsc=SINCE >> 1)
+    pt += encode("MODE.Exec", csl=1, csd=0, iflag=0) + encode("PSBEND")
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+        out.mmap2(1, 1, 1, START, 4096, 0, 5, 2, 8, 1, 4711, 0, str(code))
+        for number in range(count):
+            out.fork(who(number)[0], 1, number + 2, 1, 2)
+        for number in range(count):
+            since = SINCE + number * EACH
+            out.switch(0, since, who(number), who(number + 1))
+            pt += encode("TSC", tsc=since + EACH // 4)
+            pt += encode("TIP.PGE", ip_bytes=6, payload=START)
+            pt += encode("TIP", ip_bytes=2, payload=START + 2) + encode("TIP.PGD", ip_bytes=0)
+        out.auxtrace(-1, -1, pt, None, 3, 0)
+    return path
+
+
+def turns(stream: Stream) -> int:
+    assert stream.shares is not None
+    return len(stream.shares.turns)
+
+
+@pytest.fixture
+def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each decoder that is made is of."""
+    made: list[str] = []
+    native = Stream.native
+
+    def counted(self: Stream, **options: bool) -> object:
+        made.append(self.title)
+        return native(self, **options)
+
+    monkeypatch.setattr(Stream, "native", counted)
+    return made
+
+
+@pytest.mark.parametrize("count", [100, 400])
+def test_it_does_not_grow_with_them(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
+) -> None:
+    monkeypatch.setattr(threads, "WORK", 1 << 15)
+    with Trace(many(tmp_path / "perf.data", count)) as trace:
+        found = stat(trace, trace.by_thread())
+        assert found.counts["instructions"] == 2 * count
+        assert found.counts["threads"] == len(found.threads) == count
+        assert {*found.threads.values()} == {2}
+        report = statistics(trace, trace.select())
+        (stream,) = report.streams
+        assert stream.title == f"cpu 0, {count} threads"
+        assert dict(stream.shares) == {f"thread {3 + tid}": 2 for tid in range(count)}
+    assert len(decoders) < 10
+
+
+def test_few_are_apart_and_some_as_long_as_it_is_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
+) -> None:
+    with Trace(many(tmp_path / "perf.data", 40)) as trace:
+        (cpu,) = trace.streams
+        work = 40 * (cpu.size + 8 * turns(cpu))
+        monkeypatch.setattr(threads, "WORK", work)
+        assert len(trace.by_thread()) == len(trace.select()) == 40
+        monkeypatch.setattr(threads, "WORK", work - 1)
+        (every,) = trace.by_thread()
+        assert trace.select()[0].whose == every.whose
+        assert [tid for _, tid in every.whose] == [*range(3, 43)]
+        assert len(trace.select(apart=True)) == len(trace.by_thread(apart=True)) == 40
+        monkeypatch.setattr(threads, "WORK", 0)
+        assert len(trace.select(Selection(tids=tuple(range(5, 21))))) == 16
+        del decoders[:]
+        (some,) = trace.select(Selection(tids=tuple(range(5, 22))))
+        assert some.title == "cpu 0, 17 threads"
+        rows = some.blocks().columns()
+        assert {*rows["tid"].tolist()} == {*range(5, 22)}
+        counts = some.counts()
+        assert counts.instructions == 2 * 17
+        assert 0 < counts.exact_bytes < counts.elsewhere_bytes
+    assert len(decoders) == 1
+
+
+def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = many(tmp_path / "perf.data", 20)
+    with Trace(path) as trace:
+        (cpu,) = trace.streams
+        work = 20 * (cpu.size + 8 * turns(cpu))
+        monkeypatch.setattr(threads, "WORK", 2 * work - 1)
+        twice = threads.Threads({}).within([cpu, cpu], None)
+        assert [each.has_several for each in twice] == [False] * 20 + [True]
+
+
+def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
+    with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
+        (cpu,) = trace.streams
+        cpu.ran()
+        with at_most(140):
+            runs = cpu.totals().runs
+        assert int(runs.count.sum()) == 2 * 7999
