@@ -8,6 +8,7 @@ import pytest
 
 from floods import START
 from memory import at_most
+from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
 from rtit.profile.stat import stat
@@ -124,3 +125,28 @@ def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
         with at_most(140):
             runs = cpu.totals().runs
         assert int(runs.count.sum()) == 2 * 7999
+
+
+def test_what_needs_each_by_itself_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = many(tmp_path / "perf.data", 40)
+    monkeypatch.setattr(threads, "WORK", 0)
+    monkeypatch.setattr(threads, "MOST_WORK", 1 << 13)
+    monkeypatch.setattr(threads, "MOST_TIMES", 40)
+    verbs = [
+        *(["profile", "--for", name, str(path)] for name in ("callgrind", "perf")),
+        ["diff", str(path), str(path)],
+    ]
+    for verb in verbs:
+        main(verb)
+        assert "by itself" not in capsys.readouterr().err
+    monkeypatch.setattr(threads, "MOST_TIMES", 39)
+    for verb in verbs:
+        assert main(verb) == 1
+        error = capsys.readouterr().err
+        assert "to follow each of 40 threads by itself 0 GB" in error
+        assert "--tid" in error
+        # those that are named are few enough
+        main([*verb, "--tid", "5,6"])
+        assert "by itself" not in capsys.readouterr().err

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in (arguments.first, arguments.second)
         )
         chosen = selection(arguments)
-        streams = left.select(chosen), right.select(chosen)
+        streams = left.select(chosen, apart=True), right.select(chosen, apart=True)
         with watched("diff", [*streams[0], *streams[1]], prints=False):
             found = diff(left, right, streams, steps=arguments.steps)
         if arguments.json:

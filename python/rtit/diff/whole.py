@@ -40,7 +40,9 @@ def diff(
     not count, but where in which file; of files that were built anew functions, by their names (see
     `builds`). Raises what decoding raises.
     """
-    ours, theirs = streams if streams is not None else (left.select(), right.select())
+    ours, theirs = (
+        streams if streams is not None else (left.select(apart=True), right.select(apart=True))
+    )
     builds = Builds(left, right)
     found = Difference(builds=[str(pair) for pair in builds.pairs])
     lost: tuple[list[str], list[str]] = [], []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from rtit.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from rtit.trace.selection import Selection
     from rtit.trace.stream import Stream
@@ -13,6 +15,11 @@ FEW = 16
 """Threads of a CPU that are always apart."""
 WORK = 1 << 26
 """Bytes of PT and of turns that are gone over for more threads than that, of all CPUs together."""
+MOST_WORK = 1 << 32
+MOST_TIMES = 1 << 8
+"""So many bytes are gone over for threads that are to be apart whatever that takes, or so often as
+many as there are.
+"""
 _TURN = 8
 
 
@@ -51,21 +58,28 @@ class Threads:
         apart: bool = False,
     ) -> list[Stream]:
         """What threads that `where` takes did in these streams, in those that are whole all;
-        `apart`: each by itself, whatever that takes. All threads there are if it takes none.
+        `apart`: each by itself. All threads there are if it takes none. Raises UnsupportedError
+        where that is too much.
         """
         found: list[Stream] = []
-        left = WORK
+        left, whole = WORK, 0
         for stream in streams:
             if is_whole(stream):
                 found.append(stream)
                 continue
             wanted = self._wanted(stream, where)
             work = len(wanted) * _size(stream)
+            whole += work
             if len(wanted) <= FEW or work <= left or apart:
                 left -= work if len(wanted) > FEW else 0
                 found += [self._one(stream, *thread) for thread in wanted]
             else:
                 found.append(stream.of_threads(wanted, self._names))
+        if apart and whole > max(MOST_WORK, MOST_TIMES * sum(map(_size, streams))):
+            raise UnsupportedError(
+                f"to follow each of {len(found):,} threads by itself {whole >> 30:,} GB would have "
+                "to be gone over: name some of them (--tid, --pid, --comm)"
+            )
         return found or [each for stream in streams for each in self.apart(stream)]
 
     def _wanted(self, stream: Stream, where: Selection | None) -> list[tuple[int, int]]:

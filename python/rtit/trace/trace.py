@@ -257,7 +257,8 @@ class Trace:
         """As `threads`, those that `where` takes; but of a CPU with so many of them that going over
         its packets for each is too much work they are one stream, whose rows say who ran: beyond 16
         threads, where that would be more than 64 MB, of all CPUs together. With `apart` each is
-        one, whatever work that is. Raises UsageError if it names streams and there are none.
+        one. Raises UsageError if it names streams and there are none, UnsupportedError where to
+        have them apart would be 256 times as much work as the trace is large.
         """
         return self._chosen(where, self._threads.within(self.streams, where, apart=apart))
 

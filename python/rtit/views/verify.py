@@ -97,7 +97,7 @@ def verify(
 
 def _of_threads(trace: Trace) -> dict[int, list[Stream]]:
     found: dict[int, list[Stream]] = {}
-    for stream in trace.threads:
+    for stream in trace.by_thread(apart=True):
         found.setdefault(stream.tid, []).append(stream)
     return found
 
