@@ -68,14 +68,15 @@ class Threads:
                 found.append(stream)
                 continue
             wanted = self._wanted(stream, where)
-            work = len(wanted) * _size(stream)
+            # of few nothing is read before it is asked for
+            work = len(wanted) * _size(stream) if len(wanted) > FEW else 0
             whole += work
-            if len(wanted) <= FEW or work <= left or apart:
-                left -= work if len(wanted) > FEW else 0
+            if work <= left or apart:
+                left -= work
                 found += [self._one(stream, *thread) for thread in wanted]
             else:
                 found.append(stream.of_threads(wanted, self._names))
-        if apart and whole > max(MOST_WORK, MOST_TIMES * sum(map(_size, streams))):
+        if apart and whole > MOST_WORK and whole > MOST_TIMES * sum(map(_size, streams)):
             raise UnsupportedError(
                 f"to follow each of {len(found):,} threads by itself {whole >> 30:,} GB would have "
                 "to be gone over: name some of them (--tid, --pid, --comm)"
