@@ -87,20 +87,36 @@ def elf(size: int, aliases: int = 2, ranges: int = 0) -> bytes:
         info = struct.pack("<IHIB", 33, 4, 0, 8) + b"\x01source.c\0" + struct.pack("<IIQ", 0, 0, 0)
         info = struct.pack("<I", len(info) - 4) + info[4:]
         pairs = struct.pack("<QQ", TEXT, TEXT + _UNIT) * ranges + bytes(16)
-    text = _FUNCTION * (size // FUNCTION)
-    bodies = [text, symbols, names, info, lines, abbreviations, pairs]
-    titles = [".text", ".symtab", ".strtab", ".debug_info", ".debug_line", ".debug_abbrev"]
-    titles += [".debug_ranges", ".shstrtab"]
-    bodies.append(b"\0" + b"\0".join(map(str.encode, titles)) + b"\0")
-    kinds = [1, 2, 3, 1, 1, 1, 1, 3]
+    sections = {
+        ".symtab": symbols,
+        ".strtab": names,
+        ".debug_info": info,
+        ".debug_line": lines,
+        ".debug_abbrev": abbreviations,
+        ".debug_ranges": pairs,
+    }
+    return with_sections(code(size), sections)
+
+
+def code(size: int) -> bytes:
+    """As many functions as there are whole ones in so many bytes."""
+    return _FUNCTION * (size // FUNCTION)
+
+
+def with_sections(text: bytes, sections: dict[str, bytes]) -> bytes:
+    """A shared object of this code, at TEXT; a .strtab is that of the section before it."""
+    titles = [".text", *sections, ".shstrtab"]
+    bodies = [text, *sections.values(), b"\0" + b"\0".join(map(str.encode, titles)) + b"\0"]
+    kinds = {".symtab": 2, ".strtab": 3, ".shstrtab": 3}
     body, headers, title = bytearray(), [bytes(64)], 1
-    for index, (kind, data) in enumerate(zip(kinds, bodies, strict=True)):
+    for index, (name, data) in enumerate(zip(titles, bodies, strict=True)):
+        kind = kinds.get(name, 1)
         address, flags = (TEXT, 6) if index == 0 else (0, 0)
         place = TEXT + len(body)
-        link, entry = (3, 24) if kind == 2 else (0, 0)
+        link, entry = (index + 2, 24) if kind == 2 else (0, 0)
         row = (title, kind, flags, address, place, len(data), link, 1, 1, entry)
         headers.append(struct.pack("<IIQQQQIIQQ", *row))
-        title += len(titles[index]) + 1
+        title += len(name) + 1
         body += data
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)
     table = TEXT + len(body)
@@ -108,6 +124,7 @@ def elf(size: int, aliases: int = 2, ranges: int = 0) -> bytes:
         "<16sHHIQQQIHHHHHH", identity, 3, 62, 1, TEXT, 64, table, 0, 64, 56, 1, 64,
         len(headers), len(headers) - 1,
     )  # fmt: skip
+    size = len(text)
     segment = struct.pack("<IIQQQQQQ", 1, 5, TEXT, TEXT, TEXT, size, size, 0x1000)
     return (header + segment).ljust(TEXT, b"\0") + bytes(body) + b"".join(headers)
 
@@ -129,13 +146,18 @@ def recorded(path: Path, size: int, aliases: int = 2) -> Path:
     """Writes a recording of `size` bytes of code, with the file beside it; its name without the
     suffix is one of KINDS.
     """
-    file = path.with_suffix(".so")
-    file.write_bytes(elf(size, aliases))
+    data = elf(size, aliases)
     size -= size % FUNCTION
+    return recorded_with(path, data, size, size // FUNCTION if path.stem == KINDS[1] else 60)
+
+
+def recorded_with(path: Path, data: bytes, size: int, ran: int) -> Path:
+    """The same of the first functions of a file that has `size` bytes of code."""
+    file = path.with_suffix(".so")
+    file.write_bytes(data)
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
         out.comm(1, 1, 1, file.name, by_exec=True)
         out.mmap2(1, 1, 1, _LOADED, -(-size // 4096) * 4096, TEXT, 5, 2, 8, 1, 4711, 0, str(file))
         out.itrace_start(1, 1, 2)
-        ran = size // FUNCTION if path.stem == KINDS[1] else 60
         out.auxtrace(1, 1, b"".join(_packets(ran)), None, 3)
     return path

@@ -108,7 +108,8 @@ def test_broken_bytes_have_no_lines(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["none", "zlib"])
 def test_all_lines_are_those_of_each_address(kind: str, tmp_path: Path) -> None:
     symbols = FileSymbols(made(tmp_path, kind))
-    *columns, files = symbols.native.lines()
+    *columns, files, following, is_cut = symbols.native.lines()
+    assert (following, is_cut) == (None, False)
     rows = [*zip(*columns, strict=True)]
     assert {row[3] for row in rows} >= {2, 6}
     assert all(start < end for start, end, _, _ in rows)

@@ -10,7 +10,7 @@ import pytest
 import elf_floods
 from memory import at_most
 from rtit.image import FileSymbols
-from rtit.profile.lines import SourceLines
+from rtit.profile.lines import lines_of, stretches, windows_of
 
 SIZE = 1 << 20
 UNIT, LINE = 1 << 16, 8
@@ -23,15 +23,14 @@ def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
     path.write_bytes(elf_floods.elf(SIZE))
     symbols = FileSymbols(path)
     offsets = np.arange(0, SIZE + 2 * step, step, dtype=np.uint64)
-    for lines in (SourceLines(symbols), SourceLines(symbols, offsets + elf_floods.TEXT)):
-        found = lines.of(offsets + elf_floods.TEXT)
-        names = [found.files[number] if number >= 0 else "" for number in found.file.tolist()]
-        assert names == [
-            f"/nowhere/source{at // UNIT}.c" if at < SIZE else "" for at in offsets.tolist()
-        ]
-        assert found.line.tolist() == [
-            at % UNIT // LINE + 1 if at < SIZE else 0 for at in offsets.tolist()
-        ]
+    found = lines_of(symbols, offsets + elf_floods.TEXT)
+    names = [found.files[number] if number >= 0 else "" for number in found.file.tolist()]
+    assert names == [
+        f"/nowhere/source{at // UNIT}.c" if at < SIZE else "" for at in offsets.tolist()
+    ]
+    assert found.line.tolist() == [
+        at % UNIT // LINE + 1 if at < SIZE else 0 for at in offsets.tolist()
+    ]
 
 
 def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
@@ -39,17 +38,18 @@ def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
     path.write_bytes(elf_floods.elf(8 * SIZE, aliases=1))
     symbols = FileSymbols(path)
     assert len(symbols.offsets)
+    asked = np.array([elf_floods.TEXT, SIZE], np.uint64)
     with at_most(16):
-        found = SourceLines(symbols, np.array([elf_floods.TEXT, SIZE], np.uint64))
-    assert len(found.start) < 100
+        found = lines_of(symbols, asked)
+        [part] = stretches(symbols, windows_of(asked))
+    assert found.line.tolist() == [1, (SIZE - elf_floods.TEXT) % UNIT // LINE + 1]
+    assert len(part.start) < 100
 
 
 def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
-    """More lines than its tables have bytes: it is broken."""
+    """Its lines are those of each time."""
     path = tmp_path / "it.so"
-    path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=1))
-    whole = SourceLines(FileSymbols(path))
-    assert len(whole.start) == UNIT // LINE
-    path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=1 << 11))
-    with at_most(64):
-        assert not len(SourceLines(FileSymbols(path)).start)
+    for ranges in (1, 1 << 11):
+        path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=ranges))
+        [whole] = stretches(FileSymbols(path))
+        assert len(whole.start) == UNIT // LINE

@@ -1,7 +1,7 @@
 """Runs verbs on recordings that are much of one thing and prints what each took:
 `python tests/torture/budgets.py --megabytes 2,50 --verbs stat,info fork targets`; of several
 things, in equal shares: `fork+mmap+aux`, `sideband` is all kinds of records. Of those of code,
-`elf-whole`, it is the code that has so many megabytes.
+`elf-whole`, it is the code that has so many megabytes, of `dwarf-lines` the DWARF.
 
 Of each verb the exit code, CPU seconds and megabytes at the peak. Exit code 1 if one was ended by a
 signal or took more than `--most` megabytes.
@@ -44,12 +44,13 @@ VERBS = {
 
 
 def main() -> int:
+    import dwarf_floods
     import elf_floods
     import sideband_floods
     from floods import FLOODS
     from sideband_floods import SIDEBAND
 
-    every = [*SIDEBAND, *FLOODS, *elf_floods.KINDS]
+    every = [*SIDEBAND, *FLOODS, *elf_floods.KINDS, *dwarf_floods.KINDS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", help=" ".join(every))
     parser.add_argument("--verbs", default=",".join(VERBS))
@@ -63,8 +64,8 @@ def main() -> int:
             for megabytes in arguments.megabytes.split(","):
                 names = "+".join(SIDEBAND) if kind == "sideband" else kind
                 path = Path(folder) / f"{names}.data"
-                of_code = kind in elf_floods.KINDS
-                recorded = (elf_floods if of_code else sideband_floods).recorded
+                of_code = (each for each in (elf_floods, dwarf_floods) if kind in each.KINDS)
+                recorded = next(of_code, sideband_floods).recorded
                 # its memory would be taken for that of the verbs
                 writer = Process(target=recorded, args=(path, int(float(megabytes) * 1e6)))
                 writer.start()

@@ -16,16 +16,22 @@ pub struct Conditional {
 }
 
 /// Those of stretches of `size` bytes from `start` on, in the code that `view` has now. A stretch ends before its first
-/// byte that is no instruction.
+/// byte that is no instruction. No more than `most` instructions are looked at: then comes in which stretch to go on, and
+/// how far in it.
 pub fn conditionals(
     view: &View,
     mode: Mode,
     stretches: impl Iterator<Item = (u64, u64)>,
-) -> Vec<Conditional> {
-    let mut found = Vec::new();
+    most: usize,
+) -> (Vec<Conditional>, Option<(u32, u64)>) {
+    let (mut found, mut seen) = (Vec::new(), 0);
     for ((start, size), stretch) in stretches.zip(0..) {
         let mut done = 0;
         while done < size {
+            if seen == most {
+                return (found, Some((stretch, done)));
+            }
+            seen += 1;
             let ip = start.wrapping_add(done);
             let mut bytes = [0; 16];
             let known = view.read(ip, &mut bytes).min(MAX_LENGTH);
@@ -45,7 +51,7 @@ pub fn conditionals(
             done = done.saturating_add(length);
         }
     }
-    found
+    (found, None)
 }
 
 #[cfg(test)]
@@ -60,7 +66,9 @@ mod tests {
         let code = b"\x74\x02\x90\xe2\xfb\x06\x74\x00";
         space.map(0, 0x1000, code.as_slice().into());
         let whole = [(0x1000, 3), (0x1002, u64::MAX), (0x1005, 3), (0x9000, 2)];
-        let found = conditionals(&space.view(), Mode::Bits64, whole.into_iter());
+        let view = space.view();
+        let (found, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 9);
+        assert_eq!(next, None);
         let rows: Vec<_> = found
             .iter()
             .map(|each| (each.stretch, each.ip, each.behind, each.target))
@@ -69,5 +77,7 @@ mod tests {
             rows,
             [(0, 0x1000, 0x1002, 0x1004), (1, 0x1003, 0x1005, 0x1000),]
         );
+        let (part, next) = conditionals(&view, Mode::Bits64, whole.into_iter(), 3);
+        assert_eq!((part.as_slice(), next), (&found[..1], Some((1, 1))));
     }
 }

@@ -1,28 +1,30 @@
 //! Which line of source an instruction was made from, by DWARF.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::Read;
 
-use rtit_memory::{headroom, look, Grow, MakeRoom};
-
-use addr2line::gimli::{DwarfSections, EndianSlice, Error, RunTimeEndian};
-use addr2line::Context;
+use gimli::Dwarf;
 use object::read::ReadRef;
-use object::{CompressedData, CompressionFormat, Object, ObjectSection};
-use ruzstd::decoding::StreamingDecoder;
+use rtit_memory::{gathered, Grow, MakeRoom};
 
-/// Bytes that the compressed sections of one file may unpack to, together.
-const MOST: u64 = 1 << 28;
+use crate::dwarf::{with_dwarf, Declared, Program, Row, Slice, Stop, Told, Unit, Windows, Work};
 
-/// Source file and line of the instruction at `address`, as the file numbers addresses; `data` is the ELF file.
-/// `None` if it does not say. Sections may be compressed (zlib, zstd); those that do not unpack to what they say, or
-/// to more than `MOST`, count as empty.
-pub fn source_line<'d, R: ReadRef<'d>>(data: R, address: u64) -> Option<(String, u32)> {
-    with_context(data, |context, _| {
-        let place = context.find_location(address).ok()??;
-        Some((place.file?.to_owned(), place.line?))
-    })
+/// Bytes of the names of files that are kept, and what one takes beside them.
+const MOST_NAMES: usize = 1 << 24;
+const NAME: usize = 1 << 6;
+/// Lines of one unit whose names are remembered.
+const MOST_REMEMBERED: usize = 1 << 12;
+
+/// What is asked of the lines of a file.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Addresses as the file numbers them, from the first up to the second of each; any order.
+    pub windows: &'a [(u64, u64)],
+    /// Lines that begin before are left out.
+    pub from: u64,
+    /// So many stretches are enough, those of the lowest addresses: memory is in proportion to that.
+    pub most: usize,
+    /// Called now and then.
+    pub gives_up: &'a dyn Fn() -> bool,
 }
 
 /// The lines of a file's code: stretches of addresses with the line that each was made from.
@@ -31,6 +33,10 @@ pub struct SourceLines {
     pub files: Vec<String>,
     /// In the order of the addresses, not overlapping.
     pub stretches: Vec<LineStretch>,
+    /// Where the first begins that is not among them.
+    pub next: Option<u64>,
+    /// The file tells more than what was asked for should cost, or some of it does not unpack.
+    pub is_cut: bool,
 }
 
 /// The addresses from `start` up to `end` were made from a line of a file.
@@ -43,108 +49,209 @@ pub struct LineStretch {
     pub line: u32,
 }
 
-/// The lines of all addresses in `windows`, from the first up to the second of each, that the file tells of, in stretches
-/// that may reach beyond; addresses as the file numbers them. As `source_line` otherwise. A file that tells of more lines
-/// than its tables have bytes is broken, and tells of none.
-pub fn source_lines<'d, R: ReadRef<'d>>(data: R, windows: &[(u64, u64)]) -> Option<SourceLines> {
-    with_context(data, |context, bytes| {
-        let mut numbers: HashMap<String, u32> = HashMap::new();
-        let mut found = SourceLines::default();
-        let mut left = bytes.saturating_add(windows.len() as u64);
-        for &(low, high) in windows {
-            for (start, size, place) in context.find_location_range(low, high).ok()? {
-                left = left.checked_sub(1)?;
-                let (Some(file), Some(line)) = (place.file, place.line) else {
-                    continue;
-                };
-                let known = numbers.get(file).copied();
-                let file = known.unwrap_or_else(|| {
-                    let number = found.files.len() as u32;
-                    look();
-                    numbers.room(1);
-                    numbers.insert(file.to_owned(), number);
-                    found.files.put(file.to_owned());
-                    number
-                });
-                let end = start.saturating_add(size);
-                if line != 0 && start < end {
-                    found.stretches.put(LineStretch {
-                        start,
-                        end,
-                        file,
-                        line,
-                    });
-                }
-            }
+/// Source file and line of the instruction at `address`, as `source_lines` has them.
+pub fn source_line<'d, R: ReadRef<'d>>(
+    data: R,
+    address: u64,
+    gives_up: &dyn Fn() -> bool,
+) -> Option<(String, u32)> {
+    let windows = [(address, address.checked_add(1)?)];
+    let asked = Asked {
+        windows: &windows,
+        from: 0,
+        most: 1 << 10,
+        gives_up,
+    };
+    let mut found = source_lines(data, &asked)?;
+    let mut stretches = found.stretches.iter();
+    let here = stretches.find(|each| (each.start..each.end).contains(&address))?;
+    Some((found.files.swap_remove(here.file as usize), here.line))
+}
+
+/// The lines of all addresses in windows that an ELF file tells of, in stretches that may reach beyond; of several for one
+/// address the last by end, file and line. Nothing if `gives_up` says so. `None`: it is no ELF file.
+pub fn source_lines<'d, R: ReadRef<'d>>(data: R, asked: &Asked<'_>) -> Option<SourceLines> {
+    let from_there_on = |part: &(u64, u64)| (part.0.max(asked.from), part.1);
+    let windows = Windows::new(gathered(asked.windows.iter().map(from_there_on)));
+    let read = |dwarf: &Dwarf<Slice<'_>>, work: &mut Work<'_>| {
+        let mut kept = Kept::new(asked);
+        let ended = each_unit(dwarf, &windows, &mut kept, work);
+        (kept, ended)
+    };
+    let ((mut kept, ended), is_whole) = with_dwarf(data, asked.gives_up, read)?;
+    kept.settle();
+    let mut found = SourceLines {
+        files: kept.names.all,
+        stretches: kept.stretches,
+        next: (kept.end < u64::MAX).then_some(kept.end),
+        is_cut: !is_whole || kept.names.left == 0 || ended == Err(Stop::Enough),
+    };
+    disjoint(&mut found.stretches, kept.end);
+    (ended != Err(Stop::GaveUp)).then_some(found)
+}
+
+fn each_unit(
+    dwarf: &Dwarf<Slice<'_>>,
+    windows: &Windows,
+    kept: &mut Kept,
+    work: &mut Work<'_>,
+) -> Told<()> {
+    let mut declared = Declared::default();
+    let mut headers = dwarf.units();
+    while let Ok(Some(header)) = headers.next() {
+        let unit = match Unit::read(dwarf, header, &mut declared, work) {
+            Ok(Some(unit)) => unit,
+            Ok(None) | Err(Stop::Broken) => continue,
+            Err(stop) => return Err(stop),
+        };
+        match of_unit(dwarf, &unit, windows, kept, work) {
+            Ok(()) | Err(Stop::Broken) => {}
+            Err(stop) => return Err(stop),
         }
-        found.stretches.sort_unstable();
-        found.stretches.dedup();
-        disjoint(&mut found.stretches);
-        Some(found)
+    }
+    Ok(())
+}
+
+fn of_unit<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &Unit<'a>,
+    windows: &Windows,
+    kept: &mut Kept,
+    work: &mut Work<'_>,
+) -> Told<()> {
+    let Some(at) = unit.program else {
+        return Ok(());
+    };
+    let code = unit.code_in(dwarf, windows, work)?;
+    if code.first().map_or(true, |first| first >= kept.end) {
+        return Ok(());
+    }
+    let program = Program::read(dwarf, at, unit)?;
+    let mut files = program.files();
+    let (mut hint, mut numbers) = (0, HashMap::new());
+    program.rows(work, |row, work| {
+        if !kept.wants(&row) || !code.meet(row.start, row.end, &mut hint) {
+            return Ok(());
+        }
+        let file = match numbers.get(&row.file) {
+            Some(file) => *file,
+            None => {
+                let name = files.name(row.file, dwarf, unit, work)?;
+                let file = name.and_then(|name| kept.names.number(name));
+                if numbers.len() >= MOST_REMEMBERED {
+                    numbers.clear();
+                }
+                numbers.insert(row.file, file);
+                file
+            }
+        };
+        if let Some(file) = file {
+            kept.put(&row, file);
+        }
+        Ok(())
     })
 }
 
-/// Cuts stretches where the next begins: units may overlap in a broken file.
-fn disjoint(stretches: &mut Vec<LineStretch>) {
-    let mut next = u64::MAX;
+/// The stretches that are wanted, of which there are never more than twice as many as were asked for.
+struct Kept {
+    stretches: Vec<LineStretch>,
+    names: Names,
+    from: u64,
+    /// Those from here on are not kept.
+    end: u64,
+    most: usize,
+}
+
+impl Kept {
+    fn new(asked: &Asked<'_>) -> Kept {
+        Kept {
+            stretches: Vec::new(),
+            names: Names {
+                all: Vec::new(),
+                numbers: HashMap::new(),
+                left: MOST_NAMES,
+            },
+            from: asked.from,
+            end: u64::MAX,
+            most: asked.most.max(1),
+        }
+    }
+
+    fn wants(&self, row: &Row) -> bool {
+        row.line != 0 && row.start >= self.from && row.start < self.end
+    }
+
+    fn put(&mut self, row: &Row, file: u32) {
+        if self.stretches.len() / 2 >= self.most {
+            self.settle();
+            if row.start >= self.end {
+                return;
+            }
+        }
+        self.stretches.put(LineStretch {
+            start: row.start,
+            end: row.end,
+            file,
+            line: row.line,
+        });
+    }
+
+    /// One for each address, in order, and no more than were asked for.
+    fn settle(&mut self) {
+        let names = &self.names.all;
+        let name = |each: &LineStretch| names.get(each.file as usize);
+        self.stretches.sort_unstable_by(|one, other| {
+            let places = (one.start, one.end).cmp(&(other.start, other.end));
+            let files = || name(one).cmp(&name(other));
+            places.then_with(files).then(one.line.cmp(&other.line))
+        });
+        self.stretches.dedup_by(|next, last| {
+            let same = next.start == last.start;
+            if same {
+                *last = *next;
+            }
+            same
+        });
+        if let Some(first) = self.stretches.get(self.most) {
+            self.end = first.start;
+            self.stretches.truncate(self.most);
+        }
+    }
+}
+
+/// Names of files, each once.
+struct Names {
+    all: Vec<String>,
+    numbers: HashMap<String, u32>,
+    left: usize,
+}
+
+impl Names {
+    /// `None` if there is no room for another one.
+    fn number(&mut self, name: String) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&name) {
+            return Some(*number);
+        }
+        // in the table and in the list
+        let left = self.left.checked_sub(2 * name.len() + NAME);
+        self.left = left.unwrap_or(0);
+        left?;
+        let number = u32::try_from(self.all.len()).ok()?;
+        self.numbers.room(1);
+        self.numbers.insert(name.clone(), number);
+        self.all.put(name);
+        Some(number)
+    }
+}
+
+/// Cuts stretches where the next begins, the last at `end`: units may overlap in a broken file.
+fn disjoint(stretches: &mut [LineStretch], end: u64) {
+    let mut next = end;
     for each in stretches.iter_mut().rev() {
         each.end = each.end.min(next);
         next = each.start;
     }
-    stretches.retain(|each| each.start < each.end);
 }
 
-type Dwarf<'a> = Context<EndianSlice<'a, RunTimeEndian>>;
-
-/// Asks of the DWARF of a file, and with how many bytes all its tables have.
-fn with_context<'d, R: ReadRef<'d>, T>(
-    data: R,
-    ask: impl FnOnce(&Dwarf<'_>, u64) -> Option<T>,
-) -> Option<T> {
-    // those who read it know no error for it
-    let length = data.len().ok()?;
-    headroom(usize::try_from(length).ok()?.saturating_mul(2));
-    let file = object::File::parse(data).ok()?;
-    let endian = match file.is_little_endian() {
-        true => RunTimeEndian::Little,
-        false => RunTimeEndian::Big,
-    };
-    // each section is read by itself: they could share what they hold
-    let (mut stored, mut left, mut bytes) = (length, MOST, 0);
-    let sections = DwarfSections::load(|id| -> Result<Cow<'_, [u8]>, Error> {
-        let section = file.section_by_name(id.name());
-        let held = section.filter(|section| {
-            let (_, size) = section.file_range().unwrap_or_default();
-            let rest = stored.checked_sub(size);
-            stored = rest.unwrap_or(stored);
-            rest.is_some()
-        });
-        let packed = held.and_then(|section| section.compressed_data().ok());
-        let plain = packed.and_then(|packed| unpacked(packed, &mut left));
-        let plain = plain.unwrap_or_default();
-        bytes += plain.len() as u64;
-        Ok(plain)
-    });
-    let sections = sections.ok()?;
-    let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, endian));
-    let context = Context::from_dwarf(dwarf).ok()?;
-    ask(&context, bytes)
-}
-
-fn unpacked<'a>(stored: CompressedData<'a>, left: &mut u64) -> Option<Cow<'a, [u8]>> {
-    if stored.format == CompressionFormat::None {
-        return Some(Cow::Borrowed(stored.data));
-    }
-    let size = stored.uncompressed_size;
-    *left = left.checked_sub(size)?;
-    if stored.format != CompressionFormat::Zstandard {
-        headroom(usize::try_from(size).ok()?);
-        return stored.decompress().ok();
-    }
-    // What a frame gives has no bound in `decompress`.
-    let mut plain = Vec::new();
-    plain.room(usize::try_from(size).ok()? + 1);
-    let frame = StreamingDecoder::new(stored.data).ok()?;
-    frame.take(size + 1).read_to_end(&mut plain).ok()?;
-    (plain.len() as u64 == size).then_some(Cow::Owned(plain))
-}
+#[cfg(test)]
+mod tests;

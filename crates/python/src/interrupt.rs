@@ -32,7 +32,8 @@ impl Interrupt {
         (Watch::new(move || asked.gives_up()), raised)
     }
 
-    fn gives_up(&self) -> bool {
+    /// Whether to give up: handlers of signals have run, and one has raised something.
+    pub fn gives_up(&self) -> bool {
         if self.gives_up.load(Ordering::Relaxed) {
             return true;
         }

@@ -1,5 +1,6 @@
 //! `Functions` and `Names`: what addresses are called, for Python.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -7,8 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use rtit_image::{
-    elf, joined, source_line, source_lines, Binding, Function, LineStretch, Owned, SourceLines,
-    Symbol,
+    elf, joined, source_line, source_lines, Asked, Binding, Function, LineStretch, Owned, Symbol,
 };
 use rtit_listing::{Region, Source};
 use rtit_memory::{copied, gathered, look, sort_by_key};
@@ -18,6 +18,8 @@ use crate::as_bytes::{octets, words};
 use crate::column::Column;
 use crate::heap::{bounded, room_for, unlocked};
 use crate::image::{ElfFile, Failure, Handle};
+use crate::interrupt::Interrupt;
+use crate::raising::Raising;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Functions>()?;
@@ -71,7 +73,15 @@ type All<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
 );
-type Lines = (Column, Column, Column, Column, Vec<String>);
+type Lines = (
+    Column,
+    Column,
+    Column,
+    Column,
+    Vec<String>,
+    Option<u64>,
+    bool,
+);
 type Ranges<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
@@ -169,29 +179,41 @@ impl Functions {
     /// neither says it, or is larger than 256 MB.
     fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
         let address = self.read(py)?.address(offset);
-        let files = self.file.debug.iter().chain(&self.file.elf);
-        unlocked(py, || {
-            files
-                .filter_map(|file| file.data(LARGEST))
-                .find_map(|data| source_line(&data, address))
+        self.asked(py, |data, interrupt| {
+            source_line(data, address, &|| interrupt.gives_up())
         })
     }
 
     /// All lines of source that `line` knows, or those of `windows`, of addresses from the first up to the second of each:
     /// stretches of the code in order, as columns (starts and ends of 64 bits, files and lines of 32), and the names of
-    /// the files that the third column counts. Addresses are those of the ELF file.
-    #[pyo3(signature = (windows = None))]
-    fn lines(&self, py: Python<'_>, windows: Option<Items<(u64, u64)>>) -> PyResult<Lines> {
+    /// the files that the third column counts. Addresses are those of the ELF file. No more than `most` are given, nothing
+    /// that begins before `start`: then comes where the first begins that is not given, None if that is all; and whether
+    /// the file tells of more than it may.
+    #[pyo3(signature = (windows = None, start = 0, most = 1 << 19))]
+    fn lines(
+        &self,
+        py: Python<'_>,
+        windows: Option<Items<(u64, u64)>>,
+        start: u64,
+        most: usize,
+    ) -> PyResult<Lines> {
         let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
-        let files = self.file.debug.iter().chain(&self.file.elf);
         bounded(py, || {
-            let found = unlocked(py, || {
-                files
-                    .filter_map(|file| source_lines(&file.data(LARGEST)?, &windows))
-                    .find(|found| !found.stretches.is_empty())
+            let mut is_cut = false;
+            let found = self.asked(py, |data, interrupt| {
+                let asked = Asked {
+                    windows: &windows,
+                    from: start,
+                    most,
+                    gives_up: &|| interrupt.gives_up(),
+                };
+                let found = source_lines(data, &asked)?;
+                is_cut |= found.is_cut;
+                (!found.stretches.is_empty()).then_some(found)
             })?;
-            let SourceLines { files, stretches } = found.unwrap_or_default();
-            room_for(py, files.len())?;
+            let found = found.unwrap_or_default();
+            let stretches = &found.stretches;
+            room_for(py, found.files.len())?;
             let wide = |value: fn(&LineStretch) -> u64| gathered(stretches.iter().map(value));
             let narrow = |value: fn(&LineStretch) -> u32| gathered(stretches.iter().map(value));
             Ok((
@@ -199,7 +221,9 @@ impl Functions {
                 wide(|each| each.end).into(),
                 narrow(|each| each.file).into(),
                 narrow(|each| each.line).into(),
-                files,
+                found.files,
+                found.next,
+                is_cut,
             ))
         })
     }
@@ -211,6 +235,23 @@ impl Functions {
 }
 
 impl Functions {
+    /// What the first file says that says something, the debug file before the file itself.
+    fn asked<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut ask: impl FnMut(&elf::ReadCache<File>, &Interrupt) -> Option<T> + Send,
+    ) -> PyResult<Option<T>> {
+        let interrupt = Interrupt::default();
+        let files = self.file.debug.iter().chain(&self.file.elf);
+        let said = unlocked(py, || {
+            files
+                .filter_map(|file| file.data(LARGEST))
+                .find_map(|data| ask(&data, &interrupt))
+        })?;
+        interrupt.check(py)?;
+        Ok(said)
+    }
+
     fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
         let read = unlocked(py, || self.file.get())?;
         let path = self.file.elf.as_ref().map_or(Path::new(""), Handle::path);

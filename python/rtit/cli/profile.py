@@ -92,7 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
                 text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
                 write(arguments.output, text)
     _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
-    return EXIT_CODE if found.losses.has_gaps else 0
+    lacking = any(each.symbols.lacks_lines for each in binaries)
+    return EXIT_CODE if found.losses.has_gaps or lacking else 0
 
 
 def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
@@ -173,9 +174,13 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
+    from rtit.profile.lines import MANY_LINES
+
     for each in binaries:
         if not len(each.symbols.offsets):
             out.complain("profile", f"{each.name} has no symbols: its functions are not known")
+        if each.symbols.lacks_lines:
+            out.complain("profile", f"missing: lines of source of {each.name}, {MANY_LINES}")
     _missing(found, outside=not outside)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rtit.profile.columns import values
-from rtit.profile.lines import SourceLines
+from rtit.profile.lines import MANY_LINES, Stretches, stretches, windows_of
 from rtit.values import dataclass
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _PART = 1 << 16
 """Lines of which the branches are looked for at once."""
+_IDLE = 1 << 27
+_LINE, _BRANCH = 64, 64
+"""Bytes for lines and branches that did not run, and what one takes at most: two million. A
+library of Rust with 24 MB has 26,000 lines.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,8 @@ class Source:
 
     def __init__(self, path: str, parts: list[_Rows]) -> None:
         self.path = path
-        self._lines = _greatest(*_joined([part.lines for part in parts]))
+        lines = _joined([part.lines for part in parts])
+        self._lines = _greatest(lines) if len(parts) > 1 else tuple(lines)
         branches = _joined([part.branches for part in parts])
         if len(parts) > 1:
             order = np.lexsort(branches[1::-1])
@@ -134,36 +140,111 @@ class Source:
 
 
 def sources(found: Coverage) -> list[Source]:
-    """The files of source of all code that ran, sorted by path; code without DWARF has none."""
+    """The files of source of all code that ran, sorted by path; code without DWARF has none. That
+    some of it is not told is added to the losses.
+    """
     by_path: dict[str, list[_Rows]] = {}
+    room = _Room(_IDLE)
     for code in found.codes:
-        for path, rows in _of(code):
+        lines = _Lines(code, room)
+        for path, rows in lines.by_file():
             by_path.setdefault(path, []).append(rows)
+        if code.symbols.lacks_lines or lines.lacks_some:
+            found.losses.append(f"{code.path}: lines of source, {MANY_LINES}")
+            found.has_gaps = True
     return [Source(path, by_path[path]) for path in sorted(by_path)]
 
 
-def _of(code: Code) -> Iterator[tuple[str, _Rows]]:
-    lines = SourceLines(code.symbols)
-    begin, inside = _offsets(code.symbols, lines.start)
-    size = lines.end[inside] - lines.start[inside]
-    file, line = lines.file[inside], lines.line[inside]
-    names = lines.files
-    del lines, inside
-    branches = _sorted(_branches(code, begin, size, file, line))
-    del size
-    functions = _sorted(_functions(code, begin, file, line))
-    rows = _sorted((file, line, code.ran(begin)))
-    del begin, file, line
-    rows = _greatest(*rows)
-    for number in np.unique(rows[0]).tolist():
-        own = [_of_file(columns, number) for columns in (rows, branches, functions)]
-        yield names[number], _Rows(code.symbols, own[0], own[1], own[2])
+class _Room:
+    """For lines and branches that did not run, in bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def keeps(self, ran: Any, size: int) -> Any:
+        """Whether there is room for all rows, of so many bytes each; else for those that ran."""
+        idle = int(np.count_nonzero(~ran))
+        self._left -= min(idle * size, self._left + 1)
+        return np.ones(len(ran), np.bool_) if self._left >= 0 else ran
+
+
+class _Lines:
+    """What a file of code has of lines, a part of its addresses after the other. Files and lines
+    are one number in the first columns, that of the file above.
+    """
+
+    def __init__(self, code: Code, room: _Room) -> None:
+        self._code, self._room = code, room
+        self._numbers: dict[str, int] = {}
+        self._lines, self._branches, self._functions = (_Joined(size) for size in (2, 4, 3))
+        self.lacks_some = False
+        code_at = [
+            (start, min(start + size, (1 << 64) - 1))
+            for _, start, size, _, flags in code.symbols.segments
+            if flags & 1
+        ]
+        for part in stretches(code.symbols, code_at):
+            self._add(part)
+            if self.lacks_some:
+                ran = windows_of(code.symbols.addresses(code.offset))
+                for rest in stretches(code.symbols, ran, int(part.end[-1])):
+                    self._add(rest)
+                break
+
+    def _add(self, part: Stretches) -> None:
+        own = [self._numbers.setdefault(name, len(self._numbers)) for name in part.files]
+        begin, inside = _offsets(self._code.symbols, part.start)
+        size = part.end[inside] - part.start[inside]
+        key = np.array(own, np.uint64)[part.file[inside]] << np.uint64(32)
+        key |= part.line[inside]
+        self._functions.add(_functions(self._code, begin, key))
+        lines = _greatest([key, self._code.ran(begin)])
+        kept = self._kept(lines[1] > 0, _LINE)
+        self._lines.add(tuple(column[kept] for column in lines))
+        for branches in _branches(self._code, begin, size, key):
+            kept = self._kept((branches[2] > 0) | (branches[3] > 0), _BRANCH)
+            self._branches.add(tuple(column[kept] for column in branches))
+
+    def _kept(self, ran: Any, size: int) -> Any:
+        kept = self._room.keeps(ran, size)
+        self.lacks_some |= not kept.all()
+        return kept
+
+    def by_file(self) -> Iterator[tuple[str, _Rows]]:
+        """Each file of source that has lines."""
+        lines = _greatest(self._lines.columns())
+        branches, functions = (
+            _sorted(each.columns()) for each in (self._branches, self._functions)
+        )
+        names = list(self._numbers)
+        for number in np.unique(lines[0] >> np.uint64(32)).tolist():
+            own = [_of_file(columns, number) for columns in (lines, branches, functions)]
+            yield names[number], _Rows(self._code.symbols, own[0], own[1], own[2])
+
+
+class _Joined:
+    """Columns of numbers that more come to."""
+
+    def __init__(self, size: int) -> None:
+        self._columns: list[list[Any]] = [[np.zeros(0, np.uint64)] for _ in range(size)]
+
+    def add(self, columns: tuple[Any, ...]) -> None:
+        for parts, column in zip(self._columns, columns, strict=True):
+            parts.append(column)
+
+    def columns(self) -> list[Any]:
+        """All of them, once: nothing is there twice."""
+        found = []
+        for parts in self._columns:
+            found.append(np.concatenate(parts))
+            parts.clear()
+        return found
 
 
 def _offsets(symbols: FileSymbols, addresses: Any) -> tuple[Any, Any]:
     """File offsets of those addresses that are code of the file, and which these are."""
     offsets, inside = addresses.copy(), np.zeros(len(addresses), np.bool_)
-    for offset, start, size, _, flags in symbols.elf.segments:
+    for offset, start, size, _, flags in symbols.segments:
         end = min(start + size, (1 << 64) - 1)
         if flags & 1 and start < end:
             new = (addresses >= np.uint64(start)) & (addresses < np.uint64(end)) & ~inside
@@ -172,59 +253,74 @@ def _offsets(symbols: FileSymbols, addresses: Any) -> tuple[Any, Any]:
     return offsets[inside], inside
 
 
-def _branches(code: Code, begin: Any, size: Any, file: Any, line: Any) -> tuple[Any, ...]:
-    """Files, lines, addresses, taken and passed of the conditional branches of these stretches,
-    also of what did not run.
+def _branches(code: Code, begin: Any, size: Any, key: Any) -> Iterator[tuple[Any, ...]]:
+    """Keys, addresses, taken and passed of the conditional branches of these stretches, also of
+    what did not run.
     """
     from rtit._core import conditionals
 
-    found = []
-    for at in range(0, len(begin), _PART):
+    at, done = 0, 0
+    while at < len(begin):
         part = slice(at, at + _PART)
-        starts, sizes = begin[part].tobytes(), size[part].tobytes()
-        columns = conditionals(code.space, starts, sizes, code.symbols.elf.bits)
+        starts, sizes = begin[part].copy(), size[part].copy()
+        starts[0] += np.uint64(done)
+        sizes[0] -= np.uint64(done)
+        *columns, after = conditionals(
+            code.space, starts.tobytes(), sizes.tobytes(), code.symbols.elf.bits
+        )
         row, here, behind, target = map(np.asarray, columns)
         passed = np.where(target == behind, np.uint64(0), code.went(here, behind))
         taken, address = code.went(here, target), code.symbols.addresses(here)
-        found.append((file[part][row], line[part][row], address, taken, passed))
-    return tuple(_joined(found)) if found else (file, line, begin, begin, begin)
+        yield key[part][row], address, taken, passed
+        if after is None:
+            at, done = at + _PART, 0
+        else:
+            at, done = at + after[0], after[1] + (0 if after[0] else done)
 
 
-def _functions(code: Code, begin: Any, file: Any, line: Any) -> tuple[Any, ...]:
-    """Files, lines, indices and counts of the functions that begin where lines do."""
+def _functions(code: Code, begin: Any, key: Any) -> tuple[Any, ...]:
+    """Keys, indices and counts of the functions that begin where lines do."""
     offsets = code.symbols.offsets
     bindings = np.frombuffer(code.symbols.bindings, np.uint8)
     order = np.argsort(begin, kind="stable")
-    at = np.searchsorted(begin, offsets, "right", sorter=order) - 1
-    index = np.flatnonzero((at >= 0) & (bindings != ord("p")))
-    index = index[begin[order[at[index]]] == offsets[index]]
-    row = order[at[index]]
-    return file[row], line[row], index, code.ran(offsets[index])
+    low = np.searchsorted(offsets, begin[order[:1]]).sum()
+    index = np.arange(low, np.searchsorted(offsets, begin[order[-1:]], "right").sum())
+    at = np.searchsorted(begin, offsets[index], "right", sorter=order) - 1
+    starts = (at >= 0) & (bindings[index] != ord("p"))
+    index, row = index[starts], order[at[starts]]
+    starts = begin[row] == offsets[index]
+    index, row = index[starts], row[starts]
+    return key[row], index.astype(np.uint64), code.ran(offsets[index])
 
 
-def _sorted(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Rows in the order of files and lines, and of addresses, if they have some."""
-    order = np.lexsort(columns[2::-1] if len(columns) > 4 else columns[1::-1])
-    return tuple(column[order] for column in columns)
+def _sorted(columns: list[Any]) -> tuple[Any, ...]:
+    """Rows in the order of their keys, and of what follows it; the list is used up."""
+    order = np.lexsort(columns[1::-1])
+    return tuple(columns.pop(0)[order] for _ in range(len(columns)))
 
 
 def _of_file(columns: tuple[Any, ...], number: int) -> tuple[Any, ...]:
-    """The rows of one file, without its number; they are sorted by it."""
-    low, high = np.searchsorted(columns[0], np.array([number, number + 1], columns[0].dtype))
-    return tuple(column[low:high] for column in columns[1:])
+    """The rows of one file, with lines instead of keys; they are sorted by these."""
+    borders = np.array([number << 32, number + 1 << 32], np.uint64)
+    low, high = np.searchsorted(columns[0], borders)
+    line = (columns[0][low:high] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return (line, *(column[low:high] for column in columns[1:]))
 
 
-def _greatest(*columns: Any) -> tuple[Any, ...]:
-    """Of rows that differ in the last column alone that with the greatest; sorted by the others."""
-    *keys, count = columns
-    if not len(count):
-        return columns
-    order = np.lexsort(keys[::-1])
-    keys = [key[order] for key in keys]
+def _greatest(columns: list[Any]) -> tuple[Any, Any]:
+    """Of rows of a key and a count, those of each key with the greatest, in order; the list is used
+    up.
+    """
+    key, count = columns
+    columns.clear()
+    if not len(key):
+        return key, count
+    order = np.argsort(key, kind="stable")
+    key, count = key[order], count[order]
+    del order
     new = np.ones(len(count), np.bool_)
-    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-    first = np.flatnonzero(new)
-    return (*(key[first] for key in keys), np.maximum.reduceat(count[order], first))
+    new[1:] = key[1:] != key[:-1]
+    return key[new], np.maximum.reduceat(count, np.flatnonzero(new))
 
 
 def _joined(parts: list[tuple[Any, ...]]) -> list[Any]:

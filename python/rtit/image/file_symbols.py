@@ -49,6 +49,8 @@ class FileSymbols:
         self.native = Functions(self.elf, debug)
         self.needs: object = None
         """What must stay as long as this does."""
+        self.lacks_lines = False
+        """Whether its DWARF told of more lines of source than could be read."""
         self.segments = self.elf.segments
 
     @classmethod
@@ -61,7 +63,7 @@ class FileSymbols:
         found = cls.__new__(cls)
         found.native = Functions.listed(start, end, list(rows))
         found.segments = [(start, start, end - start, end - start, 1)]
-        found.needs = None
+        found.needs, found.lacks_lines = None, False
         return found
 
     @cached_property

@@ -18,7 +18,7 @@ import numpy as np
 from rtit.profile.addresses import taken
 from rtit.profile.calls import Place
 from rtit.profile.columns import places, values
-from rtit.profile.lines import Owners, SourceLines
+from rtit.profile.lines import Owners, lines_of
 from rtit.profile.table import NOWHERE
 from rtit.readable import readable
 from rtit.trace import End
@@ -53,8 +53,7 @@ class _Code:
         from rtit._core import demangle
 
         self.binary = binary
-        found = SourceLines(binary.symbols, binary.offset).of(binary.offset)
-        self.files, self.file, self.line = found
+        self.files, self.file, self.line = lines_of(binary.symbols, binary.offset)
         self.address = binary.symbols.addresses(binary.offset)
         self.owner = Owners(binary.symbols).of(binary.offset)
         self._offset = binary.offset.data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from rtit.image import FileSymbols
 
 
+MANY_LINES = "of which its DWARF tells more than is read"
+MOST = 1 << 19
+"""Lines that are in memory at once."""
 _NEAR = 64
 _MOST_WINDOWS = 1 << 10
 _END = (1 << 64) - 1
@@ -25,30 +29,49 @@ class Lines(NamedTuple):
     line: NDArray[np.int64]
 
 
-class SourceLines:
-    """What the DWARF of a file says of its lines: stretches of addresses in order, disjoint. Of
-    `offsets` in the file, if they are given, and what is near them: all may be much more.
+class Stretches(NamedTuple):
+    """Addresses from each start up to its end, in order and disjoint, with the line that they were
+    made from: `file` counts `files`.
     """
 
-    def __init__(self, symbols: FileSymbols, offsets: NDArray[np.uint64] | None = None) -> None:
-        self._symbols = symbols
-        windows = None if offsets is None else _windows(symbols.addresses(offsets))
-        *columns, self.files = symbols.native.lines(windows)
-        self.start, self.end, self.file, self.line = map(np.asarray, columns)
-
-    def of(self, offsets: NDArray[np.uint64]) -> Lines:
-        """The lines of instructions at these file offsets."""
-        unknown = np.full(len(offsets), -1)
-        if not len(self.start):
-            return Lines(self.files, unknown, unknown + 1)
-        addresses = self._symbols.addresses(offsets)
-        at = np.maximum(np.searchsorted(self.start, addresses, "right") - 1, 0)
-        inside = (addresses >= self.start[at]) & (addresses < self.end[at])
-        file = np.where(inside, self.file[at].astype(np.int64), unknown)
-        return Lines(self.files, file, np.where(inside, self.line[at].astype(np.int64), 0))
+    start: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    file: NDArray[np.uint32]
+    line: NDArray[np.uint32]
+    files: list[str]
 
 
-def _windows(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
+def stretches(
+    symbols: FileSymbols, windows: Sequence[tuple[int, int]] | None = None, start: int = 0
+) -> Iterator[Stretches]:
+    """What the DWARF of a file says of its lines, a part of its addresses after the other, in order
+    from `start` on; `windows`: of addresses from the first up to the second of each alone.
+    """
+    next_: int | None = start
+    while next_ is not None:
+        *columns, files, next_, is_cut = symbols.native.lines(windows, next_, MOST)
+        symbols.lacks_lines |= is_cut
+        begin, end, file, line = map(np.asarray, columns)
+        if len(begin):
+            yield Stretches(begin, end, file, line, files)
+
+
+def lines_of(symbols: FileSymbols, offsets: NDArray[np.uint64]) -> Lines:
+    """The lines of the instructions at these file offsets."""
+    file, line = np.full(len(offsets), -1), np.zeros(len(offsets), np.int64)
+    addresses = symbols.addresses(offsets)
+    numbers: dict[str, int] = {}
+    for part in stretches(symbols, windows_of(addresses)):
+        own = np.array([numbers.setdefault(name, len(numbers)) for name in part.files])
+        rows = np.flatnonzero((addresses >= part.start[0]) & (addresses < part.end[-1]))
+        at = np.searchsorted(part.start, addresses[rows], "right") - 1
+        inside = addresses[rows] < part.end[at]
+        rows, at = rows[inside], at[inside]
+        file[rows], line[rows] = own[part.file[at]], part.line[at]
+    return Lines(list(numbers), file, line)
+
+
+def windows_of(addresses: NDArray[np.uint64]) -> list[tuple[int, int]]:
     """A few ranges that have all of these, and little else if they are few places."""
     known = np.unique(addresses)
     if not len(known):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rtit.profile.lines import Owners, SourceLines
+from rtit.profile.lines import Owners, lines_of
 from rtit.profile.table import NOWHERE
 
 if TYPE_CHECKING:
@@ -136,11 +136,10 @@ def _code(binary: Binary, offsets: Sequence[int]) -> _Code:
     at = np.array(offsets, np.uint64)
     owner = Owners(binary.symbols).of(at)
     first = binary.symbols.offsets[owner] if len(binary.symbols.offsets) else at
-    lines = SourceLines(binary.symbols, np.append(at, first))
-    files, file, line = lines.of(at)
-    _, first_file, first_line = lines.of(first)
+    files, file, line = lines_of(binary.symbols, np.append(at, first))
     address = binary.symbols.addresses(at)
-    columns = owner, file, line, address, first_file, first_line
+    size = len(at)
+    columns = owner, file[:size], line[:size], address, file[size:], line[size:]
     return _Code(files, *(column.tolist() for column in columns))
 
 

@@ -1,0 +1,90 @@
+"""What lines of source take is in proportion to the file, also where its DWARF asks for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dwarf_floods
+import elf_floods
+from memory import at_most
+from rtit.cli.main import main
+from rtit.coverage import coverage, lines, sources
+from rtit.trace import Trace
+
+SIZE = 1 << 21
+"""Bytes of DWARF."""
+WHOLE = {"dwarf-lines", "dwarf-units", "dwarf-bomb"}
+"""Those that ask for no more than they have."""
+VERBS = {
+    "coverage": ["coverage", "--format", "lcov"],
+    "callgrind": ["profile", "--for", "callgrind"],
+    "pprof": ["profile", "--for", "pprof"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", dwarf_floods.KINDS)
+def test_memory_of_dwarf_that_asks_for_more(
+    kind: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    words = [*VERBS[verb], "-o", str(tmp_path / "out")]
+    # what it loads is no part of it
+    assert main([*words, str(elf_floods.recorded(small / "elf-little.data", 1 << 14))]) == 0
+    path = dwarf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
+    capsys.readouterr()
+    with at_most(100):
+        code = main([*words, str(path)])
+    said = capsys.readouterr().err
+    assert code == (0 if kind in WHOLE else 3)
+    assert ("of which its DWARF tells more than is read" in said) == (kind not in WHOLE)
+
+
+def test_lines_that_did_not_run_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran is told in any case."""
+    path = elf_floods.recorded(tmp_path / "elf-little.data", 1 << 20)
+
+    def told() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
+        with Trace(path) as trace:
+            found = coverage([(trace, trace.streams)])
+        files = sources(found)
+        counts = {(each.path, line): count for each in files for line, count in each.each_line()}
+        ways = sum(each.ways for each in files), sum(each.ways_found for each in files)
+        return counts, *ways, found.losses
+
+    whole, ways, ways_found, lost = told()
+    assert not lost
+    # a line has 8 bytes of code, a function a branch
+    assert len(whole) == (1 << 20) // 8
+    assert ways_found == 2 * ((1 << 20) // elf_floods.FUNCTION)
+    monkeypatch.setattr(lines, "_IDLE", 64 * 1000)
+    some, same_ways, fewer_found, lost = told()
+    assert {line: count for line, count in whole.items() if count} == {
+        line: count for line, count in some.items() if count
+    }
+    assert some.items() <= whole.items()
+    assert len(some) <= 2000
+    assert same_ways == ways > 0
+    assert fewer_found <= 2000
+    assert lost == [
+        f"{path.with_suffix('.so')}: lines of source, of which its DWARF tells more than is read"
+    ]
+
+
+def test_parts_of_the_addresses_make_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = elf_floods.recorded(tmp_path / "elf-whole.data", 1 << 18)
+    out = tmp_path / "out"
+    words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
+    assert main(words) == 0
+    whole = out.read_bytes()
+    monkeypatch.setattr("rtit.profile.lines.MOST", 1000)
+    monkeypatch.setattr(lines, "_PART", 70)
+    assert main(words) == 0
+    assert out.read_bytes() == whole
