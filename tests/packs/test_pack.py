@@ -131,6 +131,21 @@ def test_every_verb_answers_as_before(
         assert after[verb] == answer, verb
 
 
+def test_of_standard_input_a_name_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    def packed(*words: str) -> tuple[int, str]:
+        with (folder / "perf.data").open("rb") as data:
+            command = [*RTIT, "pack", "-", *words]
+            ended = subprocess.run(
+                command, stdin=data, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+        return ended.returncode, ended.stderr
+
+    assert packed() == (2, "rtit pack: a pack of <stdin> has no name: give -o OUT\n")
+    assert list(tmp_path.iterdir()) == []
+    assert packed("-o", "out") == (0, "")
+    assert zipfile.is_zipfile(tmp_path / "out")
+
+
 def test_the_same_trace_gives_the_same_pack(folder: Path, tmp_path: Path) -> None:
     """And a pack that is packed again is the same."""
     first, second, third = (str(tmp_path / name) for name in ("1", "2", "3"))

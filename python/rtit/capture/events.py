@@ -6,6 +6,7 @@ record of a kind in `WITH_BLOB` has in `extra` the index of its blob in the same
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
@@ -135,7 +136,7 @@ def parse_mmap(blob: bytes) -> Mapping:
     end = blob.find(b"\0", _MMAP.size)
     if end < 0:
         raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
-    path = blob[_MMAP.size : end].decode(errors="surrogateescape")
+    path = os.fsdecode(blob[_MMAP.size : end])
     pgoff, prot, flags, major, minor, inode, generation = _MMAP.unpack_from(blob)
     return Mapping(pgoff, prot, flags, major, minor, inode, generation, path)
 

@@ -39,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "-":
         raise UsageError("a pack is a file: give -o a name")
     with opened(arguments) as trace:
+        if arguments.output is None and not Path(trace.path).exists():
+            raise UsageError(f"a pack of {trace.path} has no name: give -o OUT")
         gaps = Gaps("pack", trace)
         output = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
         with whole(output, private=True) as file:

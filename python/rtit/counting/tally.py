@@ -133,4 +133,4 @@ def _mapping(data: mmap.mmap, index: int) -> MappedFile:
     at = _MAPPINGS_AT + index * _MAPPING
     start, end, offset, length = np.frombuffer(data[at : at + _PATH_AT], "<u8").tolist()
     path = data[at + _PATH_AT : at + min(_PATH_AT + length, _MAPPING)]
-    return MappedFile(start, end, offset, path.decode(errors="surrogateescape"))
+    return MappedFile(start, end, offset, os.fsdecode(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import OrderedDict
 from collections.abc import Callable
@@ -170,7 +171,7 @@ class Target:
                 return documents.libraries(self.program).encode()
             case "exec-file":
                 main = self.program.main
-                return main.path.encode("utf-8", "surrogateescape") if main is not None else None
+                return os.fsencode(main.path) if main is not None else None
             case "threads":
                 return documents.threads((tid, self.name(tid)) for tid in self.threads).encode()
         return None

@@ -8,6 +8,7 @@ memory over to the perf.data writer.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from rtit.capture.clocks import instructions_a_tick
@@ -268,9 +269,7 @@ class Recorder(Keeper):
                 self._warn_untimed("a program replaced itself (exec)")
             self._processes[ip] = self._new_process()
         elif kind == Kind.COMM:
-            writer.comm(
-                ip, tid, now, blob.decode(errors="surrogateescape"), by_exec=bool(flags & 1)
-            )
+            writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & 1))
         elif kind == Kind.MMAP:
             self._mapped(tid, ip, target, now, blob)
         elif kind == Kind.CODE:

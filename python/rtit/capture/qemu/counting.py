@@ -73,7 +73,7 @@ class CountSink:
         if len(message) < RECORD.size:
             raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
         kind, flags, _, tid, ip, target, _, extra = RECORD.unpack_from(message)
-        text = bytes(message[RECORD.size :]).decode(errors="surrogateescape")
+        text = os.fsdecode(bytes(message[RECORD.size :]))
         if kind == Kind.THREAD:
             self._begin(tid, ip, target, extra)
         elif kind == Kind.COMM:

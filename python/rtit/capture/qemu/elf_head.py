@@ -42,7 +42,7 @@ def check_elf(program: str, file: BinaryIO) -> None:
         if kind != _PT_INTERP:
             continue
         loader = _read(file, at, min(length, 4096))
-        path = (loader or b"").split(b"\0")[0].decode(errors="surrogateescape")
+        path = os.fsdecode((loader or b"").split(b"\0")[0])
         if not path or not Path(path).is_file():
             raise RecordError(
                 f"{program} cannot be executed: its loader {path} does not exist", 126

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from io import FileIO
 from pathlib import Path
@@ -92,7 +93,7 @@ class Sink(Keeper):
         elif kind == Kind.CODE:
             writer.text_poke(extra, tid, now, ip, bytes(blob))
         elif kind == Kind.COMM:
-            name = bytes(blob).decode(errors="surrogateescape")
+            name = os.fsdecode(bytes(blob))
             writer.comm(ip, tid, now, name, by_exec=bool(flags & 1))
         elif kind == Kind.THREAD:
             self._begin(tid, ip, target, extra, now)
