@@ -98,7 +98,7 @@ impl Steps {
         if self.wants == Wants::Hits {
             self.give_of_tables(code, sink);
         }
-        // also of tables that were let go
+        // also of spaces that were let go
         if !self.nodes.is_empty() || !self.addresses.is_empty() {
             self.nodes.move_to(code, &mut self.addresses);
             let totals = self.take_addresses();
@@ -157,6 +157,13 @@ impl Steps {
         if !others.addresses.is_empty() {
             self.addresses.join(others.take_addresses());
         }
+    }
+
+    /// Takes all that others have counted in this code.
+    pub fn absorb(&mut self, mut others: Steps, code: &Code) {
+        others.forget_all(code);
+        self.take_over(&mut others);
+        self.counted.add_flow(&others.counted);
     }
 
     fn take_addresses(&mut self) -> Totals {

@@ -150,13 +150,6 @@ impl Steps {
         }
     }
 
-    fn no_tables(&mut self) {
-        self.tnt = Table::new(0, 0);
-        self.tip = Table::new(0, 0);
-        self.ret = Table::new(0, 0);
-        self.phrases = Phrases::default();
-    }
-
     /// Empty and small.
     fn make_tables(&mut self) {
         let limit = 1 << self.limits.entries.ilog2();
@@ -186,16 +179,6 @@ impl Steps {
         let more = self.effects.words() + self.sums.words() + self.sums.waiting();
         let passages = self.passages.size(self.hits.trail.len());
         (self.words() + more) * size_of::<u32>() + passages + tables + log
-    }
-
-    /// As `forget_all`, and there are no tables until it begins again. Nothing may be in the log.
-    pub fn let_go(&mut self, code: &Code) {
-        if self.wants != Wants::Walk {
-            self.forget_all(code);
-            self.wants = Wants::Walk;
-            self.no_tables();
-            self.log = Vec::new();
-        }
     }
 
     /// The most bytes that the kernel may take at once: places in the log have 32 bits.

@@ -110,7 +110,7 @@ impl Walker {
         std::mem::swap(&mut self.steps, &mut known.steps);
         // of all spaces there is one sum
         self.steps.take_over(&mut known.steps);
-        self.others.leave(view, known, index);
+        self.others.leave(view, known, index, &mut self.steps);
         true
     }
 

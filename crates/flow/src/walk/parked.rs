@@ -1,5 +1,7 @@
 //! Spaces other than the one in which the program is: what was learned of their code waits for its return.
 
+use std::mem::{replace, size_of};
+
 use rtit_image::View;
 use rtit_memory::{filled, gathered, Grow};
 
@@ -77,9 +79,10 @@ impl Others {
         Some((taken.view, known))
     }
 
-    /// Leaves the current space for `next`. When all together are too large nothing is kept of any.
-    pub fn leave(&mut self, view: View, known: Box<Known>, next: usize) {
-        let bytes = known.code.size() + known.steps.size();
+    /// Leaves the current space for `next`. When all together are too large nothing is kept of any, but what was counted,
+    /// which `sum` takes.
+    pub fn leave(&mut self, view: View, known: Box<Known>, next: usize, sum: &mut Steps) {
+        let bytes = size_of::<Known>() + known.code.size() + known.steps.size();
         self.bytes += bytes;
         if let Some(place) = self.parked.get_mut(self.current) {
             *place = Some(Parked {
@@ -89,16 +92,16 @@ impl Others {
             });
         }
         if let Some(is_left) = self.is_left.get_mut(self.current) {
-            if !std::mem::replace(is_left, true) {
+            if !replace(is_left, true) {
                 self.left.put(self.current);
             }
         }
         self.current = next;
         if self.bytes > self.settings.cache_limit / PARKED {
             for Parked { known, bytes, .. } in self.parked.iter_mut().flatten() {
-                if let Some(known) = known {
-                    known.steps.let_go(&known.code);
-                    known.code.clear();
+                if let Some(known) = known.take() {
+                    let Known { code, steps } = *known;
+                    sum.absorb(steps, &code);
                 }
                 *bytes = 0;
             }
