@@ -328,7 +328,7 @@ mod tests {
                 steps,
                 places: PLACES,
                 // what steps count is added up by place whenever code is forgotten
-                cache_limit: 1 << 12,
+                cache_limit: 1 << 14,
                 ..Settings::default()
             };
             let mut all =
