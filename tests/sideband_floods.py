@@ -27,6 +27,28 @@ def _fork_exit(out: KernelWriter, number: int) -> None:
     out.exit(2, 1, 2, 1, 2 * number + 1)
 
 
+MACHINE, VCPU, EVENT = 500, 501, 77
+"""A process of the host, the thread of it that is a CPU of a virtual machine, an event of that."""
+
+
+def _in_guest(write: Callable[[KernelWriter, int], None]) -> Callable[[KernelWriter, int], None]:
+    def written(out: KernelWriter, number: int) -> None:
+        out.machine_id = EVENT
+        write(out, number)
+        out.machine_id = None
+
+    return written
+
+
+def _guest_turns(out: KernelWriter, number: int) -> None:
+    """The host's CPU has the machine, and that its threads by turns."""
+    if number % 8:
+        _in_guest(SIDEBAND["switch"])(out, number)
+    else:
+        before, after = ((1, 1), (MACHINE, VCPU)) if number % 16 else ((MACHINE, VCPU), (1, 1))
+        out.switch(0, number, before, after)
+
+
 SIDEBAND: dict[str, Callable[[KernelWriter, int], None]] = {
     "comm": lambda out, n: out.comm(1, 1, n, f"name{n}"),
     "comm-process": lambda out, n: out.comm(n + 2, n + 2, n, f"name{n}"),
@@ -58,6 +80,19 @@ SIDEBAND: dict[str, Callable[[KernelWriter, int], None]] = {
     "cpus": lambda out, n: out.auxtrace(-1, -1, PACKETS, None, 3, n),
 }
 """What to write as record number n."""
+SIDEBAND |= {
+    f"guest-{kind}": _in_guest(SIDEBAND[kind])
+    for kind in (
+        "comm-process",
+        "mmap",
+        "mmap-process",
+        "fork",
+        "fork-exit",
+        "poke",
+        "switch-threads",
+    )
+}
+SIDEBAND["guest-switch"] = _guest_turns
 
 
 def recorded(path: Path, size: int) -> Path:
@@ -68,10 +103,12 @@ def recorded(path: Path, size: int) -> Path:
     kinds = path.stem.split("+")
     packets = [each for each in kinds if each in FLOODS]
     code = FLOODS[packets[0]][1] if packets else JUMPS
-    on_cpu = any(each.startswith("switch") for each in kinds)
+    on_cpu = any("switch" in each for each in kinds)
     kernel = any(each.startswith(("kernel", "ksymbol")) for each in kinds)
     switches = Switches.WIDE if on_cpu else Switches.NONE
     with with_code(path, code, switches, kernel=kernel) as out:
+        if any(each.startswith("guest") for each in kinds):
+            out.machine(MACHINE, VCPU, EVENT)
         numbers = {each: count() for each in kinds if each in SIDEBAND}
         share = size // len(kinds)
         left = dict.fromkeys(numbers, share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import ClassVar
 
 from rtit.perfdata import Writer, records
@@ -13,6 +14,18 @@ class KernelWriter(Writer):
     """Of a recording with the kernel in it, and the header features `more`."""
 
     more: ClassVar[dict[Feature, bytes]] = {}
+    machine_id: int | None = None
+    """That of an event of a virtual machine, whose records follow."""
+
+    def machine(self, pid: int, tid: int, identifier: int) -> None:
+        """A thread of this process is the only CPU of a virtual machine."""
+        tail = struct.pack("<QQqq", identifier, 0, -1, tid) + struct.pack("<QQ", pid, 0)
+        self._append(records.IdIndex, 1, tail=tail)
+
+    def _sample_id(
+        self, pid: int, tid: int, time: int, identifier: int, cpu: int | None = None
+    ) -> bytes:
+        return super()._sample_id(pid, tid, time, self.machine_id or identifier, cpu)
 
     def _features(self) -> dict[Feature, bytes]:
         return {**super()._features(), **self.more}

@@ -99,7 +99,7 @@ def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
     # what it loads is no part of it
     with Trace(sideband_floods.recorded(small / f"{flood}.data", 1)) as trace:
         look(trace)
-    with Trace(path) as trace, at_most(KEPT.get(flood, 24)):
+    with Trace(path) as trace, at_most(KEPT.get(flood.removeprefix("guest-"), 24)):
         look(trace)
 
 
