@@ -15,6 +15,7 @@ from rtit.trace import Trace
 
 SIZE = 1 << 21
 """Bytes of DWARF."""
+LINES = 1 << 15
 WHOLE = {"dwarf-lines", "dwarf-units", "dwarf-bomb"}
 """Those that ask for no more than they have."""
 VERBS = {
@@ -77,14 +78,22 @@ def test_lines_that_did_not_run_have_an_end(
 
 
 def test_parts_of_the_addresses_make_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = elf_floods.recorded(tmp_path / "elf-whole.data", 1 << 18)
+    path = elf_floods.recorded(tmp_path / "elf-whole.data", 8 * LINES)
     out = tmp_path / "out"
     words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
     assert main(words) == 0
     whole = out.read_bytes()
-    monkeypatch.setattr("rtit.profile.lines.MOST", 1000)
+    monkeypatch.setattr("rtit.profile.lines.MOST", LINES // 32)
     monkeypatch.setattr(lines, "_PART", 70)
     assert main(words) == 0
     assert out.read_bytes() == whole
+    # each part goes over all tables: there are 32 at most
+    monkeypatch.setattr("rtit.profile.lines.MOST", LINES // 33)
+    capsys.readouterr()
+    assert main(words) == 3
+    assert "of which its DWARF tells more than is read" in capsys.readouterr().err
+    some = [line for line in out.read_bytes().splitlines() if line.startswith(b"DA:")]
+    assert len(some) == LINES // 33 * 32
+    assert {*some} <= {*whole.splitlines()}

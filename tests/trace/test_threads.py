@@ -150,3 +150,12 @@ def test_what_needs_each_by_itself_has_an_end(
         # those that are named are few enough
         main([*verb, "--tid", "5,6"])
         assert "by itself" not in capsys.readouterr().err
+
+
+def test_several_threads_of_ours_tell_theirs_apart(tmp_path: Path) -> None:
+    """A stream with turns is followed by one, however many are asked for."""
+    with Trace(many(tmp_path / "perf.data", 12), threads=4) as trace:
+        (cpu,) = trace.streams
+        columns = cpu.blocks().columns()
+        assert columns["tid"].tolist() == [tid for tid in range(3, 15) for _ in range(2)]
+        assert [each.counts().instructions for each in trace.threads] == [2] * 12

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MANY_LINES = "of which its DWARF tells more than is read"
 MOST = 1 << 19
 """Lines that are in memory at once."""
+_MOST_PARTS = 32
+"""For each all tables of the file are gone over: 16 million lines in all."""
 _NEAR = 64
 _MOST_WINDOWS = 1 << 10
 _END = (1 << 64) - 1
@@ -47,13 +49,16 @@ def stretches(
     """What the DWARF of a file says of its lines, a part of its addresses after the other, in order
     from `start` on; `windows`: of addresses from the first up to the second of each alone.
     """
-    next_: int | None = start
-    while next_ is not None:
-        *columns, files, next_, is_cut = symbols.native.lines(windows, next_, MOST)
+    for _ in range(_MOST_PARTS):
+        *columns, files, next_, is_cut = symbols.native.lines(windows, start, MOST)
         symbols.lacks_lines |= is_cut
         begin, end, file, line = map(np.asarray, columns)
         if len(begin):
             yield Stretches(begin, end, file, line, files)
+        if next_ is None:
+            return
+        start = next_
+    symbols.lacks_lines = True
 
 
 def lines_of(symbols: FileSymbols, offsets: NDArray[np.uint64]) -> Lines:
