@@ -3,10 +3,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use rtit_image::elf::{read, symbols};
-use rtit_image::{joined, source_line, source_lines, Functions};
+use rtit_image::{joined, source_line, source_lines, Asked, Functions, SourceLines};
+
+fn lines_of(data: &[u8], from: u64, most: usize) -> Option<SourceLines> {
+    let asked = Asked {
+        windows: &[(0, u64::MAX)],
+        from,
+        most,
+        gives_up: &|| false,
+    };
+    source_lines(data, &asked)
+}
 
 fuzz_target!(|data: &[u8]| {
-    if let Some(lines) = source_lines(data, &[(0, u64::MAX)]) {
+    if let Some(lines) = lines_of(data, 0, 1 << 16) {
         let mut end = 0;
         for each in &lines.stretches {
             assert!(each.start >= end && each.start < each.end, "{each:?}");
@@ -14,7 +24,24 @@ fuzz_target!(|data: &[u8]| {
             end = each.end;
         }
         for each in lines.stretches.iter().take(20) {
-            let _ = source_line(data, each.start);
+            let _ = source_line(data, each.start, &|| false);
+        }
+        // parts of the addresses, as far as they are gone over
+        let (mut from, mut end) = (0, 0);
+        for _ in 0..20 {
+            let Some(part) = lines_of(data, from, 3) else {
+                break;
+            };
+            assert!(part.stretches.len() <= 3);
+            for each in &part.stretches {
+                assert!(each.start >= end.max(from) && each.start < each.end);
+                end = each.end;
+            }
+            let Some(next) = part.next else {
+                break;
+            };
+            assert!(next > from && next >= end);
+            from = next;
         }
     }
     let named = symbols(data).unwrap_or_default();
