@@ -79,6 +79,9 @@ def test_it_does_not_grow_with_them(
         (stream,) = report.streams
         assert stream.title == f"cpu 0, {count} threads"
         assert dict(stream.shares) == {f"thread {3 + tid}": 2 for tid in range(count)}
+        # the whole of a CPU has one title, and thread 2 had it first
+        whole = stat(trace, trace.streams)
+        assert dict(whole.threads) == {f"cpu 0, {count + 1} threads": 2 * count}
     assert len(decoders) < 10
 
 

@@ -129,7 +129,7 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
             is_outside |= gathering.add(part)
             del part
         counts = stream.counts()
-        if stream.has_several:
+        if len(stream.whose) > 1:
             alone = (stream.of_thread(*who, trace.comms) for who in stream.whose)
             threads += ((each.title, ran[each.tid]) for each in alone)
         else:

@@ -69,7 +69,8 @@ def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]
     several threads, of which `ran` is told how many instructions each had. Of more places than the
     trace has counts of those of the first times are there; the first slice tells of the others.
     """
-    if not stream.has_several:
+    several = stream.has_several
+    if not several:
         mappings = list(images.mappings(stream.tid))
         if not reused(mappings):
             yield Slice(stream.totals(), mappings)
@@ -77,7 +78,6 @@ def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]
     lives = _Lives(images)
 
     def whose(batch: Batch, times: NDArray[np.uint64]) -> tuple[Any, Any]:
-        several = stream.has_several
         pids = batch.more["pid"] if several else np.full(len(batch), stream.tid, np.int32)
         return pids, lives.epochs(pids, times)
 
@@ -87,7 +87,7 @@ def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]
         edges.add(*found, branches.source, branches.target, branches.kind)
     for rows in stream.rows():
         runs.add(*whose(rows, rows.time), rows.start, rows.instructions)
-        if stream.has_several:
+        if several:
             _count(ran, rows)
     sums = _Parts(runs), _Parts(edges)
     others = runs.others, edges.others

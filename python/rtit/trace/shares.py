@@ -109,7 +109,12 @@ class Shares:
     @property
     def taken(self) -> frozenset[int] | None:
         """The threads whose rows are to be taken out of all, if others are followed, too."""
-        return self.tids if self.follows_all or not self.can_part else None
+        return None if self._passes_over else self.tids
+
+    @property
+    def _passes_over(self) -> bool:
+        """Whether what others did is not followed."""
+        return self.who is not None and self.can_part and not self.follows_all
 
     def of(self, *who: tuple[int, int]) -> Shares:
         """With these (pid, tid) alone wanted."""
@@ -130,7 +135,7 @@ class Shares:
         import numpy as np
 
         known = self.known.of(self)
-        if self.tids == self.taken:
+        if not self._passes_over:
             return self.turns.since, known.which, known.whose
         which = np.asarray(known.which)
         own, numbers, _ = self._own(known)
@@ -160,8 +165,8 @@ class Shares:
         import numpy as np
 
         which, own = np.asarray(known.which), np.ones(len(known.which), bool)
-        if self.tids is not None and self.taken is None:
-            own = np.isin(np.asarray(self.turns.tid), [*self.tids])
+        if self._passes_over:
+            own = np.isin(np.asarray(self.turns.tid), [*(self.tids or ())])
         turns = np.flatnonzero(own)
         numbers, first = np.unique(which[turns], return_index=True)
         order = np.argsort(first)
