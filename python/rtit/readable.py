@@ -1,11 +1,65 @@
-"""Text as it can be shown: what is recorded may bear any bytes, and no terminal is to obey them."""
+"""Names, which may bear any bytes, as text: what is shown obeys no terminal, what is written is the
+same in any locale.
+
+A name of the operating system (a file, one of source, too, a thread, a word of a command line) is
+a str as `os.fsdecode` makes it, in native code bytes. Where the locale is not UTF-8 all that is not
+ASCII in it is surrogates, so that such names are compared with each other, never with text.
+
+Names of functions are text: UTF-8 in any locale, with U+FFFD for bytes that are not. `as_text` is
+the way from a name to text, as all that is shown or written is, `as_name` the way back.
+"""
 
 from __future__ import annotations
 
 import codecs
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 _ESCAPED = 0xDC00
 """`os.fsdecode` adds this to a byte that is no text."""
+_MORE_THAN_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+def as_text(name: str) -> str:
+    """A name, or what names are part of: what of its bytes is UTF-8 is text, in any locale. Others
+    stay as `os.fsdecode` has them.
+    """
+    if name.isascii():
+        return name
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return name  # surrogates that no bytes make: as it was given
+
+
+def as_name(text: str) -> str:
+    """What `os.fsdecode` makes of the bytes of a text. Raises UnicodeEncodeError if it has none."""
+    return text if text.isascii() else os.fsdecode(text.encode("utf-8", "surrogateescape"))
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A JSON value in ASCII, its names as `as_text` has them."""
+    import json
+
+    text = json.dumps(value, indent=indent)
+    return text if "\\udc" not in text else "".join(json_parts(value, indent))
+
+
+def json_parts(
+    value: object, indent: int | None = None, default: Callable[[Any], object] | None = None
+) -> Iterator[str]:
+    """As `json_text`, while it is made; `default` as in `json`."""
+    import json
+
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=default)
+    for part in encoder.iterencode(value):
+        # a part has whole strings
+        if part.isascii():
+            yield part
+        else:
+            yield _MORE_THAN_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], as_text(part))
 
 
 def readable(text: str, encoding: str = "utf-8") -> str:
@@ -16,6 +70,7 @@ def readable(text: str, encoding: str = "utf-8") -> str:
     """
     if text.isprintable() and (text.isascii() or _takes_all(encoding)):
         return text
+    text = as_text(text)
     shown = "".join(each if each.isprintable() else _escape(each) for each in text)
     return shown.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -1,6 +1,7 @@
 //! Which line of source an instruction was made from, by DWARF.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 
 use gimli::Dwarf;
 use object::read::ReadRef;
@@ -30,7 +31,7 @@ pub struct Asked<'a> {
 /// The lines of a file's code: stretches of addresses with the line that each was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceLines {
-    pub files: Vec<String>,
+    pub files: Vec<OsString>,
     /// In the order of the addresses, not overlapping.
     pub stretches: Vec<LineStretch>,
     /// Where the first begins that is not among them.
@@ -54,7 +55,7 @@ pub fn source_line<'d, R: ReadRef<'d>>(
     data: R,
     address: u64,
     gives_up: &dyn Fn() -> bool,
-) -> Option<(String, u32)> {
+) -> Option<(OsString, u32)> {
     let windows = [(address, address.checked_add(1)?)];
     let asked = Asked {
         windows: &windows,
@@ -221,14 +222,14 @@ impl Kept {
 
 /// Names of files, each once.
 struct Names {
-    all: Vec<String>,
-    numbers: HashMap<String, u32>,
+    all: Vec<OsString>,
+    numbers: HashMap<OsString, u32>,
     left: usize,
 }
 
 impl Names {
     /// `None` if there is no room for another one.
-    fn number(&mut self, name: String) -> Option<u32> {
+    fn number(&mut self, name: OsString) -> Option<u32> {
         if let Some(number) = self.numbers.get(&name) {
             return Some(*number);
         }

@@ -1,15 +1,16 @@
-//! Arguments that PyO3's own conversions take badly: names of files that no bytes make, which end in a panic, and
-//! sequences, for which it reserves what their length promises.
+//! What PyO3's own conversions do badly: of arguments, names of files that no bytes make, which end in a panic, and
+//! sequences, for which it reserves what their length promises; of results, names of files, which are UTF-8 to it wherever
+//! they can be, in any locale.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use rtit_memory::{look, Grow};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyBytes, PyString};
 
 use crate::heap::bounded;
 
@@ -18,7 +19,8 @@ const MOST: usize = 1 << 22;
 /// Room that is reserved before an item was seen.
 const FIRST: usize = 1 << 10;
 
-/// The name of a file, or another word of the operating system: str, bytes or path.
+/// The name of a file, or another word of the operating system: str, bytes or path, and as a result the str that
+/// `os.fsdecode` makes of it.
 ///
 /// UnicodeEncodeError for a str that no bytes make.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -30,6 +32,29 @@ impl<'py> FromPyObject<'py> for OsText {
         Ok(OsText(OsString::from_vec(
             encode.call1((object,))?.extract()?,
         )))
+    }
+}
+
+impl<'py> IntoPyObject<'py> for OsText {
+    type Target = PyString;
+    type Output = Bound<'py, PyString>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        os_text(py, &self.0)
+    }
+}
+
+/// As `os.fsdecode`: what Python's own names of files are equal to.
+pub fn os_text<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyString>> {
+    match name.to_str().filter(|text| text.is_ascii()) {
+        Some(text) => Ok(PyString::new(py, text)),
+        None => {
+            let decode = py.import("os")?.getattr("fsdecode")?;
+            Ok(decode
+                .call1((PyBytes::new(py, name.as_bytes()),))?
+                .downcast_into()?)
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! `Flow`: one PT stream and its code into what ran, as columns.
 
-use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -15,7 +14,7 @@ use rtit_memory::{copied, gathered};
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
-use crate::arguments::Items;
+use crate::arguments::{Items, OsText};
 use crate::as_bytes::bytes;
 use crate::column::Column;
 use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked};
@@ -342,7 +341,7 @@ impl Flow {
         py: Python<'_>,
         names: &Names,
         others: Items<Py<Names>>,
-    ) -> PyResult<Vec<(String, OsString, u64)>> {
+    ) -> PyResult<Vec<(String, OsText, u64)>> {
         let others = others.0.iter().map(|names| names.get().cursor());
         let names = std::iter::once(names.cursor()).chain(others).collect();
         self.taking(py, |way| {
@@ -357,7 +356,7 @@ impl Flow {
             room_for(py, found.len())?;
             let rows = found.into_iter();
             Ok(gathered(
-                rows.map(|((name, path), count)| (name, path, count)),
+                rows.map(|((name, path), count)| (name, OsText(path), count)),
             ))
         })
     }

@@ -12,7 +12,7 @@ use rtit_flow::Learned;
 use rtit_image::{elf, Bytes, ElfError, Pager, Symbol, View};
 use rtit_memory::{gathered, Grow};
 
-use crate::arguments::OsText;
+use crate::arguments::{os_text, OsText};
 use crate::as_bytes::{bytes, octets, words};
 use crate::heap::{bounded, room_for, unlocked, without_objects};
 use crate::missing::{Asked, Missing};
@@ -328,7 +328,7 @@ fn image_error(
     value: Option<u64>,
 ) -> PyResult<PyErr> {
     let keywords = PyDict::new(py);
-    keywords.set_item("source", path.display().to_string())?;
+    keywords.set_item("source", os_text(py, path.as_os_str())?)?;
     keywords.set_item("offset", offset)?;
     keywords.set_item("value", value)?;
     let class = py.import("rtit.errors")?.getattr("ImageError")?;
@@ -365,8 +365,9 @@ impl ElfFile {
     }
 
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = py.import("pathlib")?.getattr("Path")?;
+        class.call1((os_text(py, self.path.as_os_str())?,))
     }
 
     /// 32 or 64.

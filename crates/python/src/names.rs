@@ -78,7 +78,7 @@ type Lines = (
     Column,
     Column,
     Column,
-    Vec<String>,
+    Vec<OsText>,
     Option<u64>,
     bool,
 );
@@ -177,11 +177,12 @@ impl Functions {
 
     /// (source file, line) of the instruction at a file offset, by the DWARF of the debug file or of the file; None if
     /// neither says it, or is larger than 256 MB.
-    fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(String, u32)>> {
+    fn line(&self, py: Python<'_>, offset: u64) -> PyResult<Option<(OsText, u32)>> {
         let address = self.read(py)?.address(offset);
-        self.asked(py, |data, interrupt| {
+        let found = self.asked(py, |data, interrupt| {
             source_line(data, address, &|| interrupt.gives_up())
-        })
+        })?;
+        Ok(found.map(|(file, line)| (OsText(file), line)))
     }
 
     /// All lines of source that `line` knows, or those of `windows`, of addresses from the first up to the second of each:
@@ -221,7 +222,7 @@ impl Functions {
                 wide(|each| each.end).into(),
                 narrow(|each| each.file).into(),
                 narrow(|each| each.line).into(),
-                found.files,
+                gathered(found.files.into_iter().map(OsText)),
                 found.next,
                 is_cut,
             ))

@@ -15,7 +15,7 @@ use rtit_truth::{
     Run, Selected, ThreadRuns,
 };
 
-use crate::arguments::{Items, OsText};
+use crate::arguments::{os_text, Items, OsText};
 use crate::as_bytes::{bytes, copy_of};
 use crate::heap::{bounded, outside, room_for, unlocked};
 
@@ -250,7 +250,12 @@ impl TruthFile {
             Error::Io(error) => {
                 let reason = error.to_string();
                 return match error.raw_os_error() {
-                    Some(code) => PyOSError::new_err((code, reason, self.path.clone())),
+                    Some(code) => Python::with_gil(|py| {
+                        os_text(py, self.path.as_os_str()).map_or_else(
+                            |error| error,
+                            |path| PyOSError::new_err((code, reason, path.unbind())),
+                        )
+                    }),
                     None => PyOSError::new_err(reason),
                 };
             }
@@ -260,7 +265,7 @@ impl TruthFile {
             let build = || -> PyResult<PyErr> {
                 let class = py.import("rtit.errors")?.getattr("TruthError")?;
                 let fields = PyDict::new(py);
-                fields.set_item("source", self.path.to_string_lossy())?;
+                fields.set_item("source", os_text(py, self.path.as_os_str())?)?;
                 fields.set_item("offset", offset)?;
                 Ok(PyErr::from_value(class.call((message,), Some(&fields))?))
             };

@@ -21,6 +21,7 @@ from rtit.errors import ImageError, UsageError
 from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.perfdata.filters import Filter
+from rtit.readable import as_text
 from rtit.values import dataclass
 
 MAX_FILTERS = 4
@@ -200,7 +201,7 @@ class _Parser:
 
 
 def _resolve(symbols: FileSymbols, point: _Point, path: str) -> Function:
-    name = point.name or ""
+    name = as_text(point.name or "")
     try:
         found = symbols.named(name)
     except ImageError as error:

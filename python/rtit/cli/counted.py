@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from rtit.cli import counts, out
 from rtit.cli.following import follow
 from rtit.counting import Counted, Counting, Spread, chosen
 from rtit.errors import UsageError
+from rtit.readable import json_text
 
 if TYPE_CHECKING:
     from rtit.profile.counts import Baseline
@@ -85,7 +85,7 @@ def _told(
         value = found.as_json()
         if len(spread.runs) > 1:
             value["runs"] = spread.as_json()
-        yield json.dumps(value, indent=2)
+        yield json_text(value, indent=2)
         return
     yield from counts.lines(found, arguments.per, arguments.top)
     if len(spread.runs) > 1:

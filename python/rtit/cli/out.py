@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import TextIO
 
-from rtit.readable import readable
+from rtit.readable import json_parts, json_text, readable
 
 
 def line(text: str = "", *, to: TextIO | None = None) -> None:
@@ -26,12 +26,10 @@ def document(value: object, *, indent: int | None = None) -> None:
     U+DC80 to U+DCFF, as in Python. An indented one is written as it is made, and other collections
     in it are told as lists.
     """
-    import json
-
     if indent is None:
-        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.write(json_text(value) + "\n")
         return
-    sys.stdout.writelines(json.JSONEncoder(indent=indent, default=_Walked).iterencode(value))
+    sys.stdout.writelines(json_parts(value, indent, _Walked))
     sys.stdout.write("\n")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rtit.cli import amount, out, outcome
 from rtit.cli.following import follow
 from rtit.cli.progress import Progress
+from rtit.readable import json_text
 
 _EPILOG = """examples:
   rtit record -- ls -l
@@ -218,10 +219,8 @@ def run(arguments: argparse.Namespace) -> int:
             if told is None:
                 out.document(found)
             else:
-                import json
-
                 with told.writing() as file:
-                    file.write(json.dumps(found).encode() + b"\n")
+                    file.write(json_text(found).encode() + b"\n")
     return recording.exit_code
 
 

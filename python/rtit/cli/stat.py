@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from rtit.cli import counts, out
@@ -15,6 +14,7 @@ from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
 from rtit.cli.written import write
 from rtit.errors import UsageError
+from rtit.readable import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
             for line in _lines(found, arguments, baseline):
                 out.line(line)
     else:
-        text = [json.dumps(found.as_json(), indent=2)] if arguments.json else None
+        text = [json_text(found.as_json(), indent=2)] if arguments.json else None
         told = text or _lines(found, arguments, baseline)
         write(arguments.output, (f"{line}\n".encode(errors="surrogateescape") for line in told))
     for line in [*counts.unnamed(found, arguments.per), *found.missing]:

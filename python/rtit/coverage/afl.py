@@ -7,6 +7,7 @@ stops at 255.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ def afl(codes: Sequence[Code]) -> bytes:
     """The map of edges within files."""
     counters = [0] * SIZE
     for code in codes:
-        seed = crc32(code.build_id or PurePath(code.path).name.encode(errors="replace"))
+        seed = crc32(code.build_id or os.fsencode(PurePath(code.path).name))
         for source, target, count in values((code.source, code.target, code.often)):
             at = _number(target, seed) ^ _number(source, seed) >> 1
             counters[at] = min(255, counters[at] + count)

@@ -75,6 +75,6 @@ def _text(path: str) -> list[str]:
         file = Path(path)
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return []
-        return file.read_text(errors="replace").split("\n")
+        return file.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError):
         return []

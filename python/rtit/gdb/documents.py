@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from rtit.readable import as_text
+
 if TYPE_CHECKING:
     from rtit.gdb.path import Path
     from rtit.gdb.program import Loaded, Program
@@ -138,5 +140,5 @@ def configuration(form: str, size: int) -> str:
 
 def _xml(text: str) -> str:
     """Without what no XML can hold."""
-    kept = "".join(each if each.isprintable() else "?" for each in text)
+    kept = "".join(each if each.isprintable() else "?" for each in as_text(text))
     return kept.encode("utf-8", "replace").decode()

@@ -41,9 +41,9 @@ class OwnVdso:
 
 def _own() -> bytes | None:
     try:
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            if line.endswith(VDSO):
-                start, end = (int(number, 16) for number in line.split()[0].split("-"))
+        for line in Path("/proc/self/maps").read_bytes().splitlines():
+            if line.endswith(VDSO.encode()):
+                start, end = (int(number, 16) for number in line.split()[0].split(b"-"))
                 with Path("/proc/self/mem").open("rb", buffering=0) as memory:
                     memory.seek(start)
                     return memory.read(min(end - start, _MOST))

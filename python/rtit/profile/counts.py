@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
+from rtit.readable import as_text
 from rtit.values import dataclass
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class Baseline:
 
 
 def named(function: Function) -> str:
-    """`name (file)`."""
+    """`name (file)`, as text."""
     name, file = function
     if not file:
         return "in no file"
-    return f"{name} ({file})" if name else file
+    return as_text(f"{name} ({file})" if name else file)
 
 
 def totals(

@@ -17,6 +17,7 @@ import numpy as np
 
 from rtit.profile.lines import Owners, lines_of
 from rtit.profile.table import NOWHERE
+from rtit.readable import as_text
 
 if TYPE_CHECKING:
     from rtit.profile.calls import Calls, Place
@@ -60,7 +61,7 @@ def _messages(
     yield _message(11, kind)
     yield _number(12, 1)
     yield from [_number(13, text.number(comment)) for comment in comments]
-    yield from (_message(6, each.encode(errors="replace")) for each in text.all)
+    yield from (_message(6, as_text(each).encode(errors="replace")) for each in text.all)
 
 
 class _Stacks:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER
+from rtit.readable import as_name, json_text
 from rtit.values import dataclass, field
 
 LIST = "rtit-pack.json"
@@ -74,7 +75,7 @@ class Contents:
                 [each.cr3, each.vmcs, each.machine, each.rows] for each in self.guest_processes
             ],
         }
-        return json.dumps(said, indent=1).encode()
+        return json_text(said, indent=1).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Contents:
@@ -138,7 +139,7 @@ def _problem(kind: Any, path: Any, message: Any, value: Any) -> Problem:
 def _of(kind: Any, value: Any) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"its list has {str(value)[:40]!r} where it must not")
-    return value
+    return as_name(value) if isinstance(value, str) else value
 
 
 def _name(form: re.Pattern[str], value: Any) -> str:

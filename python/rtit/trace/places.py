@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images, Mapping
+from rtit.readable import as_text
 from rtit.trace.selection import LATEST, Selection
 
 
@@ -63,7 +64,7 @@ class Places:
             known = {each for mapping in files.values() for each in self._names(mapping)}
             import difflib
 
-            near = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+            near = difflib.get_close_matches(as_text(name), known, n=5, cutoff=0.5)
             hint = f"; near it: {', '.join(near)}" if near else ""
             raise UsageError(f"--function {name}: nothing that was mapped has it{hint}")
 
@@ -90,7 +91,7 @@ class Places:
 def _offsets(name: str, path: str, symbols: FileSymbols | None) -> Iterator[tuple[int, int]]:
     """Ranges of a file's offsets that belong to a name."""
     bare, at, file = name.rpartition("@")
-    names = {name, bare} if at and _is_file(file, path) else {name}
+    names = set(map(as_text, (name, bare) if at and _is_file(file, path) else (name,)))
     behind = 0
     if symbols is not None:
         functions = symbols.functions

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from os.path import basename
 from typing import TYPE_CHECKING, Any
 
-from rtit.readable import readable
+from rtit.readable import json_text, readable
 from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
 from rtit.trace.tables import ROWS
@@ -169,7 +169,7 @@ class _Shown:
             texts[name], forms[name] = [words[each] for each in texts[name]], "%s"
         for name in texts.keys() & {"frequency", "ipc"}:
             texts[name], forms[name] = [_real(each) for each in texts[name]], "%s"
-        title = json.dumps(self._stream.title).replace("%", "%%")
+        title = json_text(self._stream.title).replace("%", "%%")
         fields = "".join(f', "{name}": {form}' for name, form in forms.items())
         line = f'{{"stream": {title}{fields}}}\n'
         return "".join(line % row for row in zip(*texts.values(), strict=True)).encode()

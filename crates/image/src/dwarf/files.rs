@@ -1,6 +1,9 @@
 //! The folders and files of a program of lines (DWARF 5, 6.2.4). They stay where they are: an entry is looked up when a
 //! line is of it.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
 use gimli::{
     constants, AttributeValue, DebugLineStrOffset, DebugStrOffset, DebugStrOffsetsIndex, Dwarf,
     Format, Reader,
@@ -39,9 +42,9 @@ impl<'a> Files<'a> {
         dwarf: &Dwarf<Slice<'a>>,
         unit: &Unit<'a>,
         work: &mut Work<'_>,
-    ) -> Told<Option<String>> {
+    ) -> Told<Option<OsString>> {
         let Some(file) = self.index(file) else {
-            return Ok(Some(String::new()));
+            return Ok(Some(OsString::new()));
         };
         let tables = match self.read.take() {
             Some(tables) => tables,
@@ -57,15 +60,15 @@ impl<'a> Files<'a> {
             (number, _) => folders.entry(number - 1, self.format, work)?,
         };
         let parts = [unit.folder(), folder.and_then(|each| each.path), entry.path];
-        let mut path = String::new();
+        let mut path = Vec::new();
         for part in parts.into_iter().flatten() {
             let text = unit.text(dwarf, part, work)?;
             if text.len() + path.len() > LONGEST {
                 return Ok(None);
             }
-            push(&mut path, &text.to_string_lossy());
+            push(&mut path, text.slice());
         }
-        Ok(entry.path.map(|_| path))
+        Ok(entry.path.map(|_| OsString::from_vec(path)))
     }
 
     /// Where in its table a file is; before version 5 there is none of number 0.
@@ -96,16 +99,16 @@ impl<'a> Files<'a> {
 }
 
 /// As addr2line and others put a path together.
-fn push(path: &mut String, more: &str) {
-    let is_windows = |text: &str| text.starts_with('\\') || text.get(1..3) == Some(":\\");
-    if more.starts_with('/') || is_windows(more) {
+fn push(path: &mut Vec<u8>, more: &[u8]) {
+    let is_windows = |text: &[u8]| text.starts_with(b"\\") || text.get(1..3) == Some(b":\\");
+    if more.starts_with(b"/") || is_windows(more) {
         path.clear();
     }
-    let separator = if is_windows(path) { '\\' } else { '/' };
-    if !path.is_empty() && !path.ends_with(separator) {
-        path.push(separator);
+    let separator = if is_windows(path) { b'\\' } else { b'/' };
+    if !path.is_empty() && path.last() != Some(&separator) {
+        path.put(separator);
     }
-    path.push_str(more);
+    path.put_all(more);
 }
 
 type Layout = Vec<(gimli::DwLnct, gimli::DwForm)>;
