@@ -15,7 +15,7 @@ from elf_floods import TEXT
 _UNIT = 0x11
 _NAME, _LINES, _LOW, _HIGH, _RANGES, _FOLDER = 0x03, 0x10, 0x11, 0x12, 0x55, 0x1B
 _ADDRESS, _SIZE, _STRING, _OFFSET = 0x01, 0x07, 0x08, 0x17
-_ONE_LINE_ON = 1 + 3 + 12 + 13
+ONE_LINE_ON = 1 + 3 + 12 + 13
 """The special opcode of `elf_floods` for a byte and a line more."""
 
 
@@ -38,7 +38,7 @@ def _units(entry: bytes, size: int) -> bytes:
     return unit * max(size // len(unit), 1)
 
 
-def _program(rows: bytes, files: bytes = b"source.c\0\0\0\0") -> bytes:
+def program(rows: bytes, files: bytes = b"source.c\0\0\0\0") -> bytes:
     """DWARF 4, 6.2.4; the state of `elf_floods`."""
     header = struct.pack("<BBBbBB", 1, 1, 1, -3, 12, 13)
     header += bytes([0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1]) + b"\0" + files + b"\0"
@@ -57,11 +57,11 @@ _END = b"\x02\x01\0\x01\x01"
 def _lines(size: int) -> dict[str, bytes]:
     """A line for each byte of the code, and for each again."""
     code = _code(size)
-    sequence = _at(TEXT) + b"\x01" + bytes([_ONE_LINE_ON]) * (code - 1) + _END
-    program = _program((sequence * (size // len(sequence) + 1))[:size] + _END)
+    sequence = _at(TEXT) + b"\x01" + bytes([ONE_LINE_ON]) * (code - 1) + _END
+    lines = program((sequence * (size // len(sequence) + 1))[:size] + _END)
     root = b"\x01source.c\0" + struct.pack("<IQQ", 0, TEXT, code)
     declared = _declared(b"\x01", _NAME, _STRING, _LINES, _OFFSET, _LOW, _ADDRESS, _HIGH, _SIZE)
-    return _sections(_units(root, 0), declared, program)
+    return _sections(_units(root, 0), declared, lines)
 
 
 def _least_units(size: int) -> dict[str, bytes]:
@@ -87,15 +87,15 @@ def _ranges(size: int) -> dict[str, bytes]:
     )
     root = b"\x01" + struct.pack("<IIQ", 0, 0, 0)
     declared = _declared(b"\x01", _RANGES, _OFFSET, _LINES, _OFFSET, _LOW, _ADDRESS)
-    program = _program(_at(TEXT) + b"\x01" + _END)
-    return _sections(_units(root, size // 2), declared, program, pairs + bytes(16))
+    lines = program(_at(TEXT) + b"\x01" + _END)
+    return _sections(_units(root, size // 2), declared, lines, pairs + bytes(16))
 
 
 def _files(size: int) -> dict[str, bytes]:
     """All units have one table of files."""
-    program = _program(_at(TEXT) + b"\x01" + _END, b"a\0\0\0\0" * (size // 10))
+    lines = program(_at(TEXT) + b"\x01" + _END, b"a\0\0\0\0" * (size // 10))
     root = b"\x01" + struct.pack("<I", 0)
-    return _sections(_units(root, size // 2), _declared(b"\x01", _LINES, _OFFSET), program)
+    return _sections(_units(root, size // 2), _declared(b"\x01", _LINES, _OFFSET), lines)
 
 
 def _names(size: int) -> dict[str, bytes]:
@@ -108,15 +108,15 @@ def _names(size: int) -> dict[str, bytes]:
     )
     root = b"\x01" + folder + b"\0" + struct.pack("<I", 0)
     declared = _declared(b"\x01", _FOLDER, _STRING, _LINES, _OFFSET)
-    return _sections(_units(root, size // 4), declared, _program(rows, b"".join(files)))
+    return _sections(_units(root, size // 4), declared, program(rows, b"".join(files)))
 
 
 def _programs(size: int) -> dict[str, bytes]:
     """All units have the same lines."""
-    rows = _at(TEXT) + b"\x01" + bytes([_ONE_LINE_ON]) * (size // 2) + _END
+    rows = _at(TEXT) + b"\x01" + bytes([ONE_LINE_ON]) * (size // 2) + _END
     root = b"\x01" + struct.pack("<I", 0)
     declared = _declared(b"\x01", _LINES, _OFFSET)
-    return _sections(_units(root, size // 2), declared, _program(rows))
+    return _sections(_units(root, size // 2), declared, program(rows))
 
 
 def _bomb(size: int) -> dict[str, bytes]:

@@ -77,6 +77,17 @@ def test_lines_that_did_not_run_have_an_end(
     ]
 
 
+def test_two_million_lines_that_did_not_run(tmp_path: Path) -> None:
+    path = dwarf_floods.recorded(tmp_path / "dwarf-lines.data", 9 << 19)
+    with Trace(path) as trace:
+        found = coverage([(trace, trace.streams)])
+    [source] = sources(found)
+    assert len(found.losses) == 1
+    # up to the last branch of 60 functions, each instruction on a line of its own
+    assert 59 < source.covered / elf_floods.INSTRUCTIONS < 60
+    assert 1 << 20 < source.lines_found <= 1 << 21
+
+
 def test_parts_of_the_addresses_make_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dwarf_floods
 import elf_floods
 from memory import at_most
 from rtit.image import FileSymbols
@@ -53,3 +54,27 @@ def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
         path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=ranges))
         [whole] = stretches(FileSymbols(path))
         assert len(whole.start) == UNIT // LINE
+
+
+def test_parts_have_so_many_lines_and_no_more(tmp_path: Path) -> None:
+    """2^19, by the decision on what grows."""
+    path = tmp_path / "it.so"
+    path.write_bytes(dwarf_floods.elf("dwarf-lines", 2 * SIZE))
+    symbols = FileSymbols(path)
+    first, *others = [len(part.start) for part in stretches(symbols)]
+    assert first == 1 << 19
+    assert max(others) <= 1 << 19
+    # a line a byte
+    assert sum([first, *others]) == SIZE
+    starts, *_, following, _ = symbols.native.lines()
+    assert (len(starts), following) == (1 << 19, elf_floods.TEXT + (1 << 19))
+
+
+def test_windows_are_few_however_many_places_are_asked_for() -> None:
+    """Each part of the code of a unit is looked for in all of them."""
+    for step in (1, 100, 1 << 20, 1 << 40):
+        addresses = np.arange(20_000, dtype=np.uint64) * np.uint64(step)
+        windows = windows_of(addresses)
+        assert 0 < len(windows) <= 1 << 10
+        at = np.searchsorted([low for low, _ in windows], addresses, "right") - 1
+        assert (addresses < np.array([high for _, high in windows], np.uint64)[at]).all()

@@ -10,6 +10,4 @@ mod work;
 pub(crate) use program::{Program, Row};
 pub(crate) use sections::with_dwarf;
 pub(crate) use unit::{Declared, Unit, Windows};
-#[cfg(test)]
-pub(crate) use work::most_questions;
 pub(crate) use work::{Slice, Stop, Told, Work};

@@ -200,15 +200,12 @@ impl Kept {
     /// One for each address, in order, and no more than were asked for.
     fn settle(&mut self) {
         let names = &self.names.all;
-        let name = |each: &LineStretch| names.get(each.file as usize);
-        self.stretches.sort_unstable_by(|one, other| {
-            let places = (one.start, one.end).cmp(&(other.start, other.end));
-            let files = || name(one).cmp(&name(other));
-            places.then_with(files).then(one.line.cmp(&other.line))
-        });
+        let order = |each: &LineStretch| (each.end, names.get(each.file as usize), each.line);
+        self.stretches.sort_unstable_by_key(|each| each.start);
+        // names may be long: each is compared once
         self.stretches.dedup_by(|next, last| {
             let same = next.start == last.start;
-            if same {
+            if same && order(next) > order(last) {
                 *last = *next;
             }
             same

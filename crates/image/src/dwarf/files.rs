@@ -188,14 +188,16 @@ impl<'a> Table<'a> {
         if number >= self.count {
             return Ok(None);
         }
-        work.take(STEP as u64)?;
         let place = self.places.get(number as usize / STEP);
         let mut input = self.entries;
         input.skip(*place.ok_or(Stop::Broken)? as usize)?;
+        let before = input.len();
         for _ in 0..number as usize % STEP {
             Entry::read(&mut input, &self.layout, format)?;
         }
-        Ok(Some(Entry::read(&mut input, &self.layout, format)?))
+        let entry = Entry::read(&mut input, &self.layout, format)?;
+        work.take((before - input.len()) as u64)?;
+        Ok(Some(entry))
     }
 }
 
@@ -270,5 +272,28 @@ impl<'a> Entry<'a> {
             }
         }
         Ok(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gimli::{EndianSlice, RunTimeEndian};
+
+    use super::*;
+
+    /// Entries that have no bytes would be no end of work.
+    #[test]
+    fn entries_have_bytes() {
+        let count = |bytes: &[u8]| {
+            let mut input = EndianSlice::new(bytes, RunTimeEndian::Little);
+            let mut work = Work::of(0, &|| false);
+            let table = Table::counted(&mut input, Format::Dwarf32, &mut work);
+            table.map(|table| table.count)
+        };
+        let (path, flag_present, string) = (1, 0x19, 8);
+        assert_eq!(count(&[1, path, string, 2, 0, 0]), Ok(2));
+        assert_eq!(count(&[0, 2]), Err(Stop::Broken));
+        assert_eq!(count(&[1, path, flag_present, 2]), Err(Stop::Broken));
+        assert_eq!(count(&[0, 0]), Ok(0));
     }
 }

@@ -292,3 +292,43 @@ impl<'a> Unit<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gimli::{EndianSlice, RunTimeEndian};
+
+    use super::*;
+
+    /// Each may be 200 times as large as its unit.
+    #[test]
+    fn few_abbreviations_are_remembered() -> Told<()> {
+        const COUNT: u32 = 1000;
+        const MOST: usize = 256;
+        // DW_TAG_compile_unit of nothing
+        let tables = [1, 0x11, 0, 0, 0, 0].repeat(COUNT as usize);
+        let mut units = Vec::new();
+        for place in (0..6 * COUNT).step_by(6) {
+            units.extend([8, 0, 0, 0, 4, 0]);
+            units.extend(place.to_le_bytes());
+            units.extend([8, 1]);
+        }
+        let dwarf = Dwarf::load(|id| -> Result<_, gimli::Error> {
+            let bytes: &[u8] = match id {
+                gimli::SectionId::DebugAbbrev => &tables,
+                gimli::SectionId::DebugInfo => &units,
+                _ => &[],
+            };
+            Ok(EndianSlice::new(bytes, RunTimeEndian::Little))
+        })?;
+        let (mut declared, mut most) = (Declared::default(), 0);
+        let mut work = Work::of(0, &|| false);
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next()? {
+            let unit = Unit::read(&dwarf, header, &mut declared, &mut work)?;
+            assert!(unit.is_some());
+            most = most.max(declared.known.len());
+        }
+        assert_eq!(most, MOST);
+        Ok(())
+    }
+}

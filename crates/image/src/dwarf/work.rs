@@ -69,9 +69,3 @@ impl<'a> Work<'a> {
         }
     }
 }
-
-/// Questions that are asked of tables with so many bytes.
-#[cfg(test)]
-pub(crate) fn most_questions(bytes: u64) -> u64 {
-    (bytes * FOR_EACH + FREE) / PERIOD + 1
-}

@@ -1,0 +1,132 @@
+"""What DWARF of an ELF file may ask for, and whether who waits for it is heard."""
+
+from __future__ import annotations
+
+import operator
+import signal
+import struct
+import time
+import zlib
+from _thread import interrupt_main
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dwarf_floods
+import elf_floods
+from memory import at_most
+from rtit.image import FileSymbols
+
+SHF_COMPRESSED, ZSTD = 1 << 11, 2
+MOST = 1 << 27
+"""What compressed sections unpack to, together."""
+LARGEST = 1 << 28
+"""A larger file is not searched."""
+LINES = dwarf_floods.KINDS["dwarf-lines"](1 << 10)
+
+
+def told(path: Path) -> tuple[int, bool]:
+    """How many lines a file tells of, and whether it tells more than it may."""
+    starts, *_, is_cut = FileSymbols(path).native.lines()
+    return len(starts), is_cut
+
+
+def written(path: Path, sections: dict[str, bytes]) -> Path:
+    path.write_bytes(elf_floods.with_sections(elf_floods.code(1 << 10), sections))
+    return path
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_sections_unpack_to_so_much_together(more: int, tmp_path: Path) -> None:
+    half = b"ZLIB" + struct.pack(">Q", MOST // 2) + zlib.compress(bytes(MOST // 2), 1)
+    size = MOST // 2 + more
+    other = b"ZLIB" + struct.pack(">Q", size) + zlib.compress(bytes(size), 1)
+    packed = {".zdebug_line_str": half, ".zdebug_str": other}
+    path = written(tmp_path / "it.so", {**LINES, **packed})
+    count, _ = told(written(tmp_path / "plain.so", LINES))
+    assert path.stat().st_size < MOST // 100
+    assert told(path) == (count, bool(more))
+
+
+def test_a_frame_that_gives_more_than_it_says(tmp_path: Path) -> None:
+    """RFC 8878: a window of 1 MB, blocks of a byte each that is there 128 KB times."""
+    blocks = (1 << 17 << 3 | 1 << 1).to_bytes(3, "little") + b"x"
+    frame = struct.pack("<IBB", 0xFD2FB528, 0, 10 << 3) + blocks * (1 << 13)
+    section = struct.pack("<IIQQ", ZSTD, 0, 1 << 10, 1) + frame
+    path = written(tmp_path / "it.so", {**LINES, ".debug_str": section})
+    data = bytearray(path.read_bytes())
+    # the second from the end: the names of sections come last
+    [table], [count] = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
+    struct.pack_into("<Q", data, table + 64 * (count - 2) + 8, SHF_COMPRESSED)
+    path.write_bytes(data)
+    with at_most(64):
+        count, is_cut = told(path)
+    assert count
+    assert is_cut
+
+
+def test_sections_over_each_other(tmp_path: Path) -> None:
+    """All together they are as large as the file."""
+    path = written(tmp_path / "it.so", {**LINES, ".debug_str": b"x", ".debug_line_str": b"x"})
+    assert told(path)[1] is False
+    data = bytearray(path.read_bytes())
+    [table], [count] = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
+    for header in (count - 3, count - 2):
+        struct.pack_into("<QQ", data, table + 64 * header + 24, 0, len(data))
+    path.write_bytes(data)
+    assert told(path)[1] is True
+
+
+def test_numbers_of_files_that_are_not_there(tmp_path: Path) -> None:
+    """Four million rows, each of another file: what its name is would be remembered of each."""
+    number = np.arange(1 << 21, 3 << 21, dtype=np.uint32)
+    rows = np.empty((len(number), 6), np.uint8)
+    rows[:, 0], rows[:, 5] = 4, dwarf_floods.ONE_LINE_ON  # DW_LNS_set_file
+    for column in range(4):
+        rows[:, 1 + column] = number >> np.uint32(7 * column) & np.uint32(127)
+    rows[:, 1:4] |= 128
+    program = dwarf_floods.program(rows.tobytes())
+    unit = dwarf_floods.KINDS["dwarf-programs"](1)
+    path = written(tmp_path / "it.so", {**unit, ".debug_line": program})
+    del rows, number, program
+    with at_most(100):
+        assert told(path) == (0, False)
+
+
+def test_a_large_file_is_not_searched(tmp_path: Path) -> None:
+    path = written(tmp_path / "it.so", LINES)
+    found = []
+    for size in (LARGEST, LARGEST + 1):
+        with path.open("r+b") as file:
+            file.truncate(size)
+        found.append(told(path)[0] > 0)
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["dwarf-programs", "dwarf-abbreviations", "dwarf-ranges"])
+@pytest.mark.parametrize("how", ["lines", "line"])
+def test_who_waits_is_heard(kind: str, how: str, tmp_path: Path) -> None:
+    """The signal is there before the question, and no bytecode runs in between: it is the question
+    that raises, or else it is answered.
+    """
+    path = tmp_path / "it.so"
+    path.write_bytes(dwarf_floods.elf(kind, 1 << 22))
+    native = FileSymbols(path).native
+    asks: dict[str, Callable[[], object]] = {
+        "lines": native.lines,
+        "line": partial(native.line, elf_floods.TEXT),
+    }
+    call: Callable[[Callable[[], object]], object] = operator.call
+    native.at(0)
+    time.sleep(0.1)  # handlers run every 50 ms at most
+    answers: list[object] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            answers.extend(map(call, [interrupt_main, asks[how]]))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert answers == [None]
