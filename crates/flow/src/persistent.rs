@@ -81,12 +81,12 @@ impl Persistent {
             return false;
         }
         spaces.begin();
-        self.spaces = spaces;
         let changed = match (start, end) {
             (0, u64::MAX) => Changed::All,
             _ => Changed::Ranges(vec![(start, end)]),
         };
-        self.decoder.forget(&self.spaces, &changed);
+        self.decoder.forget(&self.spaces, &spaces, &changed);
+        self.spaces = spaces;
         true
     }
 

@@ -140,8 +140,8 @@ impl Decoder {
     }
 
     /// Forgets code between two streams; `spaces` have what holds now.
-    pub(crate) fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
-        self.walker.forget(spaces, changed);
+    pub(crate) fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
+        self.walker.forget(before, spaces, changed);
     }
 
     fn begin(mut walker: Walker, stream: Window<'_>, settings: &Settings) -> Decoder {

@@ -40,29 +40,38 @@ impl Walker {
         self.elsewhere = false;
         self.came = None;
         self.watched.start_again();
+        self.of_each(spaces, |known, _, _| {
+            if let Some((_, steps)) = known {
+                steps.start_again();
+            }
+        });
+        self.rewind(spaces);
+    }
+
+    /// Every space is as it is where a stream begins.
+    fn rewind(&mut self, spaces: &Spaces) {
         self.of_each(spaces, |known, view, first| {
             // a space is followed forward in time alone
-            let changed = view.next_change() != first.next_change();
-            if changed {
-                *view = first.clone();
+            if view.next_change() == first.next_change() {
+                return;
             }
+            *view = first.clone();
             if let Some((code, steps)) = known {
-                steps.start_again();
-                if changed {
-                    steps.forget_all(code);
-                    code.clear();
-                }
+                steps.forget_all(code);
+                code.clear();
             }
         });
     }
 
-    /// Code has changed, or is to be asked for anew: `spaces` have what holds.
-    pub fn forget(&mut self, spaces: &Spaces, changed: &Changed) {
+    /// Code has changed, or is to be asked for anew: `spaces` have what holds, `before` what held.
+    pub fn forget(&mut self, before: &Spaces, spaces: &Spaces, changed: &Changed) {
         self.watched = Watched::new(spaces.watch.clone());
         // more may have changed than is told: what stays is not for others
         self.learned = None;
         // no number of a node is kept
         self.go_to(0, 0);
+        // what the last stream learned may be of a later time
+        self.rewind(before);
         self.of_each(spaces, |known, view, first| {
             *view = first.clone();
             let Some((code, steps)) = known else {
