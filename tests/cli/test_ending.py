@@ -161,7 +161,7 @@ BEGUN = {
     "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
 }
 """A file has."""
-OPENED = ("__import__('builtins')", "open")
+OPENED = ("__import__('rtit.cli.written').cli.written", "NamedFile")
 
 
 @pytest.mark.parametrize("verb", [verb for verb, words in READING.items() if "PACK" in words])

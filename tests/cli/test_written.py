@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from live import RTIT
+from live import RTIT, Recorder
+from rtit.capture.named_file import NamedFile
+from rtit.capture.private import Reserved
 from rtit.cli.written import write
 
 
@@ -59,6 +62,114 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         with pytest.raises(error) as raised:
             write(output, [b"there"])
         assert raised.value.filename == output
+
+
+def _limited() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32, 32))
+
+
+@pytest.mark.parametrize("before", [None, b"before"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pack {data} -o",
+        "stat {data} -o",
+        *(f"profile {{data}} --for {tool} -o" for tool in ("callgrind", "pprof", "perf")),
+        *(f"coverage {{data}} --format {each} -o" for each in ("text", "html", "afl")),
+        "convert --raw {packets} --maps {maps} -o",
+        "scenario acm --raw",
+    ],
+)
+def test_a_full_disk_is_an_error_of_one_line(
+    words: str, before: bytes | None, recursion: dict[str, Path], tmp_path: Path
+) -> None:
+    """And leaves what was there."""
+    target = tmp_path / "out"
+    if before is not None:
+        target.write_bytes(before)
+    asked = words.format(**recursion).split()
+    # nor would Python's files of bytecode be whole
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def told(output: str) -> str:
+        ended = subprocess.run(
+            [*RTIT, *asked, output],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            preexec_fn=_limited,
+        )
+        assert ended.returncode == 1
+        return ended.stderr
+
+    cannot = f"rtit {asked[0]}: " + ("cannot write " if asked[0] == "convert" else "")
+    assert told("out") == f"{cannot}out: File too large\n"
+    assert told("/dev/full") == f"{cannot}/dev/full: No space left on device\n"
+    assert [each.name for each in tmp_path.iterdir()] == ([] if before is None else ["out"])
+    assert before is None or target.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def recursion(
+    record: Recorder, program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """A recording, and the same as bare PT with its maps."""
+    data, folder = record([program("recursion")]).data, tmp_path_factory.mktemp("split")
+    subprocess.run([*RTIT, "convert", data, "--split", folder], capture_output=True, check=True)
+    (packets,), (maps,) = folder.glob("*.pt"), folder.glob("*.maps")
+    return {"data": data, "packets": packets, "maps": maps}
+
+
+def test_packets_that_cannot_be_split_off_are_not_there(
+    recursion: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "split"
+    ended = subprocess.run(
+        [*RTIT, "convert", recursion["data"], "--split", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=_limited,
+    )
+    name = folder / recursion["packets"].name
+    assert (ended.returncode, ended.stderr) == (1, f"rtit convert: {name}: File too large\n")
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_reserved_is_whole_or_empty(tmp_path: Path) -> None:
+    """A file that is new goes again, what was in another one was not to stay."""
+    for before, after in ((None, None), (b"before", b"")):
+        target = tmp_path / "out"
+        if before is not None:
+            target.write_bytes(before)
+        with (
+            pytest.raises(OSError, match="No space"),
+            Reserved(target) as reserved,
+            reserved.writing() as file,
+        ):
+            file.writelines(_broken())
+        assert (target.read_bytes() if target.exists() else None) == after
+    with (
+        pytest.raises(OSError, match="No space") as raised,
+        Reserved("/dev/full") as reserved,
+        reserved.writing() as file,
+    ):
+        file.write(b"there")
+    assert raised.value.filename == "/dev/full"
+
+
+def test_a_named_file_takes_all_or_says_so(tmp_path: Path) -> None:
+    there, here = os.pipe()
+    os.set_blocking(here, False)
+    with NamedFile(here, "a pipe") as file, os.fdopen(there, "rb") as other:
+        assert file.write(bytes(range(10))) == 10
+        assert other.read(10) == bytes(range(10))
+        with pytest.raises(BlockingIOError) as raised:
+            file.write(bytes(1 << 24))
+        assert raised.value.filename == "a pipe"
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["report", "--help"]])

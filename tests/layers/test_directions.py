@@ -79,6 +79,7 @@ LAYERS = {
         "store window",
         "clocks events filters options program recording",
         "private",
+        "named_file",
     ),
     "crates/qemu/src": (
         "callbacks",

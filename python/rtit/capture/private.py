@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from io import BufferedWriter, FileIO
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
+from rtit.capture.named_file import NamedFile
 from rtit.errors import RecordError
 
 
-def create(path: Path | str) -> FileIO:
+def create(path: Path | str) -> NamedFile:
     """An empty file, unbuffered; one that is new can be read by its owner alone. A symbolic link to
     nothing is not followed, whenever it comes. Raises OSError.
     """
@@ -20,7 +22,7 @@ def create(path: Path | str) -> FileIO:
         number = os.open(path, flags | os.O_TRUNC)
     except FileNotFoundError:
         number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-    return FileIO(number, "wb")
+    return NamedFile(number, os.fspath(path))
 
 
 class Reserved:
@@ -41,7 +43,7 @@ class Reserved:
             # with O_EXCL a link that has come meanwhile is not followed
             number = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
             self._new = True
-        self._file = FileIO(number, "wb")
+        self._file = NamedFile(number, os.fspath(path))
 
     def __enter__(self) -> Self:
         return self
@@ -51,12 +53,19 @@ class Reserved:
         if self._new:
             Path(self._path).unlink()
 
-    def writing(self) -> BufferedWriter:
-        """The file, emptied; to be closed. Raises OSError."""
-        self._new = False
+    @contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """The file, emptied; of what could not be written whole nothing stays. Raises OSError."""
         with suppress(OSError):  # of a device or a pipe there is nothing to empty
             self._file.truncate(0)
-        return BufferedWriter(self._file)
+        try:
+            with BufferedWriter(self._file) as file:
+                yield file
+        except BaseException:
+            with suppress(OSError):
+                os.truncate(self._path, 0)
+            raise
+        self._new = False
 
 
 def refuse_link_to_nothing(path: Path | str) -> None:

@@ -6,9 +6,11 @@ import argparse
 import os
 import shlex
 from collections.abc import Iterable, Iterator
+from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtit.capture.private import create
 from rtit.cli import out
 from rtit.cli.bare import add_raw, is_bare
 from rtit.cli.gaps import EXIT_CODE
@@ -94,7 +96,7 @@ def _make(path: Path, parts: Iterable[Buffer]) -> None:
     """A file that was not there; the whole of it or nothing."""
     path.touch(exist_ok=False)
     try:
-        with path.open("wb") as file:
+        with BufferedWriter(create(path)) as file:
             file.writelines(parts)
     except BaseException:
         path.unlink()

@@ -7,15 +7,17 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rtit.capture.file import output_file
 from rtit.cli import out
 from rtit.cli.bare_values import numbers
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.selecting import processor
-from rtit.errors import InputError
-from rtit.perfdata import TimeConversion, Writer, rotate
+from rtit.errors import InputError, RecordError
+from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
 from rtit.perfdata.griffin import Log, Pages, read_log
 from rtit.perfdata.mapped import Mapped
@@ -48,19 +50,18 @@ def join(arguments: argparse.Namespace) -> None:
     with raw.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise InputError("there is no packet in it", source=str(raw), offset=0)
-        with (
-            Mapped.of(file.fileno()) as packets,
-            memoryview(packets) as view,
-        ):
-            seen = _look([view])
-            with _writer(arguments, known, seen, ["--raw", str(raw)]) as writer:
-                writer.comm(_THREAD, _THREAD, 0, raw.name[:15], by_exec=True)
-                for start, size, offset, prot, path in maps:
-                    place = (start, size, offset, prot, _PRIVATE, 0, 0, 0, 0)
-                    writer.mmap2(_THREAD, _THREAD, 0, *place, path)
-                writer.itrace_start(_THREAD, _THREAD, 0)
-                writer.auxtrace(_THREAD, _THREAD, view, None, max(1, seen.tsc))
-            check_size(packets, len(view), str(raw))
+        # It is unmapped with the last view of it: an error has some, too.
+        packets = Mapped.of(file.fileno())
+        view = memoryview(packets)
+        seen = _look([view])
+        with _writer(arguments, known, seen, ["--raw", str(raw)]) as writer:
+            writer.comm(_THREAD, _THREAD, 0, raw.name[:15], by_exec=True)
+            for start, size, offset, prot, path in maps:
+                place = (start, size, offset, prot, _PRIVATE, 0, 0, 0, 0)
+                writer.mmap2(_THREAD, _THREAD, 0, *place, path)
+            writer.itrace_start(_THREAD, _THREAD, 0)
+            writer.auxtrace(_THREAD, _THREAD, view, None, max(1, seen.tsc))
+        check_size(packets, len(view), str(raw))
     out.line(f"{arguments.output}: thread {_THREAD}, {len(maps):,} mappings")
 
 
@@ -87,11 +88,8 @@ def join_griffin(arguments: argparse.Namespace) -> int:
                 whole.flush()
                 if not whole.tell():
                     continue
-                with (
-                    Mapped.of(whole.fileno()) as packets,
-                    memoryview(packets) as view,
-                ):
-                    writer.auxtrace(tid, log.threads[tid], view, None, max(1, seen.tsc))
+                packets = memoryview(Mapped.of(whole.fileno()))
+                writer.auxtrace(tid, log.threads[tid], packets, None, max(1, seen.tsc))
     check_size(mapped, size, name)
     pages = sum(isinstance(each, Pages) for each in log.told)
     out.line(f"{arguments.output}: {len(log.packets):,} threads, {pages:,} stretches of code")
@@ -133,25 +131,35 @@ def _known(arguments: argparse.Namespace) -> _Known:
     return _Known(mtc_freq, ratio, (ebx, eax), cpuid)
 
 
+@contextmanager
 def _writer(
     arguments: argparse.Namespace, known: _Known, seen: _Seen, command: Sequence[str]
-) -> Writer:
-    """With an attr that fits what was seen of the packets."""
+) -> Iterator[Writer]:
+    """With an attr that fits what was seen of the packets. Of a recording that cannot be written
+    whole nothing stays, and one that was there does.
+    """
     config = config_mask("pt") | config_mask("branch")
     for term, there in (("tsc", seen.tsc), ("mtc", seen.mtc), ("cyc", seen.cyc)):
         config |= config_mask(term) if there else 0
     config |= config_mask("noretcomp") if arguments.noretcomp else 0
     mhz = known.ratio * _BUS_MHZ or 1000
-    rotate(arguments.output)
-    return Writer(
-        arguments.output,
-        config=config | known.mtc_freq << 14,
-        cpuid=known.cpuid,
-        cmdline=["rtit", "convert", *command],
-        time=TimeConversion(_SHIFT, (1000 << _SHIFT) // mhz, 0),
-        tsc_ctc=known.tsc_ctc,
-        max_nonturbo_ratio=known.ratio,
-    )
+    try:
+        with (
+            output_file(Path(arguments.output)),
+            Writer(
+                arguments.output,
+                config=config | known.mtc_freq << 14,
+                cpuid=known.cpuid,
+                cmdline=["rtit", "convert", *command],
+                time=TimeConversion(_SHIFT, (1000 << _SHIFT) // mhz, 0),
+                tsc_ctc=known.tsc_ctc,
+                max_nonturbo_ratio=known.ratio,
+            ) as writer,
+        ):
+            yield writer
+    except RecordError as error:
+        error.exit_code = 1  # no program ran
+        raise
 
 
 def _look(whole: Sequence[memoryview]) -> _Seen:

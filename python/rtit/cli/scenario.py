@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
+from rtit.cli.written import whole
 from rtit.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
         refused += "error" in document
         different += not document["as_expected"] and "error" not in document
         if arguments.raw:
-            Path(arguments.raw).write_bytes(raw)
+            with whole(arguments.raw) as file:
+                file.write(raw)
     if arguments.json:
         as_expected = not (different or refused)
         out.document({"scenarios": documents, "as_expected": as_expected}, indent=2)

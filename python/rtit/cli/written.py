@@ -7,9 +7,11 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
+from rtit.capture.named_file import NamedFile
 from rtit.cli import out
 
 
@@ -40,9 +42,7 @@ def write(output: str | None, parts: Iterable[bytes]) -> None:
         out.octets(parts)
         return
     with whole(output) as file:
-        for part in parts:
-            with named(output):
-                file.write(part)
+        file.writelines(parts)
 
 
 @contextlib.contextmanager
@@ -51,35 +51,25 @@ def whole(output: str, *, private: bool = False) -> Iterator[BinaryIO]:
     one that is new is for its owner alone. Raises OSError.
     """
     path = Path(output).resolve()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     # /dev/stdout may be a file that somebody else has open
     if output.startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
-        with Path(output).open("wb") as file:
+        number = os.open(output, flags | os.O_TRUNC, 0o666)
+        with BufferedWriter(NamedFile(number, output)) as file:
             yield file
-            with named(output):
-                file.close()
         return
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with named(output):
-        number = os.open(beside, flags, 0o600 if private else 0o666)
     try:
-        with open(number, "wb") as file:  # noqa: PTH123 - there is no Path of a descriptor
+        number = os.open(beside, flags | os.O_EXCL, 0o600 if private else 0o666)
+    except OSError as error:
+        error.filename = output
+        raise
+    try:
+        with BufferedWriter(NamedFile(number, output)) as file:
             yield file
-            with named(output):
-                file.close()
         if path.exists():
             shutil.copymode(path, beside)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def named(output: str) -> Iterator[None]:
-    """An error of writing is one of this file, whatever it is called until it is whole."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = output
         raise

@@ -73,8 +73,12 @@ class Baselines:
                 for name, each in sorted(found.items())
             }
             new = self.path.with_suffix(f".{os.getpid()}")
-            new.write_text(json.dumps(rows, indent=2) + "\n")
-            new.replace(self.path)
+            try:
+                new.write_text(json.dumps(rows, indent=2) + "\n")
+                new.replace(self.path)
+            except BaseException:
+                new.unlink(missing_ok=True)
+                raise
 
     def _read(self) -> dict[str, Count]:
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
-from io import FileIO
 from pathlib import Path
 
 from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.named_file import NamedFile
 from rtit.capture.private import create
 from rtit.capture.qemu.messages import LEAVES, STAYS, Message
 from rtit.capture.store.extent import Extent
@@ -55,7 +55,7 @@ class Sink(Keeper):
         self._leaving: set[int] = set()
         self._latest = 0
         self._ended = 0
-        self._truth: FileIO | None = None
+        self._truth: NamedFile | None = None
         if truth is not None:
             try:
                 self._truth = create(truth)
@@ -196,4 +196,4 @@ class Sink(Keeper):
             try:
                 self._truth.write(data)
             except OSError as error:
-                raise RecordError(f"the truth cannot be written: {error.strerror}") from error
+                raise RecordError(f"cannot write {error.filename}: {error.strerror}") from error
