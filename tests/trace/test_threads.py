@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,54 @@ def test_few_are_apart_and_some_as_long_as_it_is_little(
         assert counts.instructions == 2 * 17
         assert 0 < counts.exact_bytes < counts.elsewhere_bytes
     assert len(decoders) == 1
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_edges_of_threads_together_are_those_of_their_processes(
+    each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named by the file that each has where others have another one, and in one bound."""
+    path = tmp_path / "perf.data"
+    with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as out:
+        pt = encode("PSB") + encode("TSC", tsc=SINCE >> 1)
+        pt += encode("MODE.Exec", csl=1, csd=0, iflag=0) + encode("PSBEND")
+        who = [(10 * (number // each + 1), 1000 + number) for number in range(42)]
+        for pid in {pid: None for pid, _ in who}:
+            code = tmp_path / f"code{pid}"
+            code.write_bytes(b"\xff\xe0" * 2048)
+            out.mmap2(pid, pid, 1, START, 4096, 0, 5, 2, 8, 1, pid, 0, str(code))
+        for pid, tid in who:
+            out.fork(pid, pid, tid, pid, 2)
+        for number, (left, come) in enumerate(pairwise([(1, 1), *who])):
+            since = SINCE + number * EACH
+            out.switch(0, since, left, come)
+            pt += encode("TSC", tsc=since + EACH // 4)
+            pt += encode("TIP.PGE", ip_bytes=6, payload=START)
+            for _ in range(number % 4 + 1):
+                pt += encode("TIP", ip_bytes=2, payload=START + 2 * (number % 5))
+            pt += encode("TIP.PGD", ip_bytes=0)
+        out.auxtrace(-1, -1, pt, None, 3, 0)
+
+    pids = {str(tid): str(pid) for pid, tid in who}
+
+    def told() -> Counter[tuple[str, ...]]:
+        assert main(["edges", str(path)]) == 0
+        found: Counter[tuple[str, ...]] = Counter()
+        for line in capsys.readouterr().out.splitlines():
+            whose, count, *place = line.split()
+            found[(pids.get(whose, whose), *place)] += int(count.replace(",", ""))
+        return found
+
+    apart = told()
+    assert {f"code{pid}" in str(place) for pid, *place in apart} == {True}
+    monkeypatch.setattr(threads, "WORK", 0)
+    assert told() == apart
+    assert len({pid for pid, *_ in apart}) == 42 // each
+    with Trace(path, places=7) as trace:
+        (stream,) = trace.by_thread()
+        found = stream.edges_by_process()
+        assert len(found) == 7
+        assert int(found.count.sum()) + found.others == sum(apart.values())
 
 
 def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

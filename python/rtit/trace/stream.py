@@ -289,6 +289,14 @@ class Stream(Undecoded):
             return self._edges_of(self.branches(where))
         return wanted.of(edges)
 
+    def edges_by_process(self, where: Selection | None = None) -> EdgeTotals:
+        """As `edges`, of threads of several processes each process's by itself, in the time of
+        `branches`: the column `pid` says whose; KERNEL: from kernel to kernel, of all.
+        """
+        if not self.has_several or self.has_one_process:
+            return self.edges(where)
+        return tables.edges_of(self.branches(where), self.places, by_process=True)
+
     def coverage(self, where: Selection | None = None) -> RunTotals:
         """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an
         instruction in it; of several address spaces blocks, each space's by itself.

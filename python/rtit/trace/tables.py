@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sized
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rtit.image import KERNEL
+from rtit.image.mappings import UPPER
 from rtit.trace.batch import Batch, Table
 from rtit.trace.categories import EventKind
 from rtit.trace.filtering import Filter
@@ -16,6 +18,8 @@ from rtit.trace.sums import Sums
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtit import _core
 
 B = TypeVar("B", bound=Batch)
@@ -103,15 +107,30 @@ def totals(flow: _core.Flow) -> Totals:
     return Totals(runs, edges)
 
 
-def edges_of(found: Table[Branches], most: int = 0) -> EdgeTotals:
-    """Branches added up: the first `most` edges in their order, as `Sums` has them."""
-    spaces, dtypes = _of_spaces(found)
+def edges_of(found: Table[Branches], most: int = 0, *, by_process: bool = False) -> EdgeTotals:
+    """Branches added up: the first `most` edges in their order, as `Sums` has them; `by_process`:
+    with `pid`.
+    """
+    names, dtypes = _of_spaces(found)
+    if by_process:
+        names, dtypes = [*names, "pid"], f"{dtypes} i4"
     sums = Sums(f"u8 u8 u1{dtypes}", most)
     for each in found:
-        sums.add(each.source, each.target, each.kind, *(each.more[name] for name in spaces))
-    source, target, kind, *more, count = sums.columns()
-    edges = EdgeTotals(source, target, kind, count, more=dict(zip(spaces, more, strict=True)))
+        more = {name: each.more[name] for name in names}
+        if by_process:
+            more["pid"] = _of_kernel(each, more["pid"])
+        sums.add(each.source, each.target, each.kind, *more.values())
+    source, target, kind, *columns, count = sums.columns()
+    edges = EdgeTotals(source, target, kind, count, more=dict(zip(names, columns, strict=True)))
     return edges.replaced(others=sums.others)
+
+
+def _of_kernel(found: Branches, pids: NDArray[Any]) -> NDArray[Any]:
+    """The processes of branches, and KERNEL for those that are in no process's half at all."""
+    import numpy as np
+
+    upper = np.minimum(found.source, found.target) >= np.uint64(UPPER)
+    return np.where(upper, np.int32(KERNEL), pids)
 
 
 def runs_of(found: Table[Rows], most: int = 0) -> RunTotals:

@@ -22,12 +22,13 @@ def lookup(
     space: str = "space",
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """As `Symbols.lookup_many`, each row in the address space that the column called `space` in
-    `more` says, or where that is a process's, in that of the thread that the column `tid` says.
+    `more` says, or where that is a process's, in that of the thread that the column `tid` says, or
+    the process that `pid` does.
     """
     import numpy as np
 
     count = len(addresses)
-    whose = more.get("tid", np.full(count, stream.tid, np.int64)).astype(np.int64)
+    whose = more.get("tid", more.get("pid", np.full(count, stream.tid))).astype(np.int64)
     if space in more:
         pids = np.array(stream.pids, np.int64)[more[space]]
         whose = np.where(are_apart(pids), pids, whose)

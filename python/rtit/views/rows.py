@@ -76,12 +76,13 @@ def edges(
     as_json: bool = False,
     tell: Callable[[str], object] = str,
 ) -> Iterator[bytes]:
-    """How often each transfer was taken, the most frequent first; of these `top`. `tell` is told of
-    others than those that are counted.
+    """How often each transfer was taken, the most frequent first; of these `top`. Of threads of
+    several processes the process is told instead of the thread, KERNEL for what is in none. `tell`
+    is told of others than those that are counted.
     """
     import numpy as np
 
-    found = stream.edges(where)
+    found = stream.edges_by_process(where)
     if found.others:
         tell(f"{stream.title}: {found.others:,} transfers are {BEYOND}")
     # of the same count in the order of their addresses
@@ -119,7 +120,8 @@ class _Shown:
     def _whose(self, batch: Batch) -> list[_Column]:
         import numpy as np
 
-        tids = batch.columns().get("tid")
+        columns = batch.columns()
+        tids = columns.get("tid", columns.get("pid"))
         if tids is None and self._stream.tid >= 0 and not self._stream.has_several:
             tids = np.full(len(batch), self._stream.tid, np.int32)
         return [("signed", tids.astype(np.int64).view(np.uint64), 7)] if tids is not None else []
@@ -144,8 +146,6 @@ class _Shown:
 
         columns = batch.columns()
         addresses, space = columns[name], "target_space" if name == "target" else "space"
-        if self._stream.has_several and "tid" not in columns and not self._stream.has_one_process:
-            return "words", np.zeros(len(batch), np.uint64), [f"{'-':{_NAME}}"]
         times = columns.get("time", np.full(len(batch), LATEST - 1, np.uint64))
         numbers, offsets = lookup(self._trace, self._stream, columns, times, addresses, space)
         used = np.flatnonzero(np.bincount(numbers))
