@@ -5,6 +5,7 @@ use pyo3::types::PyDict;
 use rtit_listing::{CallTotal, Calls, Context, NONE};
 use rtit_memory::gathered;
 
+use crate::advance::advance;
 use crate::column::Column;
 use crate::flow::Flow;
 use crate::heap::{room_for, unlocked, FEW};
@@ -31,7 +32,8 @@ fn calls<'py>(
     names: &Names,
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    flow.taking(py, |way| {
+    let decoding = flow.decoding();
+    decoding.taking(py, |way| {
         if let Some((stream, spaces, settings)) = way.take() {
             let sink = Calls::new(names.cursor(), most);
             let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
@@ -40,7 +42,7 @@ fn calls<'py>(
         let Way::Calls(inner) = way else {
             return Err(taken());
         };
-        flow.advance(py, inner)?;
+        advance(py, decoding.raisers(), inner)?;
         let (rows, contexts) = unlocked(py, || inner.sink_mut().finish())?;
         let (beyond, between) = (inner.sink_mut().beyond(), inner.sink_mut().between());
         way.end(Whole::Calls);

@@ -1,13 +1,10 @@
 //! `Flow`: one PT stream and its code into what ran, as columns.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
-
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rtit_flow::{
-    BlockTable, Branches, Columns, Counts, Division, End, ErrorClass, EventKind, HashedRuns,
-    Instructions, Ledger, Numbers, Sink, TimedInstructions, MOST_PLACES,
+    BlockTable, Branches, Columns, Division, End, ErrorClass, EventKind, HashedRuns, Instructions,
+    Numbers, TimedInstructions, MOST_PLACES,
 };
 use rtit_listing::ByFunction;
 use rtit_memory::{copied, gathered};
@@ -17,13 +14,13 @@ use crate::advance::{advance, segments, sum};
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::bytes;
 use crate::column::Column;
-use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked};
+use crate::decoding::Decoding;
+use crate::heap::{bounded, room_for, unlocked};
 use crate::image::Space;
 use crate::in_turn::InTurn;
 use crate::listing::Listing;
 use crate::names::Names;
 use crate::points::columns;
-use crate::raising::Raisers;
 use crate::results::{block_columns, rows_dict, totals_dict};
 use crate::settings::{settings_of, Given};
 use crate::spaces::{Coded, Turns};
@@ -69,9 +66,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// range, or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
-    way: Mutex<Way>,
-    raisers: Raisers,
-    division: Division,
+    decoding: Decoding,
 }
 
 #[pymethods]
@@ -129,9 +124,7 @@ impl Flow {
         })?;
         let parts = (stream, spaces, settings);
         Ok(Flow {
-            way: Mutex::new(Way::Open(Some(Box::new(parts)))),
-            raisers,
-            division: Division::of(threads),
+            decoding: Decoding::new(parts, raisers, Division::of(threads)),
         })
     }
 
@@ -143,13 +136,13 @@ impl Flow {
     /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times are
     /// TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
-                self.division,
+                self.decoding.division(),
                 parts,
                 Columns::default()
             ))?;
-            let rows = flow.next(py, &self.raisers, max_rows)?;
+            let rows = flow.next(py, self.decoding.raisers(), max_rows)?;
             rows.map(|rows| rows_dict(py, rows)).transpose()
         })
     }
@@ -157,13 +150,13 @@ impl Flow {
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
     /// them; None at the end.
     fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Runs, |parts| InTurn::new(
-                self.division,
+                self.decoding.division(),
                 parts,
                 HashedRuns::default()
             ))?;
-            let taken = flow.next(py, &self.raisers, max_runs)?;
+            let taken = flow.next(py, self.decoding.raisers(), max_runs)?;
             Ok(taken.map(|taken| {
                 (
                     taken.start.into(),
@@ -176,13 +169,13 @@ impl Flow {
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Instructions, |parts| InTurn::new(
-                self.division,
+                self.decoding.division(),
                 parts,
                 Instructions::default()
             ))?;
-            let taken = flow.next_of_all(py, &self.raisers, max_instructions)?;
+            let taken = flow.next_of_all(py, self.decoding.raisers(), max_instructions)?;
             Ok(taken.map(|taken| (taken.ips.into(), taken.lengths.into())))
         })
     }
@@ -195,12 +188,12 @@ impl Flow {
         py: Python<'_>,
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 7]>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Timed, |parts| {
                 let sink = TimedInstructions::new(parts.2.points);
-                InTurn::new(self.division, parts, sink)
+                InTurn::new(self.decoding.division(), parts, sink)
             })?;
-            let taken = flow.next(py, &self.raisers, max_instructions)?;
+            let taken = flow.next(py, self.decoding.raisers(), max_instructions)?;
             Ok(taken.map(|taken| {
                 [
                     taken.ips.into(),
@@ -219,12 +212,12 @@ impl Flow {
     /// branch that was not taken), time (u64: TSC estimate, a lower bound), offset (u64) and space as `instructions`, and
     /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Branches, |parts| {
                 let sink = Branches::new(parts.2.points);
-                InTurn::new(self.division, parts, sink)
+                InTurn::new(self.decoding.division(), parts, sink)
             })?;
-            let taken = flow.next(py, &self.raisers, max_branches)?;
+            let taken = flow.next(py, self.decoding.raisers(), max_branches)?;
             Ok(taken.map(|taken| {
                 [
                     taken.from.into(),
@@ -241,16 +234,16 @@ impl Flow {
 
     /// About `max_blocks` more blocks, each as a number of `blocks` (u32), in whole runs; None at the end.
     fn numbers(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             if let Some(parts) = way.take() {
                 let table = BlockTable::default();
-                let flow = InTurn::new(self.division, parts, Numbers::new(&table));
+                let flow = InTurn::new(self.decoding.division(), parts, Numbers::new(&table));
                 *way = Way::Numbers(flow, table);
             }
             let Way::Numbers(flow, _) = way else {
                 return Err(taken());
             };
-            let numbers = flow.next_of_all(py, &self.raisers, max_blocks)?;
+            let numbers = flow.next_of_all(py, self.decoding.raisers(), max_blocks)?;
             Ok(numbers.map(Column::from))
         })
     }
@@ -260,7 +253,7 @@ impl Flow {
     /// as `next` (u8). There are more while decoding goes on.
     #[pyo3(signature = (first = 0))]
     fn blocks(&self, py: Python<'_>, first: usize) -> PyResult<[Column; 6]> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let Way::Numbers(_, table) = way else {
                 return Err(taken());
             };
@@ -273,12 +266,13 @@ impl Flow {
     /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered from
     /// 1 on; rows and events have the number of the last one before them as their time.
     fn points(&self, py: Python<'_>) -> PyResult<[Column; 6]> {
-        self.taking(py, |way| Ok(columns(&way.take_points())))
+        self.decoding
+            .taking(py, |way| Ok(columns(&way.take_points())))
     }
 
     /// The lines of the stream are to be taken, looking so.
     fn list(&self, py: Python<'_>, listing: &Listing) -> PyResult<()> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let Way::Open(parts) = way else {
                 return Err(taken());
             };
@@ -300,12 +294,12 @@ impl Flow {
         max_lines: u64,
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let Some(flow) = way.lines()? else {
                 return Ok(None);
             };
             flow.sink_mut().set_limits(max_bytes, max_lines);
-            advance(py, &self.raisers, flow)?;
+            advance(py, self.decoding.raisers(), flow)?;
             let part = unlocked(py, || flow.sink_mut().take(max_bytes, max_lines, until))?;
             if part.lines == 0 && flow.sink_mut().next_time().is_none() {
                 way.end(Whole::Lines);
@@ -317,13 +311,13 @@ impl Flow {
 
     /// The TSC estimate of the next line after `list`; None at the end.
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let Some(flow) = way.lines()? else {
                 return Ok(None);
             };
             if flow.sink_mut().next_time().is_none() {
                 flow.sink_mut().set_limits(1, 1);
-                advance(py, &self.raisers, flow)?;
+                advance(py, self.decoding.raisers(), flow)?;
             }
             let next = flow.sink_mut().next_time();
             if next.is_none() {
@@ -344,13 +338,13 @@ impl Flow {
     ) -> PyResult<Vec<(String, OsText, u64)>> {
         let others = others.0.iter().map(|names| names.get().cursor());
         let names = std::iter::once(names.cursor()).chain(others).collect();
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             let flow = by_way!(way, Functions, |parts| {
                 let (stream, spaces, settings) = parts;
                 let sink = ByFunction::new(names);
                 Box::new(rtit_flow::Flow::with_sink(stream, spaces, &settings, sink))
             })?;
-            advance(py, &self.raisers, flow)?;
+            advance(py, self.decoding.raisers(), flow)?;
             let found = unlocked(py, || flow.sink_mut().finish())?;
             way.end(Whole::Functions);
             room_for(py, found.len())?;
@@ -363,9 +357,9 @@ impl Flow {
 
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.taking(py, |way| {
+        self.decoding.taking(py, |way| {
             if let Some(parts) = way.take() {
-                *way = Way::Count(segments(py, self.division, parts)?);
+                *way = Way::Count(segments(py, self.decoding.division(), parts)?);
             }
             if let Way::Ended(Whole::Count, ended) = way {
                 return counts_dict(py, &ended.counts, &ended.ledger);
@@ -373,7 +367,7 @@ impl Flow {
             let Way::Count(all) = way else {
                 return Err(taken());
             };
-            sum(py, &self.raisers, all)?;
+            sum(py, self.decoding.raisers(), all)?;
             let counts = counts_dict(py, &all.counts(), all.ledger());
             way.end(Whole::Count);
             counts
@@ -388,9 +382,13 @@ impl Flow {
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran or
     /// were taken: other_runs, other_edges.
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.taking(py, |way| {
-            let all = by_way!(way, Totals, |parts| segments(py, self.division, parts)?)?;
-            sum(py, &self.raisers, all)?;
+        self.decoding.taking(py, |way| {
+            let all = by_way!(way, Totals, |parts| segments(
+                py,
+                self.decoding.division(),
+                parts
+            )?)?;
+            sum(py, self.decoding.raisers(), all)?;
             let totals = unlocked(py, || std::mem::take(all.sum()))?;
             // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
@@ -404,7 +402,8 @@ impl Flow {
     #[pyo3(signature = (first = 0, most = usize::MAX))]
     fn ledger(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
         bounded(py, || {
-            self.with(py, |_, ledger| ledger_rows(py, ledger, first, most))?
+            self.decoding
+                .account(py, |_, ledger| ledger_rows(py, ledger, first, most))?
                 .unwrap_or_else(|| Ok(Vec::new()))
         })
     }
@@ -415,7 +414,8 @@ impl Flow {
     /// ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         bounded(py, || {
-            self.with(py, |counts, ledger| counts_dict(py, counts, ledger))?
+            self.decoding
+                .account(py, |counts, ledger| counts_dict(py, counts, ledger))?
                 .unwrap_or_else(|| Ok(PyDict::new(py)))
         })
     }
@@ -424,13 +424,13 @@ impl Flow {
     /// turn, and this number, asked after they were taken, says which: 0 is before the first.
     #[getter]
     fn turn(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.open(py)?.turn())
+        Ok(self.decoding.open(py)?.turn())
     }
 
     /// After `count`: the turns in which anything ran, numbered as `turn` does, in order.
     #[getter]
     fn visited(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
-        bounded(py, || Ok(copied(self.open(py)?.visited())))
+        bounded(py, || Ok(copied(self.decoding.open(py)?.visited())))
     }
 
     /// Names of the numbers in the column `end`.
@@ -456,57 +456,7 @@ impl Flow {
 }
 
 impl Flow {
-    /// What `take` gives. Where memory is refused, be it by Python, this is the end: what was taken so far is whole, and
-    /// nothing more comes of it but MemoryError.
-    pub(crate) fn taking<T>(
-        &self,
-        py: Python<'_>,
-        take: impl FnOnce(&mut Way) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut way = self.open(py)?;
-        let taken = bounded(py, || take(&mut way));
-        if ends_work(py, &taken) {
-            *way = Way::Refused;
-        }
-        taken
-    }
-
-    /// MemoryError if it has been refused some.
-    fn open(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Way>> {
-        let way = self.lock()?;
-        match *way {
-            Way::Refused => Err(no_memory(py)),
-            _ => Ok(way),
-        }
-    }
-
-    /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
-    fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
-        match self.way.try_lock() {
-            Ok(way) => Ok(way),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread is decoding with this Flow",
-            )),
-        }
-    }
-
-    /// As the function of this name, for those who take results elsewhere.
-    pub(crate) fn advance<S: Sink + Send>(
-        &self,
-        py: Python<'_>,
-        flow: &mut rtit_flow::Flow<Stream, S>,
-    ) -> PyResult<()> {
-        advance(py, &self.raisers, flow)
-    }
-
-    /// None before the first results were taken.
-    fn with<T>(
-        &self,
-        py: Python<'_>,
-        take: impl FnOnce(&Counts, &Ledger) -> T,
-    ) -> PyResult<Option<T>> {
-        let way = self.open(py)?;
-        Ok(way.account().map(|(counts, ledger)| take(&counts, ledger)))
+    pub(crate) fn decoding(&self) -> &Decoding {
+        &self.decoding
     }
 }

@@ -49,21 +49,6 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     #[inline]
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract is that of `System`.
-        let memory = unsafe { System.alloc_zeroed(layout) };
-        if !memory.is_null() {
-            return memory;
-        }
-        let memory = refused(layout);
-        if !memory.is_null() {
-            // SAFETY: it is so long, and nobody else's.
-            unsafe { memory.write_bytes(0, layout.size()) };
-        }
-        memory
-    }
-
-    #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if RESERVES.may_have(memory as usize) && RESERVES.give_back(memory as usize, layout) {
             return;

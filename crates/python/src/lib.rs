@@ -9,6 +9,8 @@ mod calls;
 mod column;
 mod conditionals;
 mod decoder;
+mod decoding;
+mod elf_file;
 mod ended;
 mod flow;
 #[cfg(target_os = "linux")]
@@ -53,6 +55,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     guard::register(module)?;
     heap::register(module)?;
     image::register(module)?;
+    elf_file::register(module)?;
     listing::register(module)?;
     names::register(module)?;
     packet::register(module)?;

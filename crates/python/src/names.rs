@@ -16,8 +16,9 @@ use rtit_memory::{copied, gathered, look, sort_by_key};
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
 use crate::column::Column;
+use crate::elf_file::{ElfFile, Failure, Handle};
 use crate::heap::{bounded, room_for, unlocked};
-use crate::image::{ElfFile, Failure, Handle};
+
 use crate::interrupt::Interrupt;
 use crate::raising::Raising;
 

@@ -1,0 +1,253 @@
+//! `ElfFile` and `demangle`: ELF files and the names in them, for Python.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use rtit_image::{elf, ElfError, Symbol};
+use rtit_memory::gathered;
+
+use crate::arguments::{os_text, OsText};
+use crate::as_bytes::{octets, words};
+use crate::heap::{bounded, room_for, unlocked};
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<ElfFile>()?;
+    module.add_function(wrap_pyfunction!(demangle, module)?)
+}
+
+/// The readable form of a Rust or C++ symbol name; other names unchanged.
+#[pyfunction]
+fn demangle(name: &str) -> String {
+    rtit_image::demangle(name)
+}
+
+/// What an ELF file says about its code. Raises rtit.errors.ImageError if the file is missing or
+/// malformed.
+#[pyclass(frozen, module = "rtit._core")]
+pub struct ElfFile {
+    path: PathBuf,
+    identity: Identity,
+    elf: elf::Elf,
+}
+
+/// offset, address, file size, memory size, flags
+type Loadable = (u64, u64, u64, u64, u32);
+
+/// Device, inode, size and time of change: a file with another one has changed since it was opened.
+type Identity = (u64, u64, u64, i64, i64);
+
+fn identity(metadata: &Metadata) -> Identity {
+    (
+        metadata.dev(),
+        metadata.ino(),
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+    )
+}
+
+#[derive(Clone)]
+pub enum Failure {
+    Io(String),
+    NotRegular,
+    Changed,
+    Elf(ElfError),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::Io(error.to_string())
+    }
+}
+
+impl Failure {
+    pub fn raise(self, py: Python<'_>, path: &Path) -> PyErr {
+        let (message, offset, value) = match self {
+            Failure::Io(error) => (format!("cannot be read: {error}"), None, None),
+            Failure::NotRegular => ("not a regular file".to_owned(), None, None),
+            Failure::Changed => ("changed since it was opened".to_owned(), None, None),
+            Failure::Elf(error) => (error.to_string(), Some(error.offset()), error.value()),
+        };
+        image_error(py, path, message, offset, value).unwrap_or_else(|error| error)
+    }
+}
+
+fn image_error(
+    py: Python<'_>,
+    path: &Path,
+    message: String,
+    offset: Option<u64>,
+    value: Option<u64>,
+) -> PyResult<PyErr> {
+    let keywords = PyDict::new(py);
+    keywords.set_item("source", os_text(py, path.as_os_str())?)?;
+    keywords.set_item("offset", offset)?;
+    keywords.set_item("value", value)?;
+    let class = py.import("rtit.errors")?.getattr("ImageError")?;
+    Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
+}
+
+fn open(path: &Path) -> Result<(elf::ReadCache<File>, Identity), Failure> {
+    // Looked at before it is opened: opening a pipe would wait for a writer.
+    if !path.metadata()?.is_file() {
+        return Err(Failure::NotRegular);
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    Ok((elf::ReadCache::new(file), identity(&metadata)))
+}
+
+#[pymethods]
+impl ElfFile {
+    #[new]
+    fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
+        let path = PathBuf::from(path);
+        let read = unlocked(py, || {
+            let (file, identity) = open(&path)?;
+            Ok((elf::read(&file).map_err(Failure::Elf)?, identity))
+        })?;
+        match read {
+            Ok((elf, identity)) => Ok(ElfFile {
+                path,
+                identity,
+                elf,
+            }),
+            Err(failure) => Err(Failure::raise(failure, py, &path)),
+        }
+    }
+
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let class = py.import("pathlib")?.getattr("Path")?;
+        class.call1((os_text(py, self.path.as_os_str())?,))
+    }
+
+    /// 32 or 64.
+    #[getter]
+    fn bits(&self) -> u8 {
+        self.elf.bits
+    }
+
+    /// e_type: 2 executable, 3 shared object or position-independent executable.
+    #[getter]
+    fn kind(&self) -> u16 {
+        self.elf.kind
+    }
+
+    /// e_machine: 3 is i386, 62 x86-64.
+    #[getter]
+    fn machine(&self) -> u16 {
+        self.elf.machine
+    }
+
+    #[getter]
+    fn entry(&self) -> u64 {
+        self.elf.entry
+    }
+
+    /// The GNU build id, or None.
+    #[getter]
+    fn build_id<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.elf.build_id.as_ref().map(|id| PyBytes::new(py, id))
+    }
+
+    /// (name, CRC-32) of the separate debug file that .gnu_debuglink names, or None.
+    #[getter]
+    fn debug_link<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, u32)> {
+        let (name, crc) = self.elf.debug_link.as_ref()?;
+        Some((PyBytes::new(py, name), *crc))
+    }
+
+    /// PT_LOAD segments: (offset, address, file size, memory size, flags).
+    #[getter]
+    fn segments(&self, py: Python<'_>) -> PyResult<Vec<Loadable>> {
+        let row = |part: &elf::Segment| {
+            (
+                part.offset,
+                part.address,
+                part.file_size,
+                part.memory_size,
+                part.flags,
+            )
+        };
+        bounded(py, || {
+            let rows = gathered(self.elf.segments.iter().map(row));
+            room_for(py, rows.len())?;
+            Ok(rows)
+        })
+    }
+
+    /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian
+    /// 64-bit values and sizes in bytes objects, a list of names, and a byte a symbol: b"g" global,
+    /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
+    /// file anew at each call; ImageError if it changed since it was opened.
+    fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
+        let read = unlocked(py, || self.handle().symbols())?;
+        let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
+        bounded(py, || columns(py, symbols))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ElfFile({:?})", self.path)
+    }
+}
+
+impl ElfFile {
+    pub fn handle(&self) -> Handle {
+        Handle {
+            path: self.path.clone(),
+            identity: self.identity,
+        }
+    }
+
+    pub fn loadable(&self) -> &[elf::Segment] {
+        &self.elf.segments
+    }
+}
+
+/// A file that was opened before, to be read again if it is still the same.
+pub struct Handle {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Handle {
+    /// Its code symbols; an error in words if it changed or is malformed.
+    pub fn symbols(&self) -> Result<Vec<Symbol>, Failure> {
+        let (file, identity) = open(&self.path)?;
+        if identity != self.identity {
+            return Err(Failure::Changed);
+        }
+        elf::symbols(&file).map_err(Failure::Elf)
+    }
+
+    /// The file, of which what is asked for is read, if it is still the same and not larger than `most`.
+    pub fn data(&self, most: u64) -> Option<elf::ReadCache<File>> {
+        let (file, identity) = open(&self.path).ok()?;
+        (identity == self.identity && identity.2 <= most).then_some(file)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+type Columns<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyList>,
+    Bound<'py, PyBytes>,
+);
+
+fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> PyResult<Columns<'_>> {
+    room_for(py, symbols.len())?;
+    Ok((
+        words(py, &symbols, |symbol| symbol.value)?,
+        words(py, &symbols, |symbol| symbol.size)?,
+        PyList::new(py, symbols.iter().map(|symbol| symbol.name.as_str()))?,
+        octets(py, &symbols, |symbol| symbol.binding as u8)?,
+    ))
+}
