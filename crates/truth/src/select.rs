@@ -1,5 +1,7 @@
 //! What address filters let through (IP filtering and TraceStop, section 33.2.5.3).
 
+use rtit_memory::{gathered, Grow};
+
 use crate::Run;
 
 /// An address range that a unit was given, both ends inside; 0 to 0 is nowhere.
@@ -21,8 +23,8 @@ pub struct Range {
 /// there.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
-    filters: Vec<(u64, u64)>,
-    stops: Vec<(u64, u64)>,
+    filters: Vec<Range>,
+    stops: Vec<Range>,
     stopped: bool,
     off: bool,
 }
@@ -30,27 +32,33 @@ pub struct Selector {
 impl Selector {
     /// No filter ranges: everything passes; the part of a filter range that a stop range overlaps acts as stop range.
     pub fn new(filters: Vec<(u64, u64)>, stops: Vec<(u64, u64)>) -> Self {
+        let numbered = |all: Vec<(u64, u64)>, stop| {
+            let ranges = (0..).zip(all).map(|(number, (first, last))| Range {
+                number,
+                stop,
+                first,
+                last,
+            });
+            gathered(ranges)
+        };
         Selector {
-            filters,
-            stops,
+            filters: numbered(filters, false),
+            stops: numbered(stops, true),
             stopped: false,
             off: false,
         }
     }
 
-    /// The ranges are these from here on: number 0 comes first.
+    /// The ranges are these from here on: number 0 comes first, and a number that comes again takes the place of what had
+    /// it, and of those after it.
     pub fn set(&mut self, range: Range) {
-        if range.number == 0 {
-            self.filters.clear();
-            self.stops.clear();
+        for ranges in [&mut self.filters, &mut self.stops] {
+            ranges.retain(|before| before.number < range.number);
         }
-        let into = match range.stop {
-            true => &mut self.stops,
-            false => &mut self.filters,
-        };
-        // a number that comes again takes the place of what had it
-        into.truncate(range.number as usize);
-        into.push((range.first, range.last));
+        match range.stop {
+            true => self.stops.put(range),
+            false => self.filters.put(range),
+        }
     }
 
     /// TraceEn.
@@ -73,10 +81,9 @@ impl Selector {
     }
 }
 
-fn within(ranges: &[(u64, u64)], ip: u64) -> bool {
-    ranges
-        .iter()
-        .any(|&(first, last)| first <= ip && ip <= last)
+fn within(ranges: &[Range], ip: u64) -> bool {
+    let holds = |range: &Range| range.first <= ip && ip <= range.last;
+    ranges.iter().any(holds)
 }
 
 #[cfg(test)]
@@ -104,5 +111,32 @@ mod tests {
         assert!(keeps(&[range(1, 300)], 100));
         assert!(keeps(&[], 300) && !keeps(&[], 200));
         assert!(keeps(&[range(0, 400)], 400) && !keeps(&[], 300));
+    }
+
+    /// Of whichever kind it was.
+    #[test]
+    fn a_number_that_comes_again_is_no_filter_and_no_stop_any_more() {
+        let run = |start| Run {
+            start,
+            instructions: 1,
+            hash: 0,
+        };
+        let range = |number, stop, first| Range {
+            number,
+            stop,
+            first,
+            last: first + 9,
+        };
+        let mut selector = Selector::default();
+        selector.set(range(0, false, 100));
+        selector.set(range(1, true, 200));
+        selector.set(range(1, true, 300));
+        selector.set(range(1, false, 400));
+        assert!([100, 400].map(run).iter().all(|run| selector.keeps(run)));
+        assert!([200, 300].map(run).iter().all(|run| !selector.keeps(run)));
+        assert!(!selector.stopped());
+        selector.set(range(1, true, 300));
+        assert!(selector.keeps(&run(100)) && !selector.keeps(&run(400)));
+        assert!(!selector.keeps(&run(300)) && selector.stopped());
     }
 }
