@@ -26,7 +26,8 @@ from rtit.trace import Trace
 
 ProgramBuilder = Callable[[str], Path]
 THERE = 0xDEAD0010
-SI_KERNEL, SEGV_MAPERR, FPE_INTDIV = 0x80, 1, 1
+SI_KERNEL, SEGV_MAPERR, FPE_INTDIV, ILL_ILLOPN, BUS_ADRERR = 0x80, 1, 1, 2, 2
+PAGE = 0x20000010
 
 
 @pytest.fixture(params=["qemu", "ptrace"])
@@ -58,6 +59,8 @@ CASES = [
     Case("both", signal.SIGSEGV, "stop_there", SI_KERNEL, 0),
     Case("far", signal.SIGSEGV, "far_there", SI_KERNEL, 0),
     Case("divide", signal.SIGFPE, "divide_there", FPE_INTDIV),
+    Case("illegal", signal.SIGILL, "illegal_there", ILL_ILLOPN),
+    Case("page", signal.SIGBUS, "page_there", BUS_ADRERR, PAGE),
     Case("kill", signal.SIGSEGV),
     Case("term", signal.SIGTERM),
 ]
@@ -84,6 +87,50 @@ def test_signals(case: Case, backend: str, program: ProgramBuilder, tmp_path: Pa
     place = symbols.address(label.offset)
     address = place if case.address is None else case.address
     assert ended.ending.fault == Fault(place, case.code, address)
+
+
+DEADLY = sorted(
+    {number for number in signal.valid_signals() if number < signal.SIGRTMIN}
+    - {signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH}
+    - {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+)
+"""Those that end a process unless it says otherwise (signal(7)); QEMU numbers the real-time ones
+otherwise.
+"""
+
+
+@pytest.mark.parametrize("number", DEADLY, ids=lambda number: signal.Signals(number).name)
+def test_a_signal_that_is_sent(
+    number: int, backend: str, program: ProgramBuilder, tmp_path: Path
+) -> None:
+    """No instruction causes it, though one may cause the same."""
+    recording = recorded([str(program("endings")), f"x{number}"], backend, tmp_path)
+    with Trace(tmp_path / "data") as trace:
+        [ended] = trace.endings
+    assert recording.ending == ended.ending
+    assert (ended.ending.signal, ended.ending.fault) == (number, None)
+    # by SIGKILL all threads end, and none takes it
+    assert ended.ending.took_signal == (number != signal.SIGKILL)
+    assert recording.exit_code == 128 + number
+    if number != signal.SIGKILL:  # of which QEMU is not told
+        assert not recording.warnings
+
+
+AT_ONCE = [case for case in CASES if case.argument != "both"]
+"""What ends it is the first that fails."""
+
+
+@pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: str(case.argument))
+def test_what_ran_before_it(case: Case, program: ProgramBuilder, tmp_path: Path) -> None:
+    """An instruction that failed is not among it."""
+    ran = []
+    for backend in ("qemu", "ptrace"):
+        need(backend)
+        recorded([str(program("endings")), case.argument], backend, tmp_path)
+        with Trace(tmp_path / "data") as trace:
+            [stream] = trace.streams
+            ran.append([ip for batch in stream.instructions() for ip in batch.ip.tolist()])
+    assert ran[0] == ran[1]
 
 
 def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: Path) -> None:

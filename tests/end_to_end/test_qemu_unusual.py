@@ -105,6 +105,25 @@ def test_recursion_without_end(unusual: Path, record: Recorder) -> None:
     assert record.is_right() == 1
 
 
+DUMPING = [signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL]
+DUMPING += [signal.SIGQUIT, signal.SIGSEGV, signal.SIGTRAP]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [*DUMPING, signal.SIGSYS, signal.SIGTERM, signal.SIGUSR1],
+    ids=lambda number: number.name,
+)
+def test_a_thread_that_runs_while_a_signal_ends_all(
+    number: signal.Signals, unusual: Path, record: Recorder
+) -> None:
+    """Before it dumps core QEMU stops the thread, elsewhere than the plugin does."""
+    ended = record(unusual, "killed", str(int(number)))
+    assert ended.returncode == 128 + number
+    assert b"missing" not in ended.stderr
+    assert record.is_right() == 2
+
+
 def test_a_daemon_is_recorded_to_its_end(unusual: Path, record: Recorder) -> None:
     result = record.folder / "result"
     ended = record(unusual, "daemon", result)

@@ -127,6 +127,22 @@ static int wait_for_ever(void) {
     for (;;) pause();
 }
 
+static volatile int running;
+
+static void *spin(void *nothing) {
+    for (;;) running = 1;
+    return nothing;
+}
+
+// A thread is in user code while the process is sent a signal.
+static int killed(int number) {
+    pthread_t thread;
+    pthread_create(&thread, 0, spin, 0);
+    while (!running) usleep(100);
+    kill(getpid(), number);
+    return 1;
+}
+
 int main(int count, char **argv) {
     const char *mode = count > 1 ? argv[1] : "";
     const char *more = count > 2 ? argv[2] : "";
@@ -137,6 +153,7 @@ int main(int count, char **argv) {
     if (!strcmp(mode, "files")) return files();
     if (!strcmp(mode, "memory")) return memory();
     if (!strcmp(mode, "daemon")) return daemonise(more);
+    if (!strcmp(mode, "killed")) return killed(atoi(more));
     if (!strcmp(mode, "root")) return other_root(more);
     if (!strcmp(mode, "user")) return other_user();
     if (!strcmp(mode, "words")) return words(count - 2, argv + 2);
