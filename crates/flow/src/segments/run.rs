@@ -265,6 +265,13 @@ mod tests {
     use crate::sink::Counting;
     use crate::totals::Totals;
 
+    /// What they have may be taken off again.
+    #[test]
+    fn parts_have_no_end() {
+        let without = Totals::keeping(usize::MAX);
+        assert_eq!(format!("{:?}", endless::<Totals>()), format!("{without:?}"));
+    }
+
     #[test]
     fn sound_segments_are_not_decoded_in_vain() {
         let mut space = rtit_image::Space::new();
