@@ -183,7 +183,7 @@ class TotalColumns(TypedDict):
     edge_kind: bytes
     edge_count: bytes
     other_runs: int
-    other_edges: int
+    other_edges: list[int]
 
 class FlowCounts(TypedDict):
     packets: dict[str, int]

@@ -15,7 +15,15 @@ const SHORT: usize = 1 << 8;
 /// What is sorted by a first number, and then by the rest.
 pub(crate) trait Key: Copy + Default + Ord {
     fn first(self) -> u64;
+
+    /// Of which of [`KINDS`] it is: those that have no count of their own are told by kind.
+    fn kind(self) -> u8 {
+        0
+    }
 }
+
+/// Of keys, at most.
+pub(crate) const KINDS: usize = 16;
 
 impl Key for (u32, u32) {
     fn first(self) -> u64 {
@@ -39,12 +47,16 @@ impl Key for (u64, u64, u8) {
     fn first(self) -> u64 {
         self.0
     }
+
+    fn kind(self) -> u8 {
+        self.2
+    }
 }
 
 /// Counts are modulo 2^64: what was added can be taken off, in any order.
 ///
-/// If there are more keys than `most` the smallest have counts of their own, and all others one sum: a key that is among the
-/// smallest of all is so in every part, thus neither order nor parts matter. What is taken off must have been added to a
+/// If there are more keys than `most` the smallest have counts of their own, and all others one sum a kind: a key that is
+/// among the smallest of all is so in every part, thus neither order nor parts matter. What is taken off must have been added to a
 /// tally that has had no end: keys that vanish leave the places of others empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally<K> {
@@ -54,7 +66,7 @@ pub(crate) struct Tally<K> {
     most: usize,
     /// The last key that may have a count of its own, once there have been more than `most`.
     last: Option<K>,
-    others: u64,
+    others: [u64; KINDS],
 }
 
 impl<K> Default for Tally<K> {
@@ -64,7 +76,7 @@ impl<K> Default for Tally<K> {
             waiting: Vec::new(),
             most: usize::MAX,
             last: None,
-            others: 0,
+            others: [0; KINDS],
         }
     }
 }
@@ -79,7 +91,7 @@ impl<K: Key> Tally<K> {
     #[inline]
     pub fn add(&mut self, key: K, count: u64) {
         if self.last.is_some_and(|last| key > last) {
-            self.others = self.others.wrapping_add(count);
+            add_other(&mut self.others, key, count);
             return;
         }
         if self.waiting.len() >= self.joined.len() / 4 + MOST_WAITING {
@@ -90,7 +102,9 @@ impl<K: Key> Tally<K> {
 
     /// Adds all of another.
     pub fn join(&mut self, mut other: Tally<K>) {
-        self.others = self.others.wrapping_add(other.others);
+        for (sum, more) in self.others.iter_mut().zip(other.others) {
+            *sum = sum.wrapping_add(more);
+        }
         self.last = match (self.last, other.last) {
             (Some(one), Some(another)) => Some(one.min(another)),
             (one, another) => one.or(another),
@@ -115,7 +129,7 @@ impl<K: Key> Tally<K> {
     pub fn take_off(&mut self, mut other: Tally<K>) {
         let all = other.joined.iter_mut().chain(&mut other.waiting);
         all.for_each(|(_, count)| *count = count.wrapping_neg());
-        other.others = other.others.wrapping_neg();
+        other.others = other.others.map(u64::wrapping_neg);
         self.join(other);
     }
 
@@ -129,8 +143,8 @@ impl<K: Key> Tally<K> {
         self.joined.len() + self.waiting.len()
     }
 
-    /// The sum of the counts of keys that have none of their own, of those that were brought in order.
-    pub fn others(&self) -> u64 {
+    /// The sums, by kind, of the counts of keys that have none of their own, of those that were brought in order.
+    pub fn others(&self) -> [u64; KINDS] {
         self.others
     }
 
@@ -165,8 +179,15 @@ impl<K: Key> Tally<K> {
         if within > self.most {
             self.last = self.joined[..self.most].last().map(|&(key, _)| key);
         }
-        let beyond = self.joined.drain(within.min(self.most)..);
-        self.others = beyond.fold(self.others, |sum, (_, count)| sum.wrapping_add(count));
+        for (key, count) in self.joined.drain(within.min(self.most)..) {
+            add_other(&mut self.others, key, count);
+        }
+    }
+}
+
+fn add_other<K: Key>(others: &mut [u64; KINDS], key: K, count: u64) {
+    if let Some(sum) = others.get_mut(usize::from(key.kind())) {
+        *sum = sum.wrapping_add(count);
     }
 }
 
@@ -298,10 +319,10 @@ mod tests {
 
         #[test]
         fn the_smallest_are_kept_and_the_rest_is_a_sum(
-            parts in prop::collection::vec(prop::collection::vec(((0..9u64, 0..5u32), 1..3u64), 0..60), 1..6),
+            parts in prop::collection::vec(prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60), 1..6),
             most in 1..60usize,
             looks in prop::collection::vec(any::<bool>(), 6),
-            vain in prop::collection::vec(((0..9u64, 0..5u32), 1..3u64), 0..60),
+            vain in prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60),
         ) {
             let (mut all, mut map) = (Tally::default(), BTreeMap::new());
             all.keep(most);
@@ -329,7 +350,9 @@ mod tests {
             let sums: Vec<_> = map.into_iter().collect();
             let (kept, rest) = sums.split_at(most.min(sums.len()));
             prop_assert_eq!(all.sorted(), kept);
-            prop_assert_eq!(all.others(), rest.iter().map(|&(_, count)| count).sum::<u64>());
+            let mut others = [0; KINDS];
+            rest.iter().for_each(|&((_, _, kind), count)| others[usize::from(kind)] += count);
+            prop_assert_eq!(all.others(), others);
         }
         #[test]
         fn what_is_merged_is_in_order(

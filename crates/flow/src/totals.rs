@@ -4,7 +4,7 @@ use rtit_memory::gathered;
 
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Wants};
-use crate::tally::Tally;
+use crate::tally::{Tally, KINDS};
 
 /// Instructions that ran one after the other, in memory order, and how often. Runs overlap: what ran at an address is the
 /// sum over all runs that hold it.
@@ -71,11 +71,11 @@ impl Totals {
     /// How often others ran than those of `runs`.
     pub fn other_runs(&mut self) -> u64 {
         self.runs.sorted();
-        self.runs.others()
+        self.runs.others().iter().sum()
     }
 
-    /// How often others were taken than those of `edges`.
-    pub fn other_edges(&mut self) -> u64 {
+    /// How often others were taken than those of `edges`, by [`End`].
+    pub fn other_edges(&mut self) -> [u64; KINDS] {
         self.edges.sorted();
         self.edges.others()
     }

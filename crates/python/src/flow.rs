@@ -380,7 +380,7 @@ impl Flow {
     /// overlap: an instruction ran as often as all runs that hold it. Edges, transfers from an instruction to where it
     /// went: edge_from, edge_to (u64), edge_kind (u8: `End`; `Cut` is a conditional branch that was not taken),
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran or
-    /// were taken: other_runs, other_edges.
+    /// were taken: other_runs, other_edges (by kind).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.decoding.taking(py, |way| {
             let all = by_way!(way, Totals, |parts| segments(

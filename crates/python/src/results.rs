@@ -63,6 +63,6 @@ pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'
     columns.set_item("edge_to", words(py, edges.clone(), |edge| edge.to)?)?;
     columns.set_item("edge_kind", octets(py, edges.clone(), |edge| edge.kind)?)?;
     columns.set_item("edge_count", words(py, edges, |edge| edge.count)?)?;
-    columns.set_item("other_edges", totals.other_edges())?;
+    columns.set_item("other_edges", totals.other_edges().as_slice())?;
     Ok(columns)
 }

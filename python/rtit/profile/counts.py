@@ -42,7 +42,10 @@ class Stat:
     @property
     def missing(self) -> list[str]:
         """What is not counted, a sentence each."""
-        return self.losses.lines(outside=False)
+        found = self.losses.lines(outside=False)
+        if self.losses.runs:
+            found.append("the system calls of those runs are in no count")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

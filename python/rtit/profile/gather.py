@@ -42,7 +42,8 @@ class Gathering:
         self._files = files
         self.found: list[_Found] = []
         self._numbers: dict[_Key, int] = {}
-        self._runs, self._edges = Sums("i4 u8 u4", places), Sums("i4 u8 i4 u8 u1", places)
+        self._runs = Sums("i4 u8 u4", places)
+        self._edges = Sums("i4 u8 i4 u8 u1", places, kind=4)
 
     def add(self, part: Slice) -> bool:
         """Runs and edges of some time, in the mappings of that time; whether any may be in no
@@ -61,8 +62,8 @@ class Gathering:
         self.add_runs(binary, offsets, runs.instructions, runs.count)
         ends = *placed(edges.source), *placed(edges.target)
         self._edges.add(*ends, edges.kind, count=edges.count)
-        self._runs.others += runs.others
-        self._edges.others += edges.others
+        self._runs.others_of[0] += runs.others
+        self._edges.others_of.update(edges.others_of)
         return bool((binary == NOWHERE).any() or runs.others)
 
     def add_runs(self, binary: Any, offset: Any, instructions: Any, count: Any) -> None:
@@ -105,6 +106,11 @@ class Gathering:
             binaries.append(binary)
         return binaries, edges
 
+    @property
+    def beyond(self) -> Counter[int]:
+        """How often edges were taken that have no count of their own, by `End`."""
+        return self._edges.others_of
+
     def space(self, number: int) -> Space:
         """The code of a binary, by file offset."""
         from rtit._core import Space
@@ -143,7 +149,9 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     binaries, edges = gathering.binaries(losses)
     first = _first(trace)
     main = next((each for each in binaries if first in (each.path, None)), None)
-    transfers = {kind: int(edges.count[edges.kind == kind].sum()) for kind in End}
+    transfers = {
+        kind: int(edges.count[edges.kind == kind].sum()) + gathering.beyond[kind] for kind in End
+    }
     ran_in = [each for each in binaries if each.instructions]
     whole = sum(count for _, count in threads)
     return Profile(ran_in, main, whole, losses, threads, transfers, named)

@@ -81,7 +81,8 @@ def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]
         pids = batch.more["pid"] if several else np.full(len(batch), stream.tid, np.int32)
         return pids, lives.epochs(pids, times)
 
-    runs, edges = Sums("i4 u4 u8 u4", stream.places), Sums("i4 u4 u8 u8 u1", stream.places)
+    runs = Sums("i4 u4 u8 u4", stream.places)
+    edges = Sums("i4 u4 u8 u8 u1", stream.places, kind=4)
     for branches in stream.branches():
         found = whose(branches, branches.time)
         edges.add(*found, branches.source, branches.target, branches.kind)
@@ -90,13 +91,13 @@ def slices(stream: Stream, images: Images, ran: Counter[int]) -> Iterator[Slice]
         if several:
             _count(ran, rows)
     sums = _Parts(runs), _Parts(edges)
-    others = runs.others, edges.others
+    others: tuple[int, dict[int, int]] = runs.others, edges.others_of
     for key in np.union1d(sums[0].keys, sums[1].keys).tolist():
         totals = Totals(
             RunTotals(*sums[0].of(key)).replaced(others=others[0]),
-            EdgeTotals(*sums[1].of(key)).replaced(others=others[1]),
+            EdgeTotals(*sums[1].of(key)).replaced(others_of=others[1]),
         )
-        others = 0, 0
+        others = 0, {}
         yield Slice(totals, lives.mappings(key >> 32, key & 0xFFFF_FFFF))
 
 

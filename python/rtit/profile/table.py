@@ -184,8 +184,9 @@ class Profile:
     """All of a recording. `main` is the first file that was mapped: the program.
 
     `instructions` counts those of all binaries and those that `losses` has; `threads` how many ran
-    in each stream, by its title; `transfers` how often each kind of edge was taken, in no file as
-    well; `outside` how many ran in no file, by function and module, as far as these are known.
+    in each stream, by its title; `transfers` how often each kind of edge was taken, in no file and
+    beyond the places as well; `outside` how many ran in no file, by function and module, as far as
+    these are known.
     """
 
     binaries: list[Binary]

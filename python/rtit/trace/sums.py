@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,13 +28,17 @@ def places_of(size: int) -> int:
 
 class Sums:
     """How often each combination of numbers came, of the first `most` in their order, as many as
-    native code keeps by default; `others`: how often the rest came, of the rows that were added up.
+    native code keeps by default; `others`: how often the rest came, of the rows that were added up,
+    `others_of` by what they have in the column `kind`, where there is one.
 
     Whatever is beyond `most` in a part is so in the whole: neither parts nor order show.
     """
 
-    def __init__(self, dtypes: str, most: int = 0, *, waiting: int = _WAITING) -> None:
-        self.others = 0
+    def __init__(
+        self, dtypes: str, most: int = 0, *, kind: int | None = None, waiting: int = _WAITING
+    ) -> None:
+        self.others_of: Counter[int] = Counter()
+        self._kind = kind
         self._dtypes = dtypes.split()
         self._most = most or places_of(0)
         self._waits = waiting
@@ -85,10 +90,26 @@ class Sums:
                 keys[at] = keys[at][first]
         kept = [*keys, counts]
         if len(counts) > self._most:
-            self.others += int(counts[self._most :].sum())
+            self._tell(keys, counts)
             # no views: what is beyond would stay in memory
             kept = [column[: self._most].copy() for column in kept]
         self._parts, self._known, self._waiting = [kept], len(kept[-1]), 0
+
+    @property
+    def others(self) -> int:
+        """All of `others_of`."""
+        return self.others_of.total()
+
+    def _tell(self, keys: list[NDArray[Any]], counts: NDArray[Any]) -> None:
+        import numpy as np
+
+        beyond = counts[self._most :]
+        if self._kind is None:
+            self.others_of[0] += int(beyond.sum())
+            return
+        kinds = keys[self._kind][self._most :]
+        for kind in np.unique(kinds).tolist():
+            self.others_of[kind] += int(beyond[kinds == kind].sum())
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -103,7 +103,7 @@ def totals(flow: _core.Flow) -> Totals:
         np.frombuffer(columns["edge_to"], np.uint64),
         np.frombuffer(columns["edge_kind"], np.uint8),
         np.frombuffer(columns["edge_count"], np.uint64),
-    ).replaced(others=columns["other_edges"])
+    ).replaced(others_of=dict(enumerate(columns["other_edges"])))
     return Totals(runs, edges)
 
 
@@ -114,7 +114,7 @@ def edges_of(found: Table[Branches], most: int = 0, *, by_process: bool = False)
     names, dtypes = _of_spaces(found)
     if by_process:
         names, dtypes = [*names, "pid"], f"{dtypes} i4"
-    sums = Sums(f"u8 u8 u1{dtypes}", most)
+    sums = Sums(f"u8 u8 u1{dtypes}", most, kind=2)
     for each in found:
         more = {name: each.more[name] for name in names}
         if by_process:
@@ -122,7 +122,7 @@ def edges_of(found: Table[Branches], most: int = 0, *, by_process: bool = False)
         sums.add(each.source, each.target, each.kind, *more.values())
     source, target, kind, *columns, count = sums.columns()
     edges = EdgeTotals(source, target, kind, count, more=dict(zip(names, columns, strict=True)))
-    return edges.replaced(others=sums.others)
+    return edges.replaced(others_of=sums.others_of)
 
 
 def _of_kernel(found: Branches, pids: NDArray[Any]) -> NDArray[Any]:

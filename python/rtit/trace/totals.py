@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from rtit.trace.batch import Batch, Field
@@ -67,7 +68,7 @@ class EdgeTotals(Batch):
     `kind`: an `End`; CUT is a conditional branch that was not taken. A transfer counts where code
     or trace tell its target, also if tracing ended with it, or if an event struck before the first
     instruction there. Of more edges than the trace's `places` the first are there; `others`: how
-    often the rest was taken.
+    often the rest was taken, `others_of` by `End`.
     """
 
     FIELDS: ClassVar[tuple[Field, ...]] = (
@@ -82,7 +83,12 @@ class EdgeTotals(Batch):
     target: NDArray[np.uint64]
     kind: NDArray[np.uint8]
     count: NDArray[np.uint64]
-    others: int = 0
+    others_of: Mapping[int, int] = MappingProxyType({})
+
+    @property
+    def others(self) -> int:
+        """All of `others_of`."""
+        return sum(self.others_of.values())
 
     def __iter__(self) -> Iterator[Edge]:
         for source, target, kind, count in zip(*self.lists(), strict=True):

@@ -353,7 +353,7 @@ mod tests {
                 (PLACES, 8000 - 2001)
             );
             assert_eq!(
-                (totals.edges().len(), totals.other_edges()),
+                (totals.edges().len(), totals.other_edges().iter().sum()),
                 (PLACES, 8000 - 1999)
             );
         }

@@ -67,10 +67,11 @@ fn check_threads(traced: &Traced, settings: Settings) -> Result<(), TestCaseErro
     let beyond = |places: usize| {
         let runs = reference.run_totals.get(places..).unwrap_or(&[]);
         let edges = reference.edge_totals.get(places..).unwrap_or(&[]);
-        (
-            runs.iter().map(|run| run.count).sum::<u64>(),
-            edges.iter().map(|edge| edge.count).sum::<u64>(),
-        )
+        let mut kinds = [0; 16];
+        for edge in edges {
+            kinds[usize::from(edge.kind)] += edge.count;
+        }
+        (runs.iter().map(|run| run.count).sum::<u64>(), kinds)
     };
     for (threads, segment, size, changes) in [
         (1, 64, usize::MAX, 2),
