@@ -24,7 +24,7 @@ WITHOUT = {
     # what other parts of rtit ask of them
     *("Trace.of", "Trace.guest_processes", "Ledger.of", "Counts.of", "Image.native"),
     *("Stream.native", "Stream.others", "Stream.has_several", "Stream.last_turn"),
-    "Stream.has_one_process",
+    *("Stream.has_one_process", "Stream.edges_by_process"),
     *("Stream.timed_runs", "Stream.places_of"),
     *("Batch.joined", "Batch.with_columns", "Batch.without"),
 }
