@@ -37,7 +37,7 @@ def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
-        with Trace(path) as trace, at_most(160 if flood in ANEW else 40):
+        with Trace(path) as trace, at_most(150 if flood in ANEW else 40):
             (stream,) = trace.streams
             for _ in take(stream):
                 pass

@@ -60,11 +60,11 @@ def test_the_first_sums_are_kept_and_the_rest_is_one(
 
 
 def test_how_many_places_a_recording_has() -> None:
-    assert places_of(1) == 1 << 20
-    assert places_of(10 << 20) == (1 << 20) + (10 << 10)
+    assert places_of(1) == 1 << 19
+    assert places_of(10 << 20) == (1 << 19) + (10 << 10)
     assert places_of(1 << 40) == places_of(0) == 1 << 22
     known, live = rtit.decode([b"\0" * 4096]), rtit.decode(iter([b"\0" * 4096]))
-    assert known.places == known.streams[0].places == (1 << 20) + 4
+    assert known.places == known.streams[0].places == (1 << 19) + 4
     assert live.places == live.streams[0].places == 1 << 22
     with pytest.raises(UsageError, match="places is -1"):
         rtit.decode(b"", places=-1)

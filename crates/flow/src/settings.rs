@@ -104,10 +104,26 @@ impl Default for StepLimits {
         StepLimits {
             entries: 1 << 20,
             stride: usize::MAX,
-            words: 1 << 22,
+            words: 1 << 21,
             phrases: 1 << 15,
             passages: 1 << 25,
             passages_part: 4,
+        }
+    }
+}
+
+impl Settings {
+    /// For one of so many decoders of a stream: what they keep of code and steps is as much as one keeps alone, or a quarter
+    /// of that each.
+    pub(crate) fn of_one_in(&self, threads: usize) -> Settings {
+        let part = threads.clamp(1, 4);
+        Settings {
+            cache_limit: self.cache_limit / part,
+            steps: StepLimits {
+                words: self.steps.words / part,
+                ..self.steps
+            },
+            ..*self
         }
     }
 }
@@ -118,7 +134,7 @@ impl Default for Settings {
             time: TimeSettings::default(),
             no_tnt: false,
             no_retcomp: false,
-            cache_limit: 1 << 27,
+            cache_limit: 1 << 26,
             cpu: None,
             ranges: FilterRanges::default(),
             start: None,

@@ -1,11 +1,11 @@
 //! Counts by a key that many things add to: what is added waits, and is sorted and merged into what was before once there is
-//! a quarter as much. Nothing is looked up in between, and who asks wants them in order.
+//! an eighth as much. Nothing is looked up in between, and who asks wants them in order.
 
 use std::mem::{swap, take};
 
 use rtit_memory::{filled, Grow};
 
-/// So many more than a quarter of the keys wait at most.
+/// So many more than an eighth of the keys wait at most.
 const MOST_WAITING: usize = 1 << 16;
 
 /// Bits of an address by which is sorted at once, and what is too short for that.
@@ -94,7 +94,7 @@ impl<K: Key> Tally<K> {
             add_other(&mut self.others, key, count);
             return;
         }
-        if self.waiting.len() >= self.joined.len() / 4 + MOST_WAITING {
+        if self.waiting.len() >= self.joined.len() / 8 + MOST_WAITING {
             self.settle();
         }
         self.waiting.put((key, count));
@@ -117,7 +117,7 @@ impl<K: Key> Tally<K> {
         }
         // what is short is not worth going through all for
         if other.joined.len() > self.joined.len() / 4 {
-            merge(&mut self.joined, &take(&mut other.joined));
+            self.merge(&take(&mut other.joined));
         }
         self.cut();
         for (key, count) in other.joined.into_iter().chain(other.waiting) {
@@ -151,7 +151,7 @@ impl<K: Key> Tally<K> {
     /// The keys that have a count, in order.
     pub fn sorted(&mut self) -> &[(K, u64)] {
         self.settle();
-        // who asks is done, mostly: as much room as a quarter of all
+        // who asks is done, mostly: as much room as an eighth of all
         self.waiting = Vec::new();
         &self.joined
     }
@@ -167,9 +167,19 @@ impl<K: Key> Tally<K> {
         if self.joined.is_empty() {
             swap(&mut self.joined, &mut self.waiting);
         }
-        merge(&mut self.joined, &self.waiting);
-        self.waiting.clear();
+        let mut waiting = take(&mut self.waiting);
+        self.merge(&waiting);
+        waiting.clear();
+        self.waiting = waiting;
         self.cut();
+    }
+
+    /// Adds counts in order, each key once.
+    fn merge(&mut self, more: &[(K, u64)]) {
+        if merge(&mut self.joined, more, self.most, &mut self.others) {
+            let last = self.joined.last().map(|&(key, _)| key);
+            self.last = self.last.min(last).or(last);
+        }
     }
 
     /// Of keys that are too many, or too large, only the sum stays.
@@ -204,24 +214,41 @@ fn join<K: Key>(counts: &mut Vec<(K, u64)>) {
     counts.retain(|&(_, count)| count != 0);
 }
 
-/// Adds counts to others, both joined: in place from the back, where there is as much room as it takes.
-fn merge<K: Key>(all: &mut Vec<(K, u64)>, more: &[(K, u64)]) {
-    let mut rest = all.iter().map(|&(key, _)| key).peekable();
-    let known = |&&(key, _): &&(K, u64)| {
-        while rest.next_if(|&before| before < key).is_some() {}
-        rest.peek() == Some(&key)
-    };
-    let new = more.len() - more.iter().filter(known).count();
+/// Adds counts to others, both joined: in place from the back, where there is as much room as it takes. What is beyond the
+/// first `most` is added to `beyond`; whether there is any.
+fn merge<K: Key>(
+    all: &mut Vec<(K, u64)>,
+    more: &[(K, u64)],
+    most: usize,
+    beyond: &mut [u64; KINDS],
+) -> bool {
+    let mut rest = all.iter().peekable();
+    let (mut new, mut gone) = (0, false);
+    for &(key, count) in more {
+        while rest.next_if(|&&(before, _)| before < key).is_some() {}
+        match rest.peek() {
+            Some(&&(before, had)) if before == key => gone |= had.wrapping_add(count) == 0,
+            _ => new += 1,
+        }
+    }
+    // what vanishes takes no place: where the end is shows when it is gone
+    let most = if gone { usize::MAX } else { most };
     let mut from = all.len();
-    all.room_exactly(new);
-    all.fill_to(from + new, (K::default(), 0));
-    let mut to = all.len();
-    let mut gone = false;
+    let mut to = from + new;
+    let kept = to.min(most);
+    let is_cut = kept < to;
+    all.room_exactly(kept.saturating_sub(from));
+    all.fill_to(kept.max(from), (K::default(), 0));
+    let mut put = |all: &mut Vec<(K, u64)>, to: usize, (key, count)| match to < kept {
+        true => all[to] = (key, count),
+        false => add_other(beyond, key, count),
+    };
     for &(key, count) in more.iter().rev() {
         while from > 0 && all[from - 1].0 > key {
             from -= 1;
             to -= 1;
-            all[to] = all[from];
+            let row = all[from];
+            put(all, to, row);
         }
         let mut sum = count;
         if from > 0 && all[from - 1].0 == key {
@@ -229,12 +256,18 @@ fn merge<K: Key>(all: &mut Vec<(K, u64)>, more: &[(K, u64)]) {
             sum = sum.wrapping_add(all[from].1);
         }
         to -= 1;
-        all[to] = (key, sum);
-        gone |= sum == 0;
+        put(all, to, (key, sum));
     }
+    while from > kept {
+        from -= 1;
+        let row = all[from];
+        put(all, from, row);
+    }
+    all.truncate(kept);
     if gone {
         all.retain(|&(_, count)| count != 0);
     }
+    is_cut
 }
 
 fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
@@ -308,7 +341,7 @@ mod tests {
                     *map.entry(key).or_insert(0) += if kept { count } else { 0 };
                 }
             }
-            prop_assert!(tally.joined.len() <= 45 && tally.waiting.len() <= 45 / 4 + MOST_WAITING);
+            prop_assert!(tally.joined.len() <= 45 && tally.waiting.len() <= 45 / 8 + MOST_WAITING);
             let mut all = Tally::default();
             all.take_off(off);
             all.join(tally);
@@ -321,18 +354,18 @@ mod tests {
         fn the_smallest_are_kept_and_the_rest_is_a_sum(
             parts in prop::collection::vec(prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60), 1..6),
             most in 1..60usize,
-            looks in prop::collection::vec(any::<bool>(), 6),
+            looks in prop::array::uniform7(any::<bool>()),
             vain in prop::collection::vec(((0..9u64, 0..2u64, 0..KINDS as u8), 1..3u64), 0..60),
         ) {
             let (mut all, mut map) = (Tally::default(), BTreeMap::new());
             all.keep(most);
-            for (part, look) in parts.iter().zip(looks) {
+            for (part, look) in parts.iter().zip(&looks[1..]) {
                 let mut tally = Tally::default();
                 tally.keep(most);
                 for &(key, count) in part {
                     tally.add(key, count);
                     *map.entry(key).or_insert(0) += count;
-                    if look {
+                    if *look {
                         tally.sorted();
                     }
                 }
@@ -345,6 +378,9 @@ mod tests {
                 all.add(key, count);
                 off.add(key, count);
             }
+            if looks[0] {
+                all.sorted();
+            }
             all.take_off(off);
             all.keep(most);
             let sums: Vec<_> = map.into_iter().collect();
@@ -354,20 +390,30 @@ mod tests {
             rest.iter().for_each(|&((_, _, kind), count)| others[usize::from(kind)] += count);
             prop_assert_eq!(all.others(), others);
         }
+
         #[test]
         fn what_is_merged_is_in_order(
             some in prop::collection::btree_map((0..99u64, 0..2u32), 1..3u64, 0..150),
             more in prop::collection::btree_map((0..99u64, 0..2u32), prop::sample::select(vec![1, 2, u64::MAX]), 0..150),
+            most in prop::option::of(0..200usize),
         ) {
+            // where there is an end nothing vanishes
+            let lasting = |(key, count)| (key, if most.is_some() { count & 3 } else { count });
+            let more: Vec<_> = more.into_iter().map(lasting).collect();
             let mut all: Vec<((u64, u32), u64)> = some.clone().into_iter().collect();
-            merge(&mut all, &more.clone().into_iter().collect::<Vec<_>>());
+            let mut rest = [0; KINDS];
+            let is_cut = merge(&mut all, &more, most.unwrap_or(usize::MAX), &mut rest);
             let mut sums = some;
             for (key, count) in more {
                 let sum = sums.entry(key).or_insert(0);
                 *sum = sum.wrapping_add(count);
             }
             sums.retain(|_, &mut count| count != 0);
-            prop_assert_eq!(all, sums.into_iter().collect::<Vec<_>>());
+            let sums: Vec<_> = sums.into_iter().collect();
+            let (kept, beyond) = sums.split_at(most.map_or(sums.len(), |most| most.min(sums.len())));
+            prop_assert_eq!(&all[..], kept);
+            prop_assert_eq!(is_cut, !beyond.is_empty());
+            prop_assert_eq!(rest.iter().sum::<u64>(), beyond.iter().map(|&(_, count)| count).sum());
         }
     }
 }

@@ -10,9 +10,10 @@ use rtit_memory::{look, Grow, MakeRoom};
 use crate::names::Cursor;
 
 /// Everything is given to the functions and forgotten when there are more stretches than this.
-const MOST_STRETCHES: usize = 1 << 20;
-/// The same for steps.
-const MOST_STEPS: usize = 1 << 22;
+const MOST_STRETCHES: usize = 1 << 19;
+/// The same for the instructions in them, and for what steps run through.
+const MOST_INSTRUCTIONS: usize = 1 << 24;
+const MOST_PARTS: usize = 1 << 21;
 /// Stands for the code of a file that belongs to no function, and for what nothing is known of.
 const NONE: u32 = u32::MAX;
 
@@ -20,7 +21,9 @@ const NONE: u32 = u32::MAX;
 struct Tally {
     space: u32,
     start: u64,
-    lengths: Box<[u8]>,
+    /// Its first length and how many there are.
+    first: u32,
+    count: u32,
     times: u64,
 }
 
@@ -28,10 +31,16 @@ struct Tally {
 #[derive(Default)]
 struct Tallies {
     all: Vec<Tally>,
+    lengths: Vec<u8>,
     by_key: AddressMap<u32>,
 }
 
 impl Tallies {
+    fn lengths(&self, tally: &Tally) -> &[u8] {
+        let first = tally.first as usize;
+        &self.lengths[first..first + tally.count as usize]
+    }
+
     /// The one of these instructions.
     fn index(&mut self, sequence: &Sequence<'_>) -> u32 {
         let length = sequence.lengths.len() as u64;
@@ -43,7 +52,7 @@ impl Tallies {
             .is_some_and(|tally| {
                 tally.start == sequence.start
                     && tally.space == sequence.space
-                    && *tally.lengths == *sequence.lengths
+                    && self.lengths(tally) == sequence.lengths
             });
         if let (Some(index), true) = (found, same) {
             return index;
@@ -56,20 +65,29 @@ impl Tallies {
         self.all.put(Tally {
             space: sequence.space,
             start: sequence.start,
-            lengths: sequence.lengths.into(),
+            first: self.lengths.len() as u32,
+            count: sequence.lengths.len() as u32,
             times: 0,
         });
+        self.lengths.put_all(sequence.lengths);
         index
     }
 }
 
 /// How often a step was taken, and which stretches it runs through: a part of `ByFunction::parts`.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Taken {
     times: u64,
     first: u32,
     parts: u32,
-    known: bool,
+}
+
+impl Taken {
+    const NEVER: Taken = Taken {
+        times: 0,
+        first: NONE,
+        parts: 0,
+    };
 }
 
 /// Space, region and function.
@@ -104,11 +122,11 @@ impl ByFunction {
     }
 
     /// These instructions ran so many times while names were as they are.
-    fn add(&mut self, tally: &Tally, times: u64) {
+    fn add(&mut self, tally: &Tally, lengths: &[u8], times: u64) {
         let space = tally.space;
         let mut ip = tally.start;
         let mut run = ((space, NONE, NONE), 0);
-        for &length in &tally.lengths {
+        for &length in lengths {
             let names = self.names.get(space as usize);
             let found = names.and_then(|names| names.find(ip));
             let owner = found.map_or((space, NONE, NONE), |found| {
@@ -155,17 +173,18 @@ impl ByFunction {
     fn settle(&mut self) {
         self.settle_steps();
         let mut tallies = std::mem::take(&mut self.tallies);
-        for tally in &mut tallies.all {
-            let times = std::mem::take(&mut tally.times);
-            if times > 0 {
-                self.add(tally, times);
-            }
+        for tally in tallies.all.iter().filter(|tally| tally.times > 0) {
+            self.add(tally, tallies.lengths(tally), tally.times);
         }
+        tallies.all.iter_mut().for_each(|tally| tally.times = 0);
         self.tallies = tallies;
     }
 
     fn keep_small(&mut self) {
-        if self.tallies.all.len() > MOST_STRETCHES || self.parts.len() > MOST_STEPS {
+        if self.tallies.all.len() > MOST_STRETCHES
+            || self.tallies.lengths.len() > MOST_INSTRUCTIONS
+            || self.parts.len() > MOST_PARTS
+        {
             self.settle();
             self.forget_steps();
             self.tallies = Tallies::default();
@@ -177,7 +196,7 @@ impl ByFunction {
     fn learn(&mut self, step: &impl Step, number: usize) {
         self.keep_small();
         if self.steps.len() <= number {
-            self.steps.fill_to(number + 1, Taken::default());
+            self.steps.fill_to(number + 1, Taken::NEVER);
         }
         let first = self.parts.len() as u32;
         step.replay(&mut Parts {
@@ -189,7 +208,6 @@ impl ByFunction {
                 times: 1,
                 first,
                 parts: self.parts.len() as u32 - first,
-                known: true,
             };
         }
     }
@@ -246,7 +264,7 @@ impl Sink for ByFunction {
         }
         let number = step.number() as usize;
         match self.steps.get_mut(number) {
-            Some(taken) if taken.known => taken.times += 1,
+            Some(taken) if taken.first != NONE => taken.times += 1,
             _ => self.learn(step, number),
         }
     }

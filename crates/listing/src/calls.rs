@@ -20,8 +20,10 @@ const JUMPS: usize = 64;
 const MOST_CONTEXTS: usize = 1 << 20;
 /// So do those beyond so many calls of all contexts together: each is told with all that it is within.
 const MOST_WITHIN: usize = 1 << 25;
-/// What is known of more pairs (a caller's context and a call, the two ends of a jump) is looked for anew.
-const MOST_PAIRS: usize = 1 << 21;
+/// What is known of more pairs (a caller's context and a call) is looked for anew.
+const MOST_PAIRS: usize = 1 << 19;
+/// So is what is known of more jumps.
+const MOST_JUMPS: usize = 1 << 17;
 /// Stands for a region or a row that there is not.
 pub const NONE: u32 = u32::MAX;
 
@@ -282,7 +284,7 @@ impl Calls {
                     found.map(|found| (found.region, found.function.map(|(index, _)| index)))
                 };
                 let elsewhere = owner(from) != owner(to);
-                if self.jumps.len() >= MOST_PAIRS {
+                if self.jumps.len() >= MOST_JUMPS {
                     self.jumps.clear();
                 }
                 self.jumps.room(1);

@@ -12,7 +12,7 @@ use crate::names::{Cursor, Readable};
 use crate::stretch::Stretch;
 
 /// Ready text is let go when it takes more memory than this.
-const MOST_HELD: usize = 1 << 26;
+const MOST_HELD: usize = 1 << 25;
 
 /// A stretch of which the first instructions ran.
 struct Step {

@@ -13,7 +13,8 @@ use rtit_memory::{caught, Reserves};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     RESERVES.are_ready();
-    module.add_function(wrap_pyfunction!(ends_without_memory, module)?)
+    module.add_function(wrap_pyfunction!(ends_without_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(gives_memory_back, module)?)
 }
 
 #[global_allocator]
@@ -200,6 +201,21 @@ fn ends_without_memory() {
     // SAFETY: the handler calls nothing that a handler may not: an atomic, _exit, signal.
     unsafe { libc::signal(libc::SIGABRT, on_abort as *const () as usize) };
 }
+
+/// From now on what is large goes back to the system when it is freed, for a process of our own alone: by itself glibc keeps
+/// up to 32 MB of each such block, and where tables grow and batches come and go that leaves holes, as large as all the rest.
+#[pyfunction]
+fn gives_memory_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: a number is set.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE)
+    };
+}
+
+/// In bytes: smaller columns and buffers are used again, mostly.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE: libc::c_int = 1 << 20;
 
 extern "C" fn on_abort(signal: libc::c_int) {
     // SAFETY: both may be called by a handler; where it returns, abort() sends the signal once more.

@@ -129,7 +129,7 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
     failure = 125 if runs else 1  # 1 may be the program's own
     try:
         if whole_process and not runs:
-            _end_without_memory()
+            _have_own_memory()
         # What runs a program takes signals itself.
         with nullcontext() if runs else ending.heeded():
             code = int(arguments.run(arguments))
@@ -156,11 +156,14 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _end_without_memory() -> None:
-    """Native code that has no memory left ends the process by an exit code, as Python does."""
+def _have_own_memory() -> None:
+    """Native code that has no memory left ends the process by an exit code, as Python does, and
+    what is freed is not kept.
+    """
     from rtit import _core
 
     _core.ends_without_memory()
+    _core.gives_memory_back()
 
 
 def _hold_standard_files() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LEAST = 1 << 20
+_LEAST = 1 << 19
 _BYTES = 1 << 10
 """Of PT, for each place beyond those."""
 _WAITING = 1 << 17

@@ -104,7 +104,8 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             true => division.threads,
             false => 1,
         };
-        let decoder = Decoder::new(spaces.clone(), stream.window(), settings);
+        let settings = settings.of_one_in(threads);
+        let decoder = Decoder::new(spaces.clone(), stream.window(), &settings);
         Ordered {
             state: State {
                 carry: decoder.carry(),
@@ -120,7 +121,7 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             _lease: Lease::new(),
             stream,
             spaces,
-            settings: *settings,
+            settings,
             division: Division {
                 threads,
                 ..division

@@ -64,7 +64,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
                 1 => places,
                 _ => usize::MAX,
             },
-            ..*settings
+            ..settings.of_one_in(division.threads)
         };
         let first = Decoder::new(spaces.clone(), stream.window(), settings);
         let mut sink = S::default();
@@ -170,6 +170,10 @@ impl<B: Source, S: Sum> Segments<B, S> {
 
     /// What there is is what ran, and may have its end.
     fn put_together(&mut self) {
+        if self.vain.1.places() == 0 {
+            // nothing will vanish: what is beyond need not be brought in order
+            self.sink.keep(self.places);
+        }
         for decoder in &mut self.decoders {
             self.sink.take_steps(decoder);
         }

@@ -24,7 +24,7 @@ pub(crate) struct NodeTotals {
 }
 
 /// Targets of nodes that wait to be moved, at most: what comes of them has an end.
-const MOST_TARGETS: usize = 1 << 20;
+const MOST_TARGETS: usize = 1 << 19;
 
 impl NodeTotals {
     /// It is time to move everything.
