@@ -116,11 +116,7 @@ def test_a_signal_that_is_sent(
         assert not recording.warnings
 
 
-AT_ONCE = [case for case in CASES if case.argument != "both"]
-"""What ends it is the first that fails."""
-
-
-@pytest.mark.parametrize("case", AT_ONCE, ids=lambda case: str(case.argument))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.argument))
 def test_what_ran_before_it(case: Case, program: ProgramBuilder, tmp_path: Path) -> None:
     """An instruction that failed is not among it."""
     ran = []

@@ -46,6 +46,7 @@ pub(crate) extern "C" fn entered(
     }
     unlike::note(shared, thread, number, [a1, a2, a3, a4, a5, a6]);
     thread.enter_kernel();
+    faults::forget();
     shared.clock.publish(thread.now());
     thread.count(shared);
     thread.call = Call {

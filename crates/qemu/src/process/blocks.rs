@@ -34,7 +34,8 @@ fn unusual_block(thread: &mut Thread, block: &'static Block) {
     let entered = || {
         let registers = thread.cpu.registers();
         shared().with(|locked| {
-            registers.and_then(|registers| locked.handlers.entered(start, registers))
+            let handlers = &locked.handlers;
+            registers.and_then(|registers| handlers.entered(start, registers, faults::was_sent))
         })
     };
     let signal = if block.marked(HANDLER) {
@@ -43,7 +44,7 @@ fn unusual_block(thread: &mut Thread, block: &'static Block) {
         None
     };
     if let Some(what) = signal {
-        faults::handled();
+        faults::forget();
         taken::handed_over();
         thread.interrupt(what);
     }

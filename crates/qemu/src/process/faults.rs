@@ -61,6 +61,8 @@ impl Place {
 
 thread_local! {
     static LAST: Cell<Option<Note>> = const { Cell::new(None) };
+    /// Bits of `SIGNALS` that somebody has sent since the last `forget`, and that nothing here has caused after that.
+    static SENT: Cell<u8> = const { Cell::new(0) };
 }
 
 /// QEMU's handlers, in the order of `SIGNALS`.
@@ -115,6 +117,9 @@ extern "C" fn noted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
                 },
                 place: Place::of(thread),
             }));
+            let bit = bit_of(signal);
+            let others = SENT.get() & !bit;
+            SENT.set(if code <= 0 { others | bit } else { others });
         }
         let index = SIGNALS.iter().position(|&each| each == signal);
         let of_qemu = index.map_or(0, |index| OF_QEMU[index].load(Ordering::Relaxed));
@@ -145,9 +150,21 @@ pub(crate) unsafe fn told(thread: *const Thread, signal: c_int) -> Option<Cause>
     LAST.get().filter(here).map(|note| note.cause)
 }
 
-/// A handler of the calling thread begins: the last signal has ended nothing.
-pub(crate) fn handled() {
+/// A handler of the calling thread begins, and whether it does for a signal that was sent is asked: QEMU acts on one at the
+/// end of the block in which it comes. What waits longer, as it is blocked, waits for a system call.
+pub(crate) fn was_sent(signal: c_int) -> bool {
+    SENT.get() & bit_of(signal) != 0
+}
+
+fn bit_of(signal: c_int) -> u8 {
+    let index = SIGNALS.iter().position(|&each| each == signal);
+    index.map_or(0, |index| 1 << index)
+}
+
+/// A handler of the calling thread begins, or a system call: the signals so far have ended nothing.
+pub(crate) fn forget() {
     LAST.set(None);
+    SENT.set(0);
 }
 
 /// Why the instruction at `ip` ends the thread by `signal`, of which this was `told`; None if the signal was sent.

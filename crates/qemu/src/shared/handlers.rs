@@ -15,6 +15,12 @@ pub(crate) struct Handler {
     restorer: u64,
 }
 
+impl Handler {
+    fn key(&self) -> [u64; 3] {
+        [self.signal, self.address, self.restorer]
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Handlers(Vec<Handler>);
 
@@ -35,9 +41,6 @@ const RSI: usize = 9;
 const RDX: usize = 12;
 const RSP: usize = 15;
 const RIP: usize = 16;
-const TRAPNO: usize = 20;
-/// Vectors of exceptions; QEMU has higher numbers for what is none.
-const EXCEPTIONS: u64 = 32;
 const SA_SIGINFO: u64 = 4;
 /// A frame's context is shorter.
 const CONTEXT_SIZE: u64 = 4096;
@@ -59,6 +62,8 @@ impl Handlers {
         if matches!(handler.address, SIG_DFL | SIG_IGN) || self.0.contains(&handler) {
             return None;
         }
+        // Frames are made by the flags that it has now.
+        self.0.retain(|other| other.key() != handler.key());
         self.0.push(handler);
         Some(handler)
     }
@@ -67,13 +72,19 @@ impl Handlers {
         self.0.iter().any(|handler| handler.address == ip)
     }
 
-    /// What was interrupted for the handler that is about to start at `ip`; None if it is an ordinary call.
-    pub(crate) fn entered(&self, ip: u64, registers: Registers) -> Option<Interrupted> {
-        let mut found = self.frame(ip, registers)?;
+    /// What was interrupted for the handler that is about to start at `ip`; None if it is an ordinary call. `sent` says of
+    /// a signal whether somebody sent it, where the frame does not.
+    pub(crate) fn entered(
+        &self,
+        ip: u64,
+        registers: Registers,
+        sent: impl Fn(i32) -> bool,
+    ) -> Option<Interrupted> {
+        let mut found = self.frame(ip, registers, &sent)?;
         let mut innermost = found.0;
         for _ in 0..NESTED {
             // Another handler, at whose first instruction this signal arrived?
-            let Some(next) = self.frame(innermost.ip, found.1) else {
+            let Some(next) = self.frame(innermost.ip, found.1, &sent) else {
                 break;
             };
             found = next;
@@ -82,33 +93,36 @@ impl Handlers {
         Some(innermost)
     }
 
-    fn frame(&self, ip: u64, registers: Registers) -> Option<(Interrupted, Registers)> {
+    fn frame(
+        &self,
+        ip: u64,
+        registers: Registers,
+        sent: &impl Fn(i32) -> bool,
+    ) -> Option<(Interrupted, Registers)> {
         if !self.start_at(ip) || registers.rdx != registers.rsp.wrapping_add(CONTEXT) {
             return None;
         }
         let signal = registers.rdi & 0xffff_ffff;
         let restorer = memory::word(registers.rsp)?;
-        let known = |handler: &&Handler| {
-            (handler.signal, handler.address, handler.restorer) == (signal, ip, restorer)
-        };
+        let known = |handler: &&Handler| handler.key() == [signal, ip, restorer];
         let handler = self.0.iter().find(known)?;
         if registers.rsi.wrapping_sub(registers.rdx) >= CONTEXT_SIZE {
             return None;
         }
         let saved =
             |index: usize| memory::word(registers.rdx.wrapping_add(REGISTERS + 8 * index as u64));
-        // QEMU fills in the siginfo for those handlers only that get it.
-        let exception = if handler.flags & SA_SIGINFO != 0 {
+        // QEMU fills in the siginfo for those handlers only that get it, and leaves the vector out (trapno is -1).
+        let caused = if handler.flags & SA_SIGINFO != 0 {
             if memory::word(registers.rsi)? & 0xffff_ffff != signal {
                 return None;
             }
             memory::word(registers.rsi.wrapping_add(8))? as u32 as i32 > 0
         } else {
-            saved(TRAPNO)? < EXCEPTIONS
+            !sent(signal as i32)
         };
         let interrupted = Interrupted {
             ip: saved(RIP)?,
-            faulted: exception && is_fault(signal as i32),
+            faulted: caused && is_fault(signal as i32),
         };
         let before = Registers {
             rdi: saved(RDI)?,
@@ -166,6 +180,10 @@ mod tests {
         handlers
     }
 
+    fn entered(registers: Registers) -> Option<Interrupted> {
+        handlers().entered(HANDLER, registers, |_| false)
+    }
+
     const NOWHERE: Registers = Registers {
         rdi: 1,
         rsi: 2,
@@ -176,25 +194,41 @@ mod tests {
     #[test]
     fn a_frame_tells_what_was_interrupted() {
         let (_words, registers) = frame(10, 0, 0x1234, NOWHERE);
-        let found = handlers().entered(HANDLER, registers).unwrap();
+        let found = entered(registers).unwrap();
         assert_eq!((found.ip, found.faulted), (0x1234, false));
         let (_words, registers) = frame(11, 1, 0x1234, NOWHERE);
-        assert!(handlers().entered(HANDLER, registers).unwrap().faulted);
+        assert!(entered(registers).unwrap().faulted);
     }
 
     #[test]
     fn a_call_of_a_handler_is_no_entry() {
-        assert_eq!(handlers().entered(HANDLER, NOWHERE), None);
+        assert_eq!(entered(NOWHERE), None);
         let (mut words, registers) = frame(10, 0, 0x1234, NOWHERE);
-        assert_eq!(handlers().entered(HANDLER + 1, registers), None);
+        assert_eq!(handlers().entered(HANDLER + 1, registers, |_| false), None);
         words[0] = 7;
-        assert_eq!(handlers().entered(HANDLER, registers), None);
+        assert_eq!(entered(registers), None);
     }
 
     #[test]
     fn of_two_signals_at_once_the_first_tells() {
         let (_outer, before) = frame(11, 0, 0x1234, NOWHERE);
         let (_inner, registers) = frame(10, 0, HANDLER, before);
-        assert_eq!(handlers().entered(HANDLER, registers).unwrap().ip, 0x1234);
+        assert_eq!(entered(registers).unwrap().ip, 0x1234);
+    }
+    #[test]
+    fn without_a_siginfo_what_is_not_sent_is_caused() {
+        for (flags, code, sent, faulted) in [
+            (0, 0, false, true),
+            (0, 1, true, false),
+            (SA_SIGINFO, 1, true, true),
+            (SA_SIGINFO, 0, false, false),
+        ] {
+            let mut handlers = handlers();
+            let action = [HANDLER, flags, RESTORER, 0];
+            handlers.install(11, action.as_ptr() as u64);
+            let (_words, registers) = frame(11, code, 0x1234, NOWHERE);
+            let found = handlers.entered(HANDLER, registers, |signal| sent && signal == 11);
+            assert_eq!(found.unwrap().faulted, faulted);
+        }
     }
 }

@@ -103,6 +103,13 @@ impl Thread {
                 self.branches += 1;
                 self.unit.indirect_call(block.next, start);
             }
+            // An instruction alone may be the last one once more.
+            Exit::Far if next.count > 1 || start != block.last => {
+                self.finish(start);
+                self.catch_up();
+                self.branches += 1;
+                self.unit.far(start);
+            }
             Exit::Repeat if start == block.next => self.finish(start),
             Exit::Repeat if start == block.last => self.finish_part(block.count - 1),
             _ => return false,
@@ -110,7 +117,7 @@ impl Thread {
         true
     }
 
-    /// A block starts at `start`, in user code already: a restart, or a far transfer. False if neither leads there.
+    /// A block starts at `start`, in user code already: a restart. False if it is none.
     pub(crate) fn follow_from_inside(&mut self, start: u64) -> bool {
         let block = self.block;
         if let Some(index) = block.index_of(start) {
@@ -118,13 +125,6 @@ impl Thread {
                 return false;
             }
             self.finish_part(index);
-            return true;
-        }
-        if block.exit == Exit::Far {
-            self.finish(start);
-            self.catch_up();
-            self.branches += 1;
-            self.unit.far(start);
             return true;
         }
         false
