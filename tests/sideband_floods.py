@@ -97,10 +97,11 @@ SIDEBAND["guest-switch"] = _guest_turns
 
 def recorded(path: Path, size: int) -> Path:
     """Writes a recording of about `size` bytes; its name without the suffix says of what: kinds of
-    SIDEBAND and FLOODS, joined by +, which have equal shares. Records take turns, packets come
+    SIDEBAND and FLOODS, joined by +, which have equal shares, or sideband, which is all of
+    SIDEBAND. Records take turns, packets come
     last. The code of its one traced thread is beside it.
     """
-    kinds = path.stem.split("+")
+    kinds = [*SIDEBAND] if path.stem == "sideband" else path.stem.split("+")
     packets = [each for each in kinds if each in FLOODS]
     code = FLOODS[packets[0]][1] if packets else JUMPS
     on_cpu = any("switch" in each for each in kinds)

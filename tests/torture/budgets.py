@@ -62,8 +62,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="floods-") as folder:
         for kind in arguments.kinds or every:
             for megabytes in arguments.megabytes.split(","):
-                names = "+".join(SIDEBAND) if kind == "sideband" else kind
-                path = Path(folder) / f"{names}.data"
+                path = Path(folder) / f"{kind}.data"
                 of_code = (each for each in (elf_floods, dwarf_floods) if kind in each.KINDS)
                 recorded = next(of_code, sideband_floods).recorded
                 # its memory would be taken for that of the verbs
