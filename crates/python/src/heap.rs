@@ -203,7 +203,7 @@ fn ends_without_memory() {
 }
 
 /// From now on what is large goes back to the system when it is freed, for a process of our own alone: by itself glibc keeps
-/// up to 32 MB of each such block, and where tables grow and batches come and go that leaves holes, as large as all the rest.
+/// up to 32 MB of each such block, and where tables grow and batches come and go that leaves holes.
 #[pyfunction]
 fn gives_memory_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

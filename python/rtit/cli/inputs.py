@@ -92,7 +92,7 @@ def add_places(parser: argparse.ArgumentParser, *, calls: bool = False) -> None:
         default=0,
         metavar="N",
         help="so many runs of instructions and so many transfers have counts of their own, the "
-        "first in the order of their addresses; of more the sum is told; default: 1,048,576 and "
+        "first in the order of their addresses; of more the sum is told; default: 524,288 and "
         "one more for each 1,024 bytes of PT, 4,194,304 at most and where their number is not "
         f"known{more}",
     )

@@ -215,6 +215,7 @@ mod tests {
         let (_inner, registers) = frame(10, 0, HANDLER, before);
         assert_eq!(entered(registers).unwrap().ip, 0x1234);
     }
+
     #[test]
     fn without_a_siginfo_what_is_not_sent_is_caused() {
         for (flags, code, sent, faulted) in [
