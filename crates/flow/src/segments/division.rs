@@ -7,6 +7,12 @@ const MOST_THREADS: usize = 8;
 
 /// Segments of a round for each thread, where order matters: their results wait all at once.
 const PIECES: usize = 2;
+/// And where it does not, at most: they do not take the same time.
+pub(super) const MOST_EACH: usize = 4;
+/// Bytes of a round, about: what was found in all its segments is there at once.
+const ROUND: usize = 1 << 23;
+/// A segment is not shorter than these bytes for that: what leads to it is decoded twice.
+const LEAST: usize = 1 << 16;
 /// Bytes of results that wait at most, of all segments of a round.
 const WAITING: usize = 1 << 28;
 
@@ -37,7 +43,7 @@ impl Division {
         };
         Division {
             threads,
-            segment: 1 << 19,
+            segment: (ROUND / (threads * MOST_EACH)).clamp(LEAST, 1 << 19),
             lead: 1 << 17,
             results: (1 << 25).min(WAITING / threads),
             changes: 1 << 14,
@@ -57,11 +63,16 @@ impl Division {
             .min(most.max(self.threads))
     }
 
-    /// Segments of a round: some for each thread, as they do not take the same time.
+    /// Segments of a round, at most.
     pub(super) fn pieces(&self) -> usize {
+        self.pieces_of(MOST_EACH)
+    }
+
+    /// Segments of a round with so many for each thread.
+    pub(super) fn pieces_of(&self, each: usize) -> usize {
         match self.threads {
             0 | 1 => 1,
-            threads => threads.saturating_mul(4),
+            threads => threads.saturating_mul(each),
         }
     }
 }
@@ -78,5 +89,18 @@ mod tests {
             assert!(pieces >= threads);
             assert!(pieces * division.results <= WAITING, "{division:?}");
         }
+    }
+
+    #[test]
+    fn a_round_has_an_end_for_any_number_of_threads() {
+        for threads in 1..=255 {
+            let division = Division::of(threads);
+            assert!(
+                division.round() <= ROUND.max(threads * MOST_EACH * LEAST),
+                "{division:?}"
+            );
+        }
+        assert_eq!(Division::of(2).segment, 1 << 19);
+        assert_eq!(Division::of(8).round(), 1 << 23);
     }
 }

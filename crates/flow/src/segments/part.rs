@@ -58,8 +58,10 @@ impl Job<'_> {
 
     fn go_on<S: Sum>(&self, decoder: &mut Decoder, until: usize) -> Part<S> {
         let begin = decoder.begin_part().without_time();
-        let mut sink = endless();
+        let mut sink: S = endless();
         self.run(decoder, until, &mut sink);
+        // it waits for all the others
+        sink.settle();
         let (counts, ledger) = decoder.end_part();
         Part {
             begin,

@@ -2,7 +2,7 @@
 
 use std::mem::replace;
 
-use super::division::Division;
+use super::division::{Division, MOST_EACH};
 use super::part::{endless, Job, Part};
 use super::patience::Patience;
 use super::plan::{plan, Piece};
@@ -34,6 +34,8 @@ pub struct Segments<B, S> {
     /// Places that have counts of their own, at most, and how many the sink had when last all was put together.
     places: usize,
     kept: usize,
+    /// Segments of the next round for each thread: fewer where a round found many places.
+    each: usize,
     patience: Patience,
 }
 
@@ -78,6 +80,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
             vain: (Counts::default(), endless()),
             places,
             kept: 0,
+            each: 1,
             patience: Patience::new(),
             stream,
             spaces,
@@ -93,7 +96,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
         }
         let window = self.stream.window();
         let count = match self.patience.divides() {
-            true => self.division.pieces(),
+            true => self.division.pieces_of(self.each),
             false => 1,
         };
         let position = self.carry.position;
@@ -118,8 +121,10 @@ impl<B: Source, S: Sum> Segments<B, S> {
         }
         let decoders = &mut self.decoders[..threads.max(1)];
         let parts = spread(decoders, &pieces, &self.spaces.watch, |decoder, piece| {
-            job.part(decoder, piece)
+            job.part::<S>(decoder, piece)
         });
+        // of all parts at once, whatever they share
+        let waited = parts.iter().map(|part| part.sink.places()).sum::<usize>();
         let (end, failures) = join_all(
             &mut Joined {
                 ledger: &mut self.ledger,
@@ -139,6 +144,10 @@ impl<B: Source, S: Sum> Segments<B, S> {
         } else {
             self.patience.waited();
         }
+        self.each = match waited > self.places / 2 {
+            true => 1,
+            false => (2 * self.each).min(MOST_EACH),
+        };
         let places = self.decoders.iter().map(Decoder::places).sum::<usize>()
             + self.sink.places()
             + self.vain.1.places();

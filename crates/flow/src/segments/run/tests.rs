@@ -185,3 +185,53 @@ fn one_thread_keeps_no_two_lots_of_places() {
     }
     assert!(stepped > 0);
 }
+
+/// What all segments of a round found is there at once: where that is much the next round is short.
+#[test]
+fn a_round_that_found_much_is_followed_by_a_short_one() {
+    const SEGMENT: usize = 1000;
+    let mut space = rtit_image::Space::new();
+    // jmp rax
+    space.map(0x1000, 0x1000, [0xff, 0xe0].repeat(1 << 14).into());
+    // PSB, MODE.Exec, FUP 1000, PSBEND, TIPs to 50 places and back
+    let psb = |first: u16| {
+        let tips = (first..first + 50).chain([0]).flat_map(|place| {
+            let [low, high] = (0x1000 + place * 2).to_le_bytes();
+            [0x2d, low, high]
+        });
+        let there = [0x99, 0x01, 0x7d, 0x00, 0x10, 0, 0, 0, 0, 0x02, 0x23];
+        Vec::from_iter([0x02, 0x82].repeat(8).into_iter().chain(there).chain(tips))
+    };
+    let same = psb(0).repeat(200);
+    let new = Vec::from_iter((0..200).flat_map(|n| psb(n * 50)));
+    let stream = [&same[..], &new, &same].concat();
+    let division = Division {
+        threads: 2,
+        segment: SEGMENT,
+        lead: 400,
+        results: 1,
+        changes: 100,
+    };
+    let settings = Settings {
+        places: 2000,
+        steps: StepLimits::NONE,
+        ..Settings::default()
+    };
+    let mut all = Segments::<_, Totals>::new(&stream[..], space.view(), &settings, division);
+    let mut begin = 0;
+    let mut rounds = Vec::new();
+    while all.advance() {
+        rounds.push((begin, (all.position() - begin).div_ceil(SEGMENT)));
+        begin = all.position();
+    }
+    let longest = |from: usize, until: usize| {
+        let within = |&&(at, _): &&(usize, usize)| (from..until).contains(&at);
+        let lengths = rounds.iter().filter(within).map(|&(_, length)| length);
+        lengths.max().unwrap_or(0)
+    };
+    let begun = same.len() + 8 * SEGMENT;
+    // a segment ends at the first PSB behind it
+    assert!((8..=9).contains(&longest(0, same.len())), "{rounds:?}");
+    assert!((2..=3).contains(&longest(begun, same.len() + new.len())));
+    assert!((8..=9).contains(&longest(same.len() + new.len(), stream.len())));
+}
