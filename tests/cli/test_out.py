@@ -128,6 +128,15 @@ def test_every_verb(verb: str, encoding: str, nasty: Path, tmp_path: Path) -> No
                 json.loads(document)
 
 
+@pytest.mark.parametrize("to", ["-", "counts"])
+def test_counts_in_a_file(to: str, nasty: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rtit", "stat", "--per", "thread", "-o", to, str(nasty)]
+    ended = subprocess.run(command, capture_output=True, cwd=tmp_path, check=False)
+    text = ended.stdout if to == "-" else (tmp_path / to).read_bytes()
+    assert readable(NASTY) in text.decode()
+    assert all(each.isprintable() for each in text.decode().split("\n"))
+
+
 def test_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["packets", NASTY], ["packets", "--x" + NASTY], [NASTY], ["msr", NASTY],
                   ["report", "--map", NASTY], ["scenario", NASTY], ["cpuid", "--profile", NASTY],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -53,6 +54,28 @@ def test_baseline(
     found["counts"]["instructions"] -= 1
     Path(output).write_text(json.dumps(found))
     assert main(against) == 1
+
+
+def test_what_is_not_counted_is_not_less(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = str(tmp_path / "counts.json")
+    assert main(["stat", "--json", "-o", output, "--", "/bin/true"]) == 0
+    words = ["--baseline", output, "--fail-above", "0%", "--", "/bin/true"]
+    limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *RTIT, "stat"]
+    ended = subprocess.run([*limited, *words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "are missing: File too large" in ended.stderr
+    assert ended.stderr.endswith("more than --fail-above allows is not known\n")
+    assert "Traceback" not in ended.stderr
+
+
+def test_names_in_a_file_are_text(tmp_path: Path) -> None:
+    program = tmp_path / "a\x1b[31m\u2028b"
+    shutil.copy("/bin/true", program)
+    told = tmp_path / "counts"
+    assert main(["stat", "--per", "dso", "-o", str(told), "--", str(program)]) == 0
+    lines = told.read_text().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert any(r"a\x1b[31m\u2028b" in line for line in lines)
 
 
 def test_runs_that_differ(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

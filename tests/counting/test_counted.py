@@ -156,6 +156,7 @@ def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
     loop = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; "
     alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
     assert ["are missing: File too large" in text for text in forks.warnings] == [True]
+    assert (alone.whole, forks.whole) == (True, False)
     own = alone.stat.counts["instructions"]
     assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
 

@@ -15,7 +15,6 @@ from rtit.cli import counts, out
 from rtit.cli.following import follow
 from rtit.counting import Counted, Counting, Spread, chosen
 from rtit.errors import UsageError
-from rtit.readable import json_text
 
 if TYPE_CHECKING:
     from rtit.profile.counts import Baseline
@@ -40,14 +39,14 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
         told = files.enter_context(Reserved(output)) if output else None
         runs = _runs(arguments, argv)
         spread = Spread([each.stat for each in runs])
-        text = "".join(f"{each}\n" for each in _told(arguments, spread, baseline))
+        lines = [*_told(arguments, spread, baseline)]
         if told is not None:
             with told.writing() as file:
-                file.write(text.encode(errors="surrogateescape"))
+                file.writelines(counts.as_bytes(lines))
         else:
             # The program's output is its own.
             stream = sys.stdout if arguments.output == "-" else sys.stderr
-            for line in text.splitlines():
+            for line in lines:
                 out.line(line, to=stream)
     for warning in dict.fromkeys(text for each in runs for text in each.warnings):
         out.complain("stat", warning)
@@ -58,6 +57,9 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
     limit = arguments.fail_above
     if failed or limit is None or baseline is None:
         return failed
+    if not all(each.whole for each in runs):
+        out.complain("stat", "whether there are more than --fail-above allows is not known")
+        return 1
     return int(counts.share(found, baseline) > limit)
 
 
@@ -85,7 +87,7 @@ def _told(
         value = found.as_json()
         if len(spread.runs) > 1:
             value["runs"] = spread.as_json()
-        yield json_text(value, indent=2)
+        yield from counts.document(value)
         return
     yield from counts.lines(found, arguments.per, arguments.top)
     if len(spread.runs) > 1:

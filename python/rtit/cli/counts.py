@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rtit.errors import InputError
 from rtit.profile.counts import Baseline, Stat, named
+from rtit.readable import json_text, readable
 
 
 def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
@@ -30,6 +31,17 @@ def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
         yield f"{count:18,} {count / whole:7.1%}  {name}"
     if len(rows) > top:
         yield f"{'':26}  ... and {len(rows) - top:,} more"
+
+
+def document(value: object) -> Iterator[str]:
+    """The lines of an indented JSON value."""
+    yield from json_text(value, indent=2).split("\n")
+
+
+def as_bytes(told: Iterable[str]) -> Iterator[bytes]:
+    """Lines as a file has them: what a terminal shows of it is text, too."""
+    for line in told:
+        yield f"{readable(line)}\n".encode()
 
 
 def unnamed(found: Stat, per: str | None) -> Iterator[str]:

@@ -14,7 +14,6 @@ from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
 from rtit.cli.written import write
 from rtit.errors import UsageError
-from rtit.readable import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +31,9 @@ the counts are those that a recording of the same run has. They go to standard e
 of -o: standard output is the program's own. Where no QEMU fits, single steps record it.
 
 exit codes: of a program its own (128+N if signal N ended it; 125: rtit failed, 126: not executable,
-127: not found), or 1 if that is 0 and there are more instructions than --fail-above allows; of a
-recording 0 clean, 1 failure (more instructions than that), 2 usage, 3 decoded with gaps
+127: not found), or 1 if that is 0 and there are more instructions than --fail-above allows, or that
+is not known, as a process has no counts; of a recording 0 clean, 1 failure (more instructions than
+that), 2 usage, 3 decoded with gaps
 """
 
 
@@ -115,9 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
             for line in _lines(found, arguments, baseline):
                 out.line(line)
     else:
-        text = [json_text(found.as_json(), indent=2)] if arguments.json else None
-        told = text or _lines(found, arguments, baseline)
-        write(arguments.output, (f"{line}\n".encode(errors="surrogateescape") for line in told))
+        value = counts.document(found.as_json()) if arguments.json else None
+        write(arguments.output, counts.as_bytes(value or _lines(found, arguments, baseline)))
     for line in [*counts.unnamed(found, arguments.per), *found.missing]:
         out.complain("stat", f"missing: {line}")
     limit = arguments.fail_above

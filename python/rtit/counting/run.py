@@ -28,13 +28,14 @@ class Counted:
     """A program that has ended, and what it executed.
 
     `exit_code` is its own, 128 + N if signal N ended it; `backend` what ran it, `qemu` or `ptrace`;
-    `warnings` say what may be missing.
+    `warnings` say what may be missing, and `whole` is False if there is a process without counts.
     """
 
     stat: Stat
     exit_code: int
     backend: str
     warnings: tuple[str, ...] = ()
+    whole: bool = True
 
 
 def chosen(request: Request) -> Choice:
@@ -102,7 +103,8 @@ class Counting:
         by_thread = [(name, each.instructions) for name, each in zip(names, threads, strict=True)]
         tids, pids = {each.tid for each in threads}, {each.pid for each in threads}
         found = self._stat(by_thread, len(tids), len(pids))
-        return Counted(found, exit_code, "qemu", tuple(self._counted.totals.warnings))
+        warnings = tuple(self._counted.totals.warnings)
+        return Counted(found, exit_code, "qemu", warnings, self._counted.whole)
 
     def _stat(self, by_thread: list[tuple[str, int]], tids: int, pids: int) -> Stat:
         sums, exits = self._sums, self._sums.exits

@@ -62,6 +62,12 @@ class CountSink:
         self._live: dict[int, CountedThread] = {}
         self._names: dict[int, str] = {}
         self._leaving: set[int] = set()
+        self._counting: set[int] = set()
+
+    @property
+    def whole(self) -> bool:
+        """No process is without counts."""
+        return all(thread.pid in self._counting for thread in self.threads)
 
     @property
     def quiet(self) -> bool:
@@ -99,10 +105,12 @@ class CountSink:
         """A process, or the program that it now runs, counts in this file."""
         self.ended(pid)
         self._files[pid] = file
+        self._counting.add(pid)
 
     def lost(self, pid: int) -> None:
         """The file with what a process counts could not be had."""
         self.ended(pid)
+        self._counting.discard(pid)
         self.totals.warnings.append(f"process {pid} is not counted: too many open files")
 
     def ended(self, pid: int) -> None:
@@ -157,6 +165,11 @@ class CountSession(QemuSession):
     def threads(self) -> list[CountedThread]:
         """All that have run, in the order in which they began; once it has been closed."""
         return self._counts.threads
+
+    @property
+    def whole(self) -> bool:
+        """No process is without counts."""
+        return self._counts.whole
 
     def end(self) -> int:
         """Read all counts: the program has ended. Its exit code, 128 + N if signal N ended it."""
