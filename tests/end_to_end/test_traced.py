@@ -64,6 +64,7 @@ def recorded(
         ("segv_caught", [], ("", "300")),
         ("threads", [], ("2000", "+20000")),
         ("recursion", ["filter main @ EXE"], ("1000", "+5000")),
+        ("signal_async", [], ()),
         ("recursion", [], ()),
     ],
 )

@@ -135,6 +135,11 @@ impl Thread {
         let block = self.block;
         self.finish(ip);
         self.catch_up();
+        let counts = !matches!(
+            block.exit,
+            Exit::Fall | Exit::Jump | Exit::Call | Exit::Repeat
+        );
+        self.branches += u64::from(counts);
         match block.exit {
             Exit::Conditional => self
                 .unit
