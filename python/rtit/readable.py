@@ -19,7 +19,7 @@ from typing import Any
 
 _ESCAPED = 0xDC00
 """`os.fsdecode` adds this to a byte that is no text."""
-_MORE_THAN_ASCII = re.compile(r"[^\x00-\x7f]+")
+_ESCAPED_IN_JSON = re.compile(r"[^\x00-\x7e]+")
 
 
 def as_text(name: str) -> str:
@@ -56,10 +56,10 @@ def json_parts(
     encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=default)
     for part in encoder.iterencode(value):
         # a part has whole strings
-        if part.isascii():
+        if part.isascii() and "\x7f" not in part:
             yield part
         else:
-            yield _MORE_THAN_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], as_text(part))
+            yield _ESCAPED_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], as_text(part))
 
 
 def readable(text: str, encoding: str = "utf-8") -> str:

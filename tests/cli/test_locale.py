@@ -22,7 +22,7 @@ from live import RTIT
 from rtit import Trace
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
-from rtit.readable import as_name, as_text, json_text
+from rtit.readable import as_name, as_text, json_text, readable
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 UTF8 = {"LC_ALL": "C.UTF-8"}
@@ -154,6 +154,13 @@ def test_names_are_text_where_their_bytes_are(name: bytes) -> None:
 def test_json_is_that_of_json(value: object) -> None:
     for indent in (None, 1):
         assert json.loads(json_text(value, indent)) == json.loads(json.dumps(value))
+
+
+def test_json_is_printable_whatever_comes_with_it() -> None:
+    """What is printed of it is what it was."""
+    text = json_text(["\x7f", "\udcff"])
+    assert readable(text) == text
+    assert json.loads(text) == ["\x7f", "\udcff"]
 
 
 def shown(name: str, encoding: str = "utf-8") -> str:

@@ -157,6 +157,7 @@ def test_a_child_without_a_file_does_not_count_in_its_parents() -> None:
     alone, forks = killed(loop + ":"), killed(f"ulimit -f 1; {loop} ({loop}:); :")
     assert ["are missing: File too large" in text for text in forks.warnings] == [True]
     assert (alone.whole, forks.whole) == (True, False)
+    assert not killed("ulimit -f 64; exec /bin/true").whole
     own = alone.stat.counts["instructions"]
     assert own / 2 < forks.stat.counts["instructions"] < own * 1.5
 

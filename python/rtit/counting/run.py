@@ -28,7 +28,8 @@ class Counted:
     """A program that has ended, and what it executed.
 
     `exit_code` is its own, 128 + N if signal N ended it; `backend` what ran it, `qemu` or `ptrace`;
-    `warnings` say what may be missing, and `whole` is False if there is a process without counts.
+    `warnings` say what may be missing, and `whole` is False if a process, or a program that it
+    runs, has no counts.
     """
 
     stat: Stat

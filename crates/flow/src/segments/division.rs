@@ -52,7 +52,7 @@ impl Division {
 
     /// Bytes that are decoded between two pauses, about: a window should hold as many.
     pub fn round(&self) -> usize {
-        self.segment.saturating_mul(self.pieces())
+        self.segment.saturating_mul(self.pieces(MOST_EACH))
     }
 
     /// Segments of a round whose results are taken in order.
@@ -63,13 +63,8 @@ impl Division {
             .min(most.max(self.threads))
     }
 
-    /// Segments of a round, at most.
-    pub(super) fn pieces(&self) -> usize {
-        self.pieces_of(MOST_EACH)
-    }
-
     /// Segments of a round with so many for each thread.
-    pub(super) fn pieces_of(&self, each: usize) -> usize {
+    pub(super) fn pieces(&self, each: usize) -> usize {
         match self.threads {
             0 | 1 => 1,
             threads => threads.saturating_mul(each),

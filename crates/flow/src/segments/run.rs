@@ -96,7 +96,7 @@ impl<B: Source, S: Sum> Segments<B, S> {
         }
         let window = self.stream.window();
         let count = match self.patience.divides() {
-            true => self.division.pieces_of(self.each),
+            true => self.division.pieces(self.each),
             false => 1,
         };
         let position = self.carry.position;

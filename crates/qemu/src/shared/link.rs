@@ -44,6 +44,8 @@ pub(crate) const MORE: u8 = 1;
 pub(crate) const LEAVES: u8 = 2;
 /// Of a warning: the process, whose pid `ip` is, does not leave after all.
 pub(crate) const STAYS: u8 = 4;
+/// Of a warning: what a program executes is not counted.
+pub(crate) const UNCOUNTED: u8 = 8;
 
 /// Of an exit: the signal that ends the process is this thread's.
 pub(crate) const TOOK_SIGNAL: u8 = 2;

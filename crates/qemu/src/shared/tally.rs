@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 
 use crate::failure::die;
-use crate::shared::link::{Kind, Link, Message};
+use crate::shared::link::{Kind, Link, Message, UNCOUNTED};
 use crate::shared::maps::Mapped;
 use crate::thread::block::{Block, Exit};
 use crate::thread::tally::Cell;
@@ -269,7 +269,8 @@ fn map(link: &Link, pid: u32, old: *mut u8, tables: usize) -> (*mut u8, usize) {
         match map_file(link, pid, old, size) {
             Ok(base) => return (base, tables),
             Err(error) if tables <= 2 => {
-                let message = Message::new(Kind::Warning, pid, 0);
+                let mut message = Message::new(Kind::Warning, pid, 0);
+                message.flags = UNCOUNTED;
                 let text = format!("the counts of process {pid} are missing: {error}");
                 link.send(message, text.as_bytes());
                 return (anonymous(old, size), tables);

@@ -135,11 +135,9 @@ impl Thread {
         let block = self.block;
         self.finish(ip);
         self.catch_up();
-        let counts = !matches!(
-            block.exit,
-            Exit::Fall | Exit::Jump | Exit::Call | Exit::Repeat
-        );
-        self.branches += u64::from(counts);
+        let direct = matches!(block.exit, Exit::Jump | Exit::Call);
+        let goes_on = matches!(block.exit, Exit::Fall | Exit::Repeat);
+        self.branches += u64::from(!direct && !goes_on);
         match block.exit {
             Exit::Conditional => self
                 .unit

@@ -16,7 +16,7 @@ from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.child import Child
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.guest import Guest, fitting
-from rtit.capture.qemu.messages import LEAVES, STAYS, Message
+from rtit.capture.qemu.messages import LEAVES, STAYS, UNCOUNTED, Message
 from rtit.capture.qemu.session import QemuSession
 from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.recording import Totals, exit_code_of
@@ -56,18 +56,13 @@ class CountSink:
         self.totals = Totals()
         self.facts: dict[str, str] = {}
         self.begun = False
+        self.whole = True
         self.threads: list[CountedThread] = []
         self._read = read
         self._files: dict[int, int] = {}
         self._live: dict[int, CountedThread] = {}
         self._names: dict[int, str] = {}
         self._leaving: set[int] = set()
-        self._counting: set[int] = set()
-
-    @property
-    def whole(self) -> bool:
-        """No process is without counts."""
-        return all(thread.pid in self._counting for thread in self.threads)
 
     @property
     def quiet(self) -> bool:
@@ -98,6 +93,8 @@ class CountSink:
                 self._leaving.add(ip)
             elif flags & STAYS:
                 self._leaving.discard(ip)
+            elif flags & UNCOUNTED:
+                self.whole = False
         elif kind == Kind.EXEC:
             self.begun = True
 
@@ -105,12 +102,11 @@ class CountSink:
         """A process, or the program that it now runs, counts in this file."""
         self.ended(pid)
         self._files[pid] = file
-        self._counting.add(pid)
 
     def lost(self, pid: int) -> None:
         """The file with what a process counts could not be had."""
         self.ended(pid)
-        self._counting.discard(pid)
+        self.whole = False
         self.totals.warnings.append(f"process {pid} is not counted: too many open files")
 
     def ended(self, pid: int) -> None:
@@ -168,7 +164,7 @@ class CountSession(QemuSession):
 
     @property
     def whole(self) -> bool:
-        """No process is without counts."""
+        """No process, and no program of one, is without counts."""
         return self._counts.whole
 
     def end(self) -> int:

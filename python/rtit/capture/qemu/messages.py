@@ -8,6 +8,8 @@ LEAVES = 2
 """Of a warning: process `ip` is about to run a program without a recorder."""
 STAYS = 4
 """Of a warning: process `ip` does not leave after all."""
+UNCOUNTED = 8
+"""Of a warning: what a program executes is not counted."""
 
 
 class Message(IntEnum):
