@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance mutants mutants-whole package miri qemu clean
+.PHONY: demo test lint bench conformance mutants mutants-whole package miri audit qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -61,6 +61,13 @@ miri:
 	cargo +nightly miri test -q -p rtit-truth --test compare; \
 	cargo +nightly miri test -q -p rtit-tracer --lib event::; \
 	cargo +nightly miri test -q -p rtit-qemu --lib callbacks::
+
+# Known vulnerabilities of the dependencies. Run before a release: the databases are on GitHub (RustSec) and at PyPI.
+audit: $(READY)
+	cargo install --quiet cargo-audit
+	cargo audit
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --skip-editable
 
 # Source distribution and wheel, left in dist/, installed and tried.
 package: $(READY)

@@ -10,6 +10,7 @@ RtitError
  +-- UsageError             an option or argument is wrong; lists what is valid
  |    +-- IllegalEvent      an event that cannot happen on the modelled processor
  +-- ClosedError            a trace is asked for what is in its file after it was closed
+ +-- ConcurrentUseError     a second thread uses a trace or decoder that is busy in the first
  +-- RecordError            a program cannot be recorded; carries the exit code
  +-- UnsupportedError       a legal thing that this version does not do
 
@@ -102,6 +103,13 @@ class IllegalEvent(UsageError, ValueError):  # noqa: N818 - it is what its name 
 
 class ClosedError(RtitError, ValueError):
     """A trace, or a stream of it, is asked for what is in its file after the trace was closed."""
+
+
+class ConcurrentUseError(RtitError, RuntimeError):
+    """A second thread uses a trace or decoder while the first is decoding with it.
+
+    Open one in each thread, or hold a lock around each use.
+    """
 
 
 class RecordError(RtitError):

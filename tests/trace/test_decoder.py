@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import rtit
 from plain import HEAD
-from rtit.errors import UsageError
+from rtit.errors import ConcurrentUseError, UsageError
 from rtit.packets import encode
 from rtit.trace import End, Settings, Start, Stream
 from rtit.trace.source import Bytes
@@ -445,7 +445,7 @@ def test_spaces_by_their_keys() -> None:
     assert sources(decoder.edges()) == {0x1000}
 
 
-def test_one_thread_at_a_time() -> None:
+def test_second_thread_gets_concurrent_use_error() -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(_: int) -> bytes:
@@ -457,7 +457,7 @@ def test_one_thread_at_a_time() -> None:
     thread = threading.Thread(target=decoder.run, args=(HEAD + results(1),))
     thread.start()
     assert inside.wait(300)
-    with pytest.raises(RuntimeError, match="another thread"):
+    with pytest.raises(ConcurrentUseError, match="open one in each thread, or use a lock"):
         decoder.run(HEAD)
     go_on.set()
     thread.join()

@@ -124,7 +124,7 @@ fn of_unit<'a>(
         return Ok(());
     };
     let code = unit.code_in(dwarf, windows, work)?;
-    if code.first().map_or(true, |first| first >= kept.end) {
+    if code.first().is_none_or(|first| first >= kept.end) {
         return Ok(());
     }
     let program = Program::read(dwarf, at, unit)?;

@@ -83,7 +83,7 @@ impl Wanted {
         let holds = |place: &Place| {
             (place.start..place.end).contains(&ip) && place.since <= time && time < place.until
         };
-        self.places.as_ref().map_or(true, |places| {
+        self.places.as_ref().is_none_or(|places| {
             let mut here = places.get(space as usize).into_iter().flatten();
             here.any(holds)
         })

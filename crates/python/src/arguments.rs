@@ -26,8 +26,10 @@ const FIRST: usize = 1 << 10;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OsText(pub OsString);
 
-impl<'py> FromPyObject<'py> for OsText {
-    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<OsText> {
+impl<'a, 'py> FromPyObject<'a, 'py> for OsText {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<OsText> {
         let encode = object.py().import("os")?.getattr("fsencode")?;
         Ok(OsText(OsString::from_vec(
             encode.call1((object,))?.extract()?,
@@ -53,7 +55,7 @@ pub fn os_text<'py>(py: Python<'py>, name: &OsStr) -> PyResult<Bound<'py, PyStri
             let decode = py.import("os")?.getattr("fsdecode")?;
             Ok(decode
                 .call1((PyBytes::new(py, name.as_bytes()),))?
-                .downcast_into()?)
+                .cast_into()?)
         }
     }
 }
@@ -73,22 +75,26 @@ impl<T> Default for Items<T> {
     }
 }
 
-impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for Items<T> {
-    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Items<T>> {
-        extracted(object, MOST).map(Items)
+impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Items<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Items<T>> {
+        extracted(&object, MOST).map(Items)
     }
 }
 
 /// A sequence that grows with a recording, of any length.
 pub struct All<T>(pub Vec<T>);
 
-impl<'py, T: FromPyObject<'py>> FromPyObject<'py> for All<T> {
-    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<All<T>> {
-        extracted(object, usize::MAX).map(All)
+impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for All<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<All<T>> {
+        extracted(&object, usize::MAX).map(All)
     }
 }
 
-fn extracted<'py, T: FromPyObject<'py>>(
+fn extracted<'py, T: FromPyObjectOwned<'py>>(
     object: &Bound<'py, PyAny>,
     most: usize,
 ) -> PyResult<Vec<T>> {
@@ -108,7 +114,7 @@ fn extracted<'py, T: FromPyObject<'py>>(
                 return Err(too_many());
             }
             look();
-            items.put(item?.extract()?);
+            items.put(item?.extract().map_err(Into::into)?);
         }
         Ok(items)
     })

@@ -24,7 +24,7 @@ type Field = (String, String, Vec<String>);
 /// The schema of a struct with these fields, as a capsule.
 #[pyfunction]
 fn arrow_schema(py: Python<'_>, fields: Items<Field>) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new(py, Schema::of(&fields.0)?, Some(c"arrow_schema".to_owned()))
+    PyCapsule::new_with_value(py, Schema::of(&fields.0)?, c"arrow_schema")
 }
 
 /// A struct of columns, NumPy arrays or other buffers of one length, as a capsule.
@@ -35,7 +35,7 @@ fn arrow_array<'py>(
     columns: Items<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let array = Array::of(&fields.0, &columns.0)?;
-    PyCapsule::new(py, array, Some(c"arrow_array".to_owned()))
+    PyCapsule::new_with_value(py, array, c"arrow_array")
 }
 
 /// An iterator of lists of columns as a capsule.
@@ -58,7 +58,7 @@ fn arrow_stream<'py>(
         release: Some(release_stream),
         own: Box::into_raw(own).cast(),
     };
-    PyCapsule::new(py, stream, Some(c"arrow_array_stream".to_owned()))
+    PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
 }
 
 fn format_of(dtype: &str) -> PyResult<&'static str> {
@@ -371,7 +371,7 @@ unsafe extern "C" fn release_stream(stream: *mut Stream) {
     unsafe {
         (*stream).release = None;
         let own = Box::from_raw((*stream).own.cast::<Batches>());
-        Python::with_gil(|_| drop(own));
+        Python::attach(|_| drop(own));
     }
 }
 
@@ -387,7 +387,7 @@ unsafe fn give<T>(
     // for one stream do not overlap.
     unsafe {
         let own = &mut *(*stream).own.cast::<Batches>();
-        match Python::with_gil(|py| make(py, own).map_err(|error| error.to_string())) {
+        match Python::attach(|py| make(py, own).map_err(|error| error.to_string())) {
             Ok(made) => {
                 ptr::write(out, made);
                 0

@@ -1,10 +1,10 @@
 //! `Decoder`: one short stream after the other over the same code, into edges.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::Mutex;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{
@@ -17,6 +17,7 @@ use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
 use crate::as_bytes::take_in;
 use crate::column::Column;
+use crate::exclusive;
 use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked, without_objects, FEW};
 use crate::image::Space;
 use crate::raising::{check, Raisers};
@@ -270,7 +271,7 @@ impl Decoder {
         py: Python<'_>,
         work: impl FnOnce(&mut State) -> PyResult<T>,
     ) -> PyResult<T> {
-        let mut state = self.lock()?;
+        let mut state = exclusive::lock(&self.state, "Decoder")?;
         if state.refused {
             state.renew();
         }
@@ -282,17 +283,6 @@ impl Decoder {
             state.renew();
         }
         done
-    }
-
-    /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
-    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread is decoding with this Decoder",
-            )),
-        }
     }
 }
 

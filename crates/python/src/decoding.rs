@@ -1,11 +1,11 @@
 //! What a `Flow` decodes with: one thread at a time, until memory is refused.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rtit_flow::{Counts, Division, Ledger, Settings, Spaces};
 
+use crate::exclusive;
 use crate::heap::{bounded, ends_work, no_memory};
 use crate::raising::Raisers;
 use crate::stream::Stream;
@@ -55,21 +55,10 @@ impl Decoding {
 
     /// MemoryError if it has been refused some.
     pub fn open(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Way>> {
-        let way = self.lock()?;
+        let way = exclusive::lock(&self.way, "Trace")?;
         match *way {
             Way::Refused => Err(no_memory(py)),
             _ => Ok(way),
-        }
-    }
-
-    /// Never waits: whoever waited here would hold the GIL that the other thread needs to finish.
-    fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
-        match self.way.try_lock() {
-            Ok(way) => Ok(way),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread is decoding with this Flow",
-            )),
         }
     }
 

@@ -63,7 +63,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///
 /// Results are taken by one of `next`, `runs`, `ips`, `instructions`, `branches`, `numbers`, `lines`, `functions`, `count`
 /// and `totals`, not by several. Errors of the stream are no exceptions: `ledger` has them. ValueError: a setting out of
-/// range, or results taken in two ways. RuntimeError: another thread is decoding with this object at the moment.
+/// range, or results taken in two ways. ConcurrentUseError: another thread is using this object.
 #[pyclass(frozen, module = "rtit._core")]
 pub struct Flow {
     decoding: Decoding,

@@ -177,7 +177,7 @@ pub fn room_for(py: Python<'_>, objects: usize) -> PyResult<()> {
 
 /// As `bounded`, without the GIL.
 pub fn unlocked<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
-    bounded(py, || Ok(py.allow_threads(work)))
+    bounded(py, || Ok(py.detach(work)))
 }
 
 /// Whether work is at its end because memory was refused, be it by Python: what it had done so far may have been lost.

@@ -44,7 +44,7 @@ impl Interrupt {
         }
         LAST.set(Some(now));
         // Python runs handlers in its main thread alone: elsewhere this does nothing
-        if let Err(error) = Python::with_gil(|py| py.check_signals()) {
+        if let Err(error) = Python::attach(|py| py.check_signals()) {
             *self.raised() = Some(error);
             self.gives_up.store(true, Ordering::Relaxed);
             return true;

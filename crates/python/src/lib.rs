@@ -12,6 +12,7 @@ mod decoder;
 mod decoding;
 mod elf_file;
 mod ended;
+mod exclusive;
 mod flow;
 #[cfg(target_os = "linux")]
 mod guard;
@@ -41,10 +42,19 @@ mod unzstd;
 mod way;
 mod x86;
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
-#[pymodule]
+// Free-threaded Python is not supported: the stable ABI has no such build before 3.15, and no test covers one.
+#[pymodule(gil_used = true)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // SAFETY: the GIL is held, so this thread has a current interpreter.
+    if unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) } != 0 {
+        // PyO3 keeps type objects in statics, which interpreters must not share.
+        return Err(PyImportError::new_err(
+            "rtit does not support subinterpreters",
+        ));
+    }
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MOST_PLACES", rtit_flow::MOST_PLACES)?;
     arrow::register(module)?;

@@ -58,7 +58,7 @@ pub struct Asked(pub Arc<Missing>);
 
 impl Fetch for Asked {
     fn fetch(&self, page: u64) -> Result<Option<Bytes>, NoAnswer> {
-        Python::with_gil(|py| {
+        Python::attach(|py| {
             if self.0.raised().is_some() {
                 return Err(NoAnswer);
             }

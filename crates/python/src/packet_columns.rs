@@ -1,8 +1,7 @@
 //! `PacketScan`: the packets of a stream as columns.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::Mutex;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rtit_flow::{
     empty, GuestTsc, Lease, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings,
@@ -14,6 +13,7 @@ use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
 use crate::arguments::All;
 use crate::column::Column;
+use crate::exclusive;
 use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::points::columns;
 use crate::stream::Stream;
@@ -146,23 +146,13 @@ impl PacketScan {
         py: Python<'_>,
         read: impl FnOnce(&mut State) -> PyResult<T>,
     ) -> PyResult<T> {
-        let mut state = self.lock()?;
+        let mut state = exclusive::lock(&self.state, "Trace")?;
         if state.refused {
             return Err(no_memory(py));
         }
         let done = bounded(py, || read(&mut state));
         state.refused = ends_work(py, &done);
         done
-    }
-
-    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Ok(state),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "another thread is reading with this PacketScan",
-            )),
-        }
     }
 }
 

@@ -53,7 +53,7 @@ impl Coded {
             if nr > 1 {
                 return Err(PyValueError::new_err(format!("NR is {nr}, not 0 or 1")));
             }
-            let other = other.downcast::<Space>()?.get();
+            let other = other.cast::<Space>()?.get();
             spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
             raisers.gather(raising(other));
         }

@@ -8,8 +8,10 @@ use rtit_x86::Mode;
 /// IP of the next instruction or None, bits of the code, LastIP.
 pub struct Beginning(pub Start);
 
-impl<'py> FromPyObject<'py> for Beginning {
-    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Beginning> {
+impl<'a, 'py> FromPyObject<'a, 'py> for Beginning {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Beginning> {
         let (ip, bits, last_ip): (Option<u64>, u8, u64) = object.extract()?;
         let mode = match bits {
             16 => Mode::Bits16,

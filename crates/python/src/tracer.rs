@@ -29,12 +29,14 @@ pub struct Tracer {
 /// The variables of a dict, in its order: a program may go through them, and is to run the same each time.
 struct Variables(Vec<(OsText, OsText)>);
 
-impl<'py> FromPyObject<'py> for Variables {
-    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Variables> {
+impl<'a, 'py> FromPyObject<'a, 'py> for Variables {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Variables> {
         let entry = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
             Ok((name.extract()?, value.extract()?))
         };
-        let dict = object.downcast::<PyDict>()?;
+        let dict = object.cast::<PyDict>()?;
         Ok(Variables(
             dict.iter().map(entry).collect::<PyResult<Vec<_>>>()?,
         ))
@@ -92,7 +94,7 @@ fn check_program(
     cwd: Option<OsText>,
 ) -> PyResult<()> {
     let options = options(argv, env, cwd);
-    py.allow_threads(|| rtit_tracer::Tracer::check(&options))
+    py.detach(|| rtit_tracer::Tracer::check(&options))
         .map_err(|error| record_error(py, &error))
 }
 
@@ -139,7 +141,7 @@ impl Tracer {
             ..options(argv, env, cwd)
         };
         let tracer = py
-            .allow_threads(|| rtit_tracer::Tracer::start(&options))
+            .detach(|| rtit_tracer::Tracer::start(&options))
             .map_err(|error| record_error(py, &error))?;
         Ok(Tracer {
             inner: Some(tracer),
@@ -160,9 +162,7 @@ impl Tracer {
     ) -> PyResult<Self> {
         let truth = truth.map(PathBuf::from);
         let tracer = py
-            .allow_threads(|| {
-                rtit_tracer::Tracer::attach(&pids.0, truth.as_deref(), cut_at_branches)
-            })
+            .detach(|| rtit_tracer::Tracer::attach(&pids.0, truth.as_deref(), cut_at_branches))
             .map_err(|error| record_error(py, &error))?;
         Ok(Tracer {
             inner: Some(tracer),
@@ -182,7 +182,7 @@ impl Tracer {
         let Some(inner) = self.ours() else {
             return Ok(None);
         };
-        let Some(batch) = py.allow_threads(|| inner.next_batch(timeout)) else {
+        let Some(batch) = py.detach(|| inner.next_batch(timeout)) else {
             return Ok(None);
         };
         let blobs = batch.blobs.iter().map(|blob| PyBytes::new(py, blob));
@@ -246,6 +246,6 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         let inner = self.inner.take();
         // Waiting for the tracing thread takes a moment; other Python threads need not.
-        Python::with_gil(|py| py.allow_threads(move || drop(inner)));
+        Python::attach(|py| py.detach(move || drop(inner)));
     }
 }

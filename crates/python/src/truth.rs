@@ -250,7 +250,7 @@ impl TruthFile {
             Error::Io(error) => {
                 let reason = error.to_string();
                 return match error.raw_os_error() {
-                    Some(code) => Python::with_gil(|py| {
+                    Some(code) => Python::attach(|py| {
                         os_text(py, self.path.as_os_str()).map_or_else(
                             |error| error,
                             |path| PyOSError::new_err((code, reason, path.unbind())),
@@ -261,7 +261,7 @@ impl TruthFile {
             }
             error => (error.message(), error.offset()),
         };
-        Python::with_gil(|py| {
+        Python::attach(|py| {
             let build = || -> PyResult<PyErr> {
                 let class = py.import("rtit.errors")?.getattr("TruthError")?;
                 let fields = PyDict::new(py);
@@ -317,7 +317,7 @@ struct Decoded {
 
 impl Decoded {
     fn new(decoded: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(columns) = decoded.downcast::<PyTuple>() {
+        if let Ok(columns) = decoded.cast::<PyTuple>() {
             return Ok(Decoded {
                 chunks: None,
                 runs: rows(columns.as_any())?.into_iter(),
@@ -335,7 +335,7 @@ impl Decoded {
         let Some(chunks) = &self.chunks else {
             return Ok(false);
         };
-        Python::with_gil(|py| {
+        Python::attach(|py| {
             py.check_signals()?;
             match outside(|| chunks.bind(py).clone().next()) {
                 Some(chunk) => {

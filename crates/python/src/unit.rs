@@ -41,7 +41,7 @@ impl BulkUnit {
     /// Raises ValueError, with the byte offset, for a record that is none, cut short or out of order in time; those
     /// before it have been taken.
     fn feed(&mut self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
-        py.allow_threads(|| self.unit.feed(records)).map_err(raise)
+        py.detach(|| self.unit.feed(records)).map_err(raise)
     }
 
     /// Packets were lost up to `clock`: OVF and what follows it. The thread is in user mode before the instruction at `ip`

@@ -41,7 +41,7 @@ pub(crate) fn threads(pid: pid_t) -> Vec<pid_t> {
 
 /// Whether the thread is gone, or a zombie.
 pub(crate) fn has_ended(tid: pid_t) -> bool {
-    status_field(tid, "State").map_or(true, |state| state.starts_with(['Z', 'X']))
+    status_field(tid, "State").is_none_or(|state| state.starts_with(['Z', 'X']))
 }
 
 pub(crate) fn is_kernel_thread(pid: pid_t) -> bool {

@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn follows(&self, tid: u32) -> bool {
-        !self.only.is_some_and(|(only, _)| only != tid)
+        self.only.is_none_or(|(only, _)| only == tid)
     }
 
     /// The next item, or None at the end of the file or of what there is of it.

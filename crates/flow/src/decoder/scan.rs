@@ -138,7 +138,7 @@ impl Decoder {
     fn search(&mut self, stream: Window<'_>) -> bool {
         let found = find_psb(stream.bytes, self.position.saturating_sub(stream.base));
         let found = found.map(|at| at + stream.base);
-        self.searching = !stream.last && found.map_or(true, |at| at >= stream.limit());
+        self.searching = !stream.last && found.is_none_or(|at| at >= stream.limit());
         self.position = match found {
             Some(at) if !self.searching => at,
             _ if self.searching => self.position.max(stream.limit()),

@@ -49,7 +49,7 @@ impl Space {
         let mut known = None;
         (address..).zip(code).all(|(at, now)| {
             let page = at & !(PAGE - 1);
-            if known.map_or(true, |(of, _)| of != page) {
+            if known.is_none_or(|(of, _)| of != page) {
                 known = self.pages.get(&page).map(|bytes| (page, bytes));
             }
             known.is_some_and(|(of, bytes)| of == page && bytes[(at - page) as usize] == Some(*now))

@@ -204,10 +204,7 @@ impl Engine<'_> {
         let own = match tid {
             0 => task.own_affinity,
             _ if tid == task.tid => task.own_affinity,
-            _ => self
-                .tasks
-                .get(&tid)
-                .map_or(true, |other| other.own_affinity),
+            _ => self.tasks.get(&tid).is_none_or(|other| other.own_affinity),
         };
         if own {
             return Ok(());

@@ -37,8 +37,7 @@ impl Engine<'_> {
 
     /// A SIGTRAP that somebody sent has stopped the thread.
     pub(super) fn sent_trap(&mut self, task: &mut Task) -> io::Result<()> {
-        if is_blocked(task) && self.detaching.is_none() && task.trap.map_or(true, |trap| !trap.sent)
-        {
+        if is_blocked(task) && self.detaching.is_none() && task.trap.is_none_or(|trap| !trap.sent) {
             let info = sys::signal_info(task.tid)?;
             if is_of_process(&info) {
                 self.pass_on(task, info)?;
