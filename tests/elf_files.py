@@ -39,6 +39,12 @@ def with_symbols(names: bytes, places: list[int]) -> bytes:
     return elf([(PROGBITS, code, 0, 0), (SYMTAB, symbols, 3, 24), (STRTAB, names, 0, 0)])
 
 
+def with_build_id(build_id: bytes) -> bytes:
+    """A file whose only section is its NT_GNU_BUILD_ID note."""
+    note = struct.pack("<III", 4, len(build_id), 3) + b"GNU\0" + build_id
+    return elf([(NOTE, note, 0, 0)])
+
+
 def with_segments(count: int) -> bytes:
     """So many that section 0 has their number, as there are more than the header can say."""
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from elf_files import with_build_id
 from live import Recorder
 from rtit.cli.main import main
 from rtit.errors import UsageError
@@ -20,6 +23,7 @@ from rtit.perfdata import PerfData
 ProgramBuilder = Callable[[str], Path]
 Answer = Callable[[BaseHTTPRequestHandler], None]
 ID = bytes.fromhex("0123456789abcdef0123456789abcdef01234567")
+FILE = with_build_id(ID)
 
 
 class Server:
@@ -65,12 +69,12 @@ def path_of(kind: str = "executable", build_id: bytes = ID) -> str:
 
 
 def test_what_comes_is_kept(server: Server, tmp_path: Path) -> None:
-    server.answers[path_of()] = b"the file"
+    server.answers[path_of()] = FILE
     client = Debuginfod([server.url + "/"], tmp_path)
     found = client.executable(ID)
     # as elfutils keeps it: debuginfod-find(1)
     assert found == str(tmp_path / ID.hex() / "executable")
-    assert Path(found).read_bytes() == b"the file"
+    assert Path(found).read_bytes() == FILE
     assert client.executable(ID) == found
     assert Debuginfod(["http://127.0.0.1:1"], tmp_path).executable(ID) == found
     assert server.asked == [path_of()]
@@ -95,15 +99,15 @@ def test_an_empty_file_of_the_cache_gives_way(server: Server, tmp_path: Path) ->
     """When it was made nobody had the file."""
     (tmp_path / ID.hex()).mkdir()
     (tmp_path / ID.hex() / "executable").touch()
-    server.answers[path_of()] = b"the file"
+    server.answers[path_of()] = FILE
     found = Debuginfod([server.url], tmp_path).executable(ID)
     assert found is not None
-    assert Path(found).read_bytes() == b"the file"
+    assert Path(found).read_bytes() == FILE
     assert [path.name for path in (tmp_path / ID.hex()).iterdir()] == ["executable"]
 
 
 def test_the_second_server_has_it(server: Server, tmp_path: Path) -> None:
-    server.answers["/second" + path_of()] = b"the file"
+    server.answers["/second" + path_of()] = FILE
     nobody = socket.create_server(("127.0.0.1", 0))
     dead = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     nobody.close()
@@ -122,6 +126,37 @@ def test_a_server_that_does_not_answer_is_not_asked_again(tmp_path: Path) -> Non
         assert client.executable(ID[::-1]) is None
         with pytest.raises(BlockingIOError):
             silent.accept()
+
+
+def test_transfer_slower_than_the_timeout_is_given_up(server: Server, tmp_path: Path) -> None:
+    """Each byte arrives within the timeout; the file as a whole would take minutes."""
+    sent = 0
+
+    def trickle(to: BaseHTTPRequestHandler) -> None:
+        nonlocal sent
+        to.send_response(200)
+        to.send_header("Content-Length", "10000")
+        to.end_headers()
+        with contextlib.suppress(OSError):
+            while sent < 9_999:
+                # not SIGPIPE: `main` of another test may have set it back to its default
+                to.connection.send(b"x", socket.MSG_NOSIGNAL)
+                sent += 1
+                time.sleep(0.02)
+
+    server.answers[path_of()] = trickle
+    assert Debuginfod([server.url], tmp_path, timeout=0.3).executable(ID) is None
+    assert 0 < sent < 9_999
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_file_with_another_build_id_is_not_cached(server: Server, tmp_path: Path) -> None:
+    for bad in (b"no ELF file", with_build_id(ID[::-1])):
+        server.answers[path_of()] = bad
+        assert Debuginfod([server.url], tmp_path).executable(ID) is None
+        assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    server.answers[path_of()] = FILE
+    assert Debuginfod([server.url], tmp_path).executable(ID) is not None
 
 
 def test_bad_answers(server: Server, tmp_path: Path) -> None:
@@ -187,7 +222,7 @@ def test_words_between_the_servers(
     """elfutils since 0.192, debuginfod-find(1): ima:MODE says how the servers behind it sign."""
     monkeypatch.setenv("DEBUGINFOD_URLS", f"ima:enforcing {server.url} ima:ignore")
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
-    server.answers[path_of()] = b"the file"
+    server.answers[path_of()] = FILE
     assert Debuginfod.of_environment().executable(ID) is not None
 
 
@@ -242,10 +277,10 @@ def test_another_file_is_not_taken(
     _, path, _, build_id = gone
     server.answers[path_of(build_id=build_id)] = program("recursion").read_bytes()
     files = Files(
-        path_map={str(path): "/nowhere"},
+        path_map={str(path): "/proc/absent"},
         debuginfod=Debuginfod([server.url], tmp_path / "cache"),
     )
-    with pytest.raises(Unusable, match="/nowhere does not exist"):
+    with pytest.raises(Unusable, match="/proc/absent does not exist"):
         files.code(str(path), 0, 4096, build_id)
 
 

@@ -12,6 +12,7 @@ import http.client
 import os
 import re
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rtit.errors import UsageError
+from rtit.image.debug_files import opened_debug_file
 
 URLS, CACHE, TIMEOUT = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", "DEBUGINFOD_TIMEOUT"
 _SCHEMES = ("http", "https")
@@ -33,10 +35,11 @@ _NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?")
 
 
 class Debuginfod:
-    """`urls` are asked in turn, each for http or https; what comes is kept in the folder `cache`.
+    """Downloads files by build id from the servers `urls` (http or https) to the folder `cache`.
 
-    A server that does not answer within `timeout` seconds, or breaks off, is not asked again; one
-    that has a file of more than `largest` bytes is as good as none. Raises UsageError for other
+    The servers are asked in order. A server that does not answer within `timeout` seconds, whose
+    transfer takes longer, or that breaks off, is not asked again. A file of more than `largest`
+    bytes, or with another build id, counts as missing and is not kept. Raises UsageError for other
     URLs.
     """
 
@@ -99,7 +102,7 @@ class Debuginfod:
             return None
         for url in list(self._urls):
             try:
-                if self._fetch(f"{url}/buildid/{name}/{kind}", path):
+                if self._fetch(f"{url}/buildid/{name}/{kind}", path, build_id):
                     return str(path)
             except urllib.error.HTTPError:
                 continue  # it answers, and has it not
@@ -108,30 +111,36 @@ class Debuginfod:
         self._missing.add((name, kind))
         return None
 
-    def _fetch(self, url: str, path: Path) -> bool:
+    def _fetch(self, url: str, path: Path, build_id: bytes) -> bool:
+        deadline = time.monotonic() + self._timeout
         with self._open(url, timeout=self._timeout) as answer:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent) as file:
-                size = self._copy(answer.read, file)
+                # read1 returns what has arrived: a slow server does not delay the deadline's check.
+                size = self._copy(answer.read1, file, deadline)
                 if not size:
                     return False
                 # What breaks off ends like what is whole.
                 if answer.headers.get("Content-Length", str(size)).strip() != str(size):
                     raise ValueError("the answer breaks off")
                 file.flush()
+                if opened_debug_file(file.name, build_id) is None:
+                    return False
                 # The name that is seen has all of it; an empty file may have it before.
                 whole = f"{file.name}.whole"
                 os.link(file.name, whole)
                 Path(whole).replace(path)
         return True
 
-    def _copy(self, read: Callable[[int], bytes], file: IO[bytes]) -> int:
-        """Bytes copied; 0 if there are too many."""
+    def _copy(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
+        """Bytes copied; 0 if there are too many. Raises TimeoutError after the deadline."""
         size = 0
         while part := read(_PART):
             size += len(part)
             if size > self._largest:
                 return 0
+            if time.monotonic() > deadline:
+                raise TimeoutError
             file.write(part)
         return size
 
