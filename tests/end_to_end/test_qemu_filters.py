@@ -140,7 +140,7 @@ def test_an_edge_anywhere_in_a_block(
     assert paths(tmp_path / "data") == paths(stepped)
     main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")])
     # A range where no branch lands selects nothing.
-    printed = capsys.readouterr().out.replace("DIFFERENT: no instruction was compared", "")
+    printed = capsys.readouterr().out
     assert "DIFFERENT" not in printed
 
 
@@ -185,3 +185,17 @@ def test_nothing_selected(qemu: Found, program: ProgramBuilder, tmp_path: Path) 
     assert recording.instructions > 1000
     assert paths(tmp_path / "data") == [[]]
     assert branch_packets(tmp_path / "data") == []
+
+
+def test_verify_without_traced_instructions_has_nothing_to_compare(
+    qemu: Found,
+    program: ProgramBuilder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = [str(program("pointers"))]
+    recorded(qemu, argv, tmp_path, ["filter * @ /bin/cat"], event=UNTIMED)
+    assert main(["verify", str(tmp_path / "data"), "--truth", str(tmp_path / "truth")]) == 1
+    printed = capsys.readouterr().out
+    assert printed.endswith("\nnothing to compare: no instruction was traced\n")
+    assert "DIFFERENT" not in printed

@@ -44,7 +44,7 @@ class Recorded:
         """
         gap = self.alarmed and "dropped packets (OVF)" in self.verdict
         killed = "its last instructions are missing" in self.said
-        return self.identical or gap or (killed and "no instruction was compared" in self.verdict)
+        return self.identical or gap or (killed and "nothing to compare" in self.verdict)
 
 
 def record(argv: list[str], backend: str, folder: Path, *options: str) -> Recorded:
@@ -91,6 +91,6 @@ def right_as_far_as_it_goes(code: int, verdict: str) -> bool:
     """Of a killed recorder: it had written nothing yet, or a prefix, or it had ended."""
     early = (
         *("No such file", "the file is empty", "not a truth file: it begins with ''"),
-        "no instruction was compared",
+        "nothing to compare",
     )
     return code in (0, 3) or any(sign in verdict for sign in early)

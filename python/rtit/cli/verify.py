@@ -42,8 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line a thread and the sum; 1 if anything differs, or if nothing was
-    compared; 3 if the recording ends early and is right up to there."""
+    """Print a line a thread and the sum.
+
+    Returns 1 if anything differs or there is nothing to compare, 3 if the recording ends early and
+    is right up to there.
+    """
     from rtit.views.verify import verify
 
     with opened(arguments) as trace:
@@ -72,11 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
             failed += 1
             text = f"DIFFERENT: {each.reason}"
         out.line(f"thread {each.tid}: {text}")
-    if not total:
-        out.line("DIFFERENT: no instruction was compared")
-        return 1
     if failed:
         out.line(f"DIFFERENT: {failed} of {len(verdicts)} threads")
+        return 1
+    if not total:
+        out.line("nothing to compare: no instruction was traced")
         return 1
     end = ", as far as the recording goes" if gaps else ""
     text = f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed{end}"
