@@ -35,10 +35,14 @@ def traces() -> Path:
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs in its background with SIGINT ignored, and nohup with SIGHUP; what
-    tests start would have that from us.
+    """Give the programs that tests start the default signals, however the suite was started.
+
+    A shell ignores SIGINT and SIGQUIT in background jobs, nohup ignores SIGHUP, and a supervisor
+    may ignore or block others; child processes inherit both. SIGPIPE and SIGXFSZ are Python's.
     """
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -144,12 +144,12 @@ def test_spread() -> None:
         (["--symfs", "/", "--", "/bin/true"], 2, "--symfs is for a recording"),
         (["--map", "/a=/b", "--", "/bin/true"], 2, "--map is for a recording"),
         (["--image", "file@1000", "--", "/bin/true"], 2, "--image is for a recording"),
-        (["--baseline", "/nowhere/file", "--", "/bin/true"], 125, "/nowhere/file"),
+        (["--baseline", "/proc/absent/file", "--", "/bin/true"], 125, "/proc/absent/file"),
         (["--baseline", "/bin/true", "--", "/bin/true"], 125, "/bin/true: no JSON"),
         (["--runs", "2", "file"], 2, "are for a program"),
-        (["--", "/nowhere"], 127, "/nowhere"),
+        (["--", "/proc/absent"], 127, "/proc/absent"),
         (["--", "/etc/passwd"], 126, "/etc/passwd"),
-        (["-o", "/nowhere/file", "--", "/bin/true"], 125, "/nowhere/file"),
+        (["-o", "/proc/absent/file", "--", "/bin/true"], 125, "/proc/absent/file"),
     ],
 )
 def test_refused(words: list[str], code: int, text: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -233,4 +233,4 @@ def test_what_cannot_start() -> None:
             PtraceTracer(argv)
         assert caught.value.exit_code == exit_code
     with pytest.raises(RecordError, match="truth"):
-        PtraceTracer(["/bin/true"], truth="/nowhere/truth")
+        PtraceTracer(["/bin/true"], truth="/proc/absent/truth")

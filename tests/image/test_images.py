@@ -167,7 +167,7 @@ def test_a_pipe_is_never_opened(way: str, raw: Path, tmp_path: Path) -> None:
         place = tmp_path / "cache" / ".build-id" / "00" / build_id.hex()[2:]
         place.mkdir(parents=True)
         pipe.rename(place / "elf")
-        name, options["build_id_cache"] = "/nowhere/file", tmp_path / "cache"
+        name, options["build_id_cache"] = "/proc/absent/file", tmp_path / "cache"
     elif way == "debug link":
         assert opened_debug_file(pipe, build_id) is None
         return

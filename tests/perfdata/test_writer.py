@@ -126,7 +126,7 @@ def test_a_command_line_too_long_for_a_record(tmp_path: Path) -> None:
         assert file.command_line == words
 
 
-@pytest.mark.parametrize("name", ["/dev/full", "/nonexistent/perf.data", "/proc/version", "/tmp"])
+@pytest.mark.parametrize("name", ["/dev/full", "/proc/absent/perf.data", "/proc/version", "/tmp"])
 def test_what_cannot_be_written(name: str) -> None:
     with pytest.raises(RecordError, match=f"cannot write {name}: ") as caught:
         new(name)
