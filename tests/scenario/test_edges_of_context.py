@@ -60,6 +60,41 @@ CONTEXT = [
         "MODE-003",
     ),
     case(
+        "a linear IP of 32-bit code wraps at 4 GB",
+        "arch cpl=0 lma=False cs_l=False cs_d=True cs_base=0xffff0000\n"
+        f"ctl OS User BranchEn\n{BEGIN}"
+        "indirect_jump 0x20000 0x30010\n    TIP 0x20010\n",
+        "CPUID-037",
+        "IPC-012",
+    ),
+    case(
+        "a linear IP of 16-bit code wraps at 4 GB",
+        "arch cpl=0 lma=False cs_l=False cs_d=False cs_base=0xfffff000\n"
+        f"ctl OS User BranchEn\n{BEGIN}"
+        "indirect_jump 0x1000 0xfff0\n    TIP 0xeff0\n",
+        "CPUID-037",
+        "IPC-012",
+    ),
+    case(
+        "clear IA32_RTIT_CTL needs IA32_VMX_MISC[14]",
+        "profile full vmx_tracing=False\narch cpl=0 vmx=root vmcs=0x9000\nvmcs clear_ctl=1\n"
+        "vm_entry 0x1004 0x2000 next_ip=0x1007 returns=early\n",
+    ),
+    case(
+        "load IA32_RTIT_CTL needs IA32_VMX_MISC[14]",
+        "profile full vmx_tracing=False\narch cpl=0 vmx=root vmcs=0x9000\nvmcs load_ctl=0\n"
+        "vm_entry 0x1004 0x2000 next_ip=0x1007 returns=early\n",
+    ),
+    case(
+        "VM exit clears IF",
+        f"arch cpl=0 vmx=root vmcs=0x9000\nctl OS User BranchEn EventEn\n{BEGIN}"
+        "vm_entry 0x1000 0x2000\n    CFE 1 7 0\n    FUP 0x1000\n    PIP 1 0x0\n    TIP 0x2000\n"
+        "vm_exit 0x2000 0x3000 reason=1 qualification=7\n"
+        "    EVD 1 0x7\n    EVD 2 0x1\n    CFE 0 8 0\n    FUP 0x2000\n"
+        "    PIP 0 0x0\n    MODE.Exec 64\n    TIP 0x3000\n",
+        "MODE-003",
+    ),
+    case(
         "the base of CS counts from the change of mode on",
         "arch cs_base=0x10000\n"
         + USER
@@ -196,6 +231,30 @@ ENABLES = [
         "    PSB\n    CBR 10\n    MODE.TSX 0 0\n    PSBEND\n    MODE.Exec 64\n    TIP.PGE 0x1000\n"
         "read 0x38e 0\nread 0xda0 0\n",
         "RST-001",
+    ),
+    case(
+        "cold reset clears IA32_XSS",
+        "arch cpl=0\nwrite 0xda0 0x100\nread 0xda0 0x100\nreset\nread 0xda0 0\n",
+    ),
+    case(
+        "warm reset ends an overflow, and the next trace is whole",
+        KERNEL + "begin_overflow\nreset cold=False\nread CTL 0x200c\nenable 0xfff0\n"
+        "    CBR 10\n    MODE.Exec 16\n    TIP.PGE 0xfffffff0\n",
+        "RST-001",
+    ),
+    case(
+        "PacketByteCnt shows its low 17 bits",
+        "profile full psb_periods=0xff\nctl User BranchEn PSBFreq=7\n"
+        "write STATUS 0x1ffff00000000\nenable 0x1000\n"
+        "    CBR 10\n    MODE.Exec 64\n    TIP.PGE 0x1000     # 4 + 2 + 7\n"
+        "read STATUS 0xc00000007\n",
+        "MSRSTS-016",
+    ),
+    case(
+        "an item of four bytes has bit 31",
+        USER + "pebs 0x1000 4:0=0x1_8000_0001 four_bytes=True\n"
+        "    = 02 63 84 04 01 00 00 80 02 b3 3d 00 10\n",
+        "BIP-003",
     ),
     case(
         "CYC before all of its cycle, where PSB+ comes last",

@@ -267,6 +267,25 @@ def test_loads_before_an_abort_have_happened(drop: str) -> None:
     assert (cpu.get_msr(Msr.ADDR1_A), cpu.get_msr(Msr.ADDR1_B)) == (0x4000, 0)
 
 
+@pytest.mark.spec("VMX-008", "MSRGEN-007")
+def test_vm_exit_clears_ctl_before_it_loads_msrs() -> None:
+    """With TraceEn still 1 the first load would be refused, and the exit end in VMX abort."""
+    cpu = machine(ROOT)
+    loads = ((Msr.OUTPUT_BASE, 2 * BUFFER), (Msr.CTL, TRACED))
+    controls = VmxControls(load_ctl=TRACED, clear_ctl=True, exit_loads=loads)
+    assert cpu.vm_entry(0, 4, controls=controls) is None
+    cpu.vm_exit(4, 8)
+    assert (cpu.get_msr(Msr.OUTPUT_BASE), cpu.get_msr(Msr.CTL)) == (2 * BUFFER, TRACED)
+
+
+@pytest.mark.spec("VMX-008", "MSRGEN-007")
+def test_vm_entry_loads_ctl_before_the_list() -> None:
+    cpu = machine(ROOT)
+    controls = VmxControls(load_ctl=TRACED, entry_loads=((Msr.CTL, 0), (Msr.CR3_MATCH, 0x5000)))
+    assert cpu.vm_entry(0, 4, controls=controls) is None
+    assert (cpu.get_msr(Msr.CTL), cpu.get_msr(Msr.CR3_MATCH)) == (0, 0x5000)
+
+
 def test_other_msrs_in_the_lists_are_skipped() -> None:
     cpu = machine(ROOT)
     loads = ((0x38D, 0x123), (Msr.CR3_MATCH, 0x5000))
