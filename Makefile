@@ -39,7 +39,8 @@ conformance: $(BUILT)
 	$(BIN)/python tests/requirements/check.py
 
 mutants: $(BUILT)
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python tests/mutants/run.py --count 45
+	$(BIN)/python tests/mutants/run_rust.py --count 5
 
 # Every mutation, for hours; goes on where it was left.
 mutants-whole: $(BUILT)

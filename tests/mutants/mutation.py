@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
@@ -31,6 +33,9 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 }
 _QUIET = frozenset(("__repr__", "__str__", "describe"))
 """Functions whose text is for people."""
+_SWAPPED = "swap statements"
+_CHECKS = re.compile(r"_?(require|addresses|within|check|refuse)")
+"""Functions that refuse what their caller got wrong; their order is not promised."""
 
 
 @dataclass(frozen=True, order=True)
@@ -80,6 +85,13 @@ def _kinds(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):
         if type(node.op) in SWAPS:
             yield "swap"
+        if isinstance(node, ast.AugAssign):
+            yield "drop assignment"
+        if isinstance(node, ast.BoolOp):
+            yield from (f"drop operand {number}" for number in range(1, len(node.values) + 1))
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        if node.value is not None:
+            yield "drop assignment"
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield "drop not"
     elif isinstance(node, ast.Constant):
@@ -93,9 +105,66 @@ def _kinds(node: ast.AST) -> Iterator[str]:
         yield "drop call"
 
 
+def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of statements of a node."""
+    for name in ("body", "orelse", "finalbody"):
+        statements = getattr(node, name, None)
+        if isinstance(statements, list):
+            yield statements
+
+
+def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The names that are loaded, or stored, in a node."""
+    nodes = ast.walk(node)
+    return {each.id for each in nodes if isinstance(each, ast.Name) and type(each.ctx) is context}
+
+
+def _attributes(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The attributes that are loaded, or stored, in a node, by their own name."""
+    nodes = ast.walk(node)
+    return {
+        each.attr for each in nodes if isinstance(each, ast.Attribute) and type(each.ctx) is context
+    }
+
+
+def _is_call(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+def _is_check(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    return bool(_CHECKS.match(ast.unparse(statement.value.func).split(".")[-1]))
+
+
+def _can_swap(first: ast.stmt, second: ast.stmt) -> bool:
+    """Whether two statements can be swapped, and their order may matter.
+
+    It may if both call functions, if one stores an attribute that the other loads or stores, or if
+    one calls a function and loads a name that the other loads.
+    """
+    both = (first, second)
+    if not all(_is_call(each) or isinstance(each, ast.Assign | ast.AugAssign) for each in both):
+        return False
+    if ast.dump(first) == ast.dump(second):
+        return False
+    stored = [_attributes(each, ast.Store) for each in both]
+    if any(map(_is_check, both)):
+        # A check comes before what it guards; to it a name's value is nothing.
+        return any(stored) or any(_is_call(each) and not _is_check(each) for each in both)
+    if _names(first, ast.Store) & (_names(second, ast.Load) | _names(second, ast.Store)):
+        return False  # a name that the second needs would not be bound
+    loaded = [_attributes(each, ast.Load) for each in both]
+    if stored[0] & (stored[1] | loaded[1]) or stored[1] & loaded[0]:
+        return True
+    calls = [any(isinstance(node, ast.Call) for node in ast.walk(each)) for each in both]
+    return any(calls) and (all(calls) or bool(_names(first, ast.Load) & _names(second, ast.Load)))
+
+
 class _Finder:
     def __init__(self, module: str) -> None:
         self._module = module
+        self._bound: set[str] = set()
 
     def found_in(self, tree: ast.Module) -> Iterator[Mutation]:
         yield from self._walk(tree, "", inside=False)
@@ -109,6 +178,7 @@ class _Finder:
                 return
             parts = list(node.body)
             name, inside = f"{name}.{node.name}".lstrip("."), True
+            self._bound = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
         elif isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
             return
         elif isinstance(node, ast.AnnAssign):
@@ -116,12 +186,28 @@ class _Finder:
         else:
             parts = list(ast.iter_child_nodes(node))
         if inside:
-            for kind in _kinds(node):
-                place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
-                text = ast.unparse(node).splitlines()[0]
-                yield Mutation(self._module, name, kind, text, *place)
+            yield from self._of(node, name)
         for part in parts:
             yield from self._walk(part, name, inside=inside)
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            self._bound |= _names(node, ast.Store)
+
+    def _of(self, node: ast.AST, name: str) -> Iterator[Mutation]:
+        """Those of the node itself. Without the first value of a name nothing would run."""
+        if not isinstance(node, ast.FunctionDef):
+            kinds = set(_kinds(node))
+            if not _names(node, ast.Store) <= self._bound:
+                kinds.discard("drop assignment")
+            for kind in sorted(kinds):
+                yield self._mutation(node, name, kind)
+        for statements in _bodies(node):
+            for first, second in pairwise(statements):
+                if _can_swap(first, second):
+                    yield self._mutation(first, name, _SWAPPED)
+
+    def _mutation(self, node: ast.AST, name: str, kind: str) -> Mutation:
+        place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        return Mutation(self._module, name, kind, ast.unparse(node).splitlines()[0], *place)
 
 
 class _Changer(ast.NodeTransformer):
@@ -130,23 +216,36 @@ class _Changer(ast.NodeTransformer):
         self.done = False
 
     def visit(self, node: ast.AST) -> ast.AST:
-        wanted = self._mutation
-        here = (getattr(node, "lineno", None), getattr(node, "col_offset", None))
-        if (
-            not self.done
-            and here == (wanted.line, wanted.column)
-            and wanted.kind in _kinds(node)
-            and ast.unparse(node).splitlines()[0] == wanted.text
-        ):
+        if self._mutation.kind == _SWAPPED:
+            self._swap_in(node)
+        elif not self.done and self._is_at(node) and self._mutation.kind in _kinds(node):
             self.done = True
-            return _changed(node)
+            return _changed(node, self._mutation.kind)
         visited: ast.AST = super().generic_visit(node)
         return visited
 
+    def _is_at(self, node: ast.AST) -> bool:
+        wanted = self._mutation
+        here = (getattr(node, "lineno", None), getattr(node, "col_offset", None))
+        there = (wanted.line, wanted.column)
+        return here == there and ast.unparse(node).splitlines()[0] == wanted.text
 
-def _changed(node: ast.AST) -> ast.AST:
+    def _swap_in(self, node: ast.AST) -> None:
+        for statements in _bodies(node):
+            for index, (first, second) in enumerate(pairwise(statements)):
+                if not self.done and self._is_at(first) and _can_swap(first, second):
+                    statements[index : index + 2] = [second, first]
+                    self.done = True
+
+
+def _changed(node: ast.AST, kind: str) -> ast.AST:
     changed: ast.AST = node
-    if isinstance(node, ast.Compare):
+    if kind.startswith("drop operand") and isinstance(node, ast.BoolOp):
+        del node.values[int(kind.rsplit(maxsplit=1)[-1]) - 1]
+        changed = node if len(node.values) > 1 else node.values[0]
+    elif kind in ("drop assignment", "drop call"):
+        changed = ast.Pass()
+    elif isinstance(node, ast.Compare):
         node.ops = [SWAPS[type(node.ops[0])]()]  # type: ignore[list-item]
     elif isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):
         node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
@@ -157,6 +256,4 @@ def _changed(node: ast.AST) -> ast.AST:
         changed = ast.Constant(flipped)
     elif isinstance(node, ast.If | ast.IfExp):
         node.test = ast.UnaryOp(ast.Not(), node.test)
-    else:
-        changed = ast.Pass()
     return ast.copy_location(changed, node)

@@ -16,6 +16,7 @@ class Counter:
         """Say whether there is room for 2."""
         if self.value < self.limit and not self.closed:
             self.note(True)
+            self.seen = by
         self.value += by << 4
         return self.value in (7, 8)
 
@@ -23,17 +24,23 @@ class Counter:
         return "a" + "b"
 '''
 
+CONDITION = "self.value < self.limit and (not self.closed)"
+
 
 def test_every_mutation_of_a_function() -> None:
     found = [(each.function, each.kind, each.text) for each in mutations("m", SOURCE)]
-    condition = "self.value < self.limit and (not self.closed)"
     assert found == [
-        ("Counter.count", "negate", f"if {condition}:"),
-        ("Counter.count", "swap", condition),
+        ("Counter.count", "negate", f"if {CONDITION}:"),
+        ("Counter.count", "swap statements", "self.note(True)"),
+        ("Counter.count", "drop operand 1", CONDITION),
+        ("Counter.count", "drop operand 2", CONDITION),
+        ("Counter.count", "swap", CONDITION),
         ("Counter.count", "swap", "self.value < self.limit"),
         ("Counter.count", "drop not", "not self.closed"),
         ("Counter.count", "drop call", "self.note(True)"),
         ("Counter.count", "flip", "True"),
+        ("Counter.count", "drop assignment", "self.seen = by"),
+        ("Counter.count", "drop assignment", "self.value += by << 4"),
         ("Counter.count", "swap", "self.value += by << 4"),
         ("Counter.count", "swap", "by << 4"),
         ("Counter.count", "add one", "4"),
@@ -52,6 +59,16 @@ def test_every_mutation_of_a_function() -> None:
         ("True", "flip", "note(True)", "note(False)"),
         ("self.value += by << 4", "swap", "+=", "-="),
         ("8", "add one", "8)", "9)"),
+        ("self.value += by << 4", "drop assignment", "self.value += by << 4", "pass"),
+        ("self.seen = by", "drop assignment", "self.seen = by", "pass"),
+        (CONDITION, "drop operand 1", CONDITION, "not self.closed"),
+        (CONDITION, "drop operand 2", CONDITION, "self.value < self.limit"),
+        (
+            "self.note(True)",
+            "swap statements",
+            "self.note(True)\n            self.seen = by",
+            "self.seen = by\n            self.note(True)",
+        ),
     ],
 )
 def test_one_place_changes(text: str, kind: str, before: str, after: str) -> None:
@@ -73,3 +90,36 @@ def test_those_that_look_alike_have_names_of_their_own() -> None:
 def test_a_mutation_of_other_code_is_refused() -> None:
     with pytest.raises(ValueError, match="no such place"):
         mutated(Mutation("m", "f", "swap", "a < b", 1, 0), SOURCE)
+
+
+def kinds(body: str, kind: str) -> list[str]:
+    source = "def f(unit, mode):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    return [each.text for each in mutations("m", source) if each.kind == kind]
+
+
+def test_the_first_value_of_a_name_is_not_dropped() -> None:
+    body = "a = unit.a\nmode = a\na = 2\nunit.b, c = 3, 4\nunit.d, a = 5, 6"
+    assert kinds(body, "drop assignment") == ["mode = a", "a = 2", "unit.d, a = (5, 6)"]
+
+
+@pytest.mark.parametrize(
+    ("body", "swapped"),
+    [
+        ("was = unit.a\nstops = steer(unit)", True),
+        ("unit.a = 1\nsend(unit)", True),
+        ("unit.a = 1\nmode = unit.a", True),
+        ("stop(unit)\nsend(unit)", True),
+        ("require(mode)\nunit.a = find(mode)", True),
+        ("unit.a = 1\nunit.b = 2", False),
+        ("was = unit.a\nis_ = unit.b", False),
+        ("a = find(mode)\nsend(a)", False),
+        ("require(mode)\naddresses(mode)", False),
+        ("require(mode)\na = unit.a", False),
+        ("require(mode)\na = find(unit)", False),
+        ("was = unit.a\nis_ = 1", False),
+        ("send(unit)\nsend(unit)", False),
+        ("send(unit)\nreturn", False),
+    ],
+)
+def test_statements_are_swapped_where_their_order_may_matter(body: str, swapped: bool) -> None:
+    assert bool(kinds(body, "swap statements")) is swapped

@@ -234,3 +234,731 @@ fn settings_by_name() {
         assert!(error.contains(name), "{error}");
     }
 }
+
+/// `quiet` with what `change` does.
+fn with(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = quiet();
+    change(&mut settings);
+    settings
+}
+
+fn stop_range(first: u64) -> Range {
+    Range {
+        kind: RangeKind::TraceStop,
+        first,
+        last: first + 0xFF,
+    }
+}
+
+/// OVF, then FUP with 48 bits: nothing is compressed against what was lost.
+const OVF_FUP: [u8; 9] = [0x02, 0xF3, 0x7D, 0x00, 0x10, 0x40, 0, 0, 0];
+/// PSB+ at `CODE` in user mode: MODE.TSX, MODE.Exec, FUP with 32 bits.
+fn psb_plus_at_code() -> Vec<u8> {
+    let context = [0x99, 0x20, 0x99, 0x01, 0x5D, 0x00, 0x10, 0x40, 0];
+    [&PSB[..], &CBR, &context, &PSBEND].concat()
+}
+
+#[test]
+fn enable_while_stopped_sends_nothing() {
+    let mut unit = started(&quiet());
+    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
+    unit.switch(Some(CODE));
+    unit.jump(CODE + 0x800);
+    assert!(unit.stopped());
+    unit.disable();
+    assert!(!unit.tracing());
+    unit.discard();
+    unit.enable();
+    unit.resume(CODE);
+    unit.indirect_jump(CODE + 4);
+    assert!(unit.tracing() && unit.stopped() && !unit.packet_en());
+    assert!(unit.output().is_empty());
+}
+
+#[test]
+fn enable_while_enabled_sends_nothing() {
+    let mut unit = started(&quiet());
+    unit.call(CODE + 5, CODE + 0x100);
+    unit.enable();
+    assert!(unit.output().is_empty());
+    unit.ret(CODE + 5);
+    unit.syscall();
+    assert_eq!(unit.take(), [0b110, 0x01]);
+}
+
+#[test]
+fn disable_in_user_mode_sends_results_fup_and_pgd() {
+    let mut unit = started(&quiet());
+    unit.conditional(CODE + 2, CODE + 8, true);
+    unit.disable();
+    assert_eq!(unit.take(), [0b110, 0x3D, 0x08, 0x10, 0x01]);
+    assert!(!unit.tracing() && !unit.packet_en() && !unit.plain());
+    unit.disable();
+    unit.indirect_jump(CODE);
+    assert!(unit.output().is_empty());
+}
+
+#[test]
+fn disable_in_the_kernel_sends_nothing() {
+    let mut unit = started(&quiet());
+    unit.syscall();
+    unit.discard();
+    unit.disable();
+    assert!(unit.output().is_empty());
+    unit.resume(CODE);
+    assert!(unit.output().is_empty());
+}
+
+#[test]
+fn enable_in_user_mode_begins_anew_without_psb() {
+    let mut unit = started(&quiet());
+    unit.call(CODE + 5, CODE);
+    unit.disable();
+    unit.discard();
+    unit.enable();
+    // PacketByteCnt is not 0. Nothing is known of mode and LastIP: MODE.Exec, TIP.PGE with 48 bits.
+    let expected = [&CBR[..], &[0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]].concat();
+    assert_eq!(unit.take(), expected);
+    unit.ret(CODE + 5);
+    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+    assert_eq!(unit.psbs(), 1);
+}
+
+#[test]
+fn psb_of_an_enable_comes_before_or_after_pge() {
+    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
+    for (order, expected) in [
+        (
+            "before_pge",
+            // Before PacketEn is 1 PSB+ has no MODE.Exec and no FUP; LastIP is 0 after it.
+            [&PSB[..], &CBR, &[0x99, 0x20], &PSBEND, &PGE].concat(),
+        ),
+        ("after_pge", [&pge[..], &psb_plus_at_code()].concat()),
+    ] {
+        let mut unit = started(&with(|settings| {
+            settings.psb_cyc = false;
+            settings.set("psb_on_enable_order", order).unwrap();
+        }));
+        unit.disable();
+        unit.discard();
+        unit.enable();
+        assert_eq!(unit.take(), expected, "{order}");
+        assert_eq!(unit.psbs(), 2);
+    }
+}
+
+#[test]
+fn overflow_in_user_mode_sends_ovf_and_fup() {
+    let mut unit = started(&quiet());
+    unit.conditional(CODE + 2, CODE + 8, true);
+    unit.call(CODE + 5, CODE + 0x100);
+    unit.overflow(Some(CODE));
+    assert_eq!(unit.take(), OVF_FUP);
+    // Neither the result nor the CALL are known to a decoder.
+    unit.ret(CODE + 5);
+    unit.syscall();
+    assert_eq!(unit.take(), [0x2D, 0x05, 0x10, 0x01]);
+}
+
+#[test]
+fn overflow_in_the_kernel_sends_ovf() {
+    let mut unit = started(&quiet());
+    unit.overflow(None);
+    assert_eq!(unit.take(), [0x02, 0xF3]);
+    assert!(!unit.packet_en());
+    unit.resume(CODE);
+    assert_eq!(unit.take(), [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0]);
+}
+
+#[test]
+fn overflow_before_any_mode_exec_is_followed_by_psb() {
+    let mut unit = Unit::new(&quiet()).unwrap();
+    unit.enable();
+    unit.discard();
+    unit.overflow(Some(CODE));
+    let expected = [&OVF_FUP[..], &psb_plus_at_code()].concat();
+    assert_eq!(unit.take(), expected);
+}
+
+#[test]
+fn overflow_has_a_cyc_before_it() {
+    let settings = with(|settings| settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH);
+    for (cycles, cyc) in [(15, vec![]), (16, vec![16 << 3 | 3])] {
+        let mut unit = started(&settings);
+        unit.at(cycles).unwrap();
+        unit.overflow(Some(CODE));
+        assert_eq!(unit.take(), [&cyc[..], &OVF_FUP].concat());
+    }
+}
+
+#[test]
+fn overflow_into_a_stop_range_ends_the_trace() {
+    let mut unit = Unit::new(&quiet()).unwrap();
+    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
+    unit.run(CODE);
+    unit.discard();
+    unit.overflow(Some(CODE + 0x8FF));
+    assert_eq!(unit.take(), [0x02, 0xF3, 0x02, 0x83]);
+    assert!(unit.stopped());
+    unit.overflow(Some(CODE));
+    assert!(unit.output().is_empty());
+}
+
+#[test]
+fn overflow_without_tracing_moves_the_processor_only() {
+    let mut unit = Unit::new(&quiet()).unwrap();
+    unit.overflow(Some(CODE));
+    assert!(unit.output().is_empty());
+    unit.enable();
+    // The processor is in user mode at CODE: MODE.TSX in PSB+, and TIP.PGE.
+    let expected = [&PSB[..], &CBR, &[0x99, 0x20], &PSBEND, &PGE].concat();
+    assert_eq!(unit.take(), expected);
+}
+
+/// Offsets of the PSBs among TIPs of 3 bytes.
+fn psb_offsets(settings: &Settings) -> Vec<u64> {
+    let mut unit = Unit::new(settings).unwrap();
+    unit.run(CODE);
+    unit.discard();
+    let mut offsets = vec![0];
+    for _ in 0..2100 {
+        let before = unit.written();
+        unit.indirect_jump(CODE);
+        if unit.take().windows(16).any(|bytes| bytes == PSB) {
+            offsets.push(before + 3);
+        }
+    }
+    assert_eq!(unit.psbs(), offsets.len() as u64);
+    offsets
+}
+
+#[test]
+fn psb_comes_each_time_the_period_is_crossed() {
+    let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
+    // 29 bytes, then 673 TIPs; PSB+ has 31 bytes, then 673 and 672 TIPs come to the next multiples of 2048.
+    let expected = [0, 2048, 2048 + 31 + 673 * 3, 2048 + 2 * 31 + 1345 * 3];
+    assert_eq!(psb_offsets(&every_2048), expected);
+}
+
+#[test]
+fn psb_that_does_not_count_itself_comes_later() {
+    let settings = with(|settings| {
+        settings.ctl &= !(15 << ctl::PSB_FREQ);
+        settings.parameters.psb_counts_itself = false;
+    });
+    // 7 bytes of MODE.Exec and TIP.PGE count; 681 TIPs reach 2050, 682 more 4096, 683 more 6145.
+    let second = 29 + 681 * 3;
+    let third = second + 31 + 682 * 3;
+    assert_eq!(
+        psb_offsets(&settings),
+        [0, second, third, third + 31 + 683 * 3]
+    );
+}
+
+#[test]
+fn psb_delay_puts_it_off() {
+    let settings = with(|settings| {
+        settings.ctl &= !(15 << ctl::PSB_FREQ);
+        settings.parameters.psb_delay = 20;
+    });
+    // 7 more TIPs: 21 bytes.
+    assert_eq!(psb_offsets(&settings).get(1), Some(&(2048 + 21)));
+}
+
+#[test]
+fn psb_plus_has_its_packets_in_the_order_of_the_setting() {
+    let settings = with(|settings| {
+        settings.psb_cyc = false;
+        settings.ctl |= ctl::TSC_EN;
+        let order = "FUP:MODE.Exec:MODE.TSX:CBR:PIP:TSC";
+        settings.set("psb_plus_order", order).unwrap();
+        settings.set("psb_on_enable_order", "after_pge").unwrap();
+        settings.parameters.compress_after_psb = false;
+    });
+    let mut unit = started(&settings);
+    unit.disable();
+    unit.enable();
+    let bytes = unit.take();
+    // FUP with 48 bits, MODE.Exec, MODE.TSX; TSC 10^9.
+    let fup = [0x7D, 0x00, 0x10, 0x40, 0, 0, 0, 0x99, 1, 0x99, 0x20];
+    let tsc = [0x19, 0x00, 0xCA, 0x9A, 0x3B, 0, 0, 0];
+    assert!(bytes.ends_with(&[&PSB[..], &fup, &CBR, &tsc, &PSBEND].concat()));
+}
+
+#[test]
+fn far_transfers_and_events() {
+    let mut unit = started(&quiet());
+    unit.far(CODE + 0x10);
+    assert_eq!(unit.take(), [0x2D, 0x10, 0x10]);
+    for event in [Unit::exception, Unit::software_interrupt, Unit::interrupt] {
+        event(&mut unit, CODE + 3);
+        assert_eq!(unit.take(), [0x3D, 0x03, 0x10, 0x01]);
+        unit.far(0); // in the kernel
+        assert!(unit.output().is_empty());
+        unit.resume(CODE);
+        assert_eq!(unit.take(), [0x31, 0x00, 0x10]);
+    }
+    unit.conditional(CODE, CODE, false);
+    unit.syscall();
+    assert_eq!(unit.take(), [0b100, 0x01]);
+}
+
+#[test]
+fn mode_exec_comes_with_each_pge_where_it_is_not_suppressed() {
+    let mut unit = started(&with(|settings| {
+        settings.parameters.modeexec_suppress = false;
+    }));
+    unit.syscall();
+    unit.resume(CODE + 2);
+    assert_eq!(unit.take(), [0x01, 0x99, 1, 0x31, 0x02, 0x10]);
+}
+
+#[test]
+fn without_tnt_results_are_lost() {
+    let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_TNT));
+    unit.call(CODE + 5, CODE + 0x100);
+    unit.ret(CODE + 5);
+    (0..10).for_each(|_| unit.conditional(CODE, CODE, true));
+    unit.ret(CODE + 5);
+    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+}
+
+#[test]
+fn sixty_four_results_at_once_are_ten_packets_and_four_results() {
+    let mut unit = started(&quiet());
+    let mut blocks = [(4, 0); 16].into_iter();
+    assert_eq!(unit.add_results(16, |_| blocks.next()), 64);
+    unit.arrive(CODE);
+    unit.syscall();
+    assert_eq!(unit.take(), [&[0x80; 10][..], &[0b10_0000, 0x01]].concat());
+}
+
+#[test]
+fn without_branch_en_no_branch_is_traced() {
+    let mut unit = Unit::new(&with(|settings| settings.ctl &= !ctl::BRANCH_EN)).unwrap();
+    unit.run(CODE);
+    unit.indirect_jump(CODE + 4);
+    unit.exception(CODE + 4);
+    assert_eq!(unit.take(), [&PSB[..], &CBR, &PSBEND].concat());
+}
+
+#[test]
+fn without_ret_compression_each_ret_is_a_tip() {
+    let mut unit = started(&with(|settings| settings.ctl |= ctl::DIS_RETC));
+    unit.call(CODE + 5, CODE + 0x100);
+    unit.ret(CODE + 5);
+    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+}
+
+#[test]
+fn tnt_flush_sends_short_and_long_packets_earlier() {
+    for (form, expected) in [
+        ("short", vec![0b1_1110]),
+        ("long", vec![0x02, 0xA3, 0b1111, 0, 0, 0, 0, 0]),
+        ("mixed", vec![0b1_1110]),
+    ] {
+        let mut unit = started(&with(|settings| {
+            settings.set("tnt_form", form).unwrap();
+            settings.parameters.tnt_flush = 3;
+        }));
+        (0..3).for_each(|_| unit.conditional(CODE, CODE, true));
+        assert_eq!(unit.take(), expected, "{form}");
+    }
+}
+
+#[test]
+fn a_mixed_tnt_is_long_from_seven_results_on() {
+    let mut unit = started(&with(|settings| settings.set("tnt_form", "mixed").unwrap()));
+    (0..7).for_each(|_| unit.conditional(CODE, CODE, false));
+    unit.syscall();
+    assert_eq!(unit.take(), [0x02, 0xA3, 0x80, 0, 0, 0, 0, 0, 0x01]);
+}
+
+#[test]
+fn stop_range_hides_the_target_where_the_setting_says_so() {
+    for taken in [false, true] {
+        let mut unit = Unit::new(&with(|settings| {
+            settings.set("tracestop_pgd_ip", "suppressed").unwrap();
+        }))
+        .unwrap();
+        unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
+        unit.run(CODE);
+        unit.discard();
+        match taken {
+            true => unit.conditional(CODE + 2, CODE + 0x800, true),
+            false => unit.indirect_jump(CODE + 0x800),
+        }
+        assert_eq!(unit.take(), [0x01, 0x02, 0x83]);
+    }
+}
+
+#[test]
+fn branches_inside_a_filter_range_are_traced() {
+    let inside = Range {
+        kind: RangeKind::FilterEn,
+        first: CODE,
+        last: CODE + 0xFF,
+    };
+    let mut unit = Unit::new(&quiet()).unwrap();
+    unit.set_ranges(&[inside]).unwrap();
+    unit.run(CODE + 0x100); // outside
+    unit.discard();
+    unit.conditional(CODE, CODE + 0x100, false);
+    unit.call(CODE + 5, CODE + 0x300);
+    unit.indirect_call(CODE + 0x305, CODE - 1);
+    assert!(unit.output().is_empty());
+    unit.ret(CODE + 0xFF); // TIP.PGE at the last byte
+    assert_eq!(unit.take(), [0x99, 1, 0x51, 0xFF, 0x10, 0x40, 0]);
+    unit.conditional(CODE + 2, CODE + 8, true);
+    unit.conditional(CODE + 2, CODE + 8, false);
+    unit.call(CODE + 5, CODE + 0x10);
+    unit.ret(CODE + 5);
+    unit.indirect_jump(CODE + 0x20); // TNT(TNT), TIP
+    assert_eq!(unit.take(), [0b1_1010, 0x2D, 0x20, 0x10]);
+    unit.interrupt(CODE + 0x20);
+    unit.resume(CODE + 0x100); // back outside: TIP.PGE only at the next branch inside
+    unit.jump(CODE);
+    assert_eq!(unit.take(), [0x3D, 0x20, 0x10, 0x01, 0x31, 0x00, 0x10]);
+    unit.far(CODE - 1);
+    assert_eq!(unit.take(), [0x21, 0xFF, 0x0F]);
+}
+
+#[test]
+fn ranges_that_are_set_count_from_the_next_enable_on() {
+    let mut unit = started(&quiet());
+    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
+    unit.jump(CODE + 0x800);
+    assert!(!unit.stopped());
+    assert!(unit.plain());
+    unit.switch(Some(CODE));
+    assert!(!unit.plain());
+    unit.jump(CODE + 0x800);
+    assert!(unit.stopped());
+    let five = [stop_range(CODE); 5];
+    assert_eq!(unit.set_ranges(&five), Err(Error::TooManyRanges(5)));
+}
+
+#[test]
+fn cyc_comes_where_the_threshold_has_passed() {
+    let mut unit = started(&with(|settings| {
+        settings.ctl |= ctl::CYC_EN | 5 << ctl::CYC_THRESH;
+    }));
+    unit.at(15).unwrap();
+    unit.indirect_jump(CODE + 1);
+    unit.at(16).unwrap();
+    unit.indirect_jump(CODE + 2);
+    unit.at(31).unwrap();
+    unit.conditional(CODE, CODE, true); // the result waits, and so would its CYC
+    unit.at(40).unwrap();
+    unit.syscall();
+    let cyc = |cycles: u8| cycles << 3 | 3;
+    let expected = [
+        0x2D,
+        0x01,
+        0x10,
+        cyc(16),
+        0x2D,
+        0x02,
+        0x10,
+        0b110,
+        cyc(24),
+        0x01,
+    ];
+    assert_eq!(unit.take(), expected);
+}
+
+#[test]
+fn the_first_of_several_results_has_the_cyc() {
+    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
+    unit.at(5).unwrap();
+    unit.conditional(CODE, CODE, true);
+    unit.at(6).unwrap();
+    unit.conditional(CODE, CODE, false);
+    unit.at(7).unwrap();
+    unit.syscall();
+    assert_eq!(unit.take(), [5 << 3 | 3, 0b1100, 2 << 3 | 3, 0x01]);
+}
+
+#[test]
+fn the_end_of_a_trace_has_a_cyc() {
+    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
+    unit.at(5).unwrap();
+    unit.syscall();
+    unit.at(6).unwrap();
+    unit.disable();
+    assert_eq!(unit.take(), [5 << 3 | 3, 0x01, 1 << 3 | 3]);
+    unit.at(1 << 30).unwrap();
+    assert!(unit.output().is_empty());
+}
+
+#[test]
+fn the_cycle_counter_starts_at_zero_with_each_enable() {
+    let mut unit = started(&with(|settings| settings.ctl |= ctl::CYC_EN));
+    unit.at(50).unwrap();
+    unit.disable();
+    unit.discard();
+    unit.at(70).unwrap();
+    unit.enable();
+    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
+    assert_eq!(unit.take(), [&[3], &CBR[..], &pge].concat());
+    unit.at(75).unwrap();
+    unit.syscall();
+    assert_eq!(unit.take(), [5 << 3 | 3, 0x01]);
+}
+
+#[test]
+fn cyc_comes_before_the_counter_wraps() {
+    let mut unit = started(&with(|settings| {
+        settings.ctl |= ctl::CYC_EN;
+        settings.parameters.cyc_counter_bits = 12;
+    }));
+    unit.conditional(CODE, CODE, true);
+    unit.at(4094).unwrap();
+    assert_eq!(unit.take(), []);
+    unit.at(10_000).unwrap();
+    // CYC 0 goes with TIP.PGE; the result leaves, then 4095 = 1111111B and 11111B twice.
+    assert_eq!(unit.take(), [0b110, 0xFF, 0xFE, 0xFF, 0xFE]);
+    unit.indirect_jump(CODE);
+    // 1810 = 56 x 32 + 18.
+    assert_eq!(unit.take(), [18 << 3 | 7, 56 << 1, 0x2D, 0x00, 0x10]);
+}
+
+#[test]
+fn each_period_has_an_mtc() {
+    let mut unit = started(&with(|settings| {
+        settings.ctl |= ctl::MTC_EN | 3 << ctl::MTC_FREQ;
+    }));
+    unit.conditional(CODE, CODE, true);
+    unit.at(3 * 320).unwrap();
+    assert_eq!(unit.take(), [0b110, 0x59, 0x09, 0x59, 0x0A, 0x59, 0x0B]);
+    unit.at(4 * 320 - 1).unwrap();
+    assert!(unit.output().is_empty());
+    unit.disable();
+    unit.discard();
+    unit.at(5 * 320).unwrap();
+    unit.enable();
+    unit.discard();
+    unit.at(6 * 320).unwrap();
+    assert_eq!(unit.take(), [0x59, 0x0E]);
+}
+
+#[test]
+fn mtc_periods_that_are_no_whole_cycles() {
+    let mut unit = started(&with(|settings| {
+        settings.ctl |= ctl::MTC_EN;
+        settings.time.core_ratio = 7;
+    }));
+    // A crystal clock is 40 ticks of the TSC, which are 28 cycles at 7/10 of its rate.
+    unit.at(27).unwrap();
+    assert!(unit.output().is_empty());
+    unit.at(28).unwrap();
+    // 25_000_001 AND FFH.
+    assert_eq!(unit.take(), [0x59, 0x41]);
+    let mut unit = started(&with(|settings| {
+        settings.ctl |= ctl::MTC_EN;
+        settings.time.core_ratio = 33;
+        settings.time.cpi = 2;
+    }));
+    // 40 ticks are 132 cycles, 66 instructions.
+    unit.at(65).unwrap();
+    assert!(unit.output().is_empty());
+    unit.at(66).unwrap();
+    assert_eq!(unit.take(), [0x59, 0x41]);
+    assert_eq!(unit.clock(), 66);
+}
+
+#[test]
+fn a_circular_region_keeps_the_last_bytes() {
+    let settings = with(|settings| settings.output = Output::Circular(128));
+    let (mut stream, mut circular) = (started(&quiet()), Unit::new(&settings).unwrap());
+    circular.run(CODE);
+    for jump in 0..60_000 {
+        stream.indirect_jump(jump << 4);
+        circular.indirect_jump(jump << 4);
+    }
+    assert_eq!(circular.written(), stream.written());
+    let whole = stream.take();
+    assert_eq!(circular.output(), &whole[whole.len() - 128..]);
+    let mut sink = Vec::new();
+    assert_eq!(circular.drain(&mut sink).unwrap(), 128);
+    assert_eq!(sink, &whole[whole.len() - 128..]);
+    assert!(circular.output().is_empty());
+}
+
+#[test]
+fn a_unit_goes_on_from_its_state() {
+    let settings = with(|settings| {
+        settings.ctl |= ctl::CYC_EN | ctl::MTC_EN | ctl::TSC_EN | 3 << ctl::MTC_FREQ;
+    });
+    let mut unit = Unit::new(&settings).unwrap();
+    unit.set_ranges(&[stop_range(CODE + 0x800)]).unwrap();
+    unit.run(CODE);
+    unit.set_ranges(&[stop_range(CODE + 0x900), stop_range(0)])
+        .unwrap();
+    unit.at(100).unwrap();
+    unit.call(CODE + 5, CODE + 0x100);
+    unit.call(CODE + 0x105, CODE + 0x200);
+    unit.conditional(CODE, CODE + 0x200, true);
+    unit.discard();
+    let state = unit.state();
+    let read = rtit_unit::State::from_bytes(&state.to_bytes()).unwrap();
+    assert_eq!(read, state);
+    let mut other = Unit::new(&settings).unwrap();
+    other.indirect_jump(7);
+    other.restore(&read).unwrap();
+    assert_eq!(other.state(), state);
+    for unit in [&mut unit, &mut other] {
+        unit.at(200).unwrap();
+        unit.ret(CODE + 0x105);
+        unit.ret(CODE + 5);
+        unit.ret(CODE + 9);
+        unit.at(1000).unwrap();
+        unit.switch(Some(CODE));
+        unit.jump(CODE + 0x900);
+        assert!(unit.stopped());
+    }
+    assert_eq!(other.take(), unit.take());
+    assert_eq!(other.written(), unit.written());
+}
+
+#[test]
+fn states_that_no_unit_has_are_refused() {
+    let settings = with(|settings| settings.output = Output::Stop(4096));
+    let mut unit = started(&settings);
+    unit.call(CODE + 5, CODE + 0x100);
+    let state = unit.state();
+    type Damage = fn(&mut rtit_unit::State);
+    let damages: [(&str, Damage); 14] = [
+        ("packet_en", |state| state.core.packet_en = false),
+        ("packet_en", |state| state.core.context_en = false),
+        ("packet_en", |state| state.core.filter_en = false),
+        ("plain", |state| state.ranges = vec![stop_range(0)]),
+        ("tnt", |state| state.core.tnt = 0),
+        ("tnt", |state| state.core.tnt = 64),
+        ("ret_stack", |state| state.ret_stack = vec![0; 65]),
+        ("cycle", |state| state.core.cycle = 1 << 60),
+        ("cyc_base", |state| state.core.cyc_base = 1),
+        ("next_mtc", |state| state.core.next_mtc = 1),
+        ("trigger_en", |state| state.core.stopped = true),
+        ("trigger_en", |state| state.core.trace_en = false),
+        ("packet_byte_count", |state| {
+            state.core.packet_byte_count = 1 << 60
+        }),
+        ("written", |state| state.core.written = 4097),
+    ];
+    for (field, damage) in damages {
+        let mut damaged = state.clone();
+        damage(&mut damaged);
+        match unit.restore(&damaged) {
+            Err(Error::State { field: found, .. }) => assert_eq!(found, field),
+            other => panic!("{field}: {other:?}"),
+        }
+        assert_eq!(unit.state(), state);
+    }
+    let mut ranges = state.clone();
+    ranges.next_ranges = vec![stop_range(0); 5];
+    assert_eq!(unit.restore(&ranges), Err(Error::TooManyRanges(5)));
+    let bytes = state.to_bytes();
+    for wrong in [&bytes[..8], &bytes[..bytes.len() - 1], &[0; 120]] {
+        let size = wrong.len();
+        let error = rtit_unit::State::from_bytes(wrong);
+        assert_eq!(error, Err(Error::StateSize { size }));
+    }
+}
+
+#[test]
+fn records_are_taken_as_their_events() {
+    let ip = |low: u64| CODE + low;
+    // Kind, flags, length, ip, target; each a cycle after the one before.
+    let events: [(Kind, u8, u16, u64, u64); 17] = [
+        (Kind::Resume, 0, 0, 0, ip(0)),
+        (Kind::Conditional, 1, 2, ip(0), ip(8)),
+        (Kind::Conditional, 0, 2, ip(8), ip(0)),
+        (Kind::Jump, 0, 2, ip(10), ip(16)),
+        (Kind::Call, 0, 5, ip(16), ip(32)),
+        (Kind::Return, 0, 1, ip(32), ip(21)),
+        (Kind::IndirectJump, 0, 2, ip(21), ip(64)),
+        (Kind::IndirectCall, 0, 2, ip(64), ip(80)),
+        (Kind::Return, 0, 1, ip(80), ip(66)),
+        (Kind::Far, 0, 2, ip(66), ip(96)),
+        (Kind::Syscall, 0, 2, ip(96), 0),
+        (Kind::Switch, 0, 0, ip(98), 0),
+        (Kind::Resume, 0, 0, 0, ip(98)),
+        (Kind::Interrupt, 0, 0, ip(99), 0),
+        (Kind::Resume, 0, 0, 0, ip(99)),
+        (Kind::Switch, 1, 0, ip(100), 0),
+        (Kind::Exit, 0, 0, 0, 0),
+    ];
+    let mut records = Vec::new();
+    for (index, (kind, flags, length, ip, target)) in events.into_iter().enumerate() {
+        records.extend([kind as u8, flags]);
+        records.extend(length.to_le_bytes());
+        records.extend([0; 4]);
+        let clock = index as u64;
+        for word in [ip, target, clock, 0] {
+            records.extend(word.to_le_bytes());
+        }
+    }
+    let mut unit = Unit::new(&quiet()).unwrap();
+    unit.feed(&records).unwrap();
+    let tip = |header: u8, low: u8| [header | 0x20, low, 0x10];
+    let pge_48 = |low: u8| [0x99, 1, 0x71, low, 0x10, 0x40, 0, 0, 0];
+    let expected = [
+        &PSB[..],
+        &CBR,
+        &PSBEND,
+        &PGE,
+        // TNT(TNT), TIP; TIP; TNT(T), TIP
+        &[0b1_1010],
+        &tip(0x0D, 64),
+        &tip(0x0D, 80),
+        &[0b110],
+        &tip(0x0D, 96),
+        // SYSCALL; the switch in the kernel has CBR
+        &[0x01],
+        &CBR,
+        &pge_48(98),
+        &tip(0x1D, 99),
+        &[0x01],
+        &tip(0x11, 99),
+        // The switch in user mode: an interrupt, CBR, and back
+        &tip(0x1D, 100),
+        &[0x01],
+        &CBR,
+        &pge_48(100),
+        &tip(0x1D, 100),
+        &[0x01],
+    ]
+    .concat();
+    assert_eq!(unit.take(), expected);
+    assert_eq!(unit.clock(), 16);
+}
+
+#[test]
+fn settings_at_their_limits() {
+    for (name, last, beyond) in [
+        ("circular", "128", "127"),
+        ("circular", "0x100000000", "0x100000001"),
+        ("stop", "1", "0"),
+        ("tnt_flush", "6", "7"),
+        ("ret_compression_depth", "64", "65"),
+        ("psb_delay", "0x100000000", "0x100000001"),
+        ("cyc_max_bytes", "9", "10"),
+        ("cyc_counter_bits", "12", "11"),
+        ("cyc_counter_bits", "19", "20"),
+        ("cpi", "1", "0"),
+        ("tsc_start", "0x200000000000000", "0x200000000000001"),
+        ("core_ratio", "255", "0"),
+        ("max_non_turbo_ratio", "10", "0"),
+        ("tsc_denominator", "2", "0"),
+        ("tsc_numerator", "80", "0"),
+        ("bus_hz", "100000000", "0"),
+    ] {
+        let mut settings = quiet();
+        settings.set(name, last).unwrap();
+        assert_eq!(settings.check(), Ok(()), "{name} {last}");
+        settings.set(name, beyond).unwrap();
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains(name) || name.ends_with("ratio") || error.contains("crystal"));
+    }
+}
