@@ -466,6 +466,59 @@ fn psb_delay_puts_it_off() {
 }
 
 #[test]
+fn psb_forgets_calls() {
+    let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
+    let mut unit = started(&every_2048);
+    (0..672).for_each(|_| unit.indirect_jump(CODE));
+    unit.call(CODE + 5, CODE);
+    unit.discard();
+    unit.indirect_jump(CODE); // the last byte of 2048, and PSB+
+    assert_eq!(
+        unit.take(),
+        [&[0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat()
+    );
+    unit.ret(CODE + 5);
+    assert_eq!(unit.take(), [0x2D, 0x05, 0x10]);
+}
+
+#[test]
+fn psb_that_is_due_by_time_waits_for_the_next_branch() {
+    let mut unit = started(&with(|settings| {
+        settings.ctl = ctl::USER | ctl::BRANCH_EN | ctl::MTC_EN;
+    }));
+    // 29 bytes, and MTCs every 40 cycles.
+    unit.at(40 * 1010).unwrap();
+    assert_eq!(unit.take().len(), 2 * 1010);
+    assert!(!unit.plain());
+    unit.conditional(CODE + 8, CODE, true);
+    assert_eq!(unit.take(), [&[0b110], &psb_plus_at_code()[..]].concat());
+    assert!(unit.plain());
+}
+
+#[test]
+fn leaving_user_mode_forgets_calls() {
+    let mut unit = started(&quiet());
+    unit.call(CODE + 5, CODE);
+    unit.syscall();
+    unit.resume(CODE);
+    unit.ret(CODE + 5);
+    assert_eq!(unit.take(), [0x01, 0x31, 0x00, 0x10, 0x2D, 0x05, 0x10]);
+}
+
+#[test]
+fn tsc_has_the_adjustment_and_tma_has_not() {
+    let mut settings = quiet();
+    settings.ctl |= ctl::TSC_EN | ctl::MTC_EN;
+    settings.time.tsc_start = 80;
+    settings.time.tsc_adjust = -81;
+    let mut unit = Unit::new(&settings).unwrap();
+    unit.enable();
+    let tsc = [0x19, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
+    let tma = [0x02, 0x73, 2, 0, 0, 0, 0];
+    assert_eq!(unit.take(), [&PSB[..], &tsc, &tma, &CBR, &PSBEND].concat());
+}
+
+#[test]
 fn psb_plus_has_its_packets_in_the_order_of_the_setting() {
     let settings = with(|settings| {
         settings.psb_cyc = false;
