@@ -79,7 +79,7 @@ class Tree:
 
     def failing_test(self) -> str | None:
         """A Rust test that fails; one that takes too long fails, too. None if all pass."""
-        result = self._cargo("test", "--no-fail-fast", *TESTS)
+        result = self._cargo("test", *TESTS)
         if result.returncode == 0:
             return None
         failed = re.search(r"^---- (\S+) stdout ----", result.stdout, re.M)

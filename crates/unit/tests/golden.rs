@@ -875,6 +875,21 @@ fn a_unit_goes_on_from_its_state() {
 }
 
 #[test]
+fn a_restored_unit_has_its_calls_and_its_way_to_the_next_psb() {
+    let every_2048 = with(|settings| settings.ctl &= !(15 << ctl::PSB_FREQ));
+    let mut unit = started(&every_2048);
+    (0..672).for_each(|_| unit.indirect_jump(CODE));
+    (0..70).for_each(|call| unit.call(CODE + call, CODE + 0x100));
+    let mut other = Unit::new(&every_2048).unwrap();
+    other.restore(&unit.state()).unwrap();
+    assert_eq!(other.written(), 29 + 672 * 3);
+    other.ret(CODE + 69);
+    other.indirect_jump(CODE); // TNT and TIP come to 2049 bytes
+    let expected = [&[0b110, 0x2D, 0x00, 0x10], &psb_plus_at_code()[..]].concat();
+    assert_eq!(other.take(), expected);
+}
+
+#[test]
 fn states_that_no_unit_has_are_refused() {
     let settings = with(|settings| settings.output = Output::Stop(4096));
     let mut unit = started(&settings);
