@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -61,10 +61,54 @@ class Mutation:
         return name if self.number == 1 else f"{name} ({self.number})"
 
 
-def mutations(module: str, source: str) -> Iterator[Mutation]:
-    """Every mutation of the bodies of the functions in `source`."""
+@dataclass
+class Effect:
+    """The attributes that code loads and stores, by their own name, and the functions it calls."""
+
+    loaded: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)
+
+    def add(self, other: Effect) -> None:
+        self.loaded |= other.loaded
+        self.stored |= other.stored
+
+    def conflicts(self, other: Effect) -> bool:
+        """Whether it matters which of two comes first."""
+        ours, theirs = self.loaded | self.stored, other.loaded | other.stored
+        return bool(self.stored & theirs or other.stored & ours)
+
+
+def effects(sources: Iterable[str]) -> dict[str, Effect]:
+    """What each function does, and all that it calls; functions of one name are taken together."""
+    found: dict[str, Effect] = {}
+    for source in sources:
+        tree = ast.parse(source)
+        imported = _imported(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                direct = _direct(node, imported)
+                known = found.setdefault(node.name, Effect())
+                known.add(direct)
+                known.called |= direct.called
+    before = -1
+    while before != (before := sum(len(e.loaded) + len(e.stored) for e in found.values())):
+        for each in found.values():
+            for name in each.called & found.keys():
+                each.add(found[name])
+    return found
+
+
+def mutations(
+    module: str, source: str, known: Mapping[str, Effect] | None = None
+) -> Iterator[Mutation]:
+    """Every mutation of the bodies of the functions in `source`.
+
+    `known` are the effects of all functions that it may call; None: of those in `source`.
+    """
     alike: Counter[str] = Counter()
-    for mutation in _Finder(module).found_in(ast.parse(source)):
+    finder = _Finder(module, effects([source]) if known is None else known)
+    for mutation in finder.found_in(ast.parse(source)):
         alike[mutation.name] += 1
         yield replace(mutation, number=alike[mutation.name])
 
@@ -119,12 +163,34 @@ def _names(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
     return {each.id for each in nodes if isinstance(each, ast.Name) and type(each.ctx) is context}
 
 
-def _attributes(node: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    """The attributes that are loaded, or stored, in a node, by their own name."""
-    nodes = ast.walk(node)
+def _imported(tree: ast.Module) -> set[str]:
+    """The names that are modules, or come from one."""
     return {
-        each.attr for each in nodes if isinstance(each, ast.Attribute) and type(each.ctx) is context
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
     }
+
+
+def _direct(code: ast.AST, imported: set[str]) -> Effect:
+    """What code does by itself. A method may change its object, and by any way all it is known by
+    is its name."""
+    effect = Effect()
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute):
+            into = effect.loaded if isinstance(node.ctx, ast.Load) else effect.stored
+            into.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            effect.called.add(node.func.id)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            effect.called.add(node.func.attr)
+            base = node.func.value
+            if not (isinstance(base, ast.Name) and base.id in imported):
+                effect.stored.add(node.func.attr)
+                if isinstance(base, ast.Attribute):
+                    effect.stored.add(base.attr)
+    return effect
 
 
 def _is_call(statement: ast.stmt) -> bool:
@@ -137,36 +203,33 @@ def _is_check(statement: ast.stmt) -> bool:
     return bool(_CHECKS.match(ast.unparse(statement.value.func).split(".")[-1]))
 
 
-def _can_swap(first: ast.stmt, second: ast.stmt) -> bool:
-    """Whether two statements can be swapped, and their order may matter.
-
-    It may if both call functions, if one stores an attribute that the other loads or stores, or if
-    one calls a function and loads a name that the other loads.
-    """
+def _can_swap(first: ast.stmt, second: ast.stmt, effect: Effect, other: Effect) -> bool:
+    """Whether two statements with these effects can be swapped, and their order may matter."""
     both = (first, second)
     if not all(_is_call(each) or isinstance(each, ast.Assign | ast.AugAssign) for each in both):
         return False
     if ast.dump(first) == ast.dump(second):
         return False
-    stored = [_attributes(each, ast.Store) for each in both]
-    if any(map(_is_check, both)):
-        # A check comes before what it guards; to it a name's value is nothing.
-        return any(stored) or any(_is_call(each) and not _is_check(each) for each in both)
     if _names(first, ast.Store) & (_names(second, ast.Load) | _names(second, ast.Store)):
         return False  # a name that the second needs would not be bound
-    loaded = [_attributes(each, ast.Load) for each in both]
-    if stored[0] & (stored[1] | loaded[1]) or stored[1] & loaded[0]:
-        return True
-    calls = [any(isinstance(node, ast.Call) for node in ast.walk(each)) for each in both]
-    return any(calls) and (all(calls) or bool(_names(first, ast.Load) & _names(second, ast.Load)))
+    if _is_check(first) and _is_check(second):
+        return False
+    if _is_check(first) or _is_check(second):
+        # Nothing may have changed when a check fails.
+        change = other if _is_check(first) else effect
+        return bool(change.stored)
+    return effect.conflicts(other)
 
 
 class _Finder:
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, known: Mapping[str, Effect]) -> None:
         self._module = module
+        self._known = known
+        self._imported: set[str] = set()
         self._bound: set[str] = set()
 
     def found_in(self, tree: ast.Module) -> Iterator[Mutation]:
+        self._imported = _imported(tree)
         yield from self._walk(tree, "", inside=False)
 
     def _walk(self, node: ast.AST, name: str, *, inside: bool) -> Iterator[Mutation]:
@@ -202,8 +265,14 @@ class _Finder:
                 yield self._mutation(node, name, kind)
         for statements in _bodies(node):
             for first, second in pairwise(statements):
-                if _can_swap(first, second):
+                if _can_swap(first, second, self._effect(first), self._effect(second)):
                     yield self._mutation(first, name, _SWAPPED)
+
+    def _effect(self, statement: ast.stmt) -> Effect:
+        effect = _direct(statement, self._imported)
+        for name in effect.called & self._known.keys():
+            effect.add(self._known[name])
+        return effect
 
     def _mutation(self, node: ast.AST, name: str, kind: str) -> Mutation:
         place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
@@ -233,7 +302,7 @@ class _Changer(ast.NodeTransformer):
     def _swap_in(self, node: ast.AST) -> None:
         for statements in _bodies(node):
             for index, (first, second) in enumerate(pairwise(statements)):
-                if not self.done and self._is_at(first) and _can_swap(first, second):
+                if not self.done and self._is_at(first):
                     statements[index : index + 2] = [second, first]
                     self.done = True
 

@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 sys.path.insert(0, str(TESTS))
 
-from mutants.mutation import Mutation, mutations  # noqa: E402
+from mutants.mutation import Mutation, effects, mutations  # noqa: E402
 from mutants.plugin import PACKAGE, PARTS, module_of, sources  # noqa: E402
 from mutants.results import EQUIVALENT, RUST, known_equivalents  # noqa: E402
 from requirements.check import claimed, requirements  # noqa: E402
@@ -127,8 +127,9 @@ def draw(seed: int, count: int) -> list[Drawn]:
     rows = rows_in_order(seed)[: count + SPARE]
     seen = seen_by(rows)
     limit = limited(seen)
+    known = effects(path.read_text() for path in sources())
     every: dict[str, list[Mutation]] = {
-        str(path): list(mutations(module_of(path), path.read_text())) for path in sources()
+        str(path): list(mutations(module_of(path), path.read_text(), known)) for path in sources()
     }
     equivalent = known_equivalents()
     names = {mutation.name for found in every.values() for mutation in found}

@@ -35,7 +35,7 @@ TESTS = HERE.parent
 sys.path.insert(0, str(TESTS))
 
 from mutants import live  # noqa: E402
-from mutants.mutation import Mutation, mutations  # noqa: E402
+from mutants.mutation import Mutation, effects, mutations  # noqa: E402
 from mutants.plugin import FOREIGN, module_of, rows_of, sources  # noqa: E402
 from mutants.results import RESULTS, Result, load, save, score, unexplained  # noqa: E402
 from mutants.run import PASSED, USES  # noqa: E402
@@ -65,11 +65,12 @@ class Work:
 def every() -> list[Work]:
     """All mutations, in an order that spreads over the files."""
     found = []
+    known = effects(path.read_text() for path in sources())
     for path in sources():
         module, text = module_of(path), path.read_text()
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         if module not in OUTSIDE:
-            found += [Work(each, path, digest) for each in mutations(module, text)]
+            found += [Work(each, path, digest) for each in mutations(module, text, known)]
     return sorted(found, key=lambda work: hashlib.sha256(work.mutation.name.encode()).digest())
 
 

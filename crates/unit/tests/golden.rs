@@ -1003,6 +1003,12 @@ fn records_are_taken_as_their_events() {
 }
 
 #[test]
+fn the_default_settings_are_those_of_perf() {
+    // tsc, mtc, mtc_period=3, psb_period=3, pt, branch, and user mode alone.
+    assert_eq!(Settings::default().ctl, 0x0300_E608);
+}
+
+#[test]
 fn settings_at_their_limits() {
     for (name, last, beyond) in [
         ("circular", "128", "127"),
