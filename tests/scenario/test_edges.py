@@ -76,6 +76,12 @@ OVERFLOW = [
         "OVF-003",
     ),
     case(
+        "its FUP is where the trace ends, if that ends it",
+        USER + "begin_overflow\ndisable 0x1010\n"
+        "    OVF\n    FUP 0x1010\n    FUP 0x1010\n    TIP.PGD\n",
+        "OVF-003",
+    ),
+    case(
         "its FUP is LastIP",
         USER
         + "begin_overflow\nend_overflow 0x123456781000\n    OVF\n    FUP 0x123456781000\n"
