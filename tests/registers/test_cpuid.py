@@ -25,6 +25,16 @@ def test_pt_is_bit_25_of_leaf_7() -> None:
 
 
 @pytest.mark.spec("CPUID-002")
+@pytest.mark.parametrize(
+    "capabilities",
+    [{"ip_filtering": True, "ranges": 1}, {"mtc": True}, {"psb_cyc": True}],
+)
+def test_subleaf_1_is_there_for_each_of_its_capabilities(capabilities: dict[str, Any]) -> None:
+    assert BROADWELL.cpuid(0x14).eax == 0
+    assert replace(BROADWELL, **capabilities).cpuid(0x14).eax == 1
+
+
+@pytest.mark.spec("CPUID-002")
 def test_highest_subleaf() -> None:
     assert FULL.cpuid(0x14).eax == 1
     assert SKYLAKE.cpuid(0x14).eax == 1

@@ -47,6 +47,14 @@ def test_privilege() -> None:
     assert Arch(**V86, cpl=0).privilege == 3
 
 
+def test_code_of_a_width_that_cannot_run() -> None:
+    for bits in (0, 48):
+        with pytest.raises(UsageError, match=f"code of {bits} bits"):
+            Arch().code(bits)
+    with pytest.raises(UsageError, match="code of 64 bits"):
+        Arch(lma=False, cs_l=False).code(64)
+
+
 def test_after_reset() -> None:
     """Volume 3, on initialization: real mode at F000:FFF0, interrupts off; CPL 0 ever after."""
     arch = Arch.reset()
