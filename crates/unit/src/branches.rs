@@ -134,7 +134,7 @@ impl Unit {
         if self.core.plain {
             return true;
         }
-        if !self.core.filter_en && self.ranges.far_from(target) {
+        if self.core.context_en && !self.core.filter_en && self.ranges.far_from(target) {
             self.commit();
             return false;
         }

@@ -288,6 +288,7 @@ cases = partial(st.builds, make_case, st.integers(0, (1 << 64) - 1), st.integers
 @settings(max_examples=2000, deadline=None)
 @given(cases())
 @example(Case(length=600))
+@example(make_case(1240731, 8))
 @example(Case(seed=1, length=600, options=PtOptions(cyc=1, psb_period=0)))
 def test_bulk_bytes_are_those_of_the_reference(case: Case) -> None:
     assert case.bulk() == case.reference()
