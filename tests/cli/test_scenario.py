@@ -148,6 +148,7 @@ def test_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--format") == 0
     out = capsys.readouterr().out
     assert "`#GP` and `#UD` for faults" in out
+    assert "\\n" not in out
     assert "\n  indirect_jump IP TARGET\n" in out
     assert "\n  wake last= deepest= [reason=] [ticks=]\n" in out
     assert "\n  enable [IP]\n" in out

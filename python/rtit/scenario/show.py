@@ -103,7 +103,7 @@ def heading_json(scenario: Scenario) -> dict[str, Any]:
 
 def format_of_scenarios() -> Iterator[str]:
     """The format, and every event with its arguments."""
-    yield FORMAT
+    yield from FORMAT.splitlines()
     yield from textwrap.wrap(
         "Events and their arguments; in brackets what may be left out, `...` stands for fields of "
         f"the architectural state, which are {', '.join(arch_fields())}:",
