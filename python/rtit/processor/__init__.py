@@ -5,7 +5,8 @@
 """
 
 from rtit.processor.changes import Changes
+from rtit.processor.decode_settings import DecodeSettings
 from rtit.processor.processor import Processor
 from rtit.unit.state.arch import Arch
 
-__all__ = ["Arch", "Changes", "Processor"]
+__all__ = ["Arch", "Changes", "DecodeSettings", "Processor"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rtit.registers import FULL, Profile
 from rtit.unit import Arch, Memory, Parameters, Snapshot, TimeModel, TraceUnit
 from rtit.unit.refusal import require
+from rtit.values import replace
 
 
 class Cpu:
@@ -24,10 +25,11 @@ class Cpu:
         arch: Arch | None = None,
         fabric: Callable[[bytes], None] | None = None,
     ) -> None:
+        clock = TimeModel.of_profile(profile) if time is None else time
         self.unit = TraceUnit(
-            profile,
+            _with_clock(profile, clock),
             Memory() if memory is None else memory,
-            time or TimeModel(),
+            clock,
             parameters or Parameters(),
             fabric,
         )
@@ -60,3 +62,17 @@ class Cpu:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on as the processor that the snapshot was taken from, also while TraceEn is 1."""
         self.unit.restore(snapshot)
+
+
+def _with_clock(profile: Profile, time: TimeModel) -> Profile:
+    """`profile` with the clock of `time` in CPUID.15H, if it has that leaf."""
+    ratio = time.tsc_numerator, time.tsc_denominator
+    if (profile.tsc_numerator, profile.tsc_denominator) in (ratio, (0, 0)):
+        return profile
+    numerator, denominator = ratio
+    return replace(
+        profile,
+        tsc_numerator=numerator,
+        tsc_denominator=denominator,
+        crystal_hz=time.crystal_hz,
+    )

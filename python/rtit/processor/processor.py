@@ -7,6 +7,7 @@ section behind it is where the chapter has what its trace unit makes of it.
 from __future__ import annotations
 
 from rtit.processor import (
+    decode_settings,
     enclave,
     far_transfers,
     instrumentation,
@@ -25,10 +26,11 @@ from rtit.processor.core import Cpu
 class Processor(Cpu):
     """One logical processor and its own trace unit: PT state is per logical processor (33.2.8.1).
 
-    `memory` receives the trace; `fabric` does when FabricEn is set. Feed events in program order:
-    `at` first where time has passed, then the event. IPs are effective addresses; `ip` is the
-    instruction itself. Keyword arguments named `changes` are what the event changes in `arch`
-    besides what it does by itself (see `Changes`; TypeError for another). Events raise
+    `memory` receives the trace; `fabric` does when FabricEn is set. `time` is the clock, by default
+    that of the profile's CPUID.15H; if it has another ratio, CPUID.15H reports that. Feed events in
+    program order: `at` first where time has passed, then the event. IPs are effective addresses;
+    `ip` is the instruction itself. Keyword arguments named `changes` are what the event changes in
+    `arch` besides what it does by itself (see `Changes`; TypeError for another). Events raise
     IllegalEvent where they cannot happen, and Shutdown where they end in shutdown. What a processor
     may do at any time, and the trace unit's own state, is in `unit`.
     """
@@ -110,3 +112,6 @@ class Processor(Cpu):
     vm_exit = vmx.vm_exit  # 33.5.2
     smm_vm_exit = smm.smm_vm_exit  # 33.6
     smm_vm_entry = smm.smm_vm_entry  # 33.6
+
+    # What a decoder needs besides the packets
+    decode_settings = decode_settings.decode_settings  # 33.8.3.1

@@ -57,8 +57,9 @@ class Scenario:
 
     `source` names it; `remark` are the lines of the comment at its top, `section` where the chapter
     has it, `rows` and `examples` what of the chapter it is, `spec` the requirements that it tests.
-    `ctl` are the fields of IA32_RTIT_CTL that `enable` writes, `fabric` says that the bytes go to
-    the transport, `code` are bytes of the program behind it, by address.
+    `time` None is the clock of the profile; `ctl` are the fields of IA32_RTIT_CTL that `enable`
+    writes, `fabric` says that the bytes go to the transport, `code` are bytes of the program behind
+    it, by address.
     """
 
     source: str
@@ -69,7 +70,7 @@ class Scenario:
     spec: tuple[str, ...] = ()
     profile: Profile = FULL
     parameters: Parameters = field(default_factory=Parameters)
-    time: TimeModel = field(default_factory=TimeModel)
+    time: TimeModel | None = None
     arch: Arch = field(default_factory=Arch)
     ctl: Mapping[str, int] = field(default_factory=dict)
     fabric: bool = False

@@ -27,8 +27,9 @@ are full addresses.
 
 Settings: `section 33.4.2.6` (where the chapter has it), `table 33-55 row 2 3`, `example 33-1`,
 `spec ID...`, `profile NAME field=value...`, `parameters name=value...`, `arch field=value...`,
-`time name=value...`, `ctl Field Field=value...` (what `enable` writes, with TraceEn), `fabric`
-(collect the bytes from the transport), `code ADDRESS BYTE...` (the program behind the events).
+`time name=value...` (by default the profile's clock), `ctl Field Field=value...` (what `enable`
+writes, with TraceEn), `fabric` (collect the bytes from the transport), `code ADDRESS BYTE...` (the
+program behind the events).
 
 Events: `enable [IP]`, `disable [IP]`, `write MSR VALUE` (at any CPL; `wrmsr` is the instruction),
 `read MSR [VALUE] [Field=value...]`, `state field=value...`, `vmcs name=value...` (the VMX controls

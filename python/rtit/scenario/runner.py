@@ -15,6 +15,7 @@ from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.parser import load
 from rtit.scenario.vocabulary import settings
 from rtit.scenario.words import assign
+from rtit.unit import TimeModel
 from rtit.values import dataclass, replace
 
 _MOST_COMPARED = 1 << 20
@@ -132,12 +133,15 @@ def steps(scenario: Scenario) -> Iterator[Step]:
 def override(
     scenario: Scenario, *, profile: str | None, parameters: Mapping[str, str] | None
 ) -> Scenario:
-    """The same events on another processor, or with other parameters. Raises UsageError."""
+    """The same events on another processor with the same clock, or with other parameters. Raises
+    UsageError.
+    """
     from rtit.registers.names import find_profile
 
     changed = scenario
     if profile is not None:
-        changed = replace(changed, profile=find_profile(profile))
+        clock = scenario.time or TimeModel.of_profile(scenario.profile)
+        changed = replace(changed, profile=find_profile(profile), time=clock)
     if parameters:
         words = [f"{name}={word}" for name, word in parameters.items()]
         try:

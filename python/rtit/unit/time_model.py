@@ -8,10 +8,15 @@ times on every machine.
 from __future__ import annotations
 
 from rtit.errors import UsageError
+from rtit.registers.profile import Profile
 from rtit.values import dataclass, replace
 
 _MOST_TICKS = 512
 """FastCounter of TMA has 9 bits (section 33.4.2.13)."""
+
+_BUS_HZ = 100_000_000
+_UNLISTED_CRYSTAL_HZ = 24_000_000
+"""The crystal of client processors with CPUID.15H:ECX = 0, which are Skylake and its successors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,8 @@ class TimeModel:
     CPUID.15H, at most 512 ticks a crystal clock; `max_non_turbo_ratio` MSR_PLATFORM_INFO[15:8] (P1)
     and `core_ratio` the current one (what CBR says), both in multiples of `bus_hz`. `time_zero`,
     `time_shift` and `time_mult` turn TSC into nanoseconds as perf does. Raises UsageError for a
-    value that is not positive or when crystal and bus disagree on the TSC's frequency.
+    value that is not positive, or if crystal and bus disagree by more than 1 % on the frequency of
+    the TSC (that of the bus is nominal: real processors differ by up to 0.5 %).
     """
 
     cpi: int = 1
@@ -63,16 +69,40 @@ class TimeModel:
             )
         if self.tsc_start < 0:
             raise UsageError(f"tsc_start must not be negative, is {self.tsc_start}")
-        if self.crystal_hz * self.tsc_numerator != self.tsc_hz * self.tsc_denominator:
+        p1_hz = self.bus_hz * self.max_non_turbo_ratio
+        difference = self.crystal_hz * self.tsc_numerator - p1_hz * self.tsc_denominator
+        if abs(difference) * 100 > p1_hz * self.tsc_denominator:
             raise UsageError(
                 f"the crystal makes the TSC run at {self.crystal_hz} * {self.tsc_numerator} / "
-                f"{self.tsc_denominator} Hz, the bus at {self.tsc_hz} Hz"
+                f"{self.tsc_denominator} Hz, the bus at {p1_hz} Hz"
             )
+
+    @classmethod
+    def of_profile(cls, profile: Profile) -> TimeModel:
+        """The clock that CPUID.15H of `profile` describes, at its P1 frequency; the default where
+        `profile` has no such leaf.
+        """
+        numerator, denominator = profile.tsc_numerator, profile.tsc_denominator
+        if not (numerator and denominator):
+            return cls()
+        crystal_hz = profile.crystal_hz or _UNLISTED_CRYSTAL_HZ
+        tsc_hz = crystal_hz * numerator // denominator
+        p1 = (tsc_hz + _BUS_HZ // 2) // _BUS_HZ
+        shift = cls().time_shift if tsc_hz == cls().tsc_hz else 31
+        return cls(
+            crystal_hz=crystal_hz,
+            tsc_numerator=numerator,
+            tsc_denominator=denominator,
+            max_non_turbo_ratio=p1,
+            core_ratio=p1,
+            time_shift=shift,
+            time_mult=(1_000_000_000 << shift) // tsc_hz,
+        )
 
     @property
     def tsc_hz(self) -> int:
-        """Frequency of the TSC: P1."""
-        return self.bus_hz * self.max_non_turbo_ratio
+        """Frequency of the TSC, by the crystal."""
+        return self.crystal_hz * self.tsc_numerator // self.tsc_denominator
 
     def tsc(self, clock: int) -> int:
         """The TSC as RDTSC would give it after `clock` retired instructions."""
