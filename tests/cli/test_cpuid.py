@@ -109,8 +109,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_usage() -> None:
-    assert "valid: 14H, 15H, 07H" in usage("13H", "0", "EBX=1")
-    assert "valid: 14H" in usage("fourteen", "EBX=1").replace("01H, 07H, ", "")
+    assert "valid: 14H, 15H, 0DH" in usage("13H", "0", "EBX=1")
+    assert "valid: 14H" in usage("fourteen", "EBX=1").replace("01H, 07H, 0DH, ", "")
     assert "valid: 0, 1" in usage("14H", "2", "EBX=1")
     assert "valid: icelake, " in usage("--profile", "icelak")
     assert "nothing to decode" in usage()

@@ -107,8 +107,8 @@ def software_interrupt(
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
-    """STI, CLI, POPF, MOV CR0 or WRMSR at `ip` changes what `changes` say; UsageError for anything
-    that does not change without a branch.
+    """STI, CLI, POPF, MOV CR0, MOV CR4 or WRMSR at `ip` changes what `changes` say; UsageError for
+    anything that does not change without a branch.
     """
     if wrong := changes.keys() - MODE_FIELDS:
         raise UsageError(f"{min(wrong)} does not change without a branch")

@@ -77,6 +77,7 @@ class Processor(Cpu):
     wrmsr = registers.wrmsr  # 33.2.8
     get_msr = registers.get_msr  # 33.2.8
     set_msr = registers.set_msr  # 33.2.8
+    msrs = registers.msrs  # 33.2.8
 
     # Other features of the processor
     begin_transaction = tsx.begin_transaction  # 33.2.9.1

@@ -8,6 +8,7 @@ from rtit.registers import CTL, Leaf, Msr
 from rtit.registers.msr import OUTPUT_MASK_PTRS
 from rtit.registers.rules import wrmsr_faults
 from rtit.unit.refusal import require, within
+from rtit.unit.system.xsave import AREA_SIZE
 
 _TRACE_EN, _FABRIC_EN = CTL["TraceEn"].mask, CTL["FabricEn"].mask
 
@@ -79,8 +80,22 @@ def _require_output(cpu: Cpu, ctl: int) -> None:
 
 
 def cpuid(cpu: Cpu, leaf: int, subleaf: int = 0) -> Leaf:
-    """CPUID, as far as PT is concerned."""
-    return cpu.unit.profile.cpuid(leaf, subleaf)
+    """CPUID, as far as PT is concerned; CPUID.(0DH,1):EBX is the size of an XSAVE area with x87,
+    SSE, and PT state if IA32_XSS[8] is 1.
+    """
+    profile = cpu.unit.profile
+    found = profile.cpuid(leaf, subleaf)
+    if (leaf, subleaf) == (0xD, 1) and profile.xsaves:
+        component = profile.pt_state_size if cpu.unit.state.xss else 0
+        return found._replace(ebx=AREA_SIZE + component)
+    return found
+
+
+def msrs(cpu: Cpu) -> tuple[int, ...]:
+    """The addresses of the MSRs that `rdmsr` and `wrmsr` answer for, ascending; all others are the
+    emulator's.
+    """
+    return cpu.unit.msrs()
 
 
 def at(cpu: Cpu, clock: int) -> None:

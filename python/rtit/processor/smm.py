@@ -10,9 +10,9 @@ from rtit.unit import Arch, VmxControls
 from rtit.unit.state.vmx_controls import NO_CONTROLS
 
 
-def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000) -> None:
+def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
     """SMI before the instruction at `ip`; see `TraceUnit.smi`."""
-    cpu.unit.smi(ip, smbase)
+    cpu.unit.smi(ip, smbase, aep=aep)
 
 
 def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[Changes]) -> None:
@@ -31,14 +31,15 @@ def smm_vm_exit(
     controls: VmxControls = NO_CONTROLS,
     reason: int = 0,
     qualification: int = 0,
+    enclave_ip: int | None = None,
     **changes: Unpack[Changes],
-) -> None:
+) -> int | None:
     """SMM VM exit to the STM at `target`, at CPL 0 in 64-bit code; see `TraceUnit.smm_vm_exit`.
 
     `controls` are those of the SMM-transfer VMCS.
     """
     monitor = Arch(cpl=0, cr3=cpu.unit.state.arch.cr3, interrupt_flag=False)
-    cpu.unit.smm_vm_exit(
+    return cpu.unit.smm_vm_exit(
         ip,
         target,
         changed(monitor, changes),
@@ -46,6 +47,7 @@ def smm_vm_exit(
         cause=cause,
         reason=reason,
         qualification=qualification,
+        enclave_ip=enclave_ip,
     )
 
 

@@ -8,7 +8,8 @@ from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.events.power import C1
-from rtit.unit.refusal import require
+from rtit.unit.refusal import addresses, require, require_no_transaction
+from rtit.unit.system import enclave
 
 
 def reset(cpu: Cpu, *, cold: bool = True) -> None:
@@ -26,6 +27,9 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
     require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
     power.require_awake(cpu.unit, "INIT comes to a processor")
     if bsp:
+        addresses(ip)
+        require_no_transaction(cpu.arch, "INIT")
+        enclave.left_by_event(cpu.unit, ip)
         cpu.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
     else:
         cpu.unit.init_wait(ip)

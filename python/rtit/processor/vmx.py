@@ -60,15 +60,17 @@ def vm_exit(
     qualification: int = 0,
     vector: int | None = None,
     aborts: bool = False,
+    enclave_ip: int | None = None,
     **changes: Unpack[Changes],
-) -> None:
-    """VM exit from the guest at `guest_ip` to the host at `target`; see `TraceUnit.vm_exit`.
+) -> int | None:
+    """VM exit from the guest at `guest_ip` to the host at `target`. Returns the guest's
+    IA32_RTIT_CTL as the VMCS saves it, if it does; see `TraceUnit.vm_exit`.
 
     The host's state is that at VM entry, with RFLAGS.IF=0, and `changes`.
     """
     state = cpu.unit.state
     host = changed(state.host or state.arch, {"interrupt_flag": False, **changes})
-    cpu.unit.vm_exit(
+    return cpu.unit.vm_exit(
         guest_ip,
         target,
         host,
@@ -76,4 +78,5 @@ def vm_exit(
         qualification=qualification,
         vector=vector,
         aborts=aborts,
+        enclave_ip=enclave_ip,
     )

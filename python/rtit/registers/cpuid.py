@@ -42,6 +42,26 @@ CPUID_07_EBX = _register(
     "section 33.3.1",
     _bit("IntelPT", 25, "Processor Trace is supported", "pt", "section 33.3.1"),
 )
+CPUID_0D_1_EAX = _register(
+    "CPUID.(0DH,1):EAX",
+    "Volume 2, CPUID",
+    _bit("XSAVES", 3, "XSAVES, XRSTORS and IA32_XSS", "xsaves", "Volume 2, CPUID"),
+)
+CPUID_0D_1_ECX = _register(
+    "CPUID.(0DH,1):ECX",
+    "Volume 2, CPUID",
+    _bit("PTState", 8, "IA32_XSS[8] can be set: PT state", "pt_state", "section 33.3.5.2"),
+)
+CPUID_0D_8_EAX = _register(
+    "CPUID.(0DH,8):EAX",
+    "Volume 2, CPUID",
+    Field("Size", 31, 0, "Volume 2, CPUID", "bytes of PT state", "pt_state_size"),
+)
+CPUID_0D_8_ECX = _register(
+    "CPUID.(0DH,8):ECX",
+    "Volume 2, CPUID",
+    _bit("Supervisor", 0, "a component of IA32_XSS, not of XCR0", "pt_state", "Volume 2, CPUID"),
+)
 CPUID_14_0_EAX = _register(
     "CPUID.(14H,0):EAX",
     "Table 33-11",
@@ -111,6 +131,8 @@ CPUID_80000008_EAX = _register(
 LEAVES: dict[tuple[int, int], dict[str, Register]] = {
     (0x01, 0): {"eax": CPUID_01_EAX},
     (0x07, 0): {"ebx": CPUID_07_EBX},
+    (0x0D, 1): {"eax": CPUID_0D_1_EAX, "ecx": CPUID_0D_1_ECX},
+    (0x0D, 8): {"eax": CPUID_0D_8_EAX, "ecx": CPUID_0D_8_ECX},
     (0x14, 0): {"eax": CPUID_14_0_EAX, "ebx": CPUID_14_0_EBX, "ecx": CPUID_14_0_ECX},
     (0x14, 1): {"eax": CPUID_14_1_EAX, "ebx": CPUID_14_1_EBX},
     (0x15, 0): {"eax": CPUID_15_EAX, "ebx": CPUID_15_EBX, "ecx": CPUID_15_ECX},

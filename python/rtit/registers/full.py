@@ -55,6 +55,7 @@ FULL = Profile(
                 "mtc_periods",
                 "cyc_thresholds",
                 "vmx_tracing",
+                "xsaves",
             ],
             "assumed: everything that the chapter enumerates is there",
         ),

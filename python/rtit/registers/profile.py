@@ -11,9 +11,16 @@ if TYPE_CHECKING:
     from rtit.registers.cpuid import Leaf
 
 _LBR_EXCLUSIVE = frozenset({(6, model) for model in (0x3D, 0x47, 0x4E, 0x4F, 0x56, 0x5E)})
+PT_STATE_SIZE = 128
+"""Bytes of XSAVE state component 8, as real processors report them in CPUID.(0DH,8):EAX."""
+
 _DERIVED = {
     "maximum_subleaf": "derived: 1 if sub-leaf 1 of 14H has anything to say",
     "lbr_exclusive": "derived: the models that section 33.3.1.2 lists",
+    **dict.fromkeys(
+        ("pt_state", "pt_state_size"),
+        "derived: component 8 of XSAVES, of 128 bytes",
+    ),
     "known_errata": "derived: registers.errata names a source for each",
 }
 
@@ -25,12 +32,12 @@ class Profile:
     `ranges` is 0..4 (without effect if `ip_filtering` is false); `mtc_periods`, `cyc_thresholds`
     and `psb_periods` are bitmaps of legal encodings, bit n for encoding n (encoding 0 is legal in
     any case). `maxphyaddr` and `linear_width` are in bits, `crystal_hz` in Hz with TSC = crystal x
-    `tsc_numerator` / `tsc_denominator`. `vmx_tracing` is IA32_VMX_MISC[14]; `vmx_no_pt_gp` says
-    which writes of IA32_RTIT_CTL fault in VMX operation without it. `branchen_must_be_set`: setting
-    TraceEn without BranchEn faults, as on the first processors with PT. `errata` are the errata
-    that are on, by their names in `registers.errata`: none unless asked for. `sources` says where
-    values come from, "assumed" included. ValueError if the values contradict each other, or for an
-    unknown erratum.
+    `tsc_numerator` / `tsc_denominator`. `xsaves`: XSAVES exists. `vmx_tracing` is
+    IA32_VMX_MISC[14]; `vmx_no_pt_gp` says which writes of IA32_RTIT_CTL fault in VMX operation
+    without it. `branchen_must_be_set`: setting TraceEn without BranchEn faults, as on the first
+    processors with PT. `errata` are the errata that are on, by their names in `registers.errata`:
+    none unless asked for. `sources` says where values come from, "assumed" included. ValueError if
+    the values contradict each other, or for an unknown erratum.
     """
 
     name: str
@@ -62,6 +69,7 @@ class Profile:
     maxphyaddr: int = 36
     linear_width: int = 48
     invariant_tsc: bool = True
+    xsaves: bool = True
     vmx_tracing: bool = False
     vmx_no_pt_gp: Literal["any", "traceen_only"] = "any"
     branchen_must_be_set: bool = False
@@ -119,6 +127,16 @@ class Profile:
     def maximum_subleaf(self) -> int:
         """The last sub-leaf of leaf 14H: 1 if it has anything to say."""
         return int(bool(self.implemented_ranges or self.mtc or self.psb_cyc))
+
+    @property
+    def pt_state(self) -> bool:
+        """XSAVES has PT state as component 8 (section 33.3.5.2)."""
+        return self.pt and self.xsaves
+
+    @property
+    def pt_state_size(self) -> int:
+        """Bytes of that component, 0 if there is none."""
+        return PT_STATE_SIZE * self.pt_state
 
     @property
     def lbr_exclusive(self) -> bool:

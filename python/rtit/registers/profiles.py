@@ -24,6 +24,7 @@ __all__ = [
 
 _VMX_ASSUMED = "assumed: as measured on 06_5EH, whose IA32_VMX_MISC is 7004C1E7H"
 _NOT_BDM106 = "Linux, arch/x86/events/intel/pt.c: BDM106 is an erratum of Broadwell models alone"
+_XSAVES = "GCC manual, x86 options: of the processors with PT, -march=broadwell alone has no XSAVES"
 
 _CAPABILITIES = (
     *("pt", "cr3_filtering", "psb_cyc", "ip_filtering", "mtc", "ptwrite", "power_events"),
@@ -42,7 +43,9 @@ BROADWELL = Profile.from_cpuid(
     },
     source="libcpuid, tests/intel/core_5th_gen/broadwell-e-i7.test (Core i7-6950X, 06_4FH)",
     branchen_must_be_set=True,
+    xsaves=False,
     sources={
+        "xsaves": _XSAVES,
         **dict.fromkeys(
             ("ranges", "mtc_periods", "cyc_thresholds", "psb_periods"),
             "the same dump: leaf 14H has no sub-leaf 1",
@@ -79,6 +82,7 @@ SKYLAKE = Profile.from_cpuid(
         "crystal_hz": "the same dump as leaf 14H: ECX of 15H is 0 (the crystal has 24 MHz)",
         "vmx_tracing": "VirtualBox, Intel_Core_i7_6700K.h (06_5EH): IA32_VMX_MISC is 7004C1E7H",
         "vmx_no_pt_gp": VMX_RULE,
+        "xsaves": _XSAVES,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -100,6 +104,7 @@ GOLDMONT_PLUS = Profile.from_cpuid(
     sources={
         "vmx_tracing": _VMX_ASSUMED,
         "vmx_no_pt_gp": VMX_RULE,
+        "xsaves": _XSAVES,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -121,6 +126,7 @@ ICELAKE = Profile.from_cpuid(
     sources={
         "vmx_tracing": _VMX_ASSUMED,
         "vmx_no_pt_gp": VMX_RULE,
+        "xsaves": _XSAVES,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )
@@ -142,6 +148,7 @@ ALDERLAKE = Profile.from_cpuid(
     sources={
         "vmx_tracing": _VMX_ASSUMED,
         "vmx_no_pt_gp": VMX_RULE,
+        "xsaves": _XSAVES,
         "branchen_must_be_set": _NOT_BDM106,
     },
 )

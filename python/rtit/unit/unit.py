@@ -62,6 +62,7 @@ class TraceUnit(Unit):
     # Registers, TraceEn among them
     rdmsr = msrs.rdmsr  # 33.2.8
     wrmsr = msrs.wrmsr  # 33.2.8
+    msrs = msrs.msrs  # 33.2.8
 
     # Other features of the processor
     begin_transaction = tsx.begin_transaction  # 33.2.9.1

@@ -241,7 +241,7 @@ class Machine(World):
         if not self.shape.stm:
             super().smi()
             return
-        back = self.ip
+        back = self.outside()
         self.do(self.cpu.smm_vm_exit, self.ip, self.place(KERNEL, "vm_entry", None))
         self.note()
         self.do(self.cpu.smm_vm_entry, self.ip, back)

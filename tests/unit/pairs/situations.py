@@ -82,8 +82,8 @@ def smm(m: Machine) -> Iterator[None]:
     if m.cpu.arch.in_tx:
         m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
     m.pass_entries()
-    back = m.ip
-    m.cpu.smi(m.ip)
+    back = m.outside()
+    m.cpu.smi(m.ip, aep=back if m.cpu.arch.in_enclave else None)
     m.away = "smm"
     m.check()
     yield
@@ -97,7 +97,7 @@ def stm(m: Machine) -> Iterator[None]:
     if m.cpu.arch.in_tx:
         m.do(m.cpu.abort_transaction, m.ip, m.place(area(m.ip), "far", None))
     m.pass_entries()
-    back = m.ip
+    back = m.outside()
     m.away = "stm"
     m.do(m.cpu.smm_vm_exit, m.ip, m.place(KERNEL, "vm_entry", None))
     yield

@@ -127,8 +127,9 @@ class Walk:
         self.where = KERNEL
 
     def smi(self) -> None:
-        self.back = self.where
-        self.cpu.smi(self.ip())
+        self.back = USER if self.where == ENCLAVE else self.where
+        aep = self.ip(self.back) if self.where == ENCLAVE else None
+        self.cpu.smi(self.ip(), aep=aep)
         self.where = SMM
 
     def rsm(self) -> None:

@@ -207,8 +207,14 @@ class World:
         if was:
             self.traced, self.started = True, self.clock
 
+    def outside(self) -> int:
+        """Where code goes on after an event that leaves an enclave, if one runs."""
+        return self.anywhere(USER) if area(self.ip) == ENCLAVE else self.ip
+
     def smi(self) -> None:
-        self.cpu.smi(self.ip)
+        back = self.outside()
+        self.cpu.smi(self.ip, aep=back if self.cpu.arch.in_enclave else None)
+        self.ip = back
         was = self.traced
         if was:
             self.ended()

@@ -7,7 +7,7 @@ from rtit.unit.enables import status, steering, trace_en
 from rtit.unit.output import writing
 from rtit.unit.packets import stream
 from rtit.unit.state.last_branches import NO_BRANCHES
-from rtit.unit.state.state import NEVER
+from rtit.unit.state.state import LVT_MASKED, NEVER
 
 
 def reset(unit: Unit, *, cold: bool) -> None:
@@ -31,4 +31,4 @@ def reset(unit: Unit, *, cold: bool) -> None:
     state = unit.state
     state.host = state.smram = state.executive = state.acm = None
     state.asleep, state.dozing, state.ssa = False, False, ()
-    state.xss, state.last_branches = 0, NO_BRANCHES
+    state.xss, state.last_branches, state.lvt_pmi = 0, NO_BRANCHES, LVT_MASKED

@@ -9,6 +9,7 @@ from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
+from rtit.unit.system import enclave
 from rtit.values import replace
 
 
@@ -21,7 +22,7 @@ def init_wait(unit: Unit, ip: int) -> None:
     addresses(ip)
     require_no_transaction(unit.state.arch, "INIT")
     state = unit.state
-    before, source = state.arch, steering.address(unit, ip)
+    before, source = enclave.left_by_event(unit, ip), steering.address(unit, ip)
     state.arch = replace(Arch.reset(), wait_for_sipi=True)
     if not state.trigger_en:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtit.errors import IllegalEvent
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
+from rtit.unit.enables.conditions import context_en
 from rtit.unit.events import event_trace
 from rtit.unit.events.event_trace import Report, Reports, announce
 from rtit.unit.packets import generator, overflow, stream, timing
@@ -164,28 +165,29 @@ def mov_cr3(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
         _time(unit, None)
         generator.pip(unit)
     overflow.tell_owed(unit)
-    if was != state.packet_en:
-        _time(unit, None)
-        if was:
-            generator.pgd(unit, None)
-        else:
-            generator.pge(unit, state.ip)
-    if stops:
-        steering.trace_stop(unit)
+    _arrive_in_context(unit, was, stops)
     stream.commit(unit)
     stream.extra_psb(unit, "mov_cr3")
 
 
 def change_mode(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
-    """The instruction at `ip`, no branch, changes CS.L & LMA, CS.D or RFLAGS.IF (33.4.2.8).
+    """The instruction at `ip`, no branch, changes CS.L & LMA, CS.D or RFLAGS.IF (33.4.2.8), or PAE
+    paging, and with it the bits of CR3 that are compared (33.2.5.2).
 
-    STI, CLI, POPF; MOV CR0 and WRMSR that change EFER.LMA. Privilege and CR3 stay.
+    STI, CLI, POPF; MOV CR0, MOV CR4, and WRMSR that change EFER.LMA. CPL and CR3 stay.
     """
     addresses(ip, next_ip)
     state = unit.state
-    before, source = state.arch, steering.address(unit, ip)
+    before, source, was = state.arch, steering.address(unit, ip), state.packet_en
     state.arch = arch
     state.ip = steering.address(unit, next_ip)
+    if state.trigger_en and state.context_en != context_en(unit.configuration, arch):
+        stops = _change_context(unit, source)
+        generator.flush_tnt(unit)
+        overflow.tell_owed(unit)
+        _arrive_in_context(unit, was, stops)
+        stream.commit(unit)
+        return
     steering.settle(unit)
     if event_trace.mode_changed(unit, before):
         generator.flush_tnt(unit)
@@ -195,8 +197,24 @@ def change_mode(unit: Unit, ip: int, next_ip: int, arch: Arch) -> None:
         stream.commit(unit)
 
 
+def _arrive_in_context(unit: Unit, was: bool, stops: bool) -> None:
+    """TIP.PGD or TIP.PGE of an instruction other than a branch; PacketEn `was`. TraceStop if it
+    `stops`.
+    """
+    state = unit.state
+    if was != state.packet_en:
+        _time(unit, None)
+        if was:
+            generator.pgd(unit, None)
+        else:
+            generator.pge(unit, state.ip)
+    if stops:
+        steering.trace_stop(unit)
+
+
 def _change_context(unit: Unit, ip: int) -> bool:
-    """MOV CR3 at the linear address `ip` changed the context; True if it meets TraceStop.
+    """An instruction other than a branch, at the linear address `ip`, changed the context, as MOV
+    CR3 does; True if it meets TraceStop.
 
     FilterEn changes only when it enters the context, or stops.
     """

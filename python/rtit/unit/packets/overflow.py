@@ -10,7 +10,8 @@ The rules, in one place:
 * It resolves at the end of the first event, or by time out of context, after the level has come
   down to Parameters.ovf_resolve_level; only there is the current IP known. Clearing TraceEn drains
   the buffer, and so resolves it first.
-* OVF, then with PacketEn=1 FUP with the current IP. Nothing is compressed against what was lost.
+* OVF, with a CYC before it (Parameters.ovf_cyc), then with PacketEn=1 FUP with the current IP.
+  Nothing is compressed against what was lost.
 * What no packet told, of the event that began the overflow or since (modes, CR3, transaction,
   VMCS), a PSB+ tells, which may follow at any time: Parameters.ovf_psb. RFLAGS.IF with BranchEn=0
   is in no PSB+: MODE.Exec with the current IP tells it. With ContextEn=0 they wait for the context.
@@ -152,8 +153,12 @@ def _cyc(unit: Unit) -> None:
     """The CYC that belongs to OVF; with erratum SKD007 OVF comes in the place of all its bytes but
     the first.
     """
-    before = len(unit.packets)
-    timing.eligible(unit)
+    before, state = len(unit.packets), unit.state
+    always = unit.configuration.cyc_en and unit.parameters.ovf_cyc == "always"
+    if always and state.cycle > state.cyc_base:
+        timing.cyc(unit)
+    else:
+        timing.eligible(unit)
     if "SKD007" in unit.errata:
         del unit.packets[before + 1 :]
 

@@ -253,6 +253,12 @@ class Parameters:
     ovf_resolve_level: int = _overflow(
         0, "33.3.8", "Bytes left in the buffer then. At most half of it.", Between(0, _MOST // 2)
     )
+    ovf_cyc: Literal["threshold", "always"] = _overflow(
+        "threshold",
+        "33.3.6.3, 33.3.8.2",
+        "OVF has a CYC if CycThresh cycles have passed since the last one, as any eligible packet, "
+        "or always.",
+    )
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",

@@ -10,12 +10,12 @@ from rtit.values import dataclass
 class Smram:
     """What SMI delivery saves and RSM restores (section 33.2.9.3).
 
-    `ip` is effective; `trace_en` IA32_RTIT_CTL.TraceEn; `host` what VM exit goes back to, if the
-    interrupted code ran in VMX non-root operation.
+    `ip` is effective, None if it is an AEP that is not known; `trace_en` IA32_RTIT_CTL.TraceEn;
+    `host` what VM exit goes back to, if the interrupted code ran in VMX non-root operation.
     """
 
     arch: Arch
-    ip: int
+    ip: int | None
     trace_en: bool
     host: Arch | None
 

@@ -15,6 +15,10 @@ NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
 
 
+LVT_MASKED = 1 << 16
+"""An entry of the local vector table after reset: it is masked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """What an overflow hides; `trace_stop`: TraceStop, with which tracing has ended."""
@@ -103,9 +107,11 @@ class State:
     asleep: bool = False
     dozing: bool = False
 
-    # IA32_PERF_GLOBAL_STATUS as far as PT sets it, ToPA PMIs signalled so far, and the bytes after
-    # which one that is pending is signalled (section 33.2.7.2).
+    # IA32_PERF_GLOBAL_STATUS as far as PT sets it, the LVT entry of the PMI, which the emulator's
+    # APIC obeys, ToPA PMIs signalled so far, and the bytes after which one that is pending is
+    # signalled (section 33.2.7.2).
     global_status: int = 0
+    lvt_pmi: int = LVT_MASKED
     pmis: int = 0
     pmi_left: int | None = None
 

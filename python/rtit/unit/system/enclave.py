@@ -1,7 +1,7 @@
 """Enclaves: ENCLU[EENTER], [ERESUME], [EEXIT], and asynchronous exits (section 33.2.9.5).
 
 A production enclave forces ContextEn to 0. A debug enclave does not; Parameters.debug_enclave can
-make that depend on opt-in.
+make that depend on opt-in. Every event that reaches an enclave leaves it by an asynchronous exit.
 """
 
 from __future__ import annotations
@@ -76,6 +76,17 @@ def enclave_event(
     report = Report(Cfe.INTR, vector) if cr2 is None else event_trace.page_fault(cr2)
     unit.state.ssa += (Ssa(ip, left.opted_out_enclave),)
     transfers.transfer(unit, handler, arch, event_ip=ip, report=report, report_ip=aep)
+
+
+def left_by_event(unit: Unit, ip: int) -> Arch:
+    """The state outside the enclave, for an SMI, a VM exit or INIT before the instruction at `ip`,
+    which an asynchronous exit saves in the SSA; outside an enclave the present state.
+    """
+    arch = unit.state.arch
+    if not arch.in_enclave:
+        return arch
+    unit.state.ssa += (Ssa(ip, arch.opted_out_enclave),)
+    return replace(arch, in_enclave=False, opted_out_enclave=False)
 
 
 def _outside(unit: Unit, arch: Arch, what: str) -> Arch:

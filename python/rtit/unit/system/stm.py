@@ -16,7 +16,7 @@ from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Executive
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.unit.system import msr_loads, transitions
+from rtit.unit.system import enclave, msr_loads, transitions
 from rtit.values import replace
 
 
@@ -30,11 +30,13 @@ def smm_vm_exit(
     cause: Literal["smi", "vmcall"] = "smi",
     reason: int = 0,
     qualification: int = 0,
-) -> None:
+    enclave_ip: int | None = None,
+) -> int | None:
     """An SMI before the instruction at `ip`, or a VMCALL there, reaches the STM at `target`.
 
     TraceEn is neither saved nor cleared unless `controls`, those of the SMM-transfer VMCS, do
-    it. Event trace tells an SMI and a VM exit, of a VMCALL nothing. Raises IllegalEvent
+    it. Event trace tells an SMI and a VM exit, of a VMCALL nothing. `enclave_ip` and what it
+    returns are those of `vm_exit`. Raises IllegalEvent
     without an STM or in SMM, Shutdown as `vm_exit`.
     """
     state = unit.state
@@ -43,10 +45,16 @@ def smm_vm_exit(
     require(not arch.in_smm, "an SMM VM exit starts in SMM")
     require(arch.vmx != "off", "an SMM VM exit starts outside VMX operation")
     require_no_transaction(arch, "an SMM VM exit")
-    addresses(ip, target)
+    require(enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only")
+    addresses(ip, target, enclave_ip)
     left = event_trace.vm_exit(unit, reason, qualification)
     root = arch.vmx == "root" and arch.privilege == 0
     require(cause == "smi" or root, "only the executive monitor reaches the STM by VMCALL")
+    source = ip
+    if arch.in_enclave:
+        source = state.ip if enclave_ip is None else enclave_ip
+    arch = enclave.left_by_event(unit, source)
+    saved_ctl = unit.registers.ctl if unit.profile.vmx_tracing else None
     state.executive, state.host = Executive(arch, state.host), None
     told = not controls.conceal_exit
     reports: Reports = ()
@@ -57,7 +65,8 @@ def smm_vm_exit(
         monitor, vmx="root", vmcs=arch.stm, stm=arch.stm, controls=NO_CONTROLS, in_smm=True
     )
     transition = Transition(pip=told, vmcs=told, reports=reports)
-    transitions.leave(unit, ip, target, monitor, controls.on_exit, transition)
+    transitions.leave(unit, source, target, monitor, controls.on_exit, transition)
+    return saved_ctl
 
 
 def smm_vm_entry(

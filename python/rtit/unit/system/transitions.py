@@ -24,7 +24,8 @@ def leave(
     *,
     aborts: bool = False,
 ) -> None:
-    """VM exit from `guest_ip` to `target`. Raises Shutdown if it ends in VMX abort.
+    """VM exit from the instruction at `guest_ip` to `target`. Raises Shutdown if it ends in VMX
+    abort.
 
     It `aborts`, or one of `loads` is what WRMSR would refuse.
     """

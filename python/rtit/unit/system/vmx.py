@@ -18,7 +18,7 @@ from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.unit.system import msr_loads, transitions
+from rtit.unit.system import enclave, msr_loads, transitions
 from rtit.values import replace
 
 Failure = Literal["early", "late"]
@@ -127,26 +127,37 @@ def vm_exit(
     qualification: int = 0,
     vector: int | None = None,
     aborts: bool = False,
-) -> None:
+    enclave_ip: int | None = None,
+) -> int | None:
     """VM exit; `guest_ip` is the guest IP as the VMCS saves it, the host goes on at `target`.
 
     `reason` and `qualification` are what event trace tells; `vector` is that of the interrupt
-    or exception that caused the exit, if one did. Raises Shutdown after a VMX abort: if
-    `aborts`, or if the MSR-load area holds what WRMSR would refuse.
+    or exception that caused the exit, if one did. An enclave is left by an asynchronous exit:
+    `guest_ip` is its AEP then, and `enclave_ip` the instruction inside that has not completed, by
+    default the next one. Returns the IA32_RTIT_CTL that the guest-state area of the VMCS saves, or
+    None where VMX has no controls for it, without IA32_VMX_MISC[14]. Raises Shutdown after a VMX
+    abort: if `aborts`, or if the MSR-load area holds what WRMSR would refuse.
     """
     state = unit.state
     arch = state.arch
     require(arch.vmx == "nonroot", "there is no VM exit outside VMX non-root operation")
     require_no_transaction(arch, "VM exit")
-    addresses(guest_ip, target)
+    require(enclave_ip is None or arch.in_enclave, "a VM exit has an `enclave_ip` in one only")
+    addresses(guest_ip, target, enclave_ip)
     report = event_trace.vm_exit(unit, reason, qualification, vector)
     controls = arch.controls
     host = replace(host, vmx="root", vmcs=arch.vmcs, controls=NO_CONTROLS)
     state.host = None
+    saved_ctl = unit.registers.ctl if unit.profile.vmx_tracing else None
+    source = guest_ip
+    if arch.in_enclave:
+        source = state.ip if enclave_ip is None else enclave_ip
+        enclave.left_by_event(unit, source)
     told = not controls.conceal_exit
     reports: Reports = ((report, steering.address(unit, guest_ip)),) if told else ()
     transition = Transition(pip=told, reports=reports)
-    transitions.leave(unit, guest_ip, target, host, controls.on_exit, transition, aborts=aborts)
+    transitions.leave(unit, source, target, host, controls.on_exit, transition, aborts=aborts)
+    return saved_ctl
 
 
 def _late_failure(

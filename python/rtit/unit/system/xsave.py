@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 
-from rtit.errors import GeneralProtection
+from rtit.errors import GeneralProtection, UndefinedOpcode
 from rtit.registers import Msr, check_rdmsr, check_wrmsr
+from rtit.registers.profile import PT_STATE_SIZE
 from rtit.unit.core import Unit
 from rtit.unit.enables import pt_msrs, steering, trace_en
 from rtit.unit.enables.trace_en import TRACE_EN
@@ -21,8 +22,12 @@ PT_STATE = 1 << 8
 """State component 8 in IA32_XSS, in a requested-feature bitmap, and in XSTATE_BV."""
 
 
-COMPONENT_SIZE = 128
-"""Bytes of the component, as real processors report them in CPUID.(0DH,8):EAX."""
+COMPONENT_SIZE = PT_STATE_SIZE
+"""Bytes of the component, as CPUID.(0DH,8):EAX reports them."""
+
+
+AREA_SIZE = 512 + 64
+"""Bytes of an XSAVE area with x87 and SSE state and its header, in front of the component."""
 
 
 FIELDS = (
@@ -42,8 +47,16 @@ FIELDS = (
 _LAYOUT = struct.Struct(f"<{len(FIELDS)}Q")
 
 
+def read_xss(unit: Unit) -> int:
+    """The value of IA32_XSS. Raises GeneralProtection where there is none."""
+    if not unit.profile.xsaves:
+        raise GeneralProtection("there is no IA32_XSS: CPUID.(0DH,1):EAX[3] is 0")
+    return unit.state.xss
+
+
 def write_xss(unit: Unit, value: int) -> None:
     """Write IA32_XSS, of which only bit 8 exists here. Raises GeneralProtection for others."""
+    read_xss(unit)
     if value & ~PT_STATE or not unit.profile.pt:
         raise GeneralProtection(f"IA32_XSS has reserved bits: {value:#x}")
     unit.state.xss = value
@@ -56,10 +69,10 @@ def xsaves(
 
     CTL is saved with its TraceEn, which is then cleared, so that the other MSRs are stable. If
     the instruction faults or exits after that (`completes` False) TraceEn is set again, and
-    nothing is returned. Raises GeneralProtection above CPL 0.
+    nothing is returned. Raises GeneralProtection above CPL 0, UndefinedOpcode without XSAVES.
     """
     addresses(ip, next_ip)
-    _privileged(unit, "XSAVES")
+    _executable(unit, "XSAVES")
     if not rfbm & unit.state.xss & PT_STATE:
         unit.state.ip = steering.address(unit, next_ip)
         return None
@@ -92,7 +105,7 @@ def xrstors(
     the component has not 128 bytes.
     """
     addresses(ip, next_ip)
-    _privileged(unit, "XRSTORS")
+    _executable(unit, "XRSTORS")
     if component is not None and len(component) != COMPONENT_SIZE:
         raise ValueError(f"the component has {COMPONENT_SIZE} bytes, not {len(component)}")
     if not rfbm & unit.state.xss & PT_STATE:
@@ -113,7 +126,9 @@ def xrstors(
     pt_msrs.write(unit, Msr.CTL, ctl, next_ip=next_ip if completes else ip)
 
 
-def _privileged(unit: Unit, what: str) -> None:
+def _executable(unit: Unit, what: str) -> None:
+    if not unit.profile.xsaves:
+        raise UndefinedOpcode(f"{what} is not supported: CPUID.(0DH,1):EAX[3] is 0")
     if unit.state.arch.privilege != 0:
         raise GeneralProtection(f"{what} at CPL {unit.state.arch.privilege}")
 
