@@ -306,3 +306,21 @@ if TYPE_CHECKING:
 else:
     KW_ONLY = "KW_ONLY"
     astuple, dataclass, field, fields, replace = _astuple, _dataclass, _Field, _fields, _replace
+
+
+def hexadecimal_repr(*names: str) -> Callable[[Any], str]:
+    """A `__repr__` for a dataclass: numbers of the fields `names` are in hexadecimal."""
+
+    def text(self: Any) -> str:
+        values = ((row.name, getattr(self, row.name)) for row in fields(self))
+        shown = (f"{name}={_hexadecimal(it) if name in names else repr(it)}" for name, it in values)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    return text
+
+
+def _hexadecimal(value: Any) -> str:
+    if type(value) is tuple:
+        inner = ", ".join(map(_hexadecimal, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return f"{value:#x}" if isinstance(value, int) else repr(value)

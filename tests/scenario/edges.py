@@ -15,3 +15,9 @@ KERNEL = f"arch cpl=0\nctl OS User BranchEn\n{BEGIN}"
 def case(name: str, text: str, *rows: str) -> Any:
     marks = [pytest.mark.spec(*rows)] if rows else []
     return pytest.param(text, id=name, marks=marks)
+
+
+def not_taken(count: int) -> str:
+    """As many conditional branches from 0x1000 on, none of them taken."""
+    ips = range(0x1000, 0x1000 + 2 * count, 2)
+    return "".join(f"conditional {ip:#x} {ip + 2:#x} 0x1010 False\n" for ip in ips)

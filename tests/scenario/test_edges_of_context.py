@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rtit.scenario import parse, run
-from scenario.edges import BEGIN, KERNEL, USER, case
+from scenario.edges import BEGIN, KERNEL, USER, case, not_taken
 
 CONTEXT = [
     case(
@@ -96,8 +96,8 @@ CONTEXT = [
     ),
     case(
         "the base of CS counts from the change of mode on",
-        "arch cs_base=0x10000\n"
-        + USER
+        "arch cpl=0 cs_base=0x10000\nctl OS BranchEn\n"
+        + BEGIN
         + "change_mode 0x1000 0x1002 cs_l=False cs_d=True\n    MODE.Exec 32\n    FUP 0x1000\n"
         "indirect_jump 0x1002 0x2000\n    TIP 0x12000\n",
         "IPC-012",
@@ -187,7 +187,7 @@ ENABLES = [
         "six results with ranges",
         "ctl User BranchEn ADDR0_CFG=1\nwrite ADDR0_A 0x1000\nwrite ADDR0_B 0x1fff\n"
         + BEGIN
-        + "conditional 0x1000 0x1002 0x1010 False\n" * 6
+        + not_taken(6)
         + "    TNT NNNNNN\n",
         "TNT-008",
     ),
@@ -284,10 +284,7 @@ ENABLES = [
     ),
     case(
         "seven results in a mixed form",
-        "parameters tnt_form=mixed\n"
-        + USER
-        + "conditional 0x1000 0x1002 0x1010 False\n" * 7
-        + "flush\n    TNT.64 NNNNNNN\n",
+        "parameters tnt_form=mixed\n" + USER + not_taken(7) + "flush\n    TNT.64 NNNNNNN\n",
         "TNT-010",
     ),
     case(

@@ -13,7 +13,7 @@ from rtit.values import replace
 class Cpu:
     """The first argument of every function that is an event. Arguments: see `Processor`."""
 
-    __slots__ = ("unit",)
+    __slots__ = ("checked", "unit")
 
     def __init__(
         self,
@@ -24,7 +24,9 @@ class Cpu:
         parameters: Parameters | None = None,
         arch: Arch | None = None,
         fabric: Callable[[bytes], None] | None = None,
+        checked: bool = True,
     ) -> None:
+        self.checked = checked
         clock = TimeModel.of_profile(profile) if time is None else time
         self.unit = TraceUnit(
             _with_clock(profile, clock),

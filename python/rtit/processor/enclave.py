@@ -6,20 +6,28 @@ from typing import Unpack
 
 from rtit.processor.changes import Changes, changed, to_kernel
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_here, require_instruction, require_target
 
 
 def eenter(cpu: Cpu, ip: int, target: int, *, debug: bool = False, opt_in: bool = False) -> None:
     """ENCLU[EENTER]; see `TraceUnit.enclave_enter`."""
+    require_instruction(cpu, ip)
+    require_target(cpu, target)
     cpu.unit.enclave_enter(ip, target, debug=debug, opt_in=opt_in)
 
 
 def eresume(cpu: Cpu, ip: int, target: int | None = None) -> None:
     """ENCLU[ERESUME]; see `TraceUnit.enclave_resume`."""
+    require_instruction(cpu, ip)
+    if target is not None:
+        require_target(cpu, target)
     cpu.unit.enclave_resume(ip, target)
 
 
 def eexit(cpu: Cpu, ip: int, target: int) -> None:
     """ENCLU[EEXIT]."""
+    require_instruction(cpu, ip)
+    require_target(cpu, target)
     cpu.unit.enclave_exit(ip, target)
 
 
@@ -38,4 +46,6 @@ def aex(
     """
     arch = cpu.unit.state.arch
     arch = changed(arch, {**to_kernel(arch), **changes})
+    require_here(cpu, ip)
+    require_target(cpu, handler, arch)
     cpu.unit.enclave_event(ip, aep, handler, arch, vector=vector, cr2=cr2)

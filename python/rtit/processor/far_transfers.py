@@ -7,6 +7,7 @@ from typing import Unpack
 from rtit.errors import UsageError
 from rtit.processor.changes import Changes, ModeChanges, changed, to_kernel
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_cpl, require_here, require_instruction, require_target
 from rtit.unit import Stamps
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report, page_fault
@@ -22,6 +23,7 @@ def far(
     """Far JMP, CALL or RET, IRET, SYSRET and the like: a branch of its own that an instruction
     makes.
     """
+    require_instruction(cpu, ip)
     _transfer(cpu, target, None, stamps, changes)
 
 
@@ -29,6 +31,7 @@ def syscall(cpu: Cpu, ip: int, target: int, **changes: Unpack[Changes]) -> None:
     """SYSCALL or SYSENTER to `target` at CPL 0, with RFLAGS.IF=0 (as IA32_FMASK has it for SYSCALL
     in every operating system).
     """
+    require_instruction(cpu, ip)
     _transfer(cpu, target, None, AT_ONCE, {**to_kernel(cpu.arch), **changes})
 
 
@@ -36,8 +39,9 @@ def resume(cpu: Cpu, target: int, *, bits: int = 64, **changes: Unpack[Changes])
     """SYSRET, SYSEXIT or IRET from CPL 0 to `target` at CPL 3, in code of `bits` bits, with
     RFLAGS.IF=1.
 
-    IllegalEvent for another width than 16, 32 or 64.
+    IllegalEvent for another width than 16, 32 or 64, and at another CPL.
     """
+    require_cpl(cpu, 0, "a return to user code")
     require(bits in CODE_BITS, f"code has 16, 32 or 64 bits, not {bits}")
     cs_l, cs_d = CODE_BITS[bits]
     user = Changes(cpl=3, cs_l=cs_l, cs_d=cs_d, interrupt_flag=True)
@@ -50,6 +54,7 @@ def iret(
     """IRET at `ip` to `target`; `changes` say all that it restores, but for RFLAGS.IF, which is 1
     after a return to a higher CPL. IllegalEvent if that were a lower CPL.
     """
+    require_instruction(cpu, ip)
     was, cpl = cpu.arch.privilege, changed(cpu.arch, changes).privilege
     require(cpl >= was, f"IRET leads from CPL {was} to CPL {cpl}")
     if cpl > was:
@@ -102,31 +107,44 @@ def software_interrupt(
     **changes: Unpack[Changes],
 ) -> None:
     """INT n, INT3, INT1 or INTO at `ip`, handled at CPL 0, RFLAGS.IF as in `exception`."""
+    require_instruction(cpu, ip)
     report = Report(Cfe.INTR, vector)
     _transfer(cpu, handler, ip, stamps, {**to_kernel(cpu.arch), **changes}, report)
 
 
 def change_mode(cpu: Cpu, ip: int, next_ip: int, **changes: Unpack[ModeChanges]) -> None:
     """STI, CLI, POPF, MOV CR0, MOV CR4 or WRMSR at `ip` changes what `changes` say; UsageError for
-    anything that does not change without a branch.
+    anything that does not change without a branch. IllegalEvent above CPL 0 for anything but
+    `interrupt_flag`, which IOPL may allow.
     """
     if wrong := changes.keys() - MODE_FIELDS:
         raise UsageError(f"{min(wrong)} does not change without a branch")
+    if changes.keys() - {"interrupt_flag"}:
+        require_cpl(cpu, 0, "a change of mode")
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.change_mode(ip, next_ip, replace(cpu.arch, **changes))
 
 
 def user_interrupt(cpu: Cpu, ip: int, handler: int, vector: int) -> None:
-    """A user interrupt is delivered to `handler` before the instruction at `ip`."""
+    """A user interrupt is delivered to `handler` before the instruction at `ip`, at CPL 3."""
+    require_cpl(cpu, 3, "the handler of a user interrupt")
+    require_here(cpu, ip)
+    require_target(cpu, handler)
     cpu.unit.user_interrupt(ip, handler, vector)
 
 
 def uiret(cpu: Cpu, ip: int, target: int) -> None:
-    """UIRET at `ip` to `target`."""
+    """UIRET at `ip` to `target`, at CPL 3."""
+    require_cpl(cpu, 3, "UIRET")
+    require_instruction(cpu, ip)
+    require_target(cpu, target)
     cpu.unit.uiret(ip, target)
 
 
 def mov_cr3(cpu: Cpu, ip: int, next_ip: int, value: int) -> None:
-    """MOV to CR3."""
+    """MOV to CR3, at CPL 0."""
+    require_cpl(cpu, 0, "MOV CR3")
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.mov_cr3(ip, next_ip, replace(cpu.arch, cr3=value))
 
 
@@ -143,7 +161,10 @@ def _transfer(
     require(not arch.in_enclave, "code in an enclave is left by EEXIT or an asynchronous exit")
     require(not arch.wait_for_sipi, "a processor that waits for SIPI has another event")
     power.require_awake(cpu.unit, "an instruction or event comes to a processor")
+    if event_ip is not None:
+        require_here(cpu, event_ip)
     arch = changed(arch, changes)
+    require_target(cpu, target, arch)
     cpu.unit.transfer(
         target, arch, event_ip=event_ip, stamps=stamps, report=report, report_ip=report_ip
     )
@@ -157,9 +178,12 @@ def task_switch_fault(
     The stack has the new task's IP, which no packet tells. `changes` are what the new task and
     the handler have changed, CR3 for one.
     """
+    require_here(cpu, ip)
+    arch = changed(cpu.arch, {"interrupt_flag": False, **changes})
+    require_target(cpu, handler, arch)
     cpu.unit.transfer(
         handler,
-        changed(cpu.unit.state.arch, {"interrupt_flag": False, **changes}),
+        arch,
         event_ip=ip,
         report=Report(Cfe.INTR, vector),
     )

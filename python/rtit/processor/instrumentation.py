@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_instruction
 from rtit.unit.events.blocks import Items
 
 
 def ptwrite(cpu: Cpu, ip: int, next_ip: int, value: int, size: int = 8) -> None:
     """PTWRITE at `ip` of 4 or 8 bytes. Raises UndefinedOpcode where there is none."""
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.ptwrite(ip, next_ip, value, size)
 
 

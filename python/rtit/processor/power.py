@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_cpl, require_instruction
 from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.power import C0, C1
-from rtit.unit.refusal import addresses, require
+from rtit.unit.refusal import require
 
 
 def mwait(
@@ -14,10 +15,10 @@ def mwait(
 ) -> None:
     """MWAIT at `ip`, or an I/O read that becomes one; `hints` is EAX, `extensions` ECX.
 
-    `entered` False: it does not sleep, since the monitor is not armed, a virtual interrupt is
-    delivered, or because of a fault or VM exit.
+    `entered` False: it does not sleep, since the monitor is not armed or a virtual interrupt is
+    delivered. An MWAIT that faults or exits is the exception or VM exit alone.
     """
-    addresses(next_ip)
+    require_instruction(cpu, ip, next_ip)
     power.require_awake(cpu.unit, "MWAIT is executed by a processor")
     if entered:
         asked = hints & 0xFF, extensions & 3
@@ -27,7 +28,7 @@ def mwait(
 
 def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = True) -> None:
     """UMWAIT or TPAUSE at `ip`; bit 0 of `register` asks for C0.1, else C0.2."""
-    addresses(next_ip)
+    require_instruction(cpu, ip, next_ip)
     power.require_awake(cpu.unit, "UMWAIT or TPAUSE is executed by a processor")
     if entered:
         sub_state = 1 if register & 1 else 2
@@ -36,8 +37,9 @@ def umwait(cpu: Cpu, ip: int, next_ip: int, register: int, *, entered: bool = Tr
 
 
 def halt(cpu: Cpu, ip: int, next_ip: int) -> None:
-    """HLT at `ip`: C1. IllegalEvent if it sleeps."""
-    addresses(next_ip)
+    """HLT at `ip`: C1. IllegalEvent if it sleeps, and above CPL 0."""
+    require_cpl(cpu, 0, "HLT")
+    require_instruction(cpu, ip, next_ip)
     power.require_awake(cpu.unit, "HLT is executed by a processor")
     cpu.unit.sleep(ip, C1)
     cpu.unit.state.ip = steering.address(cpu.unit, next_ip)

@@ -29,10 +29,11 @@ class Processor(Cpu):
     `memory` receives the trace; `fabric` does when FabricEn is set. `time` is the clock, by default
     that of the profile's CPUID.15H; if it has another ratio, CPUID.15H reports that. Feed events in
     program order: `at` first where time has passed, then the event. IPs are effective addresses;
-    `ip` is the instruction itself. Keyword arguments named `changes` are what the event changes in
-    `arch` besides what it does by itself (see `Changes`; TypeError for another). Events raise
-    IllegalEvent where they cannot happen, and Shutdown where they end in shutdown. What a processor
-    may do at any time, and the trace unit's own state, is in `unit`.
+    `ip` is the instruction itself. Keyword arguments named `changes` are what the
+    event changes in `arch` besides what it does by itself (see `Changes`; TypeError for another).
+    Events raise IllegalEvent where they cannot happen, and Shutdown where they end in shutdown;
+    with `checked` False IP, target and CPL are taken as they come, as for what was measured. What a
+    processor may do at any time, and the trace unit's own state, is in `unit`.
     """
 
     __slots__ = ()

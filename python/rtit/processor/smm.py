@@ -6,12 +6,14 @@ from typing import Literal, Unpack
 
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_here, require_instruction, require_target
 from rtit.unit import Arch, VmxControls
 from rtit.unit.state.vmx_controls import NO_CONTROLS
 
 
 def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:
     """SMI before the instruction at `ip`; see `TraceUnit.smi`."""
+    require_here(cpu, ip)
     cpu.unit.smi(ip, smbase, aep=aep)
 
 
@@ -19,6 +21,8 @@ def rsm(cpu: Cpu, target: int | None = None, **changes: Unpack[Changes]) -> None
     """RSM; `changes` are what the handler changed in the saved state."""
     smram = cpu.unit.state.smram
     arch = changed(smram.arch, changes) if smram is not None and changes else None
+    if target is not None:
+        require_target(cpu, target, arch if smram is None or arch else smram.arch)
     cpu.unit.rsm(target, arch)
 
 
@@ -63,5 +67,6 @@ def smm_vm_entry(
     that it interrupted.
     """
     executive = cpu.unit.state.executive
+    require_instruction(cpu, ip)
     arch = changed(executive.arch, changes) if executive is not None and changes else None
     cpu.unit.smm_vm_entry(ip, target, controls, arch)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_here
 from rtit.unit import Arch
 from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.events.power import C1
-from rtit.unit.refusal import addresses, require, require_no_transaction
+from rtit.unit.refusal import require, require_no_transaction
 from rtit.unit.system import enclave
 
 
@@ -26,8 +27,8 @@ def init(cpu: Cpu, ip: int, *, bsp: bool = True) -> None:
     vmx = cpu.arch.vmx
     require(vmx == "off", f"INIT does not reset a processor in VMX {vmx} operation")
     power.require_awake(cpu.unit, "INIT comes to a processor")
+    require_here(cpu, ip)
     if bsp:
-        addresses(ip)
         require_no_transaction(cpu.arch, "INIT")
         enclave.left_by_event(cpu.unit, ip)
         cpu.unit.transfer(0xFFF0, Arch.reset(), event_ip=ip, report=Report(Cfe.INIT))
@@ -43,5 +44,6 @@ def sipi(cpu: Cpu, vector: int) -> None:
 def shutdown(cpu: Cpu, ip: int) -> None:
     """Shutdown, as after a triple fault, with `ip` not completed: C1. IllegalEvent if it sleeps."""
     power.require_awake(cpu.unit, "shutdown comes to a processor")
+    require_here(cpu, ip)
     cpu.unit.shutdown(ip)
     cpu.unit.sleep(ip, C1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_here, require_instruction, require_target
 from rtit.unit.enables import steering
-from rtit.unit.refusal import addresses, require
+from rtit.unit.refusal import require
 
 
 def begin_transaction(cpu: Cpu, ip: int, next_ip: int) -> None:
     """XBEGIN or XACQUIRE lock at `ip`, executed transactionally; nested: nothing to tell."""
-    addresses(next_ip)
+    require_instruction(cpu, ip, next_ip)
     if cpu.unit.state.arch.in_tx:
         cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
     else:
@@ -21,10 +22,10 @@ def end_transaction(cpu: Cpu, ip: int, next_ip: int, *, outermost: bool = True) 
 
     IllegalEvent outside a transaction.
     """
+    require_instruction(cpu, ip, next_ip)
     if outermost:
         cpu.unit.commit_transaction(ip, next_ip)
     else:
-        addresses(next_ip)
         require(cpu.unit.state.arch.in_tx, "no transaction is under way")
         cpu.unit.state.ip = steering.address(cpu.unit, next_ip)
 
@@ -34,4 +35,6 @@ def abort_transaction(cpu: Cpu, ip: int, target: int) -> None:
 
     IllegalEvent outside a transaction.
     """
+    require_here(cpu, ip)
+    require_target(cpu, target)
     cpu.unit.abort_transaction(ip, target)

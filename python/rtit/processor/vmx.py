@@ -6,6 +6,7 @@ from typing import Unpack
 
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
+from rtit.processor.sanity import require_instruction, require_target
 from rtit.unit import VmxControls
 from rtit.unit.state.vmx_controls import NO_CONTROLS
 from rtit.unit.system.vmx import Failure
@@ -13,21 +14,25 @@ from rtit.unit.system.vmx import Failure
 
 def vmxon(cpu: Cpu, ip: int, next_ip: int) -> None:
     """VMXON; see `TraceUnit.vmxon`."""
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.vmxon(ip, next_ip)
 
 
 def vmxoff(cpu: Cpu, ip: int, next_ip: int) -> None:
     """VMXOFF."""
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.vmxoff(ip, next_ip)
 
 
 def vmptrld(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
     """A successful VMPTRLD of `pointer`."""
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.vmptrld(ip, next_ip, pointer)
 
 
 def vmclear(cpu: Cpu, ip: int, next_ip: int, pointer: int) -> None:
     """A successful VMCLEAR of `pointer`."""
+    require_instruction(cpu, ip, next_ip)
     cpu.unit.vmclear(ip, next_ip, pointer)
 
 
@@ -46,6 +51,8 @@ def vm_entry(
     state to the guest's. Returns how it failed, if it did; see `TraceUnit.vm_entry`.
     """
     guest = changed(cpu.unit.state.arch, changes)
+    require_instruction(cpu, ip, next_ip)
+    require_target(cpu, target, guest)
     return cpu.unit.vm_entry(
         ip, target, guest, controls, fails=fails, next_ip=next_ip, host_ip=host_ip
     )
@@ -70,6 +77,7 @@ def vm_exit(
     """
     state = cpu.unit.state
     host = changed(state.host or state.arch, {"interrupt_flag": False, **changes})
+    require_target(cpu, target, host)
     return cpu.unit.vm_exit(
         guest_ip,
         target,

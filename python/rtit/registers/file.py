@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rtit.registers.msr import CTL, MSRS, OUTPUT_MASK_PTRS, Msr
 from rtit.registers.profiles import Profile
-from rtit.values import dataclass, fields, replace
+from rtit.values import dataclass, fields, hexadecimal_repr, replace
 
 _TRACE_EN = CTL["TraceEn"].mask
 
@@ -12,6 +12,22 @@ _TRACE_EN = CTL["TraceEn"].mask
 @dataclass(slots=True)
 class RegisterFile:
     """One attribute per MSR, 64 bits each; as made, the state after cold reset."""
+
+    __repr__ = hexadecimal_repr(
+        "ctl",
+        "status",
+        "output_base",
+        "output_mask_ptrs",
+        "cr3_match",
+        "addr0_a",
+        "addr0_b",
+        "addr1_a",
+        "addr1_b",
+        "addr2_a",
+        "addr2_b",
+        "addr3_a",
+        "addr3_b",
+    )
 
     ctl: int = 0
     status: int = 0

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LBRS_FROZEN,
         TRACE_TOPA_PMI,
     )
+    from rtit.unit.output.topa import Entry, write_table
     from rtit.unit.parameters.table import Parameters
     from rtit.unit.refusal import IllegalEvent, Shutdown
     from rtit.unit.state.arch import Arch
@@ -38,6 +39,7 @@ __all__ = [
     "LBRS_FROZEN",
     "TRACE_TOPA_PMI",
     "Arch",
+    "Entry",
     "IllegalEvent",
     "Memory",
     "Output",
@@ -51,6 +53,7 @@ __all__ = [
     "TimeModel",
     "TraceUnit",
     "VmxControls",
+    "write_table",
 ]
 
 __getattr__ = exports(
@@ -60,6 +63,7 @@ __getattr__ = exports(
         "state.snapshot": "Snapshot",
         "output.memory": "Memory",
         "output.output": "Output OutputResult Scheme",
+        "output.topa": "Entry write_table",
         "parameters.table": "Parameters",
         "output.pmi": "COUNTERS_FROZEN IA32_PERF_GLOBAL_STATUS IA32_PERF_GLOBAL_STATUS_RESET "
         "LBRS_FROZEN TRACE_TOPA_PMI",

@@ -19,7 +19,7 @@ from rtit.unit.events.event_trace import Cfe, Evd
 
 def machine(**ctl: int) -> tuple[Processor, bytearray]:
     out = bytearray()
-    cpu = Processor(memory=Memory(observer=lambda _, data: out.extend(data)))
+    cpu = Processor(checked=False, memory=Memory(observer=lambda _, data: out.extend(data)))
     cpu.set_msr(Msr.OUTPUT_BASE, 0x1000_0000)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, (1 << 22) - 1)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, OS=1, User=1, **ctl), next_ip=0x1000)

@@ -18,7 +18,7 @@ REGIONS = (0x20_0000, 0x30_0000, 0x40_0000)
 
 
 def topa(*entries: Entry | int, observer: Observer | None = None, **ctl: int) -> Processor:
-    cpu = Processor(memory=Memory(observer=observer))
+    cpu = Processor(checked=False, memory=Memory(observer=observer))
     write_table(cpu.unit.output.memory, TABLE, entries)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     fields = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5} | ctl
@@ -144,7 +144,7 @@ def test_stream_over_regions() -> None:
 
 @pytest.mark.spec("MSRGEN-004")
 def test_units_share_nothing() -> None:
-    one, two = Processor(), Processor()
+    one, two = Processor(checked=False), Processor(checked=False)
     one.set_msr(Msr.CR3_MATCH, 0x5000)
     one.set_msr(Msr.STATUS, 0x30)
     assert two.get_msr(Msr.CR3_MATCH) == 0
@@ -153,7 +153,7 @@ def test_units_share_nothing() -> None:
 
 def test_fabric() -> None:
     sent = bytearray()
-    cpu = Processor(fabric=sent.extend)
+    cpu = Processor(checked=False, fabric=sent.extend)
     cpu.set_msr(Msr.CTL, CTL.encode(TraceEn=1, User=1, BranchEn=1, FabricEn=1), next_ip=0x1000)
     cpu.set_msr(Msr.CTL, 0)
     assert [p.name for p in packets(bytes(sent))][-2:] == ["FUP", "TIP.PGD"]

@@ -21,7 +21,7 @@ A, B, C, D = 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
 
 
 def start(*entries: Entry | int, arch: Arch | None = None, **parameters: Any) -> Processor:
-    cpu = Processor(parameters=Parameters(**parameters), arch=arch)
+    cpu = Processor(checked=False, parameters=Parameters(**parameters), arch=arch)
     write_table(cpu.unit.output.memory, TABLE, entries)
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)
     ctl = {"TraceEn": 1, "User": 1, "BranchEn": 1, "ToPA": 1, "PSBFreq": 5}
@@ -60,7 +60,7 @@ def test_only_clearing_trace_en_delivers_everything() -> None:
 @pytest.mark.spec("TSTOP-006")
 @pytest.mark.parametrize("held", [0, 64])
 def test_trace_stop_delivers_nothing(held: int) -> None:
-    cpu = Processor(parameters=Parameters(held_bytes=held))
+    cpu = Processor(checked=False, parameters=Parameters(held_bytes=held))
     cpu.set_msr(Msr.OUTPUT_BASE, A)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFF)
     cpu.set_msr(Msr.ADDR0_A, 0x4000)
@@ -176,6 +176,7 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
     """
     out = bytearray()
     cpu = Processor(
+        checked=False,
         memory=Memory(observer=lambda _, data: out.extend(data)),
         parameters=Parameters(psb_delay=delay),
     )
@@ -196,7 +197,7 @@ def test_psb_spacing_tracks_the_period(freq: int, delay: int) -> None:
 @pytest.mark.spec("SMM-008")
 def test_smm_code_traces_itself_but_not_into_smram() -> None:
     """Its own output to memory that SMRR restricts is lost, in SMM as anywhere."""
-    cpu = Processor(memory=Memory(smrr=[(C, C + 0x1000)]), arch=Arch(cpl=0))
+    cpu = Processor(checked=False, memory=Memory(smrr=[(C, C + 0x1000)]), arch=Arch(cpl=0))
     cpu.smi(0x1010)
     ctl = CTL.encode(TraceEn=1, OS=1, BranchEn=1)
     for base in (A, C):

@@ -26,7 +26,7 @@ def start(
 ) -> tuple[Processor, bytearray]:
     out = bytearray()
     memory = Memory(observer=lambda _, data: out.extend(data))
-    cpu = Processor(memory=memory, arch=Arch(cpl=cpl))
+    cpu = Processor(checked=False, memory=memory, arch=Arch(cpl=cpl))
     write_table(cpu.unit.output.memory, TABLE, entries)
     out.clear()
     cpu.set_msr(Msr.OUTPUT_BASE, TABLE)

@@ -186,6 +186,7 @@ class Anything:
         self.out = bytearray()
         self.random = Random(seed)
         self.cpu = Processor(
+            checked=False,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=parameters,
             arch=Arch(cpl=0),
@@ -286,7 +287,9 @@ def test_a_restored_unit_knows_of_overflow_and_sleep(seed: int, size: int, steps
     first, after = bytes(machine.out), machine.cpu.unit.snapshot()
     del machine.out[:]
     machine.cpu = Processor(
-        memory=Memory(observer=lambda _, data: machine.out.extend(data)), parameters=parameters
+        checked=False,
+        memory=Memory(observer=lambda _, data: machine.out.extend(data)),
+        parameters=parameters,
     )
     machine.cpu.unit.restore(before)
     machine.random.setstate(dice)

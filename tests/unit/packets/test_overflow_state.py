@@ -68,6 +68,7 @@ class Bounded:
             "ADDR0_CFG": 2,
         }
         self.cpu = Processor(
+            checked=False,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=Parameters(
                 buffer_bytes=size,

@@ -42,7 +42,7 @@ class Cause:
     """How TriggerEn is cleared, and the last bytes of the trace with it."""
 
     last: bytes
-    happen: Callable[[Processor], None]
+    happen: Callable[[Processor], object]
     begin: Callable[[Processor, int], None] = write
     second: int = REGION + 0x1000
     stop: bool = False

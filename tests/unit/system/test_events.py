@@ -29,7 +29,7 @@ Event = Callable[[Processor], Any]
 def machine(arch: Arch, out: bytearray | None = None, **more: Any) -> Processor:
     sink = bytearray() if out is None else out
     memory = Memory(observer=lambda _, data: sink.extend(data))
-    cpu = Processor(memory=memory, arch=arch, **more)
+    cpu = Processor(checked=False, memory=memory, arch=arch, **more)
     cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
     cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xF_FFFF)
     return cpu

@@ -44,7 +44,7 @@ class Walk:
     def __post_init__(self) -> None:
         memory = Memory(observer=lambda _, data: self.out.extend(data))
         arch = Arch(cpl=0, cr3=0x1000, vmx="root", vmcs=0x5000)
-        self.cpu = Processor(memory=memory, arch=arch)
+        self.cpu = Processor(checked=False, memory=memory, arch=arch)
         self.cpu.set_msr(Msr.OUTPUT_BASE, BUFFER)
         self.cpu.set_msr(Msr.OUTPUT_MASK_PTRS, 0xFFFF)
 

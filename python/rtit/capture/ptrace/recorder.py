@@ -117,19 +117,20 @@ class Recorder(Keeper):
         for kind, flags, length, tid, ip, target, clock, extra in RECORD.iter_unpack(records):
             if kind <= Kind.FAR:
                 cpu = threads[tid].cpu
-                cpu.at(clock + self._ahead)
+                unit = cpu.unit
+                unit.at(clock + self._ahead)
                 if kind == Kind.CONDITIONAL:
-                    cpu.conditional(ip, ip + length, target, bool(flags & 1))
+                    unit.conditional(ip, ip + length, target, bool(flags & 1))
                 elif kind == Kind.CALL:
-                    cpu.call(ip, ip + length, target)
+                    unit.call(ip, ip + length, target)
                 elif kind == Kind.RETURN:
-                    cpu.ret(ip, target)
+                    unit.ret(ip, target)
                 elif kind == Kind.JUMP:
-                    cpu.jump(ip, target)
+                    unit.jump(ip, target)
                 elif kind == Kind.INDIRECT_CALL:
-                    cpu.indirect_call(ip, ip + length, target)
+                    unit.indirect_call(ip, ip + length, target)
                 elif kind == Kind.INDIRECT_JUMP:
-                    cpu.indirect_jump(ip, target)
+                    unit.indirect_jump(ip, target)
                 else:
                     cpu.far(ip, target)
                 if self._counts:
@@ -326,6 +327,7 @@ class Recorder(Keeper):
             time=self._time,
             parameters=self._parameters,
             arch=Arch.user64(cpl=0),
+            checked=False,
         )
         cpu.at(clock)
         self._output.install(cpu, memory)

@@ -36,7 +36,7 @@ from rtit.registers.profiles import Profile
 from rtit.unit.output.memory import PAGE, Memory
 from rtit.unit.output.single_range import SingleRange, single_range_error
 from rtit.unit.output.topa import LAST_OFFSET, Entry, entry_error
-from rtit.values import dataclass, replace
+from rtit.values import dataclass, hexadecimal_repr, replace
 
 _LOWER_MASK = OUTPUT_MASK_PTRS["LowerMask"].mask
 _INDEX = OUTPUT_MASK_PTRS["MaskOrTableOffset"]
@@ -84,6 +84,17 @@ class OutputState:
     entry as read. `pending`: the pointer has moved and the entry there is not read yet (lazy).
     `cached`: entries read ahead, from an address on.
     """
+
+    __repr__ = hexadecimal_repr(
+        "table_base",
+        "table_offset",
+        "mask",
+        "output_offset",
+        "region_base",
+        "region_size",
+        "limit",
+        "cached",
+    )
 
     scheme: Scheme = Scheme.NONE
     enabled: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rtit.registers.fields import Field, Register
 from rtit.unit.output.memory import Memory
-from rtit.values import dataclass
+from rtit.values import dataclass, hexadecimal_repr
 
 ENTRY = Register(
     "ToPA entry",
@@ -27,6 +27,8 @@ LAST_OFFSET = 0xFFFFFF8
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry: `base` and `size` in bytes (4 KB to 128 MB); `end`: a table is there."""
+
+    __repr__ = hexadecimal_repr("base", "size")
 
     base: int
     size: int = 4096

@@ -6,7 +6,7 @@ from typing import Literal
 
 from rtit.errors import UsageError
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.values import dataclass, replace
+from rtit.values import dataclass, hexadecimal_repr, replace
 
 MASK32 = 0xFFFF_FFFF
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -34,6 +34,8 @@ class Arch:
     dual-monitor treatment of SMIs is active; `in_smm` in system management mode. UsageError for
     what cannot be.
     """
+
+    __repr__ = hexadecimal_repr("cs_base", "cr3", "vmcs", "stm")
 
     cpl: int = 3
     cs_l: bool = True

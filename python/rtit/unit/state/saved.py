@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtit.unit.state.arch import Arch
-from rtit.values import dataclass
+from rtit.values import dataclass, hexadecimal_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,8 @@ class Smram:
     `ip` is effective, None if it is an AEP that is not known; `trace_en` IA32_RTIT_CTL.TraceEn;
     `host` what VM exit goes back to, if the interrupted code ran in VMX non-root operation.
     """
+
+    __repr__ = hexadecimal_repr("ip")
 
     arch: Arch
     ip: int | None
@@ -44,6 +46,8 @@ class Ssa:
 
     `ip` is effective; `opted_out` says that the enclave is not traced.
     """
+
+    __repr__ = hexadecimal_repr("ip")
 
     ip: int
     opted_out: bool

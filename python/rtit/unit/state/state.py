@@ -9,7 +9,7 @@ from rtit.unit.state.arch import Arch
 from rtit.unit.state.last_branches import NO_BRANCHES, LastBranches
 from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
 from rtit.unit.state.told import NOTHING_TOLD, Told
-from rtit.values import dataclass, field, fields
+from rtit.values import dataclass, field, fields, hexadecimal_repr
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""
@@ -34,6 +34,8 @@ class State:
     Comparable; `copy` and `assign` are what snapshot and restore are made of; `diff` names what
     differs.
     """
+
+    __repr__ = hexadecimal_repr("ip", "xss", "tnt", "last_ip", "global_status", "lvt_pmi")
 
     # IA32_RTIT_STATUS (section 33.2.8.4) and PacketEn (section 33.2.6.1)
     trigger_en: bool = False

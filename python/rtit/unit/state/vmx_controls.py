@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rtit.errors import UsageError
 from rtit.registers import MSRS, Msr
-from rtit.values import dataclass
+from rtit.values import dataclass, hexadecimal_repr
 
 TSC_RATIO_1 = 1 << 48
 """TSC multiplier that changes nothing: 48 of its 64 bits are a fraction."""
@@ -24,6 +24,8 @@ class VmxControls:
     `tsc_offset` in ticks, added modulo 2^64; `tsc_multiplier` 64 bits with 48 of fraction. Raises
     UsageError for a value that its field cannot hold.
     """
+
+    __repr__ = hexadecimal_repr("load_ctl", "entry_loads", "exit_loads", "tsc_multiplier")
 
     conceal_execution: bool = False
     conceal_exit: bool = False

@@ -1,0 +1,61 @@
+"""What holds for every instruction and event: it comes at the current IP or further on in straight
+code, leads to an address that exists, and is executed at a CPL that may execute it.
+
+All raise IllegalEvent, before anything changes; of a processor that is not `checked` only for what
+is no address.
+"""
+
+from __future__ import annotations
+
+from rtit.processor.core import Cpu
+from rtit.registers import is_canonical
+from rtit.unit.enables import steering
+from rtit.unit.refusal import addresses, require
+from rtit.unit.state.arch import Arch
+
+
+def require_here(cpu: Cpu, ip: int) -> None:
+    """`ip` is reached from the current IP without a branch.
+
+    While ContextEn is 0 nothing has to be said of the code that runs, so that the current IP is not
+    known.
+    """
+    addresses(ip)
+    state = cpu.unit.state
+    if cpu.checked and state.trigger_en and state.context_en:
+        here = steering.address(cpu.unit, ip)
+        follows = _is_ahead(state.arch, state.ip, here)
+        require(follows, f"an instruction at {here:#x} is told of, but code is at {state.ip:#x}")
+
+
+def require_target(cpu: Cpu, target: int, arch: Arch | None = None) -> None:
+    """A branch or event can lead to `target`, in the state `arch` after it."""
+    addresses(target)
+    if not cpu.checked:
+        return
+    if (cpu.arch if arch is None else arch).bits == 64:
+        width = cpu.unit.profile.linear_width
+        require(is_canonical(target, width), f"the target {target:#x} is not canonical")
+    else:
+        require(not target >> 32, f"the target {target:#x} is beyond 32 bits")
+
+
+def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
+    """The instruction at `ip` is executed, and `next_ip` comes after it."""
+    require_here(cpu, ip)
+    if next_ip is not None:
+        addresses(next_ip)
+        follows = next_ip != ip and _is_ahead(cpu.arch, ip, next_ip)
+        require(follows or not cpu.checked, f"the instruction after {ip:#x} is at {next_ip:#x}")
+
+
+def require_cpl(cpu: Cpu, cpl: int, what: str) -> None:
+    """`what` is executed at this CPL alone."""
+    privilege = cpu.arch.privilege
+    require(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
+
+
+def _is_ahead(arch: Arch, before: int, after: int) -> bool:
+    """Straight code leads from one IP to the other, beyond the end of the address space, too."""
+    width = 64 if arch.bits == 64 else 32
+    return not (after - before) >> (width - 1) & 1
