@@ -82,6 +82,7 @@ class Machine(World):
 
     def processor(self) -> Processor:
         cpu = Processor(
+            checked=False,
             profile=self.profile,
             memory=Memory(observer=lambda _, data: self.out.extend(data)),
             parameters=self.plan.parameters,
