@@ -22,6 +22,7 @@ from rtit.registers import (
     check_wrmsr,
     wrmsr,
 )
+from rtit.registers.errata import errata_of
 
 ALL = pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 
@@ -198,8 +199,15 @@ KNOWN = {
     "skylake": ("BDM70", "SKD007", "SKD010", "SKD022", "SKL014", "SKL168"),
     "goldmont-plus": ("APL11",),
     "icelake": ("BDM70", "SKD022", "SKL014"),
-    "alderlake": ("BDM70", "SKD022", "SKL014", "APL11"),
+    "alderlake": ("BDM70", "SKD022", "APL11"),
 }
+LATER = {
+    (6, 0x8F): ("BDM70", "SKD022", "SKZ84"),
+    (6, 0xD5): ("BDM70", "SKD022", "APL11"),
+    (18, 1): ("BDM70", "SKD022", "APL11"),
+    (18, 3): ("BDM70", "SKD022", "APL11"),
+}
+"""Sapphire Rapids, Wildcat Lake and Nova Lake, as libipt lists them."""
 
 
 @ALL
@@ -208,6 +216,11 @@ def test_known_errata(profile: Profile) -> None:
     for name in profile.known_errata:
         assert ERRATA[name].effect
         assert ERRATA[name].source
+
+
+@pytest.mark.parametrize("model", LATER)
+def test_errata_of_later_processors(model: tuple[int, int]) -> None:
+    assert errata_of(*model) == LATER[model]
 
 
 def test_errata_are_off_unless_asked_for() -> None:

@@ -17,12 +17,14 @@ _LINUX = "Linux: pt_pmu_hw_init (arch/x86/events/intel/pt.c)"
 
 _BROADWELL = frozenset((6, model) for model in (0x3D, 0x47, 0x4F, 0x56))
 _SKYLAKE = frozenset((6, model) for model in (0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6))
-_SERVERS = frozenset((6, model) for model in (0x55, 0x6A, 0x6C, 0x8F, 0xAD, 0xAE, 0xCF))
-_SERVERS |= {(0x13, 0x01)}
+_SERVERS = frozenset((6, model) for model in (0x55, 0x6A, 0x6C))
+_LATER_SERVERS = frozenset((6, model) for model in (0x8F, 0xAD, 0xAE, 0xCF)) | {(0x13, 0x01)}
 _ICE_LAKE = frozenset((6, model) for model in (0x66, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7, 0xA8))
 _HYBRIDS = frozenset(
-    (6, model) for model in (0x97, 0x9A, 0xAA, 0xAC, 0xB5, 0xB7, 0xBA, 0xBD, 0xBF, 0xC5, 0xC6, 0xCC)
+    (6, model)
+    for model in (0x97, 0x9A, 0xAA, 0xAC, 0xB5, 0xB7, 0xBA, 0xBD, 0xBF, 0xC5, 0xC6, 0xCC, 0xD5)
 )
+_HYBRIDS |= {(0x12, 0x01), (0x12, 0x03)}
 _GOLDMONT = frozenset((6, model) for model in (0x5C, 0x5F))
 _ATOMS = frozenset((6, model) for model in (0x7A, 0x86, 0x96, 0x9C, 0xAF, 0xB6, 0xDD))
 
@@ -56,7 +58,7 @@ _TABLE = (
         "BDM70",
         "a PSB+ in front of a TIP.PGE may hold a FUP and a MODE.Exec though PacketEn is still 0",
         _LIBIPT,
-        _BROADWELL | _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        _BROADWELL | _SKYLAKE | _SERVERS | _LATER_SERVERS | _ICE_LAKE | _HYBRIDS,
         ("SKD024", "SKL021", "KBL021"),
         acts=True,
     ),
@@ -88,7 +90,7 @@ _TABLE = (
         "SKD022",
         "a VM entry that clears TraceEn while PacketEn is 1 puts a FUP before its TIP.PGD",
         _LIBIPT,
-        _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        _SKYLAKE | _SERVERS | _LATER_SERVERS | _ICE_LAKE | _HYBRIDS,
         ("SKL024", "KBL023"),
         acts=True,
     ),
@@ -96,7 +98,7 @@ _TABLE = (
         "SKL014",
         "a direct unconditional branch out of the filter range may give a TIP.PGD without its IP",
         _LIBIPT,
-        _SKYLAKE | _SERVERS | _ICE_LAKE | _HYBRIDS,
+        _SKYLAKE | _SERVERS | _ICE_LAKE,
         ("KBL014",),
         acts=True,
     ),
@@ -111,7 +113,7 @@ _TABLE = (
         "SKZ84",
         "TSC offsetting or scaling in a guest: TMA packets hold wrong values and a stray byte",
         _LIBIPT,
-        _SERVERS,
+        _SERVERS | _LATER_SERVERS,
     ),
     Erratum(
         "APL11",
