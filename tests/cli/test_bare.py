@@ -88,6 +88,65 @@ def test_packets(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def cut_cyc() -> bytes:
+    """An OVF in the place of the second byte of a CYC."""
+    return encode("PSB") + encode("PSBEND") + encode("CYC", cycles=0x1234)[:1] + encode("OVF")
+
+
+def strange_tma() -> bytes:
+    """A TMA with a reserved bit that is set, and a byte that looks like two results."""
+    tma = bytearray(encode("TMA", ctc=1, fast_counter=2))
+    tma[6] |= 2
+    return encode("PSB") + encode("PSBEND") + bytes(tma) + b"\x0e" + encode("CBR", ratio=9)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "lines"),
+    [
+        (None, ["(1 bytes) an OVF cuts off the CYC (erratum SKD007)", "OVF"]),
+        ("6/94/3", ["(1 bytes) an OVF cuts off the CYC (erratum SKD007)", "OVF"]),
+        ("6/61/4", ["CYC cycles=52", "CYC cycles=30"]),
+    ],
+)
+@pytest.mark.parametrize("timing", [(), ("--timing",)])
+def test_packets_apply_skd007_of_the_cpu(
+    cpu: str | None,
+    lines: list[str],
+    timing: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    raw = tmp_path / "cyc.pt"
+    raw.write_bytes(cut_cyc())
+    named = ("--cpu", cpu) if cpu else ()
+    code = main(["packets", "--raw", str(raw), *named, *timing])
+    assert code == (3 if "OVF" in lines else 0)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.rsplit("  ", 1)[1] for line in shown[2:]] == lines
+
+
+@pytest.mark.parametrize(
+    ("cpu", "code", "lines"),
+    [
+        ("6/85/4", 3, ["(8 bytes) a TMA with wrong values and a stray byte (erratum SKZ84)"]),
+        (None, 0, ["TMA ctc=0x1 fast_counter=0x2 (reserved bits set)", "TNT bits=TT"]),
+        ("6/150/1", 0, ["TMA ctc=0x1 fast_counter=0x2 (reserved bits set)", "TNT bits=TT"]),
+    ],
+)
+def test_packets_mark_tma_with_reserved_bits(
+    cpu: str | None,
+    code: int,
+    lines: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    raw = tmp_path / "tma.pt"
+    raw.write_bytes(strange_tma())
+    assert main(["packets", "--raw", str(raw), *(("--cpu", cpu) if cpu else ())]) == code
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split("  ", 1)[1] for line in shown[2:]] == [*lines, "CBR ratio=9"]
+
+
 def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the columns have them; a packet that tells the time was made then."""
     words = ["packets", "--timing", "--raw", str(traces / "dynamorio" / "pt.bin")]

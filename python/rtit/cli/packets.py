@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from rtit.cli import out
@@ -15,7 +14,7 @@ from rtit.cli.inputs import add_file, opened
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.tabular import add_timing
 from rtit.cli.watching import watched
-from rtit.errors import UsageError
+from rtit.errors import RtitError, UsageError
 from rtit.packets import BadBytes, Packet, describe, to_json
 from rtit.trace.selection import LATEST
 
@@ -64,13 +63,13 @@ class _Shown:
         if self._title and not self._as_json:
             out.line(f"# {self._title}, {stream.size:,} bytes")
         gaps = False
-        times = _times(stream) if timing else repeat(None)
-        for item in stream.scan():
+        times = _Times(stream) if timing else None
+        for item in stream.scan(_errata(stream)):
             if isinstance(item, BadBytes):
                 gaps = True
                 self._bad(item)
             else:
-                self._packet(item, next(times))
+                self._packet(item, None if times is None else times.of(item))
         return gaps
 
     def _bad(self, item: BadBytes) -> None:
@@ -99,10 +98,42 @@ class _Shown:
         return str(ticks if self._clock is None else self._clock.to_nanoseconds(ticks))
 
 
-def _times(stream: Stream) -> Iterator[dict[str, Any]]:
+def _errata(stream: Stream) -> tuple[str, ...]:
+    """The errata that the decoder reckons with in packets."""
+    from rtit.registers.errata import errata_of
+
+    settings = stream.settings
+    cpu = None if isinstance(settings, RtitError) else settings.cpu
+    listed = errata_of(*cpu[:2]) if cpu is not None else ()
+    # of a processor that is not known: this one shows in the packets alone
+    return listed or ("SKD007",)
+
+
+class _Times:
+    """The times of packets, asked for in order."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._rows = _times(stream)
+        self._offset = -1
+        self._times: dict[str, Any] = {}
+
+    def of(self, packet: Packet) -> dict[str, Any]:
+        """Those of this packet, or of the next that has some: `Stream.packets` reads bytes that
+        an erratum has spoiled in another way.
+        """
+        while self._offset < packet.offset:
+            following = next(self._rows, None)
+            if following is None:
+                break
+            self._offset, self._times = following
+        return self._times
+
+
+def _times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
     from rtit.trace.packets import TIMED
 
     for batch in stream.packets(timing=True):
         columns = batch.columns()
-        for times in zip(*(columns[name].tolist() for name in TIMED), strict=True):
-            yield dict(zip(TIMED, times, strict=True))
+        rows = zip(*(columns[name].tolist() for name in TIMED), strict=True)
+        for offset, times in zip(columns["offset"].tolist(), rows, strict=True):
+            yield offset, dict(zip(TIMED, times, strict=True))

@@ -64,8 +64,17 @@ def reserved_mask(row: Declaration, size: int) -> bytes:
     return (((1 << size * 8) - 1) & ~used).to_bytes(size, "little")
 
 
+def has_reserved_bits(packet: Packet) -> bool:
+    """Whether a reserved bit of the packet is 1."""
+    mask = reserved_mask(BY_NAME[packet.name], packet.size)
+    return any(byte & reserved for byte, reserved in zip(packet.raw, mask, strict=True))
+
+
 def describe(packet: Packet) -> str:
-    """One line: the name, then `field=value`; a value that has a name shows it in parentheses."""
+    """One line: the name, then `field=value`; a value that has a name shows it in parentheses.
+
+    A TMA with reserved bits that are set is marked: its values may be wrong (erratum SKZ84).
+    """
     row = BY_NAME[packet.name]
     parts = [packet.name]
     for field in row.fields:
@@ -79,6 +88,8 @@ def describe(packet: Packet) -> str:
         else:
             shown = value
         parts.append(f"{field.name}={shown}")
+    if packet.name == "TMA" and has_reserved_bits(packet):
+        parts.append("(reserved bits set)")
     return " ".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rtit.errors import PacketError
@@ -10,13 +10,14 @@ from rtit.values import dataclass, replace
 
 from .decode import Data, ItemSize, Truncated, decode
 from .encode import encode
-from .packet import Packet
+from .packet import Packet, has_reserved_bits
 from .table import BY_NAME
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PSB = encode("PSB")
+_OVF = encode("OVF")
 _RUN = len(PSB) + 2
 """Only if something else follows a PSB is it known to be the last of a run."""
 _MAY_GO_ON = (PSB[:2], PSB[1:3])
@@ -107,8 +108,13 @@ def scan(data: Data, start: int = 0) -> Iterator[Packet | BadBytes]:
         offset += packet.size
 
 
-def scan_parts(parts: Iterable[Buffer]) -> Iterator[Packet | BadBytes]:
-    """As `scan`, of a stream that comes in parts and is never in memory as a whole."""
+def scan_parts(
+    parts: Iterable[Buffer], errata: Collection[str] = ()
+) -> Iterator[Packet | BadBytes]:
+    """As `scan`, of a stream that comes in parts and is never in memory as a whole.
+
+    `errata`: names of errata of the processor; bytes that SKD007 or SKZ84 spoils are no packet.
+    """
     context = BlockContext()
     rest = iter(parts)
     window, base, offset, last = bytearray(), 0, 0, False
@@ -144,9 +150,25 @@ def scan_parts(parts: Iterable[Buffer]) -> Iterator[Packet | BadBytes]:
             context.item_size = None
             offset += 1
             continue
+        if errata and (spoiled := _spoiled(window, packet, errata)) is not None:
+            yield BadBytes(base + offset, *spoiled)
+            offset += spoiled[0]
+            continue
         context.update(packet)
         yield replace(packet, offset=base + packet.offset) if base else packet
         offset += packet.size
+
+
+def _spoiled(data: Data, packet: Packet, errata: Collection[str]) -> tuple[int, str] | None:
+    """How many bytes an erratum has spoiled, and how, if it has."""
+    after = packet.offset + packet.size
+    if packet.name == "CYC" and "SKD007" in errata:
+        if packet.size == 2 and data[after - 1 : after + 1] == _OVF:
+            return 1, "an OVF cuts off the CYC (erratum SKD007)"
+    elif packet.name == "TMA" and "SKZ84" in errata and has_reserved_bits(packet):
+        size = min(packet.size + 1, len(data) - packet.offset)
+        return size, "a TMA with wrong values and a stray byte (erratum SKZ84)"
+    return None
 
 
 def _whole(data: Data, offset: int, item_size: ItemSize | None) -> Packet:

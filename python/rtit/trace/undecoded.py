@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -145,13 +145,13 @@ class Undecoded:
         """As `read`, in parts, each good until the next is taken."""
         return self.source.parts()
 
-    def scan(self) -> Iterator[Packet | BadBytes]:
+    def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
         """Its packets as objects, with their bytes, and what lies between: hundreds of times as
-        slow as `packets`.
+        slow as `packets`. Bytes that one of `errata` spoils (SKD007, SKZ84) are no packet.
         """
         from rtit.packets import scan_parts
 
-        return scan_parts(self.parts())
+        return scan_parts(self.parts(), errata)
 
     def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
         """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the
