@@ -100,8 +100,26 @@ def test_bytes_before_the_first_psb_are_lost(start: int) -> None:
     second = STREAM.index(encode("PSB"), 16) - start
     check_account(STREAM[start:], ledger, counts)
     assert ips == [0x1000]
-    assert ledger[0][:4] == (0, second, "lost", "incomplete")
-    assert ledger[1][2] == "exact"
+    if any(STREAM[start : start + second]):
+        assert ledger[0][:4] == (0, second, "lost", "incomplete")
+    assert ledger[-1][2] == "exact"
+
+
+@pytest.mark.parametrize("head", [b"\0", b"\0" * 4, b"\0" + encode("CYC", cycles=7)])
+def test_pad_before_the_first_psb_is_no_loss(head: bytes) -> None:
+    stream = head + STREAM
+    ips, ledger, _ = decode(stream)
+    assert ips == IPS
+    assert ledger == [(0, len(stream), "exact", None, None, None, None)]
+
+
+def test_psb_plus_without_fup_after_a_loss_is_exact() -> None:
+    lost = encode_tnt(1, 1)
+    off = encode("PSB") + b"\x99\x01" + encode("PSBEND")
+    ips, ledger, _ = decode(lost + off + full("TIP.PGE", 0x1002))
+    assert ips == []
+    assert [row[:3] for row in ledger][:1] == [(0, 1, "lost")]
+    assert {row[2] for row in ledger[1:]} == {"exact"}
 
 
 def test_a_cyc_before_the_first_psb_is_no_loss() -> None:

@@ -145,13 +145,7 @@ impl Decoder {
             (State::Overflow, None) => {}
             (_, None) => self.state = State::Off,
         }
-        let off = matches!(self.state, State::Off | State::Overflow);
-        let from = if self.ledger.trust() == Trust::Lost && off {
-            end
-        } else {
-            group.offset
-        };
-        self.ledger.go_on(from, Trust::Exact);
+        self.ledger.go_on(group.offset, Trust::Exact);
         if let Some(in_tx) = group.in_tx {
             // one that began or ended while it was followed has told so itself
             if in_tx != self.in_tx.unwrap_or(false) {

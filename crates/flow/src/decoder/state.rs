@@ -115,12 +115,14 @@ pub struct Decoder {
     pub(super) later: Later,
 }
 
-/// Whether the bytes before the first PSB tell nothing of the flow: with CYCs on, a trace begins with the CYC of the
-/// PSB's own cycle. Anything else may be the rest of something (zeros, too: not every zero is a PAD).
-fn only_cycles(head: &[u8]) -> bool {
+/// Whether the bytes before the first PSB say nothing of the flow: PADs, and with CYCs on the CYC of the PSB's own cycle.
+/// Anything else may be the rest of something.
+fn says_nothing(head: &[u8]) -> bool {
     let mut scanner = Scanner::new(head);
-    std::iter::from_fn(|| scanner.next())
-        .all(|packet| packet.is_ok_and(|packet| matches!(packet.kind, PacketKind::Cyc { .. })))
+    let mut packets = std::iter::from_fn(|| scanner.next());
+    packets.all(|packet| {
+        packet.is_ok_and(|packet| matches!(packet.kind, PacketKind::Cyc { .. } | PacketKind::Pad))
+    })
 }
 
 impl Decoder {
@@ -161,7 +163,7 @@ impl Decoder {
         });
         let head = stream.bytes.get(..position).unwrap_or(&[]);
         let none = position == stream.bytes.len() && settings.start.is_none();
-        if none && position > 0 || !only_cycles(head) {
+        if none && position > 0 || !says_nothing(head) {
             ledger.fail(0, error);
         }
         let position = if none { 0 } else { position };
