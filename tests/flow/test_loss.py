@@ -17,6 +17,7 @@ core = pytest.importorskip("rtit._core", reason="the native module is not built"
 SKYLAKE = (6, 0x5E, 3)
 BROADWELL = (6, 0x3D, 4)
 LATER = (6, 0x96, 1)
+GOLDMONT = (6, 0x5C, 9)
 
 # 1000 jz 1010; 1002 nop; 1003 jmp rax; 1010 nop; 1011 nop; 1012 jmp rax; 1014 jmp 1800 (not mapped)
 # 1016 nop; 1017 nop; 1018 ptwrite eax; 101c jmp rax
@@ -45,6 +46,7 @@ def space() -> Any:
     made = core.Space()
     made.map(0, 0x1000, bytes(code))
     made.map(0, 0x1100, bytes.fromhex("9090 f30faee0 ffe0"))
+    made.map(0, 0x1200, bytes.fromhex("90 0f22d8 90 ffe0"))  # nop; mov cr3, rax; nop; jmp rax
     return made
 
 
@@ -221,6 +223,32 @@ def test_where_tips_are_deferred_one_is_no_place_to_go_on() -> None:
     hole = full("TIP", 0x1014)
     ips, _, _ = decode(deferred + hole + tnt("N") + full("TIP", 0x1000) + full("TIP", 0x1100))
     assert ips == [0x1012, 0x1000, 0x1002, 0x1003, 0x1014]
+
+
+VMCS = encode("VMCS", pointer=0x5000)
+PIP = encode("PIP", nr=0, cr3=0x5000)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [PIP, VMCS, VMCS + PIP, psb(None), PIP + psb(None), encode("CBR", ratio=9), b"\x99\x01"],
+    ids=bytes.hex,
+)
+def test_packets_outside_filter_after_fup_of_apl12_run_nothing(between: bytes) -> None:
+    stream = OVF + full("FUP", 0x1200) + between + full("TIP.PGE", 0x1010) + full("FUP", 0x1011)
+    ips, spans, flow = decode(stream, cpu=GOLDMONT)
+    assert ips == [0x1010]
+    assert flow.counts()["errors"] == {"loss reported by hardware": 1}
+    assert flow.counts()["errata"] == {"APL12": 1}
+    assert "trace and code disagree" not in spans
+
+
+@pytest.mark.parametrize("end", [full("FUP", 0x1205), full("TIP", 0x1010) + full("FUP", 0x1010)])
+def test_pip_inside_filter_after_overflow_is_of_the_mov_cr3(end: bytes) -> None:
+    ips, _, flow = decode(OVF + full("FUP", 0x1200) + PIP + end, cpu=GOLDMONT)
+    ran = [0x1200, 0x1201, 0x1204, 0x1205]
+    assert ips == (ran[:3] if end[0] & 31 == 0x1D else ran)
+    assert flow.counts()["errata"] == {}
 
 
 def test_bad_bytes_are_no_gap_in_the_code() -> None:

@@ -23,6 +23,7 @@ pub(crate) struct Carry {
     after_branch: bool,
     /// A FUP after OVF said where the program is, and nothing has run since.
     after_overflow: bool,
+    paging_after_overflow: bool,
     past: u64,
     moved_cr3: Option<u64>,
     event_data: u64,
@@ -60,6 +61,7 @@ impl Carry {
             trust: Trust::Lost,
             after_branch: false,
             after_overflow: false,
+            paging_after_overflow: false,
             past: 0,
             moved_cr3: None,
             event_data: 0,
@@ -94,6 +96,7 @@ impl Decoder {
             errata: _,
             after_branch,
             after_overflow,
+            paging_after_overflow,
             past,
             moved_cr3,
             stops: _,
@@ -125,6 +128,7 @@ impl Decoder {
             trust: ledger.trust(),
             after_branch: *after_branch,
             after_overflow: *after_overflow == Some(counts.instructions),
+            paging_after_overflow: *paging_after_overflow,
             past: *past,
             moved_cr3: moved_cr3.filter(|_| *past != 0),
             event_data: *event_data,
@@ -154,6 +158,7 @@ impl Decoder {
         self.state = carry.state;
         self.after_branch = carry.after_branch;
         self.after_overflow = carry.after_overflow.then_some(0);
+        self.paging_after_overflow = carry.paging_after_overflow;
         self.past = carry.past;
         self.moved_cr3 = carry.moved_cr3;
         self.event_data = carry.event_data;

@@ -64,6 +64,15 @@ impl Decoder {
         if moves || self.bound.is_none() && matches!(packet.kind, PacketKind::Fup(_)) {
             self.held.release(None, 0, sink);
         }
+        let inside = match packet.kind {
+            PacketKind::TipPge(_) => false,
+            PacketKind::Fup(_) => true,
+            _ => moves,
+        };
+        if inside && self.paging_after_overflow && self.may_be_outside() {
+            self.paging_after_overflow = false;
+            self.move_cr3(sink, stamp);
+        }
         match packet.kind {
             PacketKind::Fup(ip) => {
                 let ip = self.ip(ip).ok_or(Cause::NoIp { name: "FUP" })?;

@@ -97,12 +97,8 @@ impl Decoder {
         sink: &mut S,
         stamp: Stamp,
     ) -> Result<(), Cause> {
-        if self.state == State::On && !self.outside_after_overflow() {
-            self.fail(
-                stamp.offset,
-                Cause::UnexpectedPacket { name: "TIP.PGE" },
-                sink,
-            );
+        if self.state == State::On && !self.was_outside() {
+            return Err(Cause::UnexpectedPacket { name: "TIP.PGE" });
         }
         if let State::PsbOn { .. } = self.state {
             self.counts.erratum(Erratum::Bdm70);
@@ -121,12 +117,21 @@ impl Decoder {
         Ok(())
     }
 
-    /// Erratum APL12: nothing has run since a FUP that came after OVF though tracing was outside the filter ranges.
-    fn outside_after_overflow(&mut self) -> bool {
-        let outside = self.errata.has(Erratum::Apl12)
-            && self.after_overflow == Some(self.counts.instructions);
+    /// Erratum APL12: nothing has run since a FUP that came after OVF, perhaps though tracing was outside the filter
+    /// ranges. Packets that do not depend on PacketEn may come before the next one shows that.
+    pub(super) fn may_be_outside(&self) -> bool {
+        self.state == State::On
+            && self.errata.has(Erratum::Apl12)
+            && self.after_overflow == Some(self.counts.instructions)
+    }
+
+    /// Whether tracing turns out to have been outside; it is off then.
+    pub(super) fn was_outside(&mut self) -> bool {
+        let outside = self.may_be_outside();
         if outside {
             self.counts.erratum(Erratum::Apl12);
+            self.after_overflow = None;
+            self.state = State::Off;
         }
         outside
     }
@@ -313,6 +318,7 @@ impl Decoder {
             State::Overflow => {
                 self.resume(ip, self.walker.mode, sink, stamp);
                 self.after_overflow = Some(self.counts.instructions);
+                self.paging_after_overflow = false;
                 Ok(())
             }
             State::Lost { resume: true } => {

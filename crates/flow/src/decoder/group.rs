@@ -127,6 +127,7 @@ impl Decoder {
                 }
                 self.state = State::On;
             }
+            (State::On, None) if self.was_outside() => {}
             (State::On, None) => {
                 self.fail(group.offset, Cause::OffUnannounced, sink);
                 self.state = State::Off;

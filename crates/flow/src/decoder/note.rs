@@ -58,11 +58,10 @@ impl Decoder {
                     State::PsbOn { unannounced: None } => self.walker.comes_past(Stop::MovCr3),
                     state => state == State::On,
                 };
-                if on {
-                    self.moved_cr3 = self.walk_past(Stop::MovCr3, sink, stamp);
-                    if self.moved_cr3.is_some() && self.walker.arrive(false) {
-                        sink.close(End::Cut, stamp.offset);
-                    }
+                if on && self.may_be_outside() {
+                    self.paging_after_overflow = true;
+                } else if on {
+                    self.move_cr3(sink, stamp);
                 }
                 (E::Paging, cr3 | u64::from(nr))
             }
@@ -182,6 +181,14 @@ impl Decoder {
             }
         }
         Ok(())
+    }
+
+    /// A PIP without FUP binds to the next MOV CR3.
+    pub(super) fn move_cr3<S: Sink>(&mut self, sink: &mut S, stamp: Stamp) {
+        self.moved_cr3 = self.walk_past(Stop::MovCr3, sink, stamp);
+        if self.moved_cr3.is_some() && self.walker.arrive(false) {
+            sink.close(End::Cut, stamp.offset);
+        }
     }
 
     /// A packet without FUP binds to the next instruction of its kind; its address, if it is on the way.

@@ -80,6 +80,8 @@ pub struct Decoder {
     pub(super) after_branch: bool,
     /// Instructions listed when a FUP after OVF said where the program is.
     pub(super) after_overflow: Option<u64>,
+    /// A PIP came since: it is that of a MOV CR3 if tracing is on (erratum APL12).
+    pub(super) paging_after_overflow: bool,
     /// Instructions that packets without a place of their own were bound past since one that had one.
     pub(super) past: u64,
     /// The MOV CR3 that the packet before this one was bound to, and nothing has run since (`past` is not 0).
@@ -185,6 +187,7 @@ impl Decoder {
             errata: Errata::of(settings.cpu),
             after_branch: false,
             after_overflow: None,
+            paging_after_overflow: false,
             past: 0,
             moved_cr3: None,
             stops: false,
