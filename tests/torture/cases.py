@@ -153,9 +153,11 @@ def cases() -> list[Case]:
     return [Case(program, (mode,)) for program in PROGRAMS for mode in modes(program)]
 
 
-def random_case(seed: int, runs: int = 20) -> Case:
-    """Random machine code: `runs` pieces of it."""
-    return Case(RANDOM, (str(seed), str(runs)))
+def random_case(seed: int, runs: int = 20, *, known: bool = False) -> Case:
+    """Random machine code: `runs` pieces of it; `known`: none that QEMU runs and processors do
+    not.
+    """
+    return Case(RANDOM, (str(seed), str(runs), *(["known"] if known else [])))
 
 
 def behaviour(argv: list[str], folder: Path, seconds: float = 240) -> Behaviour:

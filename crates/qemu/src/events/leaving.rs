@@ -58,9 +58,12 @@ impl Thread {
             }
             Some(index) if faulted || !reached => self.finish_part(index),
             _ if reached => self.complete(ip),
+            _ if block.refused < block.count => {
+                self.lose(REFUSED);
+                return;
+            }
             _ => {
                 self.lose("a signal arrived where the interrupted instruction is not known");
-                self.block = &OUT;
                 return;
             }
         }

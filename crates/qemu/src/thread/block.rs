@@ -317,10 +317,13 @@ impl Block {
     }
 }
 
-/// A block of one instruction inside the last one: that one was broken off there.
+/// A block of one of the last one's instructions: that one was broken off there. A branch may also lead into the midst
+/// of an instruction.
 #[inline(always)]
 pub(super) fn breaks_off(block: &Block, next: &Block) -> bool {
-    next.count == 1 && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
+    next.count == 1
+        && next.start.wrapping_sub(block.start) < block.last.wrapping_sub(block.start)
+        && block.index_of(next.start).is_some()
 }
 
 /// QEMU up to 10 lists an instruction that it took back, because it crosses into another page and is not the first.
@@ -408,6 +411,17 @@ mod tests {
             block.lead_outside();
             assert_eq!(block.leads, leads);
         }
+    }
+
+    #[test]
+    fn a_branch_into_the_midst_of_an_instruction_does_not_break_its_block_off() {
+        // nop; mov eax, 0x90909090; jne 0x1002
+        let code = [0x90, 0xb8, 0x90, 0x90, 0x90, 0x90, 0x75, 0xfa];
+        let block = Block::new(0x1000, &[1, 5, 2], &code, false);
+        assert_eq!(block.target, 0x1002);
+        let alone = |start| Block::new(start, &[1], &[0x90], false);
+        let broken_off = [0x1001, 0x1002, 0x1006].map(|start| breaks_off(&block, &alone(start)));
+        assert_eq!(broken_off, [true, false, false]);
     }
 
     #[test]
