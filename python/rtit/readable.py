@@ -19,6 +19,7 @@ from typing import Any
 
 _ESCAPED = 0xDC00
 """`os.fsdecode` adds this to a byte that is no text."""
+_LARGEST_JSON, _MOST_IN_JSON = 1 << 25, 1 << 20
 _ESCAPED_IN_JSON = re.compile(r"[^\x00-\x7e]+")
 
 
@@ -45,6 +46,28 @@ def json_text(value: object, indent: int | None = None) -> str:
 
     text = json.dumps(value, indent=indent)
     return text if "\\udc" not in text else "".join(json_parts(value, indent))
+
+
+def json_value(data: bytes) -> Any:
+    """The value that JSON text has. Raises ValueError for what is no JSON, and for what is too much
+    of it: a value of three bytes takes a hundred in memory.
+    """
+    import json
+
+    if len(data) > _LARGEST_JSON:
+        raise ValueError(f"more than {_LARGEST_JSON:,} bytes of JSON")
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_IN_JSON:
+        raise ValueError(f"more than {_MOST_IN_JSON:,} values in JSON")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("JSON that is too deep") from None
+
+
+def json_of_file(path: str | os.PathLike[str]) -> Any:
+    """As `json_value`, of a file. Raises OSError, too."""
+    with open(path, "rb") as file:  # noqa: PTH123 - a Path takes longer to import
+        return json_value(file.read(_LARGEST_JSON + 1))
 
 
 def json_parts(

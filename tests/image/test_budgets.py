@@ -25,7 +25,7 @@ def test_what_is_mapped_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, "//anon"),
         lambda images, n: images.mmap(n, 7, 7, n << 12, 0x1000, 0, f"/nowhere/{n}"),
         lambda images, n: images.text_poke(n, 7, n, b"\x90"),
-        lambda images, n: images.jit(n, 7, n << 12, b"\x90", "[jit]", (0, 1 << 40)),
+        lambda images, n: images.jit(7, n << 12, b"\x90", Mapping(0, 1 << 40, 0, "[jit]", None, n)),
         lambda images, n: images.exec(n, 7),
         lambda images, n: images.fork(n, n + 100, 8, n + 100),
         lambda images, n: images.fork(n, 7, 8, 7),

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory import at_most
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Images, Symbols
@@ -272,6 +273,30 @@ def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("rtit.image.jit._MOST_RECORDS", 2)
     with pytest.raises(ImageError, match="more than 2 records"):
         read_jitdump(str(dump))
+
+
+@pytest.mark.parametrize("step", [0, 16, 8192])
+def test_functions_of_a_dump_take_little_memory(tmp_path: Path, step: int) -> None:
+    """At one address, side by side, or far apart: 50,000 of them."""
+    data, path = recorded(tmp_path), tmp_path / f"jit-{PID}.dump"
+    made = (load(at, AT + at * step, b"\x90", f"f{at}") for at in range(50_000))
+    path.write_bytes(header() + b"".join(made))
+    with at_most(60), Trace(data) as trace:
+        assert str(trace.symbols.lookup(PID, 2_000, AT + 7 * step)) == f"f{7 if step else 2_000}"
+
+
+def test_lines_that_name_nothing(tmp_path: Path) -> None:
+    path = tmp_path / f"perf-{PID}.map"
+    path.write_bytes(
+        b"# 10 10 f\n\n7f 10\n7f\n-7f 10 f\n7f 0 f\n7f -1 f\n8000000000000000 1 f\n"
+        b"0x7f 0x10 first name \r\n \t80\t8 second\n90 8 \xff\n" + b"#\n" * (1 << 20) + b"a0 8 last"
+    )
+    assert list(read_map(str(path))) == [
+        (0x7F, 0x10, "first name "),
+        (0x80, 8, "second"),
+        (0x90, 8, "\N{REPLACEMENT CHARACTER}"),
+        (0xA0, 8, "last"),
+    ]
 
 
 FUNCTIONS = st.lists(

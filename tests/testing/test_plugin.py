@@ -12,6 +12,7 @@ import pytest
 
 import rtit
 from live import ends, to_the_end
+from memory import at_most
 from rtit.capture import Request, start
 from rtit.errors import InputError, UsageError
 from rtit.testing.baseline import Baselines, Count, within
@@ -230,6 +231,15 @@ def test_a_bad_baseline(tmp_path: Path, text: str) -> None:
     baselines.path.write_text(text)
     with pytest.raises(InputError):
         baselines.get("a")
+
+
+def test_a_baseline_takes_no_more_memory_than_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "rtit_baselines" / "test_it.json"
+    path.parent.mkdir()
+    for text in ("[[" + "[]," * (4 << 20) + "0]]", " " * (40 << 20)):
+        path.write_text(text)
+        with at_most(100), pytest.raises(InputError, match=r"more than [0-9,]+ (values|bytes)"):
+            Baselines(tmp_path / "test_it.py").get("a")
 
 
 def test_pytest_finds_it() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from rtit.errors import InputError
 from rtit.profile.counts import Baseline, Stat, named
-from rtit.readable import json_text, readable
+from rtit.readable import json_of_file, json_text, readable
 
 
 def lines(found: Stat, per: str | None, top: int) -> Iterator[str]:
@@ -74,7 +72,7 @@ def changes(found: Stat, baseline: Baseline, limit: float | None, top: int) -> I
 def read_baseline(path: str) -> Baseline:
     """What --json wrote before. Raises InputError, OSError."""
     try:
-        value = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
+        value = json_of_file(path)
+    except ValueError as error:
         raise InputError(f"no JSON: {error}", source=path) from None
     return Baseline.of(value, path)

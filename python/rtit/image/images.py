@@ -282,20 +282,18 @@ class Images:
         self.jit_problems.append(problem)
         self.lacks(problem)
 
-    def jit(
-        self, time: int, pid: int, address: int, code: bytes, path: str, around: tuple[int, int]
-    ) -> None:
-        """A program told that it made a function. Its name is listed as of the file `path`, as are
-        those of others in the range `around` (start, end), where none was made before.
+    def jit(self, pid: int, address: int, code: bytes, shown: Mapping) -> None:
+        """A program told that it made a function, at the time of `shown`: a mapping of what lists
+        its name. The mapping has the function, and neighbours where none was made before.
         """
+        time = shown.since
         if not self._has_room(_OF_MAPPING, time, pid):
             return
         process, end = self._process(pid), address + len(code)
         process.native.map(time, address, code)
-        shown = process.mappings.covering(address, end)
-        if not any(each.path == path and each.start <= address < each.end for each in shown):
-            start, end = around
-            process.mappings.add(Mapping(start, end, start, path, None, time))
+        there = process.mappings.covering(address, end)
+        if not any(each.start <= address < each.end and each.same_source(shown) for each in there):
+            process.mappings.add(shown)
 
     def named(self, pid: int, rows: list[tuple[int, int, str]]) -> None:
         """Names (address, size, name) for what a process has in memory without a file."""

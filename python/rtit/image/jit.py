@@ -33,6 +33,11 @@ _MOST_RECORDS = 1 << 22
 _MOST_NAME, _LONGEST_NAME = 1 << 10, 1 << 16
 """So many bytes of a name are kept, and read."""
 _LARGEST_MAP = 1 << 26
+_FUNCTION = re.compile(
+    rb"^[ \t]*(?:0x)?([0-9a-f]{1,16})[ \t]+(?:0x)?([0-9a-f]{1,16})[ \t]+(\S[^\n]*)", re.M | re.I
+)
+"""A line of a map; all of a file's lines are looked at at once, as most may be none."""
+_AT_ONCE = 1 << 18
 _MOST_FILES = 1 << 10
 _MOST_OPEN = 1 << 6
 DUMP = re.compile(r"jit-([0-9]{1,10})\.dump")
@@ -50,9 +55,10 @@ class Load(NamedTuple):
 
 class JitDump:
     """The functions of a process in order of the file: columns `times`, `addresses`, `sizes` (of
-    code, bytes) and `names`. `cut` says why it ends early, None if it does not. Times are TSC ticks
-    with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC. `file` is its descriptor, which is kept
-    for the first of many alone: the others are opened for each function.
+    code, bytes), `places` (of code in the file) and `names`. `cut` says why it ends early, None if
+    it does not. Times are TSC ticks with `in_ticks`, else nanoseconds of CLOCK_MONOTONIC. `file` is
+    its descriptor, which is kept for the first of many alone: the others are opened for each
+    function.
     """
 
     def __init__(self, pid: int, path: str, file: int, *, in_ticks: bool) -> None:
@@ -61,7 +67,7 @@ class JitDump:
         self.cut: str | None = None
         self.times, self.addresses, self.sizes = array("Q"), array("Q"), array("Q")
         self.names: list[str] = []
-        self._places = array("Q")
+        self.places = array("Q")
         self._last: dict[int, int] | None = None  # by address, once something has moved
         self._path, self._identity = path, _identity(file)
         self._file: int | None = None
@@ -75,7 +81,7 @@ class JitDump:
 
     def code(self, number: int) -> bytes:
         """The code of a function; nothing if the file has become shorter, or is another by now."""
-        size, place = self.sizes[number], self._places[number]
+        size, place = self.sizes[number], self.places[number]
         try:
             if self._file is not None:
                 code = os.pread(self._file, size, place)
@@ -102,7 +108,7 @@ class JitDump:
             self._last[address] = len(self)
         self.times.append(time)
         self.addresses.append(address)
-        self._places.append(place)
+        self.places.append(place)
         self.sizes.append(size)
         self.names.append(name)
 
@@ -112,7 +118,7 @@ class JitDump:
             self._last = {address: number for number, address in enumerate(self.addresses)}
         number = self._last.pop(old, None)
         if number is not None and new < UPPER - self.sizes[number]:
-            place, size = self._places[number], self.sizes[number]
+            place, size = self.places[number], self.sizes[number]
             self.add(time, new, place, size, self.names[number])
 
 
@@ -215,22 +221,27 @@ def read_map(path: str, name: str | None = None) -> Iterator[tuple[int, int, str
     """
     source = name or path
     with _opened(path, source) as file:
-        left, count = _LARGEST_MAP, 0
-        while line := file.readline(_LONGEST_NAME):
-            left -= len(line)
-            if left < 0 or (len(line) == _LONGEST_NAME and not line.endswith(b"\n")):
-                raise ImageError("names are too long, or too many", source=source, value=len(line))
-            words = line.split(None, 2)
-            try:
-                address, size = int(words[0], 16), int(words[1], 16)
-                function = words[2].rstrip(b"\r\n")[:_MOST_NAME]
-            except (ValueError, IndexError):
-                continue
-            if size > 0 and 0 <= address < UPPER - size:
+        left, count, rest = _LARGEST_MAP, 0, b""
+        while block := file.read(_AT_ONCE):
+            left -= len(block)
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            rest = block[end:]
+            if left < 0 or len(rest) > _LONGEST_NAME:
+                raise ImageError("names are too long, or too many", source=source, value=len(rest))
+            for row in _functions(block[:end]):
                 count += 1
                 if count > MOST_FUNCTIONS:
                     raise ImageError(f"more than {MOST_FUNCTIONS:,} functions", source=source)
-                yield address, size, function.decode(errors="replace")
+                yield row
+        yield from _functions(rest)
+
+
+def _functions(lines: bytes) -> Iterator[tuple[int, int, str]]:
+    for found in _FUNCTION.finditer(lines):
+        address, size = int(found[1], 16), int(found[2], 16)
+        if size > 0 and address < UPPER - size:
+            yield address, size, found[3].rstrip(b"\r")[:_MOST_NAME].decode(errors="replace")
 
 
 def _opened(path: str, source: str) -> BinaryIO:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Names that the kernel and perf give to memory without a file behind it.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
+_JITTED = "[jit-"
+"""So begins what a jitdump file is called."""
 FOREVER = (1 << 64) - 1
 UPPER = 1 << 63
 """The first address of the kernel's half."""
@@ -56,7 +58,8 @@ class Mapping:
         """True if both show the same bytes of the same thing at an address that they share."""
         if (self.path, self.build_id) != (other.path, other.build_id):
             return False
-        return not has_file(self.path) or self.start - self.offset == other.start - other.offset
+        has_offsets = has_file(self.path) or self.path.startswith(_JITTED)
+        return not has_offsets or self.start - self.offset == other.start - other.offset
 
 
 class Touched:

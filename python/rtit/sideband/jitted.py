@@ -8,6 +8,7 @@ from pathlib import Path
 from rtit.errors import ImageError
 from rtit.image import FileSymbols, Images, Problem
 from rtit.image.jit import DUMP, MAP, MOST_FUNCTIONS, JitDump, read_jitdump, read_map
+from rtit.image.mappings import Mapping as MappedMemory
 from rtit.sideband.generations import Generations
 
 _MOST = 1 << 29
@@ -16,6 +17,9 @@ _MOST = 1 << 29
 class _Waiting:
     """The functions of a dump that are not applied yet: those that came to where nothing was made
     before share a mapping with their neighbours, each later one has its own.
+
+    Names of the first ones are listed by address; those of the later ones, which share addresses,
+    by where the dump has their code.
     """
 
     def __init__(self, images: Images, dump: JitDump) -> None:
@@ -27,10 +31,14 @@ class _Waiting:
         self._at = 0
         self._made = Generations(dump.addresses, dump.sizes, self._order)
         self._shown: set[int] = set()
-        for number, rows in enumerate(self._made.members()):
-            listed = [(dump.addresses[row], dump.sizes[row], dump.names[row]) for row in rows]
-            start, end = min(listed)[0], max(row[0] + row[1] for row in listed)
-            images.files.list(self._path(number), FileSymbols.listed(start, end, listed))
+        self._paths = f"[jit-{dump.pid}.dump 2]", f"[jit-{dump.pid}.dump 1]"
+        for is_first, places in enumerate((dump.places, dump.addresses)):
+            rows = [row for row, each in enumerate(self._made.is_first) if each == is_first]
+            if rows:
+                start = min(map(places.__getitem__, rows))
+                end = max(places[row] + dump.sizes[row] for row in rows)
+                listed = ((places[row], dump.sizes[row], dump.names[row]) for row in rows)
+                images.files.list(self._paths[is_first], FileSymbols.listed(start, end, listed))
         dump.names.clear()
 
     def until(self, time: int) -> None:
@@ -39,22 +47,20 @@ class _Waiting:
             self._at += 1
 
     def _apply(self, row: int) -> None:
-        dump, made = self._dump, self._made
+        dump, is_first = self._dump, self._made.is_first[row]
         code = dump.code(row)
         if not code:
             return
         address = dump.addresses[row]
-        around = address, address + len(code)
-        if not made.number[row]:
-            start, end = made.around(address)
-            if start not in self._shown:
-                self._shown.add(start)
-                around = start, end
-        path = self._path(made.number[row])
-        self._images.jit(self._times[row], dump.pid, address, code, path, around)
-
-    def _path(self, number: int) -> str:
-        return f"[jit-{self._dump.pid}.dump {number + 1}]"
+        start, end = address, address + len(code)
+        if is_first:
+            around = self._made.around(address)
+            if around[0] not in self._shown:
+                self._shown.add(around[0])
+                start, end = around
+        offset = start if is_first else dump.places[row]
+        shown = MappedMemory(start, end, offset, self._paths[is_first], None, self._times[row])
+        self._images.jit(dump.pid, address, code, shown)
 
 
 class Jitted:

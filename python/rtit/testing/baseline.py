@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rtit.errors import InputError, UsageError
+from rtit.readable import json_of_file
 from rtit.values import dataclass
 
 FOLDER = "rtit_baselines"
@@ -82,16 +83,14 @@ class Baselines:
 
     def _read(self) -> dict[str, Count]:
         try:
-            text = self.path.read_bytes()
-        except FileNotFoundError:
-            return {}
-        try:
-            value = json.loads(text)
+            value = json_of_file(self.path)
             return {
                 str(key): Count(_whole(row["instructions"]), _counts(row["functions"]))
                 for key, row in value.items()
             }
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             message = f"no counts as --rtit-update stores them: {error!r}"
             raise InputError(message, source=str(self.path)) from None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, get_args
 
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER
-from rtit.readable import as_name, json_text
+from rtit.readable import as_name, json_text, json_value
 from rtit.values import dataclass, field
 
 LIST = "rtit-pack.json"
@@ -80,7 +79,7 @@ class Contents:
     @classmethod
     def decode(cls, data: bytes) -> Contents:
         """Back from JSON. Raises ValueError for anything else."""
-        said = json.loads(data)
+        said = json_value(data)
         version = _of(dict, said).get("format")
         if version != FORMAT:
             raise ValueError(f"its format is {version!r}, and {FORMAT} is known")
