@@ -69,7 +69,7 @@ QUICK = {
         "orphans",
     ),
     *("daemonised", "another_root", "another_user", "vsyscall", "reused"),
-    *("closes_all", "over_all_files", "undumpable", "strange_names"),
+    *("closes_all", "over_all_files", "uses_all_numbers", "undumpable", "strange_names"),
     *("nested", "timers", "frame_changed", "frame_copied", "frame_into_the_kernel", "steps_over"),
     *("traps_of_the_process", "traps_ignored", "traps_that_kill"),
     *("breakpoints", "own_steps", "from_a_file", "traps_waited_for", "stack_overflow", "turning"),

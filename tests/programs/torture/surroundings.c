@@ -27,6 +27,27 @@ static int over_all_files(void) {
     return 0;
 }
 
+// No file is open at any of these numbers.
+static int uses_all_numbers(void) {
+    char name[4] = "";
+    int found = 0;
+    for (int i = 3; i < 2100; i++) {
+        found += write(i, "no message", 10) != -1 || errno != EBADF;
+        found += sendto(i, "no message", 10, 0, 0, 0) != -1 || errno != EBADF;
+        found += fcntl(i, F_GETFD) != -1 || errno != EBADF;
+        found += read(i, name, sizeof name) != -1 || errno != EBADF;
+        found += dup2(i, 2500) != -1 || errno != EBADF;
+        found += mmap(0, PAGE, PROT_READ, MAP_PRIVATE, i, 0) != MAP_FAILED || errno != EBADF;
+    }
+    counted = work(8);
+    if (!fork()) {
+        for (int i = 2099; i >= 3; i--) found += write(i, "no message", 10) != -1 || errno != EBADF;
+        _exit(found != 0);
+    }
+    printf("%d %d\n", found, child_status());
+    return 0;
+}
+
 static int no_bytes_in_files(void) {
     limit(RLIMIT_FSIZE, 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -175,7 +196,7 @@ static int told_by_a_filter(void) {
     return 0;
 }
 
-MODES(MODE(closes_all), MODE(over_all_files), MODE(no_bytes_in_files), MODE(no_more_files), MODE(no_more_memory),
+MODES(MODE(closes_all), MODE(over_all_files), MODE(uses_all_numbers), MODE(no_bytes_in_files), MODE(no_more_files), MODE(no_more_memory),
       MODE(low_limits), MODE(undumpable), MODE(strange_names), MODE(own_namespaces), MODE(own_users), MODE(another_root), MODE(another_user), MODE(strict_calls),
       MODE(filtered_calls), MODE(killed_by_a_filter), MODE(told_by_a_filter));
 MAIN

@@ -8,7 +8,7 @@ use crate::interface::api::PluginId;
 use crate::interface::{defaults, ignored, memory, taken, turn};
 use crate::process::ending::{leave_kernel, stop_others};
 use crate::process::exec::{follow, plan, stack};
-use crate::process::{faults, threads};
+use crate::process::{faults, lifeline, threads};
 use crate::shared::link::{Kind, Message, OF_PROCESS};
 use crate::shared::ring;
 use crate::shared::state::{shared, Shared};
@@ -49,10 +49,15 @@ pub(crate) extern "C" fn entered(
     faults::forget();
     shared.clock.publish(thread.now());
     thread.count(shared);
+    let own_files = [&shared.link.socket, &lifeline::FILE];
+    for file in own_files {
+        file.avoid(&[a1, a2, a3, a4, a5, a6]);
+    }
     thread.call = Call {
         arguments: [a1, a2, a3, a4],
-        cut_off: closed_files(number, a1, a2, a3)
-            .is_some_and(|(first, last)| shared.link.make_way(first, last)),
+        cut_off: closed_files(number, a1, a2, a3).map_or([false; 2], |(first, last)| {
+            own_files.map(|file| file.is_within(first, last))
+        }),
         ..Call::default()
     };
     match number {
@@ -108,11 +113,6 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
         leaves,
         ..
     } = call;
-    if cut_off {
-        if let Err(error) = shared.link.reconnect() {
-            die(&format!("the recorder is gone: {error}"));
-        }
-    }
     let failed = (-4095..0).contains(&result);
     let [a1, a2, a3, _] = arguments;
     if installs_action(number, a2) {
@@ -126,6 +126,15 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
             follow::stay(shared, thread);
         }
         return;
+    }
+    let [socket, lifeline] = cut_off;
+    if socket {
+        if let Err(error) = shared.link.reconnect() {
+            die(&format!("the recorder is gone: {error}"));
+        }
+    }
+    if lifeline {
+        lifeline::hold(&shared.config.folder);
     }
     match number {
         libc::SYS_mmap => shared.unmapped(result as u64, a2),
@@ -165,16 +174,11 @@ fn wait_status(code: u64) -> u32 {
     (code as u32 & 0xff) << 8
 }
 
-/// The files that a system call closes or replaces, first and last.
+/// The files that a system call closes all at once, first and last.
 fn closed_files(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u64)> {
     const CLOSE_RANGE_CLOEXEC: u64 = 4;
-    let (a1, a2) = (a1 & 0xffff_ffff, a2 & 0xffff_ffff);
-    match number {
-        libc::SYS_close => Some((a1, a1)),
-        libc::SYS_dup2 | libc::SYS_dup3 => Some((a2, a2)),
-        libc::SYS_close_range if a3 & CLOSE_RANGE_CLOEXEC == 0 => Some((a1, a2)),
-        _ => None,
-    }
+    let closes = number == libc::SYS_close_range && a3 & CLOSE_RANGE_CLOEXEC == 0;
+    closes.then_some((a1 & 0xffff_ffff, a2 & 0xffff_ffff))
 }
 
 fn renamed(shared: &Shared, thread: &Thread, name: u64) {
@@ -191,8 +195,6 @@ mod tests {
 
     #[test]
     fn files_that_are_closed() {
-        assert_eq!(closed_files(libc::SYS_close, 7, 0, 0), Some((7, 7)));
-        assert_eq!(closed_files(libc::SYS_dup2, 7, 900, 0), Some((900, 900)));
         assert_eq!(
             closed_files(libc::SYS_close_range, 3, u64::MAX, 0),
             Some((3, 0xffff_ffff))

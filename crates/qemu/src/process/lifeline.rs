@@ -7,16 +7,16 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
+use crate::shared::descriptor::Descriptor;
+
 const NAME: &str = "alive";
-/// Programs rarely reach for files with numbers from here on.
-const HIGH: c_int = 910;
 const F_SETSIG: c_int = 10;
 
-static FILE: AtomicI32 = AtomicI32::new(-1);
+pub(crate) static FILE: Descriptor = Descriptor::none();
 /// What the file is: the program may have closed it and use its number.
 static INODE: AtomicU64 = AtomicU64::new(0);
 
@@ -27,24 +27,19 @@ pub(crate) fn hold(folder: &Path) {
     };
     // SAFETY: calls on a path that ends with NUL and on files of our own.
     unsafe {
-        let inherited = FILE.swap(-1, Ordering::Relaxed);
+        let inherited = FILE.take();
         if inherited >= 0 && inode(inherited) == Some(INODE.load(Ordering::Relaxed)) {
             libc::close(inherited);
         }
-        let low = libc::open(
+        let file = libc::open(
             path.as_ptr(),
             libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC,
         );
-        if low < 0 {
+        if file < 0 {
             return;
         }
-        let mut file = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, HIGH);
-        if file < 0 {
-            file = low;
-        } else {
-            libc::close(low);
-        }
-        FILE.store(file, Ordering::Relaxed);
+        FILE.set(file);
+        let file = FILE.get();
         INODE.store(inode(file).unwrap_or(0), Ordering::Relaxed);
         libc::fcntl(file, libc::F_SETOWN, libc::getpid());
         libc::fcntl(file, F_SETSIG, libc::SIGKILL);

@@ -9,6 +9,6 @@ pub(crate) mod ending;
 pub(crate) mod exec;
 pub(crate) mod faults;
 mod fork;
-mod lifeline;
+pub(crate) mod lifeline;
 pub(crate) mod start;
 pub(crate) mod threads;

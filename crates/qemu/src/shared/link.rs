@@ -1,16 +1,16 @@
 //! Messages to the recorder: a record of 40 bytes as of capture events, and what belongs to it.
 //!
 //! The socket keeps messages whole, so that threads, and processes forked from one another, share it without a lock.
-//! A program may close every file it can: the socket then moves out of the way, or is connected anew.
+//! The socket moves out of the way of system calls; if a program closes all files at once, it is connected anew.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::c_int;
 
 use crate::failure::die;
+use crate::shared::descriptor::Descriptor;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -54,8 +54,6 @@ pub(crate) const OF_PROCESS: u8 = 4;
 
 /// What a message can carry; sockets take twice that by default.
 const LARGEST: usize = 96 * 1024;
-/// Programs rarely reach for files with numbers from here on.
-const HIGH: c_int = 900;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
@@ -96,7 +94,7 @@ impl Message {
 
 pub(crate) struct Link {
     path: PathBuf,
-    fd: AtomicI32,
+    pub(crate) socket: Descriptor,
 }
 
 /// Milliseconds in which recorders have to take the files that are on their way.
@@ -106,7 +104,7 @@ impl Link {
     pub(crate) fn connect(folder: &Path) -> io::Result<Link> {
         let link = Link {
             path: folder.join("socket"),
-            fd: AtomicI32::new(-1),
+            socket: Descriptor::none(),
         };
         link.reconnect()?;
         Ok(link)
@@ -154,11 +152,9 @@ impl Link {
             (*control).cmsg_type = libc::SCM_RIGHTS;
             (*control).cmsg_len = libc::CMSG_LEN(SIZE) as usize;
             std::ptr::write_unaligned(libc::CMSG_DATA(control).cast(), file);
-            let send =
-                || libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL);
             let mut waits = MOST_WAITS;
             loop {
-                let sent = retry(send);
+                let sent = self.send_header(&header);
                 let error = sent.as_ref().err().and_then(io::Error::raw_os_error);
                 if error != Some(libc::ETOOMANYREFS) || waits == 0 {
                     break sent;
@@ -181,33 +177,21 @@ impl Link {
             let mut header: libc::msghdr = std::mem::zeroed();
             header.msg_iov = parts.as_mut_ptr();
             header.msg_iovlen = parts.len();
-            retry(|| libc::sendmsg(self.fd.load(Ordering::Relaxed), &header, libc::MSG_NOSIGNAL))
+            self.send_header(&header)
         }
     }
 
-    /// A system call is about to close files from `first` to `last`. True if ours has to be connected anew after it.
-    pub(crate) fn make_way(&self, first: u64, last: u64) -> bool {
-        let fd = self.fd.load(Ordering::Relaxed);
-        if fd < 0 || !(first..=last).contains(&(fd as u64)) {
-            return false;
-        }
-        if first == last {
-            // SAFETY: duplicates a file of our own.
-            let moved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, fd + 1) };
-            let moved = match moved {
-                // SAFETY: as above.
-                -1 => unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) },
-                moved => moved,
-            };
-            if moved >= 0 {
-                self.fd.store(moved, Ordering::Relaxed);
-                // The number is free for the program again.
-                // SAFETY: closes a file of our own.
-                unsafe { libc::close(fd) };
-                return false;
+    /// # Safety
+    /// The header names memory that lives.
+    unsafe fn send_header(&self, header: &libc::msghdr) -> io::Result<()> {
+        loop {
+            let socket = self.socket.get();
+            let sent = retry(|| libc::sendmsg(socket, header, libc::MSG_NOSIGNAL));
+            // Another thread's system call may have moved it meanwhile.
+            if sent.is_ok() || self.socket.get() == socket {
+                return sent;
             }
         }
-        true
     }
 
     pub(crate) fn reconnect(&self) -> io::Result<()> {
@@ -222,15 +206,9 @@ impl Link {
             for (into, byte) in address.sun_path.iter_mut().zip(name) {
                 *into = *byte as libc::c_char;
             }
-            let low = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
-            if low < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let mut fd = libc::fcntl(low, libc::F_DUPFD_CLOEXEC, HIGH);
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
             if fd < 0 {
-                fd = low;
-            } else {
-                libc::close(low);
+                return Err(io::Error::last_os_error());
             }
             let size = std::mem::size_of::<libc::sockaddr_un>() as libc::socklen_t;
             let connected =
@@ -239,12 +217,13 @@ impl Link {
                 libc::close(fd);
                 return Err(error);
             }
-            self.fd.store(fd, Ordering::Relaxed);
+            self.socket.set(fd);
             let mut hello = Message::new(Kind::Hello, libc::gettid() as u32, 0);
             hello.ip = libc::getpid() as u64;
             self.send_one(hello, &[])?;
             let mut answer = [0u8; 1];
-            retry(|| libc::recv(fd, answer.as_mut_ptr().cast(), 1, 0))
+            let socket = self.socket.get();
+            retry(|| libc::recv(socket, answer.as_mut_ptr().cast(), 1, 0))
         }
     }
 }

@@ -5,11 +5,13 @@
 //! * `space`, `maps`: the code bytes that a decoder will have; `code`: blocks, and what is told of them;
 //! * `ring`: blocks that a thread has run and that another is to follow;
 //! * `tally`: how often blocks ran, where that is counted;
-//! * `handlers`: signal handlers; `clock`, `link`: words and messages between the processes.
+//! * `handlers`: signal handlers; `clock`, `link`: words and messages between the processes; `descriptor`: files that
+//!   are not the program's.
 
 pub(crate) mod clock;
 pub(crate) mod code;
 pub(crate) mod config;
+pub(crate) mod descriptor;
 pub(crate) mod environment;
 pub(crate) mod handlers;
 pub(crate) mod link;

@@ -60,8 +60,8 @@ pub(crate) struct Legacy {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Call {
     pub(crate) arguments: [u64; 4],
-    /// Our socket was among the files that it closed.
-    pub(crate) cut_off: bool,
+    /// Whether the socket, and the lifeline's pipe, are among the files that it closes.
+    pub(crate) cut_off: [bool; 2],
     /// The stack limit that was in force, if ours is.
     pub(crate) stack: Option<u64>,
     /// Of an rt_sigaction that installs an action: whether that ignores the signal.
