@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.options import PtOptions
@@ -22,9 +25,13 @@ MORE = 1
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Sink:
+    return made(tmp_path)
+
+
+def made(folder: Path) -> Sink:
     model = TimeModel()
     writer = Writer(
-        tmp_path / "perf.data",
+        folder / "perf.data",
         config=PtOptions.parse("intel_pt//u", profile=FULL).config,
         cpuid=FULL.cpuid_text,
         cmdline=["test"],
@@ -67,6 +74,36 @@ def test_who_stays_after_all_may_be_killed(sink: Sink) -> None:
     sink.feed(message(Kind.WARNING, b"it goes on", flags=STAYS))
     sink.close()
     assert sink.totals.warnings[2:] == ["a thread was killed: its last instructions are missing"]
+
+
+_NUMBERS = st.sampled_from([0, 1, TID, 4096, 1 << 31, 1 << 32, 1 << 63, (1 << 64) - 1])
+_FORGED = st.tuples(
+    st.sampled_from([*Kind, *Message]),
+    st.integers(0, 255),
+    st.sampled_from([TID, TID + 1, 1 << 31, (1 << 32) - 1]),
+    *[_NUMBERS] * 4,
+    st.sampled_from([b"", b"\xff" * 30, bytes(48) + b"/dev/zero\0", b"a" * 90_000]),
+)
+
+
+@given(messages=st.lists(_FORGED, max_size=8))
+@example(messages=[(Kind.THREAD, 0, TID, 1 << 40, 0, 0, 0, b"")])
+@example(messages=[(Kind.COMM, 0, TID, 1 << 31, 0, 0, 0, b"name")])
+@example(messages=[(Kind.COMM, 0, TID, TID, 0, 0, 0, b"a" * 90_000)])
+@example(messages=[(Kind.EXEC, 0, TID, TID, 0, (1 << 64) - 1, 0, b"")])
+@example(
+    messages=[(Kind.THREAD, 0, TID, TID, 0, 0, 0, b""), (Kind.EXIT, 0, TID, 1 << 32, 0, 0, 0, b"")]
+)
+@example(messages=[(Kind.MMAP, 0, TID, 0, 4096, 0, TID, b"cut off")])
+def test_forged_messages_are_refused_in_one_sentence(
+    messages: list[tuple[int, int, int, int, int, int, int, bytes]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    sink = made(tmp_path_factory.mktemp("forged"))
+    with contextlib.suppress(RecordError):
+        for kind, flags, tid, ip, target, clock, extra, blob in messages:
+            sink.feed(RECORD.pack(kind, flags, 0, tid, ip, target, clock, extra) + blob)
+    sink.close()
 
 
 def test_what_is_no_message(sink: Sink) -> None:

@@ -13,13 +13,22 @@ from rtit.capture.qemu.messages import LEAVES, STAYS, Message
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
-from rtit.errors import RecordError
+from rtit.errors import InputError, RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel
 from rtit.values import dataclass
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)
+_SMALL = {
+    Kind.THREAD: (0, 1, 2),
+    Kind.COMM: (0,),
+    Kind.MMAP: (2,),
+    Kind.CODE: (2,),
+    Kind.EXIT: (0,),
+}
+"""Which of ip, target and extra are processes, threads or a status: numbers of 31 bits."""
+_LARGEST_SMALL, _LARGEST_CLOCK = (1 << 31) - 1, 1 << 56
 _MORE = 1
 _OF_THE_FILE = frozenset((Kind.MMAP, Kind.CODE, Kind.COMM))
 _TOOK_SIGNAL = 2
@@ -69,10 +78,21 @@ class Sink(Keeper):
         return self.begun and not self._threads
 
     def feed(self, message: bytes | memoryview) -> None:
-        """Take one message; nothing of it is kept in place."""
+        """Take one message; nothing of it is kept in place. Raises RecordError for what no plugin
+        sends: the program may have forged it.
+        """
         if len(message) < RECORD.size:
             raise RecordError(f"the plugin sent {len(message)} bytes that are no message")
+        try:
+            self._feed(message)
+        except (InputError, ValueError) as error:
+            raise RecordError(f"the plugin sent what is no message: {error}") from error
+
+    def _feed(self, message: bytes | memoryview) -> None:
         kind, flags, _, tid, ip, target, clock, extra = RECORD.unpack_from(message)
+        small = [tid, *((ip, target, extra)[at] for at in _SMALL.get(kind, ()))]
+        if max(small) > _LARGEST_SMALL or clock > _LARGEST_CLOCK:
+            raise ValueError(f"kind {kind}, of {small} at {clock}")
         blob = memoryview(message)[RECORD.size :]
         self._latest = max(self._latest, clock)
         now = self._model.tsc(clock)
