@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::rounds::{Ahead, Round};
+use crate::rounds::{Ahead, Next, Round};
 use crate::{Chain, Run};
 
 /// What may differ at the end.
@@ -150,13 +150,15 @@ fn go_round<E>(
     let rounds = std::mem::take(&mut decoded.rounds);
     // Of several places in one loop the last counts: what is given before may be missing there.
     if let Some(round) = rounds.last() {
-        if round.goes_on(decoded.next, &mut decoded.runs)? {
-            return Ok(0);
-        }
+        let but_one = match round.goes_on(decoded.next, &mut decoded.runs)? {
+            Next::IsOpenAgain => return Ok(0),
+            Next::GoesRoundOnce => true,
+            Next::Leaves => false,
+        };
         while truth.chain.instructions < decoded.chain.instructions && truth.step()? {}
         // The next run has been taken out already.
         truth.runs.give_back(truth.next.take());
-        let found = round.most(decoded.chain, truth.chain, &mut truth.runs)?;
+        let found = round.most(decoded.chain, truth.chain, but_one, &mut truth.runs)?;
         truth.fetch()?;
         if let Some(chain) = found {
             given += chain.instructions - decoded.chain.instructions;

@@ -36,6 +36,15 @@ impl<E, I: Iterator<Item = Result<Run, E>>> Ahead<I> {
     }
 }
 
+/// What a path does that is in a loop.
+pub(crate) enum Next {
+    Leaves,
+    /// At least one round, with a boundary at its end, and then it leaves.
+    GoesRoundOnce,
+    /// It stays in the loop until that is left open again.
+    IsOpenAgain,
+}
+
 /// One round of a loop, from the place where the decoded path left it.
 pub(crate) struct Round {
     /// Hash of the first so many instructions; the last is that of the whole round.
@@ -85,30 +94,34 @@ impl Round {
         combine(all, rest, first)
     }
 
-    /// Whether the decoded path stays in the loop until it leaves it open again: `next` and `runs` follow.
+    /// What the decoded path does with the loop next: `next` and `runs` follow.
     pub(crate) fn goes_on<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         next: Option<Run>,
         runs: &mut Ahead<I>,
-    ) -> Result<bool, E> {
+    ) -> Result<Next, E> {
         let mut at = Chain::default();
         let mut seen = Vec::new();
         let mut run = next;
-        let found = loop {
-            let Some(now) = run else {
-                break false;
-            };
+        let mut found = Next::Leaves;
+        while let Some(now) = run {
             if now.instructions == 0 && now.hash > 0 {
-                break now.hash == self.length();
+                if now.hash == self.length() {
+                    found = Next::IsOpenAgain;
+                }
+                break;
             }
             at.push(&now);
             let inside = at.hash == self.hash(at.instructions);
             if !inside || at.instructions > 2 * self.length() {
-                break false;
+                break;
+            }
+            if at.instructions == self.length() {
+                found = Next::GoesRoundOnce;
             }
             run = runs.next()?;
             seen.gather(run);
-        };
+        }
         for run in seen.into_iter().rev() {
             runs.give_back(Some(run));
         }
@@ -116,18 +129,21 @@ impl Round {
     }
 
     /// The chain at the last boundary of the truth at which it has gone round as a whole after `left`, where the decoded
-    /// path is; `truth` is the chain before `runs`. None where it has no boundary like that. What was looked at and lies
-    /// behind the answer is given back: runs inside the loop as few as possible.
+    /// path is; `truth` is the chain before `runs`. With `but_one` it is the last one but one. None where it has no
+    /// boundary like that. What was looked at and lies behind the answer is given back: runs inside the loop as few as
+    /// possible.
     pub(crate) fn most<E, I: Iterator<Item = Result<Run, E>>>(
         &self,
         left: Chain,
         truth: Chain,
+        but_one: bool,
         runs: &mut Ahead<I>,
     ) -> Result<Option<Chain>, E> {
         let mut at = truth;
-        let mut found = None;
-        // Runs up to the boundary found, those behind it that are inside the loop too, and the one looked at last.
-        let (mut before, mut inside) = (Vec::new(), Vec::new());
+        let (mut found, mut latest) = (None, None);
+        // Runs up to the boundary found, those from there to the latest one if it is another, those after that which are
+        // inside the loop, too, and the one looked at last.
+        let (mut before, mut between, mut inside) = (Vec::new(), Vec::new(), Vec::new());
         let mut last = None;
         while let Some(count) = at.instructions.checked_sub(left.instructions) {
             if combine(left.hash, count, self.hash(count)) != at.hash {
@@ -137,10 +153,14 @@ impl Round {
                 push_joined(&mut inside, run);
             }
             if count % self.length() == 0 {
-                found = Some(at);
-                inside
-                    .drain(..)
-                    .for_each(|run| push_joined(&mut before, run));
+                if but_one {
+                    found = latest.replace(at);
+                    move_joined(&mut between, &mut before);
+                    move_joined(&mut inside, &mut between);
+                } else {
+                    found = Some(at);
+                    move_joined(&mut inside, &mut before);
+                }
             }
             last = runs.next()?;
             let Some(run) = &last else {
@@ -149,11 +169,18 @@ impl Round {
             at.push(run);
         }
         runs.give_back(last);
-        for run in inside.into_iter().rev().chain(before.into_iter().rev()) {
+        for run in [inside, between, before]
+            .into_iter()
+            .flat_map(|part| part.into_iter().rev())
+        {
             runs.give_back(Some(run));
         }
         Ok(found)
     }
+}
+
+fn move_joined(from: &mut Vec<Run>, into: &mut Vec<Run>) {
+    from.drain(..).for_each(|run| push_joined(into, run));
 }
 
 /// Appends a run, to the last one if that stays short enough. A boundary that is lost so lies within the loop.

@@ -73,6 +73,31 @@ fn rounds_are_counted() {
     }
 }
 
+/// The code there may be another by then, or the loop be entered anew.
+#[test]
+fn a_round_that_the_decoder_has_after_the_open_ones_is_kept_for_it() {
+    let decoded = [
+        vec![run(&[0x900])],
+        open(&LOOP),
+        vec![run(&LOOP), run(&HANDLER)],
+    ]
+    .concat();
+    for rounds in 1..5 {
+        let path = [&[0x900][..], &LOOP.repeat(rounds), &HANDLER].concat();
+        let ends: Vec<usize> = (0..=rounds).map(|round| 1 + 4 * round).collect();
+        let Outcome::Identical(found) = outcome(&cut(&path, &ends), &decoded) else {
+            panic!("{rounds} rounds");
+        };
+        let counts = (found.instructions, found.repeated);
+        assert_eq!(counts, (path.len() as u64, 4 * (rounds as u64 - 1)));
+    }
+    let without = [&[0x900][..], &HANDLER].concat();
+    assert!(matches!(
+        outcome(&cut(&without, &[1]), &decoded),
+        Outcome::Different(_)
+    ));
+}
+
 #[test]
 fn without_the_word_of_the_decoder_nothing_is_passed_over() {
     let truth = cut(&executed(2, 1), &[6]);

@@ -42,6 +42,7 @@ impl Thread {
     pub(crate) fn switch(&mut self, ip: u64) {
         self.raise(shared().clock.latest());
         self.steps.interrupt(ip, false, &mut self.path);
+        self.path.cut();
         self.take_ranges();
         if self.watch.tracing() {
             self.unit.switch(Some(ip));
