@@ -31,12 +31,13 @@ static int any_of(uint8_t byte, const char *bytes) {
 }
 
 // QEMU runs some encodings that processors refuse, and leaves 16 bits of a branch's target where Intel's processors do
-// not: LOCK where it has no place, reserved encodings of C6H, C7H and 8FH, 66H before a near branch. By their bytes,
-// wherever they are, and some more.
+// not: LOCK where it has no place, reserved encodings of C6H, C7H and 8FH, VEX of instructions that need a prefix in it,
+// 66H before a near branch. By their bytes, wherever they are, and some more.
 static int known(const uint8_t *at) {
     int memory = (at[2] & 0xc0) != 0xc0;
     if (at[0] == 0xf0) return memory && at[1] < 0x38 && (at[1] & 6) == 0;
     if (at[0] == 0xc6 || at[0] == 0xc7 || at[0] == 0x8f) return (at[1] & 0x38) == 0;
+    if (at[0] == 0xc4 || at[0] == 0xc5) return (at[0] == 0xc4 ? at[2] : at[1]) & 3;
     if (at[0] == 0x66)
         return (at[1] & 0xf0) != 0x70 && (at[1] & 0xf0) != 0x40 &&
                !any_of(at[1], "\x0f\x26\x2e\x36\x3e\x64\x65\x66\x67\xc2\xc3\xe0\xe1\xe2\xe3\xe8\xe9\xeb\xf2\xf3\xff");
