@@ -82,7 +82,7 @@ LAYERS = {
         "named_file",
     ),
     "crates/qemu/src": (
-        "callbacks",
+        "callbacks replaced",
         "process",
         "events",
         "shared",

@@ -1,11 +1,12 @@
 //! A QEMU plugin that makes a program under qemu-x86_64 drive Intel PT trace units, one a thread.
 //!
 //! QEMU loads this library twice over: first as a preloaded library, so that the guest's environment can be put right
-//! before `main` and the end of a process by a signal is seen; then as the plugin. Packets and sideband go to the
+//! before `main` and some functions of the C library replaced (`replaced`); then as the plugin. Packets and sideband go to the
 //! recorder over a socket.
 //!
 //! Where to start reading: `callbacks` (what QEMU calls), then down. Each folder uses those below it alone:
 //!
+//! * `replaced`: functions of the C library that QEMU gets from here;
 //! * `callbacks`: a block runs (`callbacks::execution`, the hot path), a block is translated, a system call;
 //! * `process`: the life of the process and its threads: start, fork, execve, end;
 //! * `events`: what happens to a thread among others: user code's borders, edges of the recording, sending;
@@ -18,6 +19,7 @@ mod events;
 mod failure;
 mod interface;
 mod process;
+mod replaced;
 mod shared;
 mod thread;
 
@@ -26,9 +28,9 @@ use std::ffi::{c_char, c_int, CStr};
 use callbacks::{syscalls, translation, with_data};
 use failure::complain;
 use interface::{api, ignored};
-use process::{ending, start};
+use process::start;
 use shared::config::Config;
-use shared::{environment, threads};
+use shared::environment;
 
 /// The version of the plugin interface that we speak: the constructor sets it to what the QEMU at hand does.
 #[no_mangle]
@@ -93,20 +95,4 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
     };
     shared.api.register(id, &plain, &with_data);
     Ok(())
-}
-
-/// QEMU ends a process by a signal that has no handler with `kill` on itself. Everybody else gets the system call.
-///
-/// # Safety
-/// As kill(2).
-#[no_mangle]
-pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
-    let thread = threads::current();
-    if !thread.is_null()
-        && pid == libc::getpid()
-        && !matches!(signal, 0 | libc::SIGSTOP | libc::SIGCONT)
-    {
-        ending::killed(thread, signal);
-    }
-    libc::syscall(libc::SYS_kill, pid, signal) as c_int
 }

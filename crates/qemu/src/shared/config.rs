@@ -1,6 +1,6 @@
 //! What the recorder asked for: the settings in its folder, and what it left in the environment.
 
-use std::ffi::OsStr;
+use std::ffi::{c_int, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) folder: PathBuf,
     pub(crate) program: Vec<u8>,
     pub(crate) comm: Vec<u8>,
+    /// The open file that the program is in, where that has no name.
+    pub(crate) held: Option<c_int>,
     pub(crate) legacy: Legacy,
     pub(crate) settings: Settings,
     /// As in `thread::state::Wanted`.
@@ -46,6 +48,7 @@ impl Config {
             folder,
             program: given.program.clone(),
             comm: given.comm.clone(),
+            held: given.held,
             legacy: given.legacy(),
             settings: Settings::default(),
             truth: Truth::None,

@@ -3,7 +3,7 @@
 //! QEMU is started with an environment that is good for QEMU: variables that would steer its own loading and libraries
 //! carry a prefix. Before `main` copies the environment for the guest, names are put back and ours taken out.
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, c_int, CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,6 +19,8 @@ const PROGRAM: &[u8] = b"RTIT_QEMU_PROGRAM";
 const COMM: &[u8] = b"RTIT_QEMU_COMM";
 /// Instructions and hash of the thread's path so far, and 1 if a TraceStop ended its trace.
 const CHAIN: &[u8] = b"RTIT_QEMU_CHAIN";
+/// The number of the open file that the program is in, where that has no name.
+const HELD: &[u8] = b"RTIT_QEMU_HELD";
 /// The signals that the program blocks, as a number in hexadecimal of 16 digits.
 const MASK: &[u8] = b"RTIT_QEMU_MASK";
 const PRELOAD: &[u8] = b"LD_PRELOAD";
@@ -41,6 +43,7 @@ pub(super) struct Given {
     pub(super) folder: Vec<u8>,
     pub(super) program: Vec<u8>,
     pub(super) comm: Vec<u8>,
+    pub(super) held: Option<c_int>,
     chain: Vec<u8>,
 }
 
@@ -89,6 +92,7 @@ pub(crate) fn take_environment() {
                 PROGRAM => given.program = value.to_vec(),
                 COMM => given.comm = value.to_vec(),
                 CHAIN => given.chain = value.to_vec(),
+                HELD => given.held = take_held(value),
                 MASK => mask = parse_mask(value),
                 PRELOAD => {}
                 _ => {
@@ -111,6 +115,26 @@ pub(crate) fn take_environment() {
     }
 }
 
+/// The file's number. A program that this one runs does not get it.
+fn take_held(text: &[u8]) -> Option<c_int> {
+    let held = std::str::from_utf8(text).ok()?.parse().ok()?;
+    // SAFETY: changes a flag of a file that is there for us.
+    unsafe { libc::fcntl(held, libc::F_SETFD, libc::FD_CLOEXEC) };
+    Some(held)
+}
+
+/// The name by which an open file is found.
+pub(crate) fn held_name(held: c_int) -> Vec<u8> {
+    format!("/proc/self/fd/{held}").into_bytes()
+}
+
+/// What the kernel calls the program if `path` is that of the open file which it is in.
+pub(crate) fn name_of_held(path: &[u8]) -> Option<CString> {
+    let given = given()?;
+    let is_held = held_name(given.held?) == path;
+    CString::new(given.program.clone()).ok().filter(|_| is_held)
+}
+
 unsafe fn is_recorded(mut entry: *mut *mut c_char) -> bool {
     while !(*entry).is_null() {
         let text = CStr::from_ptr(*entry).to_bytes();
@@ -128,6 +152,7 @@ pub(crate) fn environment(
     guest: &[Vec<u8>],
     program: &[u8],
     comm: &[u8],
+    held: Option<c_int>,
     legacy: Legacy,
     mask: u64,
 ) -> Vec<Vec<u8>> {
@@ -137,6 +162,7 @@ pub(crate) fn environment(
     all.push(pair(FOLDER, folder.as_os_str().as_bytes()));
     all.push(pair(PROGRAM, program));
     all.push(pair(COMM, comm));
+    all.extend(held.map(|held| pair(HELD, held.to_string().as_bytes())));
     let (count, hash) = legacy.chain;
     let text = format!("{count} {hash} {}", u8::from(legacy.stopped));
     all.push(pair(CHAIN, text.as_bytes()));

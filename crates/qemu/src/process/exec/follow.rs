@@ -4,12 +4,16 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 use crate::failure::die;
 use crate::interface::{ignored, memory, taken};
 use crate::process::ending::leave_for_exec;
+use crate::process::exec::held::{keep_over_exec, lasting};
 use crate::process::exec::plan::{may, own_program, plan, real_path, Plan};
+use crate::process::exec::rights::after_exec;
 use crate::process::exec::stack;
 use crate::shared::environment::{environment, LONGEST};
 use crate::shared::link::{Kind, Message, LEAVES, STAYS};
@@ -29,41 +33,40 @@ pub(crate) fn exec(
     else {
         return;
     };
-    let path = own_program(shared, path);
-    let (program, arguments) = match plan(path.clone(), argv) {
+    let (program, arguments) = match plan(own_program(shared, path.clone()), argv) {
         Plan::Run(program, arguments) => (program, arguments),
         Plan::Unrecorded(why) => return leave(shared, thread, &path, why),
         Plan::Refused => return,
     };
     let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let comm = &comm[..comm.len().min(15)];
-    let plugin = shared
-        .config
-        .folder
-        .join("plugin.so")
-        .into_os_string()
-        .into_vec();
-    let qemu = match real_path(b"/proc/self/exe") {
-        Some(qemu) if may(&qemu, libc::X_OK) && may(&plugin, libc::R_OK) => qemu,
-        _ => {
-            let why = "QEMU or the plugin is out of its reach";
-            return leave(shared, thread, &path, why);
-        }
+    let folder = &shared.config.folder;
+    let Ok(found) = lasting(program) else {
+        return leave(shared, thread, &path, "no more files can be opened for it");
     };
+    let Some(qemu) = after_exec(|| reachable_qemu(folder)) else {
+        let why = "QEMU, the plugin or the recorder is out of its reach";
+        return leave(shared, thread, &path, why);
+    };
+    if !after_exec(|| may(&found.name, libc::R_OK)) {
+        return leave(shared, thread, &path, "QEMU may not read it");
+    }
+    let plugin = in_folder(folder, "plugin.so");
     let mut command = vec![qemu.clone(), b"-plugin".to_vec(), plugin];
     let mut arguments = arguments.into_iter();
     command.extend([b"-0".to_vec(), arguments.next().unwrap_or_default()]);
     // QEMU takes a path that begins with a dash for an option.
-    command.push(if program.starts_with(b"-") {
-        [b"./", &program[..]].concat()
+    command.push(if found.name.starts_with(b"-") {
+        [b"./", &found.name[..]].concat()
     } else {
-        program.clone()
+        found.name
     });
     command.extend(arguments);
 
-    let real = real_path(&program).unwrap_or(program);
-    let folder = &shared.config.folder;
-    let longest = environment(folder, &variables, &real, comm, LONGEST, 0);
+    let held = found.held.as_ref().map(AsRawFd::as_raw_fd);
+    let given =
+        |legacy, mask| environment(folder, &variables, &found.real, comm, held, legacy, mask);
+    let longest = given(LONGEST, 0);
     if !stack::holds(&command, &longest) {
         // The error is the kernel's to give; our variables and QEMU's options must not make the difference.
         stack::narrow(&mut thread.call.stack);
@@ -72,13 +75,33 @@ pub(crate) fn exec(
     let mask = taken::keep_for_exec();
     let legacy = leave_for_exec(thread);
     ignored::keep_for_exec();
-    let whole = environment(folder, &variables, &real, comm, legacy, mask);
+    let whole = given(legacy, mask);
+    keep_over_exec(found.held.as_ref());
     let error = run(&qemu, command, whole);
     // Other threads have been stopped, perhaps; and QEMU would run the program without us.
     die(&format!(
         "cannot run {} under QEMU: {error}",
         String::from_utf8_lossy(&path)
     ));
+}
+
+/// The QEMU that runs us, if it finds there what it needs.
+fn reachable_qemu(folder: &Path) -> Option<Vec<u8>> {
+    let needed = [
+        ("plugin.so", libc::R_OK),
+        ("settings", libc::R_OK),
+        ("clock", libc::R_OK | libc::W_OK),
+        ("socket", libc::W_OK),
+    ];
+    let qemu = real_path(b"/proc/self/exe").filter(|qemu| may(qemu, libc::X_OK))?;
+    needed
+        .iter()
+        .all(|&(name, how)| may(&in_folder(folder, name), how))
+        .then_some(qemu)
+}
+
+fn in_folder(folder: &Path, name: &str) -> Vec<u8> {
+    folder.join(name).into_os_string().into_vec()
 }
 
 fn run(qemu: &[u8], command: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> io::Error {

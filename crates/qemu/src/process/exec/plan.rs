@@ -1,13 +1,14 @@
 //! What the kernel would run for an execve: scripts are followed to a program.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::process::exec::elf::{self, Elf};
+use crate::shared::environment::held_name;
 use crate::shared::state::Shared;
 
 /// Scripts whose interpreters are scripts, as deep as the kernel goes.
@@ -36,7 +37,8 @@ pub(crate) fn path_at(directory: u64, path: Vec<u8>, flags: u64) -> Option<Vec<u
     if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
         return None;
     }
-    let base = real_path(format!("/proc/self/fd/{directory}").as_bytes())?;
+    let open = format!("/proc/self/fd/{directory}").into_bytes();
+    let base = real_path(&open).unwrap_or(open);
     Some(if path.is_empty() {
         base
     } else {
@@ -46,8 +48,12 @@ pub(crate) fn path_at(directory: u64, path: Vec<u8>, flags: u64) -> Option<Vec<u
 
 /// The path of the program that the kernel would run for `/proc/self/exe` and its like.
 pub(super) fn real_path(path: &[u8]) -> Option<Vec<u8>> {
-    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-    Some(fs::canonicalize(path).ok()?.into_os_string().into_vec())
+    let real = fs::canonicalize(as_path(path)).ok()?;
+    Some(real.into_os_string().into_vec())
+}
+
+pub(super) fn as_path(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
 }
 
 /// The program itself for /proc/self/exe and its like, which name QEMU.
@@ -57,10 +63,12 @@ pub(super) fn own_program(shared: &Shared, path: Vec<u8>) -> Vec<u8> {
         "/proc/thread-self/exe".to_string(),
         format!("/proc/{}/exe", shared.pid()),
     ];
-    if own.iter().any(|name| name.as_bytes() == path) {
-        shared.config.program.clone()
-    } else {
-        path
+    if !own.iter().any(|name| name.as_bytes() == path) {
+        return path;
+    }
+    match shared.config.held {
+        Some(held) => held_name(held),
+        None => shared.config.program.clone(),
     }
 }
 
@@ -71,6 +79,9 @@ pub(super) fn plan(mut path: Vec<u8>, mut argv: Vec<Vec<u8>>) -> Plan {
             Ok(Some(found)) => found,
             Err(error) if out_of_files(&error) => {
                 return Plan::Unrecorded("no more files can be opened to look at it")
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Plan::Unrecorded("QEMU may not read it")
             }
             Ok(None) | Err(_) => return Plan::Refused,
         };
@@ -106,7 +117,7 @@ fn executable(path: &[u8]) -> io::Result<Option<(File, Vec<u8>)>> {
     if !may(path, libc::X_OK) {
         return Ok(None);
     }
-    let file = File::open(PathBuf::from(OsString::from_vec(path.to_vec())))?;
+    let file = File::open(as_path(path))?;
     if file.metadata()?.mode() & libc::S_IFMT != libc::S_IFREG {
         return Ok(None);
     }
@@ -202,6 +213,10 @@ mod tests {
             path_at(-100i64 as u64, b"x".to_vec(), 0),
             Some(b"x".to_vec())
         );
-        assert_eq!(path_at(1 << 20, b"x".to_vec(), 0), None);
+        assert_eq!(
+            path_at(1 << 20, b"x".to_vec(), 0),
+            Some(b"/proc/self/fd/1048576/x".to_vec())
+        );
+        assert_eq!(path_at(1 << 20, Vec::new(), 0), None);
     }
 }

@@ -1,0 +1,126 @@
+"""Programs of many kinds behave under each back end as they do without one, and what is decoded is
+what ran.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from back_ends import need
+from live import RTIT
+from programs.build import C_LIBRARY, COMMON, SOURCES, CannotBuildError, compiled
+from rtit.cli.main import main
+
+KINDS = SOURCES / "kinds"
+CANNOT = 77
+BOTH = ("qemu", "ptrace")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`command` gives the program and its arguments, built in a folder; `lints` is False for a
+    recording of many megabytes, for which lint takes minutes.
+    """
+
+    command: Callable[[Path], list[str]]
+    backends: tuple[str, ...] = BOTH
+    lints: bool = True
+
+
+def tool(name: str) -> str:
+    return shutil.which(name) or pytest.skip(f"{name} is not installed")
+
+
+def c_program(source: str, *words: str, flags: tuple[str, ...] = C_LIBRARY) -> Kind:
+    def command(_: Path) -> list[str]:
+        name = Path(source).stem
+        try:
+            built = compiled(name, [str(SOURCES / source)], language="c", flags=[*COMMON, *flags])
+        except CannotBuildError as error:
+            pytest.skip(str(error))
+        return [str(built), *words]
+
+    return Kind(command)
+
+
+def go(folder: Path) -> list[str]:
+    program, cache = folder / "loop", os.environ.get("GOCACHE", str(folder / "cache"))
+    subprocess.run(
+        [tool("go"), "build", "-o", program, KINDS / "loop.go"],
+        env={**os.environ, "GOCACHE": cache, "GO111MODULE": "off"},
+        check=True,
+    )
+    return [str(program)]
+
+
+def java(folder: Path) -> list[str]:
+    subprocess.run([tool("javac"), "-d", folder, KINDS / "Loop.java"], check=True)
+    return [tool("java"), "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", str(folder), "Loop"]
+
+
+def node(_: Path) -> list[str]:
+    # Else it runs over its whole snapshot first.
+    return [tool("node"), "--no-verify-snapshot-checksum", str(KINDS / "loop.js")]
+
+
+def luajit(_: Path) -> list[str]:
+    return [tool("luajit"), str(KINDS / "loop.lua")]
+
+
+PROGRAMS = {
+    "static": c_program("kinds/hello.c"),
+    "dynamic": c_program("kinds/hello.c", flags=()),
+    "exec of an unlinked file": c_program("exec_kinds.c", "unlinked"),
+    "exec of a file in memory": c_program("exec_kinds.c", "memory"),
+    "exec by the path of an open file": c_program("exec_kinds.c", "by_path"),
+    "exec after a change of user": c_program("exec_kinds.c", "dropped"),
+    "go": Kind(go),
+    "luajit": Kind(luajit),
+    # Some hundred million instructions are hours of single steps.
+    "java": Kind(java, backends=("qemu",), lints=False),
+    "node": Kind(node, backends=("qemu",), lints=False),
+}
+UNRECORDED = {("exec after a change of user", "qemu")}
+"""Where the recorder is out of the new program's reach."""
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, backend) for name, kind in PROGRAMS.items() for backend in kind.backends],
+)
+def test_program_behaves_as_natively_and_is_decoded_as_executed(
+    name: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need(backend)
+    kind = PROGRAMS[name]
+    command = kind.command(tmp_path)
+    native = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)
+    if native.returncode == CANNOT:
+        pytest.skip("only root may do this")
+    options = ["--backend", backend, "-q", "--truth", "truth"]
+    recorded = subprocess.run(
+        [*RTIT, "record", *options, "--", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=900,
+    )
+    assert (recorded.returncode, recorded.stdout) == (native.returncode, native.stdout)
+    said = recorded.stderr.removeprefix(native.stderr)
+    if (name, backend) in UNRECORDED:
+        assert said.count(b"\n") == 1
+        assert b"runs unrecorded: QEMU, the plugin or the recorder is out of its reach" in said
+    else:
+        assert said == b""
+    data, truth = str(tmp_path / "perf.data"), str(tmp_path / "truth")
+    assert main(["verify", data, "--truth", truth]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("identical: ")
+    if kind.lints:
+        assert main(["lint", data]) == 0, capsys.readouterr().out
