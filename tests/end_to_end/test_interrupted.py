@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from back_ends import need
 from live import RTIT
 from rtit.cli.main import main
 
@@ -62,6 +63,44 @@ def test_terminated(
     endless.terminate()
     assert endless.wait(timeout=300) == 128 + signal.SIGTERM
     is_right(tmp_path, capsys)
+
+
+def test_hung_up(
+    endless: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless.send_signal(signal.SIGHUP)
+    assert endless.wait(timeout=300) == 128 + signal.SIGHUP
+    is_right(tmp_path, capsys)
+
+
+HANGS_UP = ["/bin/sh", "-c", "kill -HUP $PPID; echo goes on"]
+
+
+@pytest.mark.parametrize("backend", ["ptrace", "qemu"])
+@pytest.mark.parametrize("verb", ["record", "stat"])
+def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: Path) -> None:
+    """The shell is the recorder's child."""
+    need(backend)
+    words = [*RTIT, verb, "--backend", backend, "--"]
+    waits = [*HANGS_UP[:2], "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; sleep 100 & wait"]
+    ended = subprocess.run(
+        [*words, *waits], cwd=tmp_path, stdout=subprocess.PIPE, check=False, timeout=300
+    )
+    assert (ended.returncode, ended.stdout) == (3, b"hung up\n")
+
+
+@pytest.mark.parametrize("verb", ["record", "stat"])
+def test_nohup_keeps_recorder_and_program(verb: str, tmp_path: Path) -> None:
+    need("qemu")
+    ended = subprocess.run(
+        [*RTIT, verb, "--", *HANGS_UP],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=300,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"goes on\n")
 
 
 def test_program_killed(

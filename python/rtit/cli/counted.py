@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from rtit.capture.private import Reserved
 from rtit.capture.request import Request
 from rtit.cli import counts, out
-from rtit.cli.following import follow
+from rtit.cli.following import ending_signals, follow
 from rtit.counting import Counted, Counting, Spread, chosen
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
     from rtit.profile.counts import Baseline
-
-_WANTED = {signal.SIGINT, signal.SIGTERM}
 
 
 def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
@@ -64,7 +62,8 @@ def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:
 
 
 def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _WANTED)
+    wanted = ending_signals()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     asked = (arguments.per, arguments.baseline)
     where = arguments.json or arguments.runs > 1 or asked != (None, None)
     request = Request(argv, backend=arguments.backend, blocked=blocked)
@@ -72,7 +71,7 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
     runs = []
     for _ in range(arguments.runs):
         with Counting(request, choice, where=where, places=arguments.places) as counting:
-            asked_to_end = follow(counting.session, _WANTED, patient=True)
+            asked_to_end = follow(counting.session, wanted, patient=True)
             runs.append(counting.finish())
         if asked_to_end:
             break

@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from rtit.capture.session import Session
 
 
+def ending_signals() -> set[signal.Signals]:
+    """SIGINT, SIGTERM, and SIGHUP unless it is ignored, as under nohup."""
+    signals = {signal.SIGINT, signal.SIGTERM}
+    return (
+        signals if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else {*signals, signal.SIGHUP}
+    )
+
+
 def follow(
     session: Session,
     wanted: set[signal.Signals],
@@ -17,9 +25,9 @@ def follow(
     patient: bool,
     update: Callable[[Session], None] = lambda session: None,
 ) -> bool:
-    """Up to the end; `wanted` are blocked, and taken here. Of SIGINT and SIGTERM the second ends
-    it, the first if not `patient`; that goes to the program, if it has not come there by itself as
-    Ctrl-C does. SIGUSR2 writes a snapshot. True if one of the first two came.
+    """Up to the end; `wanted` are blocked, and taken here. Of SIGINT, SIGTERM and SIGHUP the second
+    ends it, the first if not `patient`; that goes to the program, if it has not come there by
+    itself as Ctrl-C does. SIGUSR2 writes a snapshot. True if one of the first three came.
     """
     asked = 0
     while session.step(timeout=0.1):

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rtit.cli import amount, out, outcome
-from rtit.cli.following import follow
+from rtit.cli.following import ending_signals, follow
 from rtit.cli.progress import Progress
 from rtit.readable import json_text
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pid",
         metavar="PID[,PID...]",
         help="record processes that run already, with all their threads, until they end or "
-        "until Ctrl-C or SIGTERM; they then go on, and the exit code is 0",
+        "until Ctrl-C, SIGTERM or SIGHUP; they then go on, and the exit code is 0",
     )
     parser.add_argument(
         "--start-at",
@@ -162,7 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
     pids = _pids(arguments.pid) if arguments.pid is not None else []
     if not pids and not argv:
         raise UsageError("no program given: rtit record [options] -- program [argument ...]")
-    wanted = {signal.SIGINT, signal.SIGTERM}
+    wanted = ending_signals()
     extent = amount.extent(arguments)
     if extent.snapshot is not None:
         wanted.add(signal.SIGUSR2)

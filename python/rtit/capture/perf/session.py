@@ -56,8 +56,8 @@ class PerfSession(Session):
         self._process.send_signal(signal.SIGUSR2)
 
     def signal(self, number: int) -> None:
-        """perf ends what it started, and the file."""
-        self._process.send_signal(number)
+        """perf ends what it started, and the file. It does not know SIGHUP."""
+        self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def kill(self) -> None:
         """perf ends by SIGTERM, or is ended."""
