@@ -110,7 +110,7 @@ def test_programs_that_are_not_whole(tmp_path: Path) -> None:
 
 def test_a_32_bit_program(tmp_path: Path) -> None:
     program(tmp_path / "old", elf(32, 3, EXIT_7))
-    assert "64-bit" in one_sentence(record(tmp_path, "./old"), 126)
+    assert "64-bit" in one_sentence(record(tmp_path, "./old"), 125)
     if subprocess.run(["./old"], cwd=tmp_path, check=False).returncode != 7:
         pytest.skip("this kernel runs no 32-bit programs")
     ended = record(tmp_path, "/bin/sh", "-c", "./old; echo $?")
@@ -179,7 +179,61 @@ def test_a_program_with_a_privilege(tmp_path: Path) -> None:
         os.chown(tool, 65534, 65534)
     except PermissionError:
         pytest.skip("only root can give a file away")
+    for mode, what in ((0o4755, "set-user-ID"), (0o2755, "set-group-ID")):
+        tool.chmod(mode)
+        sentence = f"is {what}, and QEMU cannot give it that privilege"
+        assert f"tool {sentence}" in one_sentence(record(tmp_path, "./tool"), 125)
+        said = one_sentence(record(tmp_path, "/bin/sh", "-c", "./tool; exit 0"), 0)
+        assert f"./tool runs unrecorded: it {sentence}" in said
+
+
+@pytest.mark.parametrize("backend", ["qemu", "auto"])
+def test_set_user_id_program_has_its_user_when_root_records(backend: str, tmp_path: Path) -> None:
+    tool = program(tmp_path / "id", Path("/usr/bin/id").read_bytes())
+    try:
+        os.chown(tool, 65534, -1)
+    except PermissionError:
+        pytest.skip("only root can give a file away")
     tool.chmod(0o4755)
-    for words in (["./tool"], ["/bin/sh", "-c", "./tool; exit 0"]):
-        said = one_sentence(record(tmp_path, *words), 0)
-        assert "tool is set-user-ID and runs without that privilege" in said
+    command = ["./id", "-u"] if backend == "auto" else ["/bin/sh", "-c", "./id -u; exit 0"]
+    ended = record(tmp_path, *command, options=("--backend", backend))
+    assert (ended.returncode, ended.stdout) == (0, "65534\n")
+    assert "QEMU cannot give it that privilege" in one_sentence(ended, 0)
+
+
+def little_memory() -> None:
+    """QEMU starts, and has no room for what it translates."""
+    resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+
+
+def test_explicit_qemu_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    ended = record(tmp_path, "/bin/echo", "text", preexec=little_memory)
+    assert (ended.returncode, ended.stdout) == (125, "")
+    assert ended.stderr.endswith("ended before the program began\n")
+    assert not (tmp_path / "perf.data").exists()
+
+
+@pytest.mark.parametrize("verb", ["record", "stat"])
+def test_auto_falls_back_to_single_steps_where_qemu_cannot_start(verb: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*RTIT, verb, "--", "/bin/echo", "text"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        preexec_fn=little_memory,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "text\n"), ended.stderr
+    assert "ended before the program began; recorded by single steps" in ended.stderr
+    if verb == "record":
+        assert "; ptrace: QEMU cannot start ]" in ended.stderr
+
+
+def test_auto_runs_a_32_bit_program_by_single_steps(tmp_path: Path) -> None:
+    program(tmp_path / "old", elf(32, 3, EXIT_7))
+    if subprocess.run(["./old"], cwd=tmp_path, check=False).returncode != 7:
+        pytest.skip("this kernel runs no 32-bit programs")
+    ended = record(tmp_path, "./old", options=("--backend", "auto"))
+    assert ended.returncode == 7
+    assert "runs no other; recorded by single steps" in ended.stderr

@@ -15,6 +15,7 @@ from rtit.values import dataclass
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog
     from rtit.capture.perf.find import Found as FoundPerf
+    from rtit.capture.qemu.failure import QemuStartError
     from rtit.capture.qemu.find import Found
     from rtit.capture.recording import Recording
     from rtit.capture.request import Request
@@ -31,6 +32,8 @@ class Choice:
     why: str
     found: Found | None = None
     perf: FoundPerf | None = None
+    warning: str | None = None
+    """What the user is to know of the choice, in one sentence."""
 
 
 def choose(
@@ -99,21 +102,42 @@ def start(
     `rtit.capture.ptrace.replay`. Raises UsageError for wrong options, RecordError if the program
     cannot be started (exit codes 125, 126, 127).
     """
-    if choice is None:
-        choice = choose(request, log=log is not None)
+    return start_chosen(request, choice or choose(request, log=log is not None), log=log)[0]
+
+
+def start_chosen(
+    request: Request, choice: Choice, *, log: EventLog | None = None
+) -> tuple[Session, Choice]:
+    """Start what is asked for, as `start`; the recording under way, and the choice that it has.
+    That is another one where QEMU cannot start and the request does not insist on it.
+    """
     if choice.backend == "qemu":
+        from rtit.capture.qemu.failure import QemuStartError
         from rtit.capture.qemu.start import start_qemu
 
-        return start_qemu(request, found=choice.found)
+        try:
+            return start_qemu(request, found=choice.found), choice
+        except QemuStartError as error:
+            choice = instead_of_qemu(request, error)
     if choice.backend == "perf":
         from rtit.capture.perf.session import start_perf
 
-        return start_perf(request, found=choice.perf)
+        return start_perf(request, found=choice.perf), choice
     if request.truth_form == "hashes":
         raise UsageError(f"a truth of hashes alone needs the QEMU back end ({choice.why})")
     from rtit.capture.ptrace.session import start_ptrace
 
-    return start_ptrace(request, log=log)
+    session = start_ptrace(request, log=log)
+    if choice.warning is not None:
+        session.totals.warnings.append(choice.warning)
+    return session, choice
+
+
+def instead_of_qemu(request: Request, error: QemuStartError) -> Choice:
+    """The choice where QEMU cannot start. Raises `error` if the request asks for QEMU."""
+    if request.backend == "qemu":
+        raise error
+    return Choice("ptrace", "QEMU cannot start", warning=f"{error}; recorded by single steps")
 
 
 def record(

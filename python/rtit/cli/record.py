@@ -83,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "qemu", "ptrace", "perf"),
         default="auto",
         help="what runs the program: QEMU (fast) or single steps (exact everywhere, slow); "
-        "auto takes QEMU where a fitting one is installed; perf: PT hardware (see below)",
+        "auto takes QEMU where a fitting one is installed and starts; perf: PT hardware "
+        "(see below)",
     )
     parser.add_argument(
         "--cpus",
@@ -151,7 +152,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
-    from rtit.capture.backends import choose, start
+    from rtit.capture.backends import choose, start_chosen
     from rtit.capture.private import Reserved
     from rtit.capture.request import Request, check_distinct
     from rtit.errors import UsageError
@@ -206,7 +207,7 @@ def run(arguments: argparse.Namespace) -> int:
             files.enter_context(Reserved(path)) if path else None
             for path in (written["--events"], written["--json"])
         )
-        session = start(request, choice=choice, log=log)
+        session, choice = start_chosen(request, choice, log=log)
         with session, Progress(sys.stderr, choice, quiet=arguments.quiet) as progress:
             follow(session, wanted, patient=not pids, update=progress.update)
             recording = session.finish()

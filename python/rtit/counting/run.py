@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rtit.capture.backends import Choice, choose
+from rtit.capture.backends import Choice, choose, instead_of_qemu
 from rtit.capture.request import Request
 from rtit.counting import head
 from rtit.profile.counts import Stat, totals
@@ -75,10 +75,14 @@ class Counting:
         self._counted: CountSession | None = None
         if self._choice.backend == "qemu":
             from rtit.capture.qemu.counting import start_counting
+            from rtit.capture.qemu.failure import QemuStartError
 
-            self._counted = start_counting(request, self._read, found=self._choice.found)
-            self._session = self._counted
-        else:
+            try:
+                self._counted = start_counting(request, self._read, found=self._choice.found)
+                self._session = self._counted
+            except QemuStartError as error:
+                self._choice = instead_of_qemu(request, error)
+        if self._counted is None:
             from rtit.capture.backends import start
 
             folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rtit-stat-"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.capture.qemu.find import find_qemu
 from rtit.capture.qemu.interpreter import resolve
 from rtit.errors import RecordError
@@ -78,9 +79,9 @@ def test_a_script_in_another_folder(tmp_path: Path) -> None:
 def test_a_32_bit_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_bytes(b"\x7fELF\1\1\1" + bytes(9) + struct.pack("<HHI", 2, 3, 1) + bytes(60))
-    with pytest.raises(RecordError, match="64-bit") as error:
+    with pytest.raises(QemuStartError, match="64-bit") as error:
         resolve(os.fspath(path), ["old"], None)
-    assert error.value.exit_code == 126
+    assert error.value.exit_code == 125
 
 
 def test_what_is_no_program(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import socket
 import subprocess
 from pathlib import Path
 
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.capture.qemu.find import Found
 from rtit.capture.qemu.folder import RecordingFolder, no_folder
 from rtit.capture.qemu.guest import Guest
 from rtit.capture.qemu.open_files import OpenFiles
-from rtit.errors import RecordError
 
 
 class Child:
@@ -20,7 +20,7 @@ class Child:
     """
 
     def __init__(self, found: Found, settings: str, guest: Guest) -> None:
-        """Start it; `settings` is for the plugin. Raises RecordError where it does not start."""
+        """Start it; `settings` is for the plugin. Raises QemuStartError where it does not start."""
         self.qemu = found.qemu
         self.folder = RecordingFolder()
         self.open_files = OpenFiles()
@@ -63,7 +63,7 @@ class Child:
                 close_fds=False,
             )
         except OSError as error:
-            raise RecordError(f"{self.qemu}: {error.strerror}") from error
+            raise QemuStartError(f"{self.qemu}: {error.strerror}") from error
 
     def _close(self) -> None:
         self.listener.close()

@@ -95,8 +95,6 @@ class CountSink:
                 self._leaving.discard(ip)
             elif flags & UNCOUNTED:
                 self.whole = False
-        elif kind == Kind.EXEC:
-            self.begun = True
 
     def counts(self, pid: int, file: int) -> None:
         """A process, or the program that it now runs, counts in this file."""

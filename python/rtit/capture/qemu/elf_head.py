@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.errors import RecordError
 
 _MACHINE_X86_64 = 62
@@ -18,17 +19,17 @@ _MOST = 65536 // _SEGMENT
 
 
 def check_elf(program: str, file: BinaryIO) -> None:
-    """Raise RecordError (126) unless `file` is a whole header of a 64-bit x86-64 program whose
-    loader exists.
+    """Raise RecordError (126) unless `file` is a whole header of a program whose loader exists,
+    QemuStartError unless it is a 64-bit x86-64 program.
     """
     file.seek(0)
     head = file.read(64)
-    if head[4:5] != b"\2" or head[18:20] != _MACHINE_X86_64.to_bytes(2, "little"):
-        raise RecordError(
-            f"{program} is no 64-bit x86-64 program: the QEMU back end runs no other", 126
-        )
     if len(head) < 64:
         raise RecordError(f"{program} cannot be executed: its ELF header is cut off", 126)
+    if head[4:5] != b"\2" or head[18:20] != _MACHINE_X86_64.to_bytes(2, "little"):
+        raise QemuStartError(
+            f"{program} is no 64-bit x86-64 program: the QEMU back end runs no other"
+        )
     kind = struct.unpack_from("<H", head, 16)[0]
     offset = struct.unpack_from("<Q", head, 32)[0]
     size, count = struct.unpack_from("<HH", head, 54)

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from rtit.errors import RecordError
+from rtit.capture.qemu.failure import QemuStartError
 
 _PREFIX = "rtit-"
 _UNFINISHED = "new-"
@@ -28,7 +28,7 @@ class RecordingFolder:
 
     `alive` in it is a named pipe that this process holds open and locked as long as it lives. Every
     QEMU watches it and ends when nobody holds it any more, or something is written. Raises
-    RecordError where no folder can be made.
+    QemuStartError where no folder can be made.
     """
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ def _caretaker(folder: str) -> int:
     return end
 
 
-def no_folder(error: OSError) -> RecordError:
+def no_folder(error: OSError) -> QemuStartError:
     """What to raise where the folder cannot be made or filled."""
-    return RecordError(f"a temporary folder for the recording, in {_parent()}: {error.strerror}")
+    return QemuStartError(f"a temporary folder for the recording, in {_parent()}: {error.strerror}")
 
 
 def remove_stale(parent: str) -> None:

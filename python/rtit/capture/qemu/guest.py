@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 from rtit.capture.program import check_program, find_program
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
 from rtit.capture.request import Request
 from rtit.errors import RecordError, UsageError
 from rtit.values import dataclass
-
-_STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
-"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
 
 
 def fitting(request: Request, found: Found | None) -> Found:
@@ -26,6 +25,10 @@ def fitting(request: Request, found: Found | None) -> Found:
     if isinstance(answer, str):
         raise RecordError(answer)
     return answer
+
+
+_STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
+"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Guest:
         check_program(request.argv, env=environment, cwd=request.cwd)
         found = find_program(request.argv[0], environment)
         program, arguments, name = resolve(found, request.argv, request.cwd)
+        _check_privilege(Path(request.cwd or ".") / program)
         return cls(program, arguments, name, environment, request.cwd)
 
     def environment_of_qemu(self, folder: str) -> dict[str, str]:
@@ -62,3 +66,16 @@ class Guest:
             "RTIT_QEMU_MASK": "0",
             "LD_PRELOAD": f"{folder}/plugin.so",
         }
+
+
+def _check_privilege(program: Path) -> None:
+    """Raise QemuStartError if single steps run the program with a privilege that QEMU cannot give:
+    root's do.
+    """
+    if os.geteuid() or os.statvfs(program).f_flag & os.ST_NOSUID:
+        return
+    found, both = program.stat(), stat.S_ISGID | stat.S_IXGRP
+    if found.st_mode & stat.S_ISUID and found.st_uid:
+        raise QemuStartError(f"{program} is set-user-ID, and QEMU cannot give it that privilege")
+    if found.st_mode & both == both and found.st_gid != os.getegid():
+        raise QemuStartError(f"{program} is set-group-ID, and QEMU cannot give it that privilege")

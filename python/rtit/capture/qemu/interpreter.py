@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.capture.qemu.elf_head import check_elf
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.errors import RecordError
 
 _SCRIPTS = 5
@@ -17,7 +18,7 @@ def resolve(
 ) -> tuple[str, list[str], str]:
     """Follow `#!` lines: the program to run, its arguments with argv[0], its thread's name.
 
-    Raises RecordError (126) for what is no 64-bit x86-64 program.
+    Raises RecordError (126) for what is no program, QemuStartError for what QEMU alone cannot run.
     """
     name = Path(program).name
     arguments = [os.fspath(argument) for argument in argv]
@@ -38,8 +39,8 @@ def resolve(
                     check_elf(program, file)
                     return program, arguments, name
         except OSError as error:
-            raise RecordError(
-                f"{program}: cannot be read, which QEMU has to: {error.strerror}", 126
+            raise QemuStartError(
+                f"{program}: cannot be read, which QEMU has to: {error.strerror}"
             ) from error
         line = head[2:].split(b"\n")[0].strip(b" \t").replace(b"\t", b" ")
         if head[:2] != b"#!" or not line:

@@ -21,17 +21,19 @@ from typing import Protocol
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu.child import Child
+from rtit.capture.qemu.failure import QemuStartError
 from rtit.capture.qemu.messages import Message
 from rtit.capture.qemu.processes import Processes
 from rtit.capture.qemu.settings import ASKED_AT, edges_passed
 from rtit.capture.request import Plan
 from rtit.capture.session import Keeping, UnitSession
-from rtit.errors import RecordError
 
 _MESSAGE = 1 << 18
 _START_SECONDS = 30.0
 _GATHER_SECONDS = 0.05
 _OF_PROCESSES = frozenset((Kind.THREAD, Kind.EXEC))
+_SENT = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
+"""Signals that somebody has sent: QEMU does not end by them by itself."""
 _PID = 4
 """Where such a message has its process's number."""
 
@@ -158,17 +160,19 @@ class QemuSession(UnitSession):
                 connection.shutdown(socket.SHUT_RD)
 
     def begin(self) -> None:
-        """Let the program begin; it has on return. Raises RecordError where QEMU ends before, or
-        does not take the plugin.
+        """Let the program begin; it has on return, or somebody has ended it. Raises QemuStartError
+        where QEMU ends before, or does not take the plugin.
         """
         self._folder.guard()
         self._selector.register(self._listener, selectors.EVENT_READ)
         limit = time.monotonic() + _START_SECONDS
         while not self._sink.begun:
             if not self.step(0.05):
-                raise RecordError(f"{self._qemu} ended before the program began")
+                if -self._process.wait() in _SENT:
+                    return
+                raise QemuStartError(f"{self._qemu} ended before the program began")
             if time.monotonic() > limit:
-                raise RecordError(f"{self._qemu} did not load the plugin")
+                raise QemuStartError(f"{self._qemu} did not load the plugin")
 
     def _accept(self) -> None:
         try:

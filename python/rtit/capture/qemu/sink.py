@@ -133,8 +133,6 @@ class Sink(Keeper):
                 self._leaving.add(ip)
             elif flags & STAYS:
                 self._leaving.discard(ip)
-        elif kind == Kind.EXEC:
-            self.begun = True
 
     def close(self) -> None:
         """End what has not said that it ends, and the files. Again is harmless."""

@@ -14,7 +14,7 @@ use crate::process::ending::leave_for_exec;
 use crate::process::exec::held::{keep_over_exec, lasting};
 use crate::process::exec::plan::{may, own_program, plan, real_path, Plan};
 use crate::process::exec::rights::after_exec;
-use crate::process::exec::stack;
+use crate::process::exec::{privilege, stack};
 use crate::shared::environment::{environment, LONGEST};
 use crate::shared::link::{Kind, Message, LEAVES, STAYS};
 use crate::shared::state::Shared;
@@ -40,6 +40,10 @@ pub(crate) fn exec(
     };
     let comm = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let comm = &comm[..comm.len().min(15)];
+    if let Some(what) = privilege::of_file(&program) {
+        let why = format!("it is {what}, and QEMU cannot give it that privilege");
+        return leave(shared, thread, &path, &why);
+    }
     let folder = &shared.config.folder;
     let Ok(found) = lasting(program) else {
         return leave(shared, thread, &path, "no more files can be opened for it");
