@@ -23,6 +23,16 @@ pub unsafe extern "C" fn kill(pid: libc::pid_t, signal: c_int) -> c_int {
     libc::syscall(libc::SYS_kill, pid, signal) as c_int
 }
 
+/// QEMU reads `QEMU_*` variables as options, and its libraries read others. Those in the environment are the program's:
+/// QEMU gets only the ones that the recorder gives it.
+///
+/// # Safety
+/// As getenv(3).
+#[no_mangle]
+pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
+    environment::value_for_qemu(CStr::from_ptr(name).to_bytes())
+}
+
 /// QEMU asks for its program's name to answer readlink of `/proc/self/exe`. The path of a program that has no name
 /// leads nowhere: this returns the name that it had, as the kernel does.
 ///

@@ -160,6 +160,7 @@ def record(
     mmap_pages: str | None = None,
     perf_options: Sequence[str] = (),
     cpus: int = 0,
+    qemu_env: Sequence[str] = (),
 ) -> Recording:
     """Record a program from its start to its end.
 
@@ -179,6 +180,7 @@ def record(
     * `env`, `cwd`: the program's environment and directory; None: ours.
     * `all_cpus`, `mmap_pages`, `perf_options`: of PT hardware alone, see `rtit.capture.Request`.
     * `cpus`: the threads share so many CPUs, with a buffer each.
+    * `qemu_env`: variables that QEMU itself reads (`QEMU_NAME=VALUE`), see `rtit.capture.Request`.
 
     An exception (KeyboardInterrupt among them) kills the program; what was recorded stays. Raises
     UsageError for wrong options, RecordError if the program cannot be started (`exit_code` 125,
@@ -205,6 +207,7 @@ def record(
         mmap_pages=mmap_pages,
         perf_options=perf_options,
         cpus=cpus,
+        qemu_env=qemu_env,
     )
     with start(request) as session:
         while session.step(timeout=0.2):

@@ -62,7 +62,7 @@ def environment(env: Mapping[str, str] | None) -> dict[str, str]:
         # Python's own copy: `os.environ` may have changed what the C library has.
         env = os.environ
     for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
+        if "=" in name or "\0" in name + value:
             raise UsageError(f"no environment variable: {name!r}={value!r}")
     return dict(env)
 

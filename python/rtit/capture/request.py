@@ -51,6 +51,8 @@ class Request:
     * `aslr` False loads the program at fixed addresses, which QEMU does in any case.
     * `env` (None: ours) and `cwd` (None: ours) of the program; `blocked`: the signals that it
       starts with blocked.
+    * `qemu_env`: variables that QEMU itself reads: `QEMU_NAME=VALUE`, or `QEMU_NAME` with the value
+      that it has in our environment. Those of `env` are the program's alone.
 
     Raises UsageError for values that are none and for those that exclude each other.
     """
@@ -76,6 +78,7 @@ class Request:
     mmap_pages: str | None = None
     perf_options: Sequence[str] = ()
     cpus: int = 0
+    qemu_env: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.pids:
@@ -98,6 +101,8 @@ class Request:
                 raise UsageError(f"--perf-option takes an option with its value, not {word!r}")
             if word.startswith(("-o", "--out")):
                 raise UsageError(f"--perf-option {word}: where to write is what -o says")
+        if self.qemu_env:
+            self._check_qemu_env()
         if self.cpus:
             self._check_cpus()
         if self.extent is not None:
@@ -146,6 +151,16 @@ class Request:
             raise UsageError(
                 "--cpus goes with none of --start-at, --stop-at, --snapshot and --max-size"
             )
+
+    def _check_qemu_env(self) -> None:
+        if self.backend not in ("auto", "qemu"):
+            raise UsageError("--qemu-env goes with --backend qemu")
+        for entry in self.qemu_env:
+            name, equals, _ = entry.partition("=")
+            if not name.startswith("QEMU_") or "\0" in entry:
+                raise UsageError(f"--qemu-env takes QEMU_NAME=VALUE, not {entry!r}")
+            if not equals and name not in os.environ:
+                raise UsageError(f"--qemu-env {name}: it is not set, and there is no value")
 
     def _check_attached(self) -> None:
         if self.argv:

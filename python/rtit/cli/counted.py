@@ -66,7 +66,7 @@ def _runs(arguments: argparse.Namespace, argv: Sequence[str]) -> list[Counted]:
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     asked = (arguments.per, arguments.baseline)
     where = arguments.json or arguments.runs > 1 or asked != (None, None)
-    request = Request(argv, backend=arguments.backend, blocked=blocked)
+    request = Request(argv, backend=arguments.backend, blocked=blocked, qemu_env=arguments.qemu_env)
     choice = chosen(request)
     runs = []
     for _ in range(arguments.runs):

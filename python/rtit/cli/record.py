@@ -86,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "auto takes QEMU where a fitting one is installed and starts; perf: PT hardware "
         "(see below)",
     )
+    add_qemu_env(parser)
     parser.add_argument(
         "--cpus",
         type=int,
@@ -150,6 +151,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments")
 
 
+def add_qemu_env(parser: argparse._ActionsContainer) -> None:
+    """Declare --qemu-env."""
+    parser.add_argument(
+        "--qemu-env",
+        action="append",
+        default=[],
+        metavar="QEMU_NAME[=VALUE]",
+        help="a variable that QEMU itself reads, such as QEMU_CPU=Haswell (without a value: as it "
+        "is set here); may be repeated. QEMU reads no other QEMU_* variable; the program sees "
+        "those that are set here",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Record; the exit code is the program's own, 128+N if signal N ended it; 0 with --pid."""
     from rtit.capture.backends import choose, start_chosen
@@ -187,6 +201,7 @@ def run(arguments: argparse.Namespace) -> int:
         # argparse makes a list of two dashes
         perf_options=[word or "--" for word in arguments.perf_option],
         cpus=arguments.cpus,
+        qemu_env=arguments.qemu_env,
     )
     written = {
         "the recording": arguments.output,

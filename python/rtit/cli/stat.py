@@ -9,6 +9,7 @@ from rtit.cli import counts, out
 from rtit.cli.bare import add_bare_code, add_raw
 from rtit.cli.gaps import EXIT_CODE
 from rtit.cli.inputs import add_file, add_images, add_places, add_threads, opened
+from rtit.cli.record import add_qemu_env
 from rtit.cli.selecting import add_streams, selection
 from rtit.cli.usage import Parser
 from rtit.cli.watching import watched
@@ -80,6 +81,7 @@ def add_arguments(parser: Parser) -> None:
         default="auto",
         help="as for rtit record (default: auto)",
     )
+    add_qemu_env(program)
     add_places(parser)
     known = {*parser._actions}
     add_streams(parser)
@@ -100,8 +102,10 @@ def run(arguments: argparse.Namespace) -> int:
         from rtit.cli import counted
 
         return counted.run(arguments, baseline)
-    if arguments.runs != 1 or arguments.backend != "auto":
-        raise UsageError("--runs and --backend are for a program: rtit stat [options] -- program")
+    if arguments.runs != 1 or arguments.backend != "auto" or arguments.qemu_env:
+        raise UsageError(
+            "--runs, --backend and --qemu-env are for a program: rtit stat [options] -- program"
+        )
     from rtit.profile.stat import stat
 
     with opened(arguments) as trace:

@@ -3,9 +3,11 @@
 //! QEMU is started with an environment that is good for QEMU: variables that would steer its own loading and libraries
 //! carry a prefix. Before `main` copies the environment for the guest, names are put back and ours taken out.
 
-use std::ffi::{c_char, c_int, CStr, CString};
+use std::ffi::{c_char, c_int, CStr, CString, OsStr};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr;
 use std::sync::OnceLock;
 
 use crate::interface::taken::set_mask;
@@ -23,6 +25,8 @@ const CHAIN: &[u8] = b"RTIT_QEMU_CHAIN";
 const HELD: &[u8] = b"RTIT_QEMU_HELD";
 /// The signals that the program blocks, as a number in hexadecimal of 16 digits.
 const MASK: &[u8] = b"RTIT_QEMU_MASK";
+/// In the folder of the recording: variables for QEMU itself, `name=value`, each with a NUL after it.
+const FOR_QEMU: &str = "qemu-env";
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 const HIDDEN: &[u8] = b"RTIT_GUEST_";
 
@@ -45,6 +49,11 @@ pub(super) struct Given {
     pub(super) comm: Vec<u8>,
     pub(super) held: Option<c_int>,
     chain: Vec<u8>,
+    for_qemu: Vec<u8>,
+}
+
+extern "C" {
+    static mut environ: *mut *mut c_char;
 }
 
 static GIVEN: OnceLock<Given> = OnceLock::new();
@@ -69,9 +78,6 @@ impl Given {
 /// Takes our variables out of the environment and gives the guest's their names back. Nothing happens in a process
 /// that no recorder started.
 pub(crate) fn take_environment() {
-    extern "C" {
-        static mut environ: *mut *mut c_char;
-    }
     let mut given = Given::default();
     let mut mask = None;
     // SAFETY: before main, in the only thread; the array ends with a null pointer and its strings with NUL.
@@ -109,6 +115,8 @@ pub(crate) fn take_environment() {
         }
         *into = std::ptr::null_mut();
     }
+    let folder = Path::new(OsStr::from_bytes(&given.folder));
+    given.for_qemu = fs::read(folder.join(FOR_QEMU)).unwrap_or_default();
     let _ = GIVEN.set(given);
     if let Some(mask) = mask {
         set_mask(mask);
@@ -126,6 +134,36 @@ fn take_held(text: &[u8]) -> Option<c_int> {
 /// The name by which an open file is found.
 pub(crate) fn held_name(held: c_int) -> Vec<u8> {
     format!("/proc/self/fd/{held}").into_bytes()
+}
+
+/// The value of a variable as QEMU and its libraries may see it, or a null pointer.
+///
+/// # Safety
+/// As getenv(3).
+pub(crate) unsafe fn value_for_qemu(name: &[u8]) -> *mut c_char {
+    let value = |entry: &[u8]| {
+        let rest = entry.strip_prefix(name)?;
+        rest.starts_with(b"=").then_some(name.len() + 1)
+    };
+    match given() {
+        // QEMU asks for it, too, where an option has no variable.
+        _ if name.is_empty() => ptr::null_mut(),
+        Some(given) if steers(name) => {
+            let mut entries = given.for_qemu.split_inclusive(|&byte| byte == 0);
+            let found = entries.find_map(|entry| Some(&entry[value(entry)?..]));
+            found.map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut().cast())
+        }
+        _ => {
+            let mut entry = environ;
+            while !entry.is_null() && !(*entry).is_null() {
+                if let Some(begin) = value(CStr::from_ptr(*entry).to_bytes()) {
+                    return (*entry).add(begin);
+                }
+                entry = entry.add(1);
+            }
+            ptr::null_mut()
+        }
+    }
 }
 
 /// What the kernel calls the program if `path` is that of the open file which it is in.
@@ -171,8 +209,12 @@ pub(crate) fn environment(
     all
 }
 
+fn steers(entry: &[u8]) -> bool {
+    STEERING.iter().any(|start| entry.starts_with(start))
+}
+
 fn hide(entry: &[u8]) -> Vec<u8> {
-    if STEERING.iter().any(|start| entry.starts_with(start)) {
+    if steers(entry) {
         [HIDDEN, entry].concat()
     } else {
         entry.to_vec()

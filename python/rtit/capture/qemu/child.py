@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from pathlib import Path
@@ -26,7 +27,7 @@ class Child:
         self.open_files = OpenFiles()
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._meet(found.plugin, settings)
+            self._meet(found.plugin, settings, guest)
             self.process = self._started(guest)
         except BaseException:
             self._close()
@@ -39,12 +40,14 @@ class Child:
         self.process.wait()
         self._close()
 
-    def _meet(self, plugin: Path, settings: str) -> None:
+    def _meet(self, plugin: Path, settings: str, guest: Guest) -> None:
         folder = Path(self.folder.name)
         try:
             (folder / "plugin.so").symlink_to(plugin.resolve())
             (folder / "settings").write_text(settings)
             (folder / "clock").write_bytes(bytes(4096))
+            for_qemu = b"".join(os.fsencode(entry) + b"\0" for entry in guest.for_qemu)
+            (folder / "qemu-env").write_bytes(for_qemu)
             self.listener.bind(str(folder / "socket"))
         except OSError as error:
             raise no_folder(error) from error

@@ -13,6 +13,8 @@ from rtit.values import dataclass
 _PROGRAM = "qemu-x86_64"
 _PLUGIN = "librtit_qemu.so"
 _PATIENCE = 20.0
+STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
+"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Search:
         )
 
     def _ask(self, *command: str) -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("RTIT_")}
+        env = {name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
         self._questions.append(
             subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )

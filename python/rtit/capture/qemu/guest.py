@@ -10,7 +10,7 @@ from typing import Self
 
 from rtit.capture.program import check_program, find_program
 from rtit.capture.qemu.failure import QemuStartError
-from rtit.capture.qemu.find import Found, find_qemu
+from rtit.capture.qemu.find import STEERING, Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
 from rtit.capture.request import Request
 from rtit.errors import RecordError, UsageError
@@ -27,14 +27,10 @@ def fitting(request: Request, found: Found | None) -> Found:
     return answer
 
 
-_STEERING = ("LD_", "GLIBC_", "GCONV_PATH", "MALLOC_", "G_", "QEMU_", "RTIT_", "LOCPATH")
-"""Variables that QEMU or its libraries would heed; the plugin gives the guest their names back."""
-
-
 @dataclass(frozen=True, slots=True)
 class Guest:
     """A program that can be started: where it is, its arguments with argv[0], its thread's name,
-    its environment.
+    its environment. `for_qemu` are variables of QEMU itself, `NAME=VALUE`.
     """
 
     program: str
@@ -42,6 +38,7 @@ class Guest:
     name: str
     environment: Mapping[str, str]
     cwd: Path | str | None
+    for_qemu: list[str]
 
     @classmethod
     def of(cls, request: Request) -> Self:
@@ -51,12 +48,16 @@ class Guest:
         found = find_program(request.argv[0], environment)
         program, arguments, name = resolve(found, request.argv, request.cwd)
         _check_privilege(Path(request.cwd or ".") / program)
-        return cls(program, arguments, name, environment, request.cwd)
+        for_qemu = [
+            entry if "=" in entry else f"{entry}={os.environ[entry]}" for entry in request.qemu_env
+        ]
+        return cls(program, arguments, name, environment, request.cwd, for_qemu)
 
     def environment_of_qemu(self, folder: str) -> dict[str, str]:
         """The environment of the QEMU that runs it, whose recording is in `folder`."""
+        # Python starts no program with an empty name in its environment.
         hidden = {
-            f"RTIT_GUEST_{key}" if key.startswith(_STEERING) else key: value
+            f"RTIT_GUEST_{key}" if key.startswith(STEERING) or not key else key: value
             for key, value in self.environment.items()
         }
         return hidden | {

@@ -1,0 +1,81 @@
+"""The recorded program has the environment that it has natively; QEMU's options are not in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from back_ends import need
+from live import RTIT
+from rtit.capture.request import Request
+from rtit.errors import UsageError
+
+BACKENDS = ["qemu", "ptrace"]
+TRACES_CALLS = "QEMU_STRACE=1"
+
+
+def run(
+    folder: Path, *words: str, verb: str = "record", **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RTIT, verb, *words],
+        cwd=folder,
+        env={**os.environ, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> None:
+    need(backend)
+    ended = run(tmp_path, "-q", "--backend", backend, "--", "/usr/bin/env", **{"": "text"})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "=text" in ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_program_sees_qemu_variables_and_qemu_does_not(backend: str, tmp_path: Path) -> None:
+    need(backend)
+    command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
+    ended = run(tmp_path, "-q", "--backend", backend, "--", *command, QEMU_STRACE="1")
+    assert (ended.returncode, ended.stderr) == (3, "")
+    assert TRACES_CALLS in ended.stdout.splitlines()
+
+
+def test_qemu_that_is_asked_whether_it_fits_sees_no_variables(tmp_path: Path) -> None:
+    need("qemu")
+    home = str(tmp_path)
+    ended = run(
+        tmp_path, "-q", "--backend", "qemu", "--", "/bin/true", QEMU_CPU="none", XDG_CACHE_HOME=home
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("given", [TRACES_CALLS, "QEMU_STRACE"])
+@pytest.mark.parametrize("verb", ["record", "stat"])
+def test_qemu_env_is_for_qemu_alone(given: str, verb: str, tmp_path: Path) -> None:
+    need("qemu")
+    own = {} if "=" in given else {"QEMU_STRACE": "1"}
+    # The second program has a QEMU of its own.
+    command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
+    ended = run(tmp_path, "--qemu-env", given, "--", *command, verb=verb, **own)
+    assert ended.returncode == 3, ended.stderr
+    assert (TRACES_CALLS in ended.stdout.splitlines()) == bool(own)
+    assert ended.stderr.count(' access("/etc/ld.so.preload"') == 2
+
+
+@pytest.mark.parametrize("entry", ["PATH=/", "QEMU_NOT_SET_HERE", "=1"])
+def test_qemu_env_refuses_other_variables(entry: str) -> None:
+    with pytest.raises(UsageError, match="--qemu-env"):
+        Request(["true"], qemu_env=[entry])
+
+
+def test_qemu_env_needs_qemu() -> None:
+    with pytest.raises(UsageError, match="--backend qemu"):
+        Request(["true"], backend="ptrace", qemu_env=[TRACES_CALLS])
