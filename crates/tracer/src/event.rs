@@ -36,9 +36,9 @@ pub enum Kind {
     Exec = 16,
     /// The thread's name, a blob; `ip` is its process; flags [`BY_EXEC`].
     Comm = 17,
-    /// `target` bytes of executable mapping at `ip`; the blob is a [`Mapping`].
+    /// `target` bytes of executable mapping at `ip`; the blob is a [`Mapping`]; flags [`WITH_CONTENTS`].
     Mmap = 18,
-    /// Code bytes at `ip`, the blob.
+    /// Code bytes at `ip`, the blob; flags [`OF_MAPPING`].
     Code = 19,
     /// A text, the blob.
     Warning = 20,
@@ -64,6 +64,11 @@ pub const BY_EXEC: u8 = 1;
 pub const DETACHED: u8 = 1;
 /// [`Kind::Exit`]: the signal that ended the process was this thread's.
 pub const TOOK_SIGNAL: u8 = 2;
+/// [`Kind::Mmap`]: the blob goes on with the beginning of the file, and the next record has what is mapped: the file may
+/// change, or is another to who reads this.
+pub const WITH_CONTENTS: u8 = 1;
+/// [`Kind::Code`]: the bytes are those of a mapping [`WITH_CONTENTS`].
+pub const OF_MAPPING: u8 = 1;
 /// [`Kind::End`]: the tracer killed the program.
 pub const KILLED: u8 = 1;
 

@@ -1,6 +1,11 @@
 //! The executable mappings of a process, from /proc/PID/maps.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use libc::pid_t;
 
@@ -9,17 +14,53 @@ use crate::event::Mapping;
 /// Where the legacy vsyscall page is; its code cannot be read and the kernel emulates it.
 pub(crate) const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
+/// The kernel ends the path of a file that has no name any more so. A file may really be called so.
+const DELETED: &[u8] = b" (deleted)";
+
 /// The executable mappings of `pid` in address order; None if the process cannot be looked at.
 pub(crate) fn executable(pid: pid_t) -> Option<Vec<Mapping>> {
+    let mut mappings = all(pid)?;
+    mappings.retain(|mapping| {
+        mapping.protection & libc::PROT_EXEC as u32 != 0 && mapping.start < VSYSCALL
+    });
+    Some(mappings)
+}
+
+/// Where the first byte of the file is that `mapping` shows a later part of.
+pub(crate) fn start_of_file(pid: pid_t, mapping: &Mapping) -> Option<u64> {
+    let of_file = |m: &Mapping| (m.major, m.minor, m.inode);
+    let starts = |m: &Mapping| m.offset == 0 && m.start <= mapping.start;
+    let mappings = all(pid)?;
+    let mut found = mappings
+        .iter()
+        .filter(|m| starts(m) && of_file(m) == of_file(mapping));
+    found.next_back().map(|m| m.start)
+}
+
+fn all(pid: pid_t) -> Option<Vec<Mapping>> {
     let text = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    Some(
-        text.split(|&b| b == b'\n')
-            .filter_map(parse_line)
-            .filter(|mapping| {
-                mapping.protection & libc::PROT_EXEC as u32 != 0 && mapping.start < VSYSCALL
-            })
-            .collect(),
-    )
+    Some(text.split(|&b| b == b'\n').filter_map(parse_line).collect())
+}
+
+/// Whether paths mean the same files to `tid` as to us: mount namespace and root directory are ours.
+pub(crate) fn shares_our_paths(tid: pid_t) -> bool {
+    let view = |who: &str| {
+        let namespace = fs::read_link(format!("/proc/{who}/ns/mnt")).ok()?;
+        let root = fs::metadata(format!("/proc/{who}/root/")).ok()?;
+        Some((namespace, root.dev(), root.ino()))
+    };
+    let theirs = view(&tid.to_string());
+    theirs.is_some() && theirs == view("self")
+}
+
+/// The first recording of this process began then, less what the clocks of file systems are late.
+fn began() -> SystemTime {
+    static BEGAN: OnceLock<SystemTime> = OnceLock::new();
+    const LATE: Duration = Duration::from_secs(2);
+    *BEGAN.get_or_init(|| {
+        let now = SystemTime::now();
+        now.checked_sub(LATE).unwrap_or(now)
+    })
 }
 
 fn parse_line(line: &[u8]) -> Option<Mapping> {
@@ -91,8 +132,45 @@ impl Mapping {
     pub(crate) fn is_stable(&self) -> bool {
         let writable = self.protection & libc::PROT_WRITE as u32 != 0;
         let shared = self.flags & libc::MAP_SHARED as u32 != 0;
-        let has_file = self.inode != 0 && !self.path.ends_with(b" (deleted)");
-        !writable && !shared && (has_file || self.is_vdso())
+        !writable && !shared && (self.inode != 0 || self.is_vdso())
+    }
+
+    /// Whether our path of this name leads to the mapped file, and that has not changed since the recording began: what
+    /// is mapped can be read from it later. Only for who `shares_our_paths`.
+    pub(crate) fn is_settled(&self) -> bool {
+        let Ok(found) = fs::metadata(OsStr::from_bytes(&self.path)) else {
+            return false;
+        };
+        let began = began().duration_since(SystemTime::UNIX_EPOCH);
+        let began = began.map_or(0, |since| since.as_nanos() as i128);
+        let changed = i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec());
+        found.ino() == self.inode && changed < began
+    }
+
+    /// Fills `into` with the file's bytes from `offset` on, and zeros after its end; false if that cannot be.
+    pub(crate) fn read_file(&self, offset: u64, into: &mut [u8]) -> bool {
+        let Ok(file) = fs::File::open(OsStr::from_bytes(&self.path)) else {
+            return false;
+        };
+        let mut done = 0;
+        loop {
+            match file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => return done > 0,
+                Ok(more) => done += more,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether this is `old`, of which the file has been deleted meanwhile.
+    pub(crate) fn is_deleted(&self, old: &Mapping) -> bool {
+        let former = self.path.strip_suffix(DELETED);
+        former == Some(&old.path)
+            && *self
+                == Mapping {
+                    path: self.path.clone(),
+                    ..old.clone()
+                }
     }
 
     pub(crate) fn is_vdso(&self) -> bool {
@@ -129,13 +207,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_loses_its_name_and_one_that_is_called_so() {
+        let line = |end: &str| format!("1000-2000 r-xp 00000000 fe:00 7 /bin/x{end}");
+        let parsed = |end: &str| parse_line(line(end).as_bytes()).unwrap();
+        assert!(parsed(" (deleted)").is_deleted(&parsed("")));
+        assert!(!parsed(" (deleted)").is_deleted(&parsed(" (deleted)")));
+        assert!(!parsed("y").is_deleted(&parsed("")));
+        let other = Mapping {
+            inode: 8,
+            ..parsed("")
+        };
+        assert!(!parsed(" (deleted)").is_deleted(&other));
+    }
+
+    #[test]
     fn memory_that_can_change_is_not_stable() {
         for line in [
             &b"1000-2000 rwxp 00000000 00:00 0 "[..],
             b"1000-2000 r-xp 00000000 00:00 0 ",
             b"1000-2000 r-xs 00000000 00:01 7 /memfd:jit",
             b"1000-2000 rwxp 00000000 fe:00 7 /bin/x",
-            b"1000-2000 r-xp 00000000 fe:00 7 /bin/x (deleted)",
         ] {
             assert!(!parse_line(line).unwrap().is_stable());
         }

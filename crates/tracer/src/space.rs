@@ -1,6 +1,7 @@
 //! One address space: its executable mappings, the instructions decoded in it, and the bytes that were reported
 //! because no file has them.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
@@ -12,13 +13,24 @@ use crate::event::Mapping;
 use crate::{maps, memory, procfs};
 
 const PAGE: u64 = 4096;
+/// What is sent of one mapping, at most. Of larger ones the pages that run are, as of memory without a file.
+const LARGEST: u64 = 64 << 20;
 
 /// Something that the stream must say before an instruction can rely on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    Mapped(Mapping),
+    /// With its contents if they cannot be read from the file later.
+    Mapped(Mapping, Option<Contents>),
     /// Bytes at an address.
     Code(u64, Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Contents {
+    /// The beginning of the file, as far as that is in memory.
+    pub(crate) head: Vec<u8>,
+    /// All that is mapped.
+    pub(crate) code: Vec<u8>,
 }
 
 /// What is at an address.
@@ -53,6 +65,49 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
+/// A mapping of a file whose bytes the reader has, except where others were reported.
+#[derive(Clone)]
+struct OfFile {
+    mapping: Mapping,
+    /// Hashes of the pages from `first` on, if contents were sent. None: what the file has.
+    sent: Option<(u64, Rc<[u64]>)>,
+}
+
+impl OfFile {
+    /// Whether the reader has these bytes at the start of a page.
+    fn has(&self, page: u64, bytes: &[u8]) -> bool {
+        if let Some((first, hashes)) = &self.sent {
+            let index = ((page - first) / PAGE) as usize;
+            return hashes.get(index) == Some(&hash(bytes));
+        }
+        let mut there = vec![0u8; bytes.len()];
+        let offset = self.mapping.offset + (page - self.mapping.start);
+        self.mapping.is_settled() && self.mapping.read_file(offset, &mut there) && there == bytes
+    }
+
+    /// What is left of it without the addresses from `start` to `end`.
+    fn without(self, start: u64, end: u64) -> impl Iterator<Item = OfFile> {
+        let Mapping {
+            start: low,
+            end: high,
+            offset,
+            ..
+        } = self.mapping;
+        [(low, high.min(start)), (low.max(end), high)]
+            .into_iter()
+            .filter(|(from, to)| from < to)
+            .map(move |(from, to)| OfFile {
+                mapping: Mapping {
+                    start: from,
+                    end: to,
+                    offset: offset + (from - low),
+                    ..self.mapping.clone()
+                },
+                sent: self.sent.clone(),
+            })
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Space {
     /// In address order.
@@ -61,6 +116,10 @@ pub(crate) struct Space {
     decoded: ByAddress<Instruction>,
     /// Pages whose bytes were reported, as they were reported.
     reported: ByAddress<Rc<[u8]>>,
+    /// The files that the reader has there, none over another.
+    files: Vec<OfFile>,
+    /// The starts of mappings whose bytes may change without a system call of the program.
+    unsettled: Vec<u64>,
 }
 
 impl Space {
@@ -70,6 +129,8 @@ impl Space {
             mappings: self.mappings.clone(),
             decoded: ByAddress::default(),
             reported: self.reported.clone(),
+            files: self.files.clone(),
+            unsettled: self.unsettled.clone(),
         }
     }
 
@@ -100,12 +161,28 @@ impl Space {
 
     /// Reads the mappings of `tid`'s process anew and says what appeared or changed.
     pub(crate) fn refresh(&mut self, tid: pid_t) -> Vec<Change> {
-        let Some(mappings) = maps::executable(tid) else {
+        let Some(mut mappings) = maps::executable(tid) else {
             return Vec::new();
         };
+        // The file of a mapping that stands may lose its name.
+        for mapping in &mut mappings {
+            if let Some(old) = self.mappings.iter().find(|old| mapping.is_deleted(old)) {
+                mapping.path.clone_from(&old.path);
+            }
+        }
         let old = std::mem::replace(&mut self.mappings, mappings);
-        let gone: Vec<&Mapping> = old.iter().filter(|m| !self.mappings.contains(m)).collect();
-        let new: Vec<&Mapping> = self.mappings.iter().filter(|m| !old.contains(m)).collect();
+        let is_in = |list: &[Mapping], mapping: &Mapping| list.contains(mapping);
+        let gone: Vec<Mapping> = old
+            .iter()
+            .filter(|m| !is_in(&self.mappings, m))
+            .cloned()
+            .collect();
+        let new: Vec<Mapping> = self
+            .mappings
+            .iter()
+            .filter(|m| !is_in(&old, m))
+            .cloned()
+            .collect();
         if gone.is_empty() && new.is_empty() {
             return Vec::new();
         }
@@ -118,25 +195,112 @@ impl Space {
         self.decoded
             .retain(|&ip, instruction| !stale(ip, u64::from(instruction.length)));
         self.reported.retain(|&page, _| !stale(page, PAGE));
+        self.unsettled.retain(|&start| !stale(start, 1));
+        let ours = maps::shares_our_paths(tid);
         let mut changes = Vec::new();
         for mapping in new {
-            changes.push(Change::Mapped(mapping.clone()));
-            if mapping.is_vdso() {
-                // At most a few pages; the bound keeps a lie in /proc from costing memory.
-                let mut bytes = vec![0u8; (mapping.end - mapping.start).min(64 * PAGE) as usize];
-                let count = memory::read(tid, mapping.start, &mut bytes);
-                bytes.truncate(count);
-                changes.push(Change::Code(mapping.start, bytes));
-            } else if mapping.is_stable() {
-                for page in procfs::modified_pages(tid, mapping.start, mapping.end) {
-                    let mut bytes = vec![0u8; PAGE as usize];
-                    if memory::read(tid, page, &mut bytes) == bytes.len() {
-                        changes.push(Change::Code(page, bytes));
-                    }
-                }
-            }
+            self.appeared(tid, mapping, ours, &mut changes);
         }
         changes
+    }
+
+    /// A mapping is new; `ours`: paths mean the same files to us.
+    fn appeared(&mut self, tid: pid_t, mapping: Mapping, ours: bool, changes: &mut Vec<Change>) {
+        if mapping.is_vdso() {
+            // At most a few pages; the bound keeps a lie in /proc from costing memory.
+            let code = read(
+                tid,
+                mapping.start,
+                mapping.end.min(mapping.start + 64 * PAGE),
+            );
+            let start = mapping.start;
+            changes.push(Change::Mapped(mapping, None));
+            changes.push(Change::Code(start, code));
+        } else if !mapping.is_stable() {
+            if !self.still_shows_files(tid, &mapping) {
+                self.forget_files(mapping.start, mapping.end);
+                changes.push(Change::Mapped(mapping, None));
+            }
+        } else if ours && mapping.is_settled() {
+            let (start, end) = (mapping.start, mapping.end);
+            self.forget_files(start, end);
+            self.files.push(OfFile {
+                mapping: mapping.clone(),
+                sent: None,
+            });
+            changes.push(Change::Mapped(mapping, None));
+            for page in procfs::modified_pages(tid, start, end) {
+                let bytes = read(tid, page, page + PAGE);
+                if bytes.len() == PAGE as usize {
+                    changes.push(Change::Code(page, bytes));
+                    self.forget_files(page, page + PAGE);
+                }
+            }
+        } else {
+            self.unsettled.push(mapping.start);
+            if !self.was_sent(&mapping) {
+                self.forget_files(mapping.start, mapping.end);
+                changes.push(self.sent(tid, mapping));
+            }
+        }
+    }
+
+    /// A mapping with its contents: who reads this may find no such file, or another.
+    fn sent(&mut self, tid: pid_t, mapping: Mapping) -> Change {
+        if mapping.end - mapping.start > LARGEST {
+            let path = b"//anon".to_vec();
+            return Change::Mapped(Mapping { path, ..mapping }, None);
+        }
+        let code = read(tid, mapping.start, mapping.end);
+        let hashes = code.chunks(PAGE as usize).map(hash).collect();
+        self.files.push(OfFile {
+            mapping: mapping.clone(),
+            sent: Some((mapping.start, hashes)),
+        });
+        let start = maps::start_of_file(tid, &mapping);
+        let head = start.map_or_else(Vec::new, |start| read(tid, start, start + PAGE));
+        Change::Mapped(mapping, Some(Contents { head, code }))
+    }
+
+    /// Whether it is a part of one that was sent.
+    fn was_sent(&self, mapping: &Mapping) -> bool {
+        let is_part = |whole: &Mapping| {
+            whole.start <= mapping.start
+                && mapping.end <= whole.end
+                && mapping.offset == whole.offset + (mapping.start - whole.start)
+                && (mapping.inode, &mapping.path) == (whole.inode, &whole.path)
+        };
+        self.files
+            .iter()
+            .any(|file| file.sent.is_some() && is_part(&file.mapping))
+    }
+
+    /// Whether memory without a file has the bytes of the files that were mapped there before: a program moved its code
+    /// to other pages. Then the reader goes by the files.
+    fn still_shows_files(&self, tid: pid_t, mapping: &Mapping) -> bool {
+        let pages = (mapping.start..mapping.end).step_by(PAGE as usize);
+        mapping.inode == 0
+            && mapping.end - mapping.start <= LARGEST
+            && pages
+                .into_iter()
+                .all(|page| self.reader_has(page, &read(tid, page, page + PAGE)))
+    }
+
+    fn reader_has(&self, page: u64, bytes: &[u8]) -> bool {
+        let there = self
+            .files
+            .iter()
+            .find(|file| file.mapping.overlaps(page, page + PAGE));
+        there.is_some_and(|file| file.has(page, bytes))
+    }
+
+    /// The reader has something else there.
+    fn forget_files(&mut self, start: u64, end: u64) {
+        let files = std::mem::take(&mut self.files);
+        self.files = files
+            .into_iter()
+            .flat_map(|file| file.without(start, end))
+            .collect();
     }
 
     /// The instruction that `tid` executes next at `ip`, and what must be reported before it does.
@@ -176,7 +340,7 @@ impl Space {
         let bytes = bytes.get(..length).unwrap_or(bytes);
         let interrupts = instruction.is_some_and(|i| i.class == Class::SoftwareInterrupt);
         let inside = ip.saturating_add(length as u64) <= mapping.end;
-        if !(mapping.is_stable() && inside) {
+        if !(mapping.is_stable() && inside && !self.unsettled.contains(&mapping.start)) {
             self.report(tid, ip, bytes, changes);
         } else if let Some(instruction) = instruction {
             if mode == Mode::Bits64 && !interrupts {
@@ -204,14 +368,29 @@ impl Space {
                 let mut whole = vec![0u8; PAGE as usize];
                 let readable = memory::read(tid, page, &mut whole);
                 whole.truncate(readable);
-                if let Some(change) = difference(page, known.map(Rc::as_ref), &whole) {
-                    changes.push(change);
+                if known.is_some() || !self.reader_has(page, &whole) {
+                    changes.extend(difference(page, known.map(Rc::as_ref), &whole));
+                    self.forget_files(page, page + PAGE);
                 }
                 self.reported.insert(page, whole.into());
             }
             done += count;
         }
     }
+}
+
+/// What is in memory from `start` on, up to `end` or what cannot be read.
+fn read(tid: pid_t, start: u64, end: u64) -> Vec<u8> {
+    let mut bytes = vec![0u8; (end - start) as usize];
+    let count = memory::read(tid, start, &mut bytes);
+    bytes.truncate(count);
+    bytes
+}
+
+fn hash(page: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(page);
+    hasher.finish()
 }
 
 /// The part of a page that differs from what was reported.
@@ -272,7 +451,7 @@ mod tests {
         assert!(first.instruction.is_some());
         assert!(changes
             .iter()
-            .any(|c| matches!(c, Change::Mapped(m) if m.is_vdso())));
+            .any(|c| matches!(c, Change::Mapped(m, _) if m.is_vdso())));
         changes.clear();
         let again = space.fetch(tid, ip, Mode::Bits64, &mut changes);
         assert_eq!((again.instruction, changes.len()), (first.instruction, 0));

@@ -66,9 +66,10 @@ class Kind(IntEnum):
     COMM = 17
     """The thread's name is the blob's; ip: its process; flags bit 0: by exec."""
     MMAP = 18
-    """`target` bytes of executable mapping at ip; the blob: see `parse_mmap`."""
+    """`target` bytes of executable mapping at ip; the blob: see `parse_mmap`. flags bit 0: the file
+    may change, or is another to us; `CODE` with bit 0 has what is mapped."""
     CODE = 19
-    """The blob's bytes are at ip."""
+    """The blob's bytes are at ip. flags bit 0: they are what the last mapping there shows."""
     WARNING = 20
     """The blob's text."""
     END = 21
@@ -131,14 +132,26 @@ def count_branches(records: bytes) -> int:
     return sum(map(kinds.count, BRANCHES))
 
 
+WITH_CONTENTS = 1
+"""A flag of `Kind.MMAP`."""
+OF_MAPPING = 1
+"""A flag of `Kind.CODE`."""
+
+
 def parse_mmap(blob: bytes) -> Mapping:
     """Read the blob of `Kind.MMAP`. Raises InputError if it is cut off."""
+    return parse_contents(blob)[0]
+
+
+def parse_contents(blob: bytes) -> tuple[Mapping, bytes]:
+    """The same, and the beginning of the file, which follows in mappings `WITH_CONTENTS`."""
     end = blob.find(b"\0", _MMAP.size)
     if end < 0:
         raise InputError("the blob of a mapping is cut off", value=f"{len(blob)} bytes")
     path = os.fsdecode(blob[_MMAP.size : end])
     pgoff, prot, flags, major, minor, inode, generation = _MMAP.unpack_from(blob)
-    return Mapping(pgoff, prot, flags, major, minor, inode, generation, path)
+    mapping = Mapping(pgoff, prot, flags, major, minor, inode, generation, path)
+    return mapping, blob[end + 1 :]
 
 
 def events(batch: Batch) -> Iterator[Event]:

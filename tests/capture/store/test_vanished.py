@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rtit._core import ElfFile
 from rtit.capture.events import Mapping
+from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.vanished import Place, Vanished
 from rtit.image import Images
 
@@ -19,9 +24,15 @@ PLACE = Place(7, 8, 100, 0x40_0000, 0x2000)
 
 @pytest.fixture
 def vanished() -> Iterator[Vanished]:
+    """Of a recording that begins when the files have been made."""
     made = Vanished()
+    begin_later(made)
     yield made
     made.close()
+
+
+def begin_later(vanished: Vanished) -> None:
+    vanished._began = time.time_ns() + 3_600_000_000_000
 
 
 @pytest.fixture
@@ -61,11 +72,71 @@ def test_another_file_has_its_name(vanished: Vanished, file: Path) -> None:
 
 
 def test_written_to_in_place(vanished: Vanished, file: Path) -> None:
-    """What it was is nowhere any more."""
+    """No file has what it was any more: the recording has."""
     vanished.saw(PLACE, mapping(file))
     file.write_bytes(b"other bytes")
+    assert list(vanished.pokes()) == [(PLACE, PAGES)]
+    assert vanished.lost == []
+
+
+def test_changed_before_it_could_be_copied(vanished: Vanished, file: Path) -> None:
+    vanished._began = file.stat().st_ctime_ns
+    vanished.saw(PLACE, mapping(file))
     assert list(vanished.pokes()) == []
     assert vanished.lost == [str(file)]
+
+
+def test_another_file_of_the_path_than_the_programs(vanished: Vanished, file: Path) -> None:
+    other = mapping(file)._replace(inode=file.stat().st_ino + 1)
+    vanished.saw(PLACE, other)
+    assert list(vanished.pokes()) == []
+    assert vanished.lost == [str(file)]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["in the file", "elsewhere"])
+def test_contents_that_were_sent(there: bool, vanished: Vanished, file: Path) -> None:
+    """They go into the recording if our file does not show them; it is then no other's."""
+    code = PAGES if there else PAGES[::-1]
+    vanished.sent(PLACE, mapping(file), None)
+    for start in range(0, len(code), 0x800):
+        assert vanished.take(PLACE.pid, PLACE.address + start, code[start : start + 0x800])
+    assert list(vanished.pokes()) == ([] if there else [(PLACE, code)])
+    assert vanished.lost == []
+    identity = hashlib.sha1(code).digest()
+    assert vanished.build_ids.known() == ({} if there else {str(file): identity})
+
+
+def test_of_two_files_of_one_path_both_are_kept(vanished: Vanished, file: Path) -> None:
+    """Which of them a reader finds it cannot know."""
+    places = [PLACE, Place(7, 8, 200, 0x40_0000, 0x2000)]
+    for place, code in zip(places, (PAGES[::-1], PAGES), strict=True):
+        vanished.sent(place, mapping(file), None)
+        assert vanished.take(7, place.address, code)
+    assert list(vanished.pokes()) == [(places[0], PAGES[::-1]), (places[1], PAGES)]
+
+
+def test_contents_without_a_file_are_nobodys(vanished: Vanished, file: Path) -> None:
+    """They are written as any code is."""
+    memory = mapping(file)._replace(path="/memfd:jit (deleted)")
+    vanished.sent(PLACE, memory, None)
+    assert not vanished.take(PLACE.pid, PLACE.address, PAGES)
+    assert list(vanished.pokes()) == []
+
+
+def test_build_id_in_the_first_page(tmp_path: Path) -> None:
+    """An ELF header, one segment of notes, a note that is not the build id before it."""
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0
+    )
+    notes = struct.pack("<III4s4s", 4, 4, 5, b"GNU", b"prop")
+    notes += struct.pack("<III4s20s", 4, 20, 3, b"GNU", bytes(range(20)))
+    segment = struct.pack("<IIQQQQQQ", 4, 4, 120, 120, 120, len(notes), len(notes), 4)
+    head = header + segment + notes
+    assert build_id_in(head.ljust(4096, b"\0")) == bytes(range(20))
+    assert build_id_in(head[:-1]) is None
+    assert build_id_in(b"#!/bin/sh\n") is None
+    (tmp_path / "file").write_bytes(head)
+    assert ElfFile(tmp_path / "file").build_id == bytes(range(20))
 
 
 def test_only_touched(vanished: Vanished, file: Path) -> None:
@@ -76,11 +147,11 @@ def test_only_touched(vanished: Vanished, file: Path) -> None:
     assert vanished.lost == []
 
 
-def test_more_than_is_read_for_checksums(
+def test_more_than_is_copied(
     vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mapping may be as large as it likes: of what was not read nobody knows what it was."""
-    monkeypatch.setattr(vanished, "_unread", 1 << 20)
+    """A mapping may be as large as it likes: of what was not copied nobody knows what it was."""
+    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 1 << 20)
     os.truncate(file, 1 << 40)
     vanished.saw(Place(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))
     os.utime(file, ns=(1, 1))
@@ -117,6 +188,7 @@ def test_no_more_than_there_is_room_for(vanished: Vanished, file: Path) -> None:
 def test_places_beyond_a_number_are_not_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtit.capture.store.vanished._MOST_PLACES", 3)
     vanished = Vanished()
+    begin_later(vanished)
     try:
         for pid in range(1, 6):
             vanished.saw(Place(pid, pid, 100, 0x40_0000, 0x2000), mapping(file))
@@ -135,19 +207,10 @@ def test_gone_before_it_was_looked_at(vanished: Vanished, file: Path) -> None:
     assert list(vanished.pokes()) == []
 
 
-def test_no_more_files_may_be_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtit.capture.store.vanished._MOST_FILES", 0)
-    vanished = Vanished()
-    vanished.saw(PLACE, mapping(file))
-    file.unlink()
-    assert list(vanished.pokes()) == []
-    assert vanished.lost == [str(file)]
-
-
 def test_no_more_bytes(vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)
     vanished.saw(PLACE, mapping(file))
     file.unlink()
+    monkeypatch.setattr("rtit.capture.store.vanished._MOST", 0x1000)
     assert list(vanished.pokes()) == [(PLACE, PAGES[: 0x1000 - 64])]
     assert vanished.lost == [str(file)]
 

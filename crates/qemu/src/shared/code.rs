@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{fence, Ordering};
 
-use crate::shared::link::{Kind, Message};
+use crate::shared::link::{Kind, Message, LARGEST, OF_MAPPING, WITH_CONTENTS};
 use crate::shared::maps::Mapped;
-use crate::shared::space::Change;
+use crate::shared::space::{Change, Contents};
 use crate::shared::state::{ids, Locked, Shared};
 use crate::shared::threads::current;
 use crate::thread::arena;
@@ -95,22 +95,27 @@ impl Shared {
         };
         for change in changes {
             match change {
-                Change::Mapped(mapped) => {
+                Change::Mapped(mapped, contents) => {
                     locked.ranges.mapped(&self.config.filters, &mapped);
                     locked.points.mapped(&self.config.window, &mapped);
-                    self.tell_mapped(tid, time, &mapped);
+                    self.tell_mapped(tid, time, &mapped, contents.as_ref());
                 }
                 Change::Code(address, bytes) => {
-                    let mut message = Message::new(Kind::Code, tid, time);
-                    message.ip = address;
-                    message.extra = self.pid().into();
-                    self.send(message, &bytes);
+                    self.tell_code(tid, time, address, 0, &bytes);
                 }
             }
         }
     }
 
-    fn tell_mapped(&self, tid: u32, time: u64, mapped: &Mapped) {
+    fn tell_code(&self, tid: u32, time: u64, address: u64, flags: u8, bytes: &[u8]) {
+        let mut message = Message::new(Kind::Code, tid, time);
+        message.flags = flags;
+        message.ip = address;
+        message.extra = self.pid().into();
+        self.send(message, bytes);
+    }
+
+    fn tell_mapped(&self, tid: u32, time: u64, mapped: &Mapped, contents: Option<&Contents>) {
         let mut message = Message::new(Kind::Mmap, tid, time);
         message.ip = mapped.start;
         message.target = mapped.end - mapped.start;
@@ -124,7 +129,19 @@ impl Shared {
         blob.extend([0; 8]);
         blob.extend(&mapped.path);
         blob.push(0);
+        let Some(contents) = contents else {
+            return self.send(message, &blob);
+        };
+        message.flags = WITH_CONTENTS;
+        blob.extend(&contents.head);
         self.send(message, &blob);
+        for (part, at) in contents
+            .code
+            .chunks(LARGEST)
+            .zip((mapped.start..).step_by(LARGEST))
+        {
+            self.tell_code(tid, time, at, OF_MAPPING, part);
+        }
     }
 
     /// Mappings from `start` on are gone or others.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use rtit_unit::Settings;
 
 use crate::shared::environment;
+use crate::shared::maps::Recorder;
 use crate::shared::ranges::Filter;
 use crate::shared::window::Window;
 use crate::thread::path::Truth;
@@ -30,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) snapshot: bool,
     pub(crate) joined: u32,
     pub(crate) filters: Vec<Filter>,
+    pub(crate) recorder: Recorder,
     pub(crate) window: Window,
     /// How many blocks the program runs ahead of who follows its path, in a chunk of `shared::ring`: 0 if it does not.
     pub(crate) ahead: usize,
@@ -53,6 +55,7 @@ impl Config {
             settings: Settings::default(),
             truth: Truth::None,
             filters: Vec::new(),
+            recorder: Recorder::default(),
             snapshot: false,
             joined: 1,
             window: Window::default(),
@@ -120,6 +123,12 @@ impl Config {
                 }
             }
             "snapshot" => self.snapshot = value == "1",
+            "began" => {
+                self.recorder.began = value
+                    .parse()
+                    .map_err(|_| format!("began is a number of nanoseconds, not {value}"))?;
+            }
+            "view" => self.recorder.view = value.to_string(),
             "filter" => self.filters.push(Filter::parse(value)?),
             "start" => self.window.set(false, value)?,
             "stop" => self.window.set(true, value)?,

@@ -47,13 +47,18 @@ pub(crate) const STAYS: u8 = 4;
 /// Of a warning: what a program executes is not counted.
 pub(crate) const UNCOUNTED: u8 = 8;
 
+/// Of a mapping: the blob goes on with the beginning of the file, and codes that are `OF_MAPPING` have what is mapped:
+/// the file may change, or is another to the recorder.
+pub(crate) const WITH_CONTENTS: u8 = 1;
+/// Of a code: the bytes are those of a mapping `WITH_CONTENTS`.
+pub(crate) const OF_MAPPING: u8 = 1;
 /// Of an exit: the signal that ends the process is this thread's.
 pub(crate) const TOOK_SIGNAL: u8 = 2;
 /// Of an exit: the whole process ends.
 pub(crate) const OF_PROCESS: u8 = 4;
 
 /// What a message can carry; sockets take twice that by default.
-const LARGEST: usize = 96 * 1024;
+pub(crate) const LARGEST: usize = 96 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {

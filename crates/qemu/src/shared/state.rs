@@ -80,6 +80,7 @@ impl Shared {
     ) -> Result<&'static Shared, String> {
         let locked = Locked {
             ranges: Ranges::new(&config.filters),
+            space: Space::new(config.recorder.clone()),
             ..Locked::default()
         };
         let new = Shared {

@@ -1,7 +1,7 @@
 //! Writing events. Everything that goes into the stream passes here.
 
 use crate::engine::state::Engine;
-use crate::event::{Kind, Record, Resume, IN_CONTEXT};
+use crate::event::{Kind, Record, Resume, IN_CONTEXT, OF_MAPPING, WITH_CONTENTS};
 use crate::space::Change;
 use crate::task::{Next, Position, Task};
 
@@ -93,14 +93,27 @@ impl Engine<'_> {
         }
         for change in changes {
             match change {
-                Change::Mapped(mapping) => self.emit_blob(
-                    Record {
+                Change::Mapped(mapping, contents) => {
+                    let mut blob = mapping.to_blob();
+                    let mut record = Record {
                         ip: mapping.start,
                         target: mapping.end - mapping.start,
                         ..Record::new(Kind::Mmap, task.id())
-                    },
-                    Some(mapping.to_blob()),
-                ),
+                    };
+                    let Some(contents) = contents else {
+                        self.emit_blob(record, Some(blob));
+                        continue;
+                    };
+                    record.flags = WITH_CONTENTS;
+                    blob.extend_from_slice(&contents.head);
+                    self.emit_blob(record, Some(blob));
+                    let record = Record {
+                        ip: mapping.start,
+                        flags: OF_MAPPING,
+                        ..Record::new(Kind::Code, task.id())
+                    };
+                    self.emit_blob(record, Some(contents.code));
+                }
                 Change::Code(address, bytes) => self.emit_blob(
                     Record {
                         ip: address,

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
 
+use rtit_tracer::event::OF_MAPPING;
 use rtit_tracer::{Batch, Kind, Record};
 use rtit_truth::{compare, threads, Outcome, Reader, Run, RunHash, ThreadRuns};
 use rtit_x86::{decode, Class, Instruction, Mode};
@@ -58,7 +59,10 @@ impl Walker {
             } else {
                 &[]
             };
-            *self.counts.entry(record.kind).or_default() += 1;
+            // Whether a program has changed so lately that its code is sent depends on the time of the day.
+            if record.kind != Kind::Code || record.flags & OF_MAPPING == 0 {
+                *self.counts.entry(record.kind).or_default() += 1;
+            }
             if let Err(text) = self.record(&record, blob) {
                 if self.errors.len() < 20 {
                     self.errors.push(format!("{text}: {record:x?}"));

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 
 from rtit.capture.clocks import instructions_a_tick
-from rtit.capture.events import BRANCHES, RECORD, Kind, count_branches, parse_mmap
+from rtit.capture.events import BRANCHES, OF_MAPPING, RECORD, Kind, count_branches
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
 from rtit.capture.store.extent import Extent
@@ -272,9 +272,9 @@ class Recorder(Keeper):
         elif kind == Kind.COMM:
             writer.comm(ip, tid, now, os.fsdecode(blob), by_exec=bool(flags & 1))
         elif kind == Kind.MMAP:
-            self._mapped(tid, ip, target, now, blob)
+            self._mapped(tid, ip, target, now, blob, flags)
         elif kind == Kind.CODE:
-            self._poke(self._threads[tid], now, ip, blob)
+            self._poke(self._threads[tid], now, ip, blob, flags)
         elif kind == Kind.WARNING:
             self.totals.warnings.append(blob.decode(errors="replace"))
         elif kind == Kind.END:
@@ -282,14 +282,16 @@ class Recorder(Keeper):
             self.totals.edges = target
             self.totals.killed = bool(flags & 1)
 
-    def _poke(self, thread: Thread, now: int, address: int, code: bytes) -> None:
+    def _poke(self, thread: Thread, now: int, address: int, code: bytes, flags: int) -> None:
+        self._write_code(Place(thread.pid, thread.tid, now, address, len(code)), code, flags)
+        if flags & OF_MAPPING:
+            return
         pages = {
             (thread.pid, page) for page in range(address >> 12, (address + len(code) - 1 >> 12) + 1)
         }
         if pages & self._written:
             self._warn_untimed("a program changed its own code")
         self._written |= pages
-        self._writer.text_poke(thread.pid, thread.tid, now, address, code)
 
     def _warn_untimed(self, what: str) -> None:
         """Without TSC packets a decoder cannot tell which code ran before a change."""
@@ -362,10 +364,10 @@ class Recorder(Keeper):
             ending = Ending(status, of_process=True, took_signal=took, fault=fault)
         self._write_exit(thread.pid, tid, self._time.tsc(clock), ending)
 
-    def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes) -> None:
+    def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes, flags: int) -> None:
         thread = self._threads[tid]
-        mapping = parse_mmap(blob)
-        self._write_mapping(Place(thread.pid, tid, now, address, size), mapping)
+        place = Place(thread.pid, tid, now, address, size)
+        mapping = self._write_mapping(place, blob, flags)
         process = self._processes[thread.pid]
         for index, wanted in enumerate(self._filters):
             found = wanted.addresses(address, mapping.pgoff, size, mapping.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from time import time_ns
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # The processes' shared words: clock, what the recorder asks for, phase.
 ASKED_AT = 8
 _PHASE_AT = 16
+CLOCKS_ARE_LATE = 2_000_000_000
+"""Nanoseconds: what changed so long before the recording began may have changed after it."""
 RUN_AHEAD = "RTIT_RUN_AHEAD"
 """In the environment, for tests: how many blocks a chunk of the ring has, in which a program runs
 ahead of its packets. 0: they are made as blocks run.
@@ -46,6 +49,8 @@ def plugin_settings(
         f"cpi={time.cpi}",
         f"core_ratio={time.core_ratio}",
         f"compress_after_psb={int(COMPRESS_AFTER_PSB)}",
+        f"began={time_ns() - CLOCKS_ARE_LATE}",
+        f"view={_view()}",
     ]
     lines += [
         f"filter={each.action} {_part(each.offset, each.size, each.path)}" for each in filters
@@ -54,6 +59,15 @@ def plugin_settings(
         if edge is not None:
             lines.append(f"{name}={_edge(edge)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _view() -> str:
+    """Our mount namespace and root directory, as `maps.rs` writes them."""
+    try:
+        root = os.stat("/")  # noqa: PTH116 - what the plugin does
+        return f"{os.readlink('/proc/self/ns/mnt')} {root.st_dev} {root.st_ino}"  # noqa: PTH115
+    except OSError:
+        return ""
 
 
 def edges_passed(words: bytes, window: Window) -> int:

@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from rtit.capture.events import RECORD, Kind, parse_mmap
+from rtit.capture.events import RECORD, Kind
 from rtit.capture.named_file import NamedFile
 from rtit.capture.private import create
 from rtit.capture.qemu.messages import LEAVES, STAYS, Message
@@ -109,9 +109,9 @@ class Sink(Keeper):
         elif self.full and kind in _OF_THE_FILE:
             return
         elif kind == Kind.MMAP:
-            self._write_mapping(Place(extra, tid, now, ip, target), parse_mmap(bytes(blob)))
+            self._write_mapping(Place(extra, tid, now, ip, target), bytes(blob), flags)
         elif kind == Kind.CODE:
-            writer.text_poke(extra, tid, now, ip, bytes(blob))
+            self._write_code(Place(extra, tid, now, ip, len(blob)), bytes(blob), flags)
         elif kind == Kind.COMM:
             name = os.fsdecode(bytes(blob))
             writer.comm(ip, tid, now, name, by_exec=bool(flags & 1))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 from rtit._core import ElfFile
 from rtit.errors import ImageError
-from rtit.image import has_file
+
+_HEADER = struct.Struct("<16x HHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_NOTE = struct.Struct("<III")
+_PT_NOTE = 4
+_NT_GNU_BUILD_ID = 3
 
 
 class BuildIds:
@@ -13,15 +20,41 @@ class BuildIds:
     def __init__(self) -> None:
         self._found: dict[str, bytes | None] = {}
 
-    def saw(self, path: str) -> None:
-        """A file was mapped. Files that are gone or no ELF are left out."""
-        if path in self._found or not has_file(path):
+    def saw(self, path: str, opened: int) -> None:
+        """A file was mapped, which is open. Files that are no ELF are left out."""
+        if path in self._found:
             return
         try:
-            self._found[path] = ElfFile(path).build_id
+            self._found[path] = ElfFile(f"/proc/self/fd/{opened}").build_id
         except ImageError:
             self._found[path] = None
+
+    def add(self, path: str, build_id: bytes) -> None:
+        """What the file that is mapped has, or what stands for it; the first one counts."""
+        self._found[path] = self._found.get(path) or build_id
 
     def known(self) -> dict[str, bytes]:
         """Path -> build id."""
         return {path: build_id for path, build_id in self._found.items() if build_id}
+
+
+def build_id_in(head: bytes) -> bytes | None:
+    """The build id of an ELF file of 64 bits whose first bytes these are, if it is among them."""
+    if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
+        return None
+    _, _, _, _, table, _, _, _, size, count, *_ = _HEADER.unpack_from(head)
+    for index in range(count):
+        at = table + index * size
+        if at + _SEGMENT.size > len(head):
+            break
+        kind, _, offset, _, _, length, _, align = _SEGMENT.unpack_from(head, at)
+        end = min(offset + length, len(head))
+        while kind == _PT_NOTE and offset + _NOTE.size <= end:
+            name, description, note = _NOTE.unpack_from(head, offset)
+            start = offset + _NOTE.size
+            data = start + (name + 3 & -4)
+            if note == _NT_GNU_BUILD_ID and head[start : start + name] == b"GNU\0":
+                return head[data : data + description] if data + description <= end else None
+            offset = data + description
+            offset += -offset % (8 if align == 8 else 4)
+    return None

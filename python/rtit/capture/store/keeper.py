@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rtit.capture.events import Mapping
+from rtit.capture.events import OF_MAPPING, WITH_CONTENTS, Mapping, parse_contents
 from rtit.capture.recording import Totals
-from rtit.capture.store.build_ids import BuildIds
+from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.vanished import Place, Vanished
 from rtit.perfdata import Ending, Writer
+from rtit.values import astuple
 
 
 class Keeper:
@@ -17,7 +18,6 @@ class Keeper:
         self.totals = Totals()
         self._writer = writer
         self._store = (extent or Extent()).store(writer)
-        self._build_ids = BuildIds()
         self._vanished = Vanished()
         self._root = 0
         self._late: list[tuple[int, int, int, Ending]] = []
@@ -42,11 +42,24 @@ class Keeper:
         """A thread of process `pid` has begun."""
         self._root = self._root or pid
 
-    def _write_mapping(self, place: Place, mapping: Mapping) -> None:
-        """A file or memory was mapped to be executed."""
-        self._build_ids.saw(mapping.path)
-        self._vanished.saw(place, mapping)
-        self._writer.mmap2(place.pid, place.tid, place.time, place.address, place.size, *mapping)
+    def _write_mapping(self, place: Place, blob: bytes, flags: int) -> Mapping:
+        """A file or memory was mapped to be executed; `blob` and `flags` of its event."""
+        mapping, head = parse_contents(blob)
+        build_id = None
+        if flags & WITH_CONTENTS:
+            build_id = build_id_in(head)
+            self._vanished.sent(place, mapping, build_id)
+        else:
+            self._vanished.saw(place, mapping)
+        pid, tid, time, address, size = astuple(place)
+        self._writer.mmap2(pid, tid, time, address, size, *mapping, build_id)
+        return mapping
+
+    def _write_code(self, place: Place, code: bytes, flags: int) -> None:
+        """Code is there from now on; `flags` of its event."""
+        if flags & OF_MAPPING and self._vanished.take(place.pid, place.address, code):
+            return
+        self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
 
     def _write_exit(self, pid: int, tid: int, time: int, ending: Ending | None) -> None:
         """A thread has ended, at `time` ns, and how, if that is known."""
@@ -75,7 +88,8 @@ class Keeper:
             self._writer.exit(pid, pid, tid, tid, time, ending)
         self._late.clear()
         self._keep_vanished()
-        self._writer.close(build_ids=self._build_ids.known(), facts=self._store.facts())
+        build_ids = self._vanished.build_ids.known()
+        self._writer.close(build_ids=build_ids, facts=self._store.facts())
 
     def _keep_vanished(self) -> None:
         """The code of files that are gone goes into the recording."""

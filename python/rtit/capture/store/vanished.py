@@ -1,34 +1,38 @@
-"""Files that a program ran and that are gone before the recording ends.
+"""The code of files that a program ran, until the recording ends.
 
-What was mapped is kept open. If its name means another file in the end, or none, the code goes into
-the recording as code without a file does, from when it was mapped.
+What is mapped is copied: from the file, or, where that may change or is another to us, as the
+program has it. A file that shows the same in the end is read again by whoever reads the recording.
+If it does not, or is gone, what was mapped goes into the recording as code without a file does,
+from when it was mapped.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import struct
-import zlib
 from collections.abc import Iterator
+from time import time_ns
 
 from rtit.capture.events import Mapping
+from rtit.capture.store.build_ids import BuildIds
 from rtit.image import has_file
 from rtit.values import astuple, dataclass, field
 
 _PAGE = 4096
 _MOST = 1 << 28
-"""Bytes of code that are written for all of them together, and that are read for checksums."""
-_MOST_FILES = 1024
+"""Bytes of code that are written for all files together, and that are copied."""
 _MOST_PLACES = 1 << 20
 """Places that are kept for all files together."""
-_PLACE = struct.Struct("<IIQQQQ")
-"""One of them, and the offset in the file."""
+_PLACE = struct.Struct("<IIQQQ")
+"""One of them."""
 _RECORD = 64
 """What a record takes beside the code in it, of which it has up to `_PART` bytes."""
 _PART = 1 << 15
-_MOST_PARTS = 64
-"""Of a file whose checksums are kept."""
+_CHUNK = 1 << 20
+_CLOCKS_ARE_LATE = 1_000_000_000
+"""Nanoseconds by which those of file systems may be: less than what the tracers allow for."""
+
+_Stamp = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,149 +47,230 @@ class Place:
 
 
 @dataclass(slots=True)
-class _File:
-    """`descriptor` is None if it could not be kept open. `code` has the checksums of what was
-    mapped, by offset and size, None if it was too much; `partly`: some of its places are not kept.
+class _Part:
+    """What was mapped of a file from `offset` on: `size` bytes from `start` on of the copies; -1 if
+    there are none. `stamp` is that of the file they were read from; `partly`: some of its places
+    are not kept.
     """
 
-    path: str
-    descriptor: int | None
-    stamp: tuple[int, int, int, int] | None
+    offset: int
+    start: int
+    size: int
+    stamp: _Stamp | None
     places: bytearray = field(default_factory=bytearray)
-    code: dict[tuple[int, int], int | None] = field(default_factory=dict)
     partly: bool = False
 
-    def saw(self, offset: int, size: int, most: int) -> int:
-        """That part of it is mapped. Up to `most` bytes are read, returns how many."""
-        key = offset, size
-        if self.descriptor is None or len(self.code) >= _MOST_PARTS or key in self.code:
-            return 0
-        there = max(0, self.stamp[2] - offset) if self.stamp is not None else size
-        read = min(size, there)
-        if read > most:
-            self.code[key] = None
-            return 0
-        self.code[key] = _checksum(self.descriptor, offset, read)
-        return read
 
-    def is_as_it_was(self) -> bool:
-        """Whether what was mapped of it has not changed, if perhaps the file was written to."""
-        descriptor = self.descriptor
-        if descriptor is None:
-            return False
-        if _stamp(descriptor) == self.stamp:
-            return True
-        return len(self.code) < _MOST_PARTS and all(
-            code is not None and _checksum(descriptor, *part) == code
-            for part, code in self.code.items()
-        )
+@dataclass(slots=True)
+class _Sent:
+    """A mapping that the program's side sends the contents of."""
+
+    place: Place
+    mapping: Mapping
+    build_id: bytes | None
+    code: bytearray
 
 
 class Vanished:
-    """Knows every mapped file until `close`."""
+    """Knows all mapped files until `close`."""
 
     def __init__(self) -> None:
-        self._files: dict[tuple[str, int], _File] = {}
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._room = min(soft // 2, _MOST_FILES)
+        self._began = time_ns() - _CLOCKS_ARE_LATE
+        self._copies = -1
+        self._copied = 0
+        self._parts: dict[str, dict[tuple[object, ...], _Part]] = {}
         self._places = _MOST_PLACES
-        self._unread = _MOST
+        self._coming: dict[int, _Sent] = {}
+        self.build_ids = BuildIds()
+        """Of all files that were mapped."""
         self.lost: list[str] = []
         """Paths of files whose code could not be kept, once `pokes` has ended."""
 
     def saw(self, place: Place, mapping: Mapping) -> None:
-        """A file was mapped there."""
+        """A file was mapped there that has not changed since the recording began."""
         if not has_file(mapping.path):
             return
-        key = (mapping.path, mapping.inode)
-        file = self._files.get(key)
-        if file is None:
-            file = self._files[key] = self._opened(mapping)
-        if file.descriptor is None or not self._places:
-            file.partly = True
-            return
-        self._places -= 1
-        file.places += _PLACE.pack(*astuple(place), mapping.pgoff)
-        self._unread -= file.saw(mapping.pgoff, place.size, self._unread)
+        key = mapping.inode, mapping.pgoff, place.size
+        parts = self._parts.setdefault(mapping.path, {})
+        if key not in parts:
+            parts[key] = self._read(mapping, place.size)
+        self._note(parts[key], place)
+
+    def sent(self, place: Place, mapping: Mapping, build_id: bytes | None) -> None:
+        """A file was mapped there; what is mapped comes by `take`."""
+        self._came(place.pid)
+        if has_file(mapping.path):
+            self._coming[place.pid] = _Sent(place, mapping, build_id, bytearray())
+
+    def take(self, pid: int, address: int, code: bytes) -> bool:
+        """What process `pid` has mapped at an address. False if that is of no file."""
+        sent = self._coming.get(pid)
+        if sent is None or sent.place.address + len(sent.code) != address:
+            return False
+        sent.code += code
+        if len(sent.code) >= sent.place.size:
+            self._came(pid)
+        return True
 
     def pokes(self, room: int | None = None) -> Iterator[tuple[Place, bytes]]:
-        """The code of those that are gone: of each place the bytes, as far as the file went.
+        """The code of those that are gone or show something else: of each place the bytes, as far
+        as the file went.
 
         They and their records are `room` bytes at most, `_MOST` if it is None.
         """
+        for pid in list(self._coming):
+            self._came(pid)
         left = _MOST if room is None else min(room, _MOST)
-        for file in self._files.values():
-            now = _stamp(file.path)
-            if file.stamp is None or now == file.stamp:
+        for path, found in self._parts.items():
+            parts = list(found.values())
+            if all(self._is_still_there(path, part) for part in parts):
                 continue
-            if not file.is_as_it_was():
-                self.lost.append(file.path)
-                continue
-            if now is not None and now[:2] == file.stamp[:2]:
-                continue  # it was touched, or written to elsewhere
-            for *place, offset in _PLACE.iter_unpack(file.places):
-                found = Place(*place)
-                size = min(found.size, max(0, file.stamp[2] - offset) + _PAGE)
-                most = max(0, left - _RECORD * (1 + left // _PART))
-                file.partly = file.partly or size > most
-                code = _read(file.descriptor, offset, min(size, most))
-                if code:
-                    left -= len(code) + _RECORD * (1 + len(code) // _PART)
-                    yield found, code
-            if file.partly:
-                self.lost.append(file.path)
+            self.build_ids.add(path, self._identity(parts))
+            lost = False
+            for part in parts:
+                lost = lost or part.size < 0 or part.partly
+                for values in _PLACE.iter_unpack(part.places):
+                    most = max(0, left - _RECORD * (1 + left // _PART))
+                    lost = lost or part.size > most
+                    code = self._copy(part, most)
+                    if code:
+                        left -= len(code) + _RECORD * (1 + len(code) // _PART)
+                        yield Place(*values), code
+            if lost:
+                self.lost.append(path)
 
     def close(self) -> None:
         """Let go of all."""
-        for file in self._files.values():
-            if file.descriptor is not None:
-                os.close(file.descriptor)
-        self._files.clear()
+        if self._copies >= 0:
+            os.close(self._copies)
+            self._copies = -1
+        self._parts.clear()
+        self._coming.clear()
         self.lost.clear()
 
-    def _opened(self, mapping: Mapping) -> _File:
-        stamp = _stamp(mapping.path)
-        if stamp is None or not self._room:
-            return _File(mapping.path, None, stamp)
+    def _came(self, pid: int) -> None:
+        """The contents of the last mapping of a process are complete."""
+        sent = self._coming.pop(pid, None)
+        if sent is None:
+            return
+        import hashlib  # of few recordings
+
+        code, mapping = bytes(sent.code), sent.mapping
+        key = hashlib.sha1(code, usedforsecurity=False).digest(), mapping.pgoff
+        parts = self._parts.setdefault(mapping.path, {})
+        if key not in parts:
+            parts[key] = self._keep(mapping.pgoff, iter((code,)), len(code), None)
+        self._note(parts[key], sent.place)
+        if sent.build_id:
+            self.build_ids.add(mapping.path, sent.build_id)
+
+    def _note(self, part: _Part, place: Place) -> None:
+        if not self._places:
+            part.partly = True
+            return
+        self._places -= 1
+        part.places += _PLACE.pack(*astuple(place))
+
+    def _read(self, mapping: Mapping, size: int) -> _Part:
+        """What is mapped, as the file has it, if it is the one, and still as it was."""
+        nothing = _Part(mapping.pgoff, 0, -1, None)
         try:
-            descriptor = os.open(mapping.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            file = os.open(mapping.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except (OSError, ValueError):
+            return nothing
+        try:
+            found = os.fstat(file)
+            if found.st_ino != mapping.inode or found.st_ctime_ns >= self._began:
+                return nothing
+            self.build_ids.saw(mapping.path, file)
+            stamp, there = _stamp(file), max(0, found.st_size - mapping.pgoff)
+            size = min(size, there + -found.st_size % _PAGE if there else 0)
+            part = self._keep(mapping.pgoff, _pieces(file, mapping.pgoff, size), size, stamp)
+            if _stamp(file) != stamp:
+                part.size = -1
+            return part
+        finally:
+            os.close(file)
+
+    def _keep(self, offset: int, pieces: Iterator[bytes], size: int, stamp: _Stamp | None) -> _Part:
+        """A copy, if there is room for it."""
+        part = _Part(offset, self._copied, -1, stamp)
+        if self._copied + size > _MOST:
+            return part
+        try:
+            if self._copies < 0:
+                self._copies = _nameless()
+            for piece in pieces:
+                if os.pwrite(self._copies, piece, self._copied) != len(piece):
+                    return part
+                self._copied += len(piece)
         except OSError:
-            return _File(mapping.path, None, stamp)
-        self._room -= 1
-        return _File(mapping.path, descriptor, _stamp(descriptor))
+            return part
+        part.size = self._copied - part.start
+        return part
+
+    def _copy(self, part: _Part, most: int = _MOST) -> bytes:
+        size = min(part.size, most)
+        return b"".join(_pieces(self._copies, part.start, size)) if size > 0 else b""
+
+    def _is_still_there(self, path: str, part: _Part) -> bool:
+        """Whether the file shows what was mapped."""
+        if part.stamp is not None and _stamp(path) == part.stamp:
+            return True
+        if part.size < 0:
+            return False
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except (OSError, ValueError):
+            return False
+        try:
+            mapped = _pieces(self._copies, part.start, part.size)
+            return all(
+                now == copy
+                for now, copy in zip(_pieces(file, part.offset, part.size), mapped, strict=True)
+            )
+        finally:
+            os.close(file)
+
+    def _identity(self, parts: list[_Part]) -> bytes:
+        """What stands for the build id of a file without one, so that no other is taken for it."""
+        import hashlib
+
+        code = b"".join(self._copy(part, _CHUNK) for part in parts)
+        return hashlib.sha1(code, usedforsecurity=False).digest()
 
 
-def _stamp(file: str | int) -> tuple[int, int, int, int] | None:
+def _stamp(file: str | int) -> _Stamp | None:
     """What a file is, and whether it was written to; None if there is none."""
     try:
         found = os.stat(file)  # noqa: PTH116 - also of a descriptor
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _checksum(descriptor: int, offset: int, size: int) -> int:
-    code = 0
-    for part in _parts(descriptor, offset, size):
-        code = zlib.crc32(part, code)
-    return code
+def _nameless() -> int:
+    """A file without a name to keep copies in, on a disk if that can be. Raises OSError."""
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return os.memfd_create("rtit", os.MFD_CLOEXEC)
 
 
-def _read(descriptor: int | None, offset: int, size: int) -> bytes:
-    """Up to `size` bytes; the last page is filled up with zeros as in memory."""
-    code = b"".join(_parts(descriptor, offset, size))
-    rest = min(size - len(code), -(offset + len(code)) % _PAGE)
-    return code + bytes(rest if code else 0)
-
-
-def _parts(descriptor: int | None, offset: int, size: int) -> Iterator[bytes]:
+def _pieces(file: int, offset: int, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file from `offset` on; after its end there are zeros, as in memory."""
     end = offset + size
-    while descriptor is not None and offset < end:
-        try:
-            part = os.pread(descriptor, min(end - offset, 1 << 20), offset)
-        except OSError:
-            return
-        if not part:
-            return
-        yield part
-        offset += len(part)
+    while offset < end:
+        size = min(end - offset, _CHUNK)
+        piece = b""
+        while len(piece) < size:
+            try:
+                more = os.pread(file, size - len(piece), offset + len(piece))
+            except OSError:
+                more = b""
+            if not more:
+                break
+            piece += more
+        yield piece.ljust(size, b"\0")
+        offset += size
