@@ -25,7 +25,7 @@ from walked import same_as_walked
 ProgramBuilder = Callable[[str], Path]
 
 # QEMU itself does not run it: far transfers in user mode.
-LACKING = {"far"}
+LACKING = {"far", "narrow"}
 ENDING = [name for name, program in PROGRAMS.items() if program.ends and name not in LACKING]
 
 

@@ -11,7 +11,7 @@ pub enum Kind {
     IndirectJump = 4,
     IndirectCall = 5,
     Return = 6,
-    /// A far transfer that stays in user mode.
+    /// A far transfer that stays in user mode; flags [`TO_NARROW`].
     Far = 7,
     /// SYSCALL at `ip`: user code is left.
     Syscall = 8,
@@ -22,7 +22,7 @@ pub enum Kind {
     Fault = 10,
     /// INT3, INT1 or INT n at `ip`; `extra` is the vector. Not counted as retired.
     SoftInt = 11,
-    /// User code goes on at `target`; `flags` is a [`Resume`]. Here, at branches, system calls, switches and exits `extra`
+    /// User code goes on at `target`; `flags` is a [`Resume`] and perhaps [`NARROW`]. Here, at branches, system calls, switches and exits `extra`
     /// is how many instructions the thread has retired.
     Resume = 12,
     /// The thread is switched out and in at `ip`; flags [`IN_CONTEXT`], [`TURNS_ON`], [`TURNS_OFF`].
@@ -49,6 +49,10 @@ pub enum Kind {
 
 /// [`Kind::Conditional`]: the branch was taken.
 pub const TAKEN: u8 = 1;
+/// [`Kind::Far`]: `target` is 32-bit code.
+pub const TO_NARROW: u8 = 1;
+/// [`Kind::Resume`]: the same.
+pub const NARROW: u8 = 0x80;
 /// [`Kind::Switch`]: user code was interrupted at `ip`, which is not yet executed.
 pub const IN_CONTEXT: u8 = 1;
 /// [`Kind::Switch`]: tracing is on from here on, or off.

@@ -10,6 +10,7 @@ pub(crate) type Registers = libc::user_regs_struct;
 
 /// CS of 64-bit user code.
 const CODE64: u64 = 0x33;
+const CODE32: u64 = 0x23;
 /// EFLAGS.TF
 pub(crate) const TRAP_FLAG: u64 = 1 << 8;
 
@@ -213,6 +214,11 @@ pub(crate) fn set_registers(tid: pid_t, registers: &Registers) -> io::Result<()>
 
 pub(crate) fn is_64_bit(registers: &Registers) -> bool {
     registers.cs == CODE64
+}
+
+/// Whether code runs in a segment that the program made itself: its addresses and its width can be any.
+pub(crate) fn is_own_segment(registers: &Registers) -> bool {
+    ![CODE64, CODE32].contains(&registers.cs)
 }
 
 /// si_code of the signal that stopped the thread.

@@ -22,6 +22,8 @@ pub(crate) struct Next {
     pub(crate) instruction: Option<Instruction>,
     /// The vector of a software interrupt.
     pub(crate) vector: u8,
+    /// It is 32-bit code.
+    pub(crate) narrow: bool,
     /// Iterations of a REP instruction.
     pub(crate) count: u64,
     /// The instruction before it was PUSHF.

@@ -40,7 +40,7 @@ class Kind(IntEnum):
     INDIRECT_CALL = 5
     RETURN = 6
     FAR = 7
-    """A far transfer that stays in user mode."""
+    """A far transfer that stays in user mode; flags bit 0: to 32-bit code."""
     SYSCALL = 8
     """At ip: user code is left."""
     INTERRUPT = 9
@@ -51,7 +51,7 @@ class Kind(IntEnum):
     SOFT_INT = 11
     """INT3, INT1, INT n at ip; extra: the vector."""
     RESUME = 12
-    """User code goes on at target; flags: a `Resume`."""
+    """User code goes on at target; flags: a `Resume`, bit 7: it is 32-bit code."""
     SWITCH = 13
     """The thread is switched out and in at ip. flags bit 0: user code was interrupted there;
     bit 1: tracing is on from here on; bit 2: it is off."""

@@ -1,7 +1,7 @@
 //! Writing events. Everything that goes into the stream passes here.
 
 use crate::engine::state::Engine;
-use crate::event::{Kind, Record, Resume, IN_CONTEXT, OF_MAPPING, WITH_CONTENTS};
+use crate::event::{Kind, Record, Resume, IN_CONTEXT, NARROW, OF_MAPPING, WITH_CONTENTS};
 use crate::space::Change;
 use crate::task::{Next, Position, Task};
 
@@ -42,7 +42,7 @@ impl Engine<'_> {
             });
         }
         self.emit(Record {
-            flags: reason as u8,
+            flags: reason as u8 | if next.narrow { NARROW } else { 0 },
             target: next.ip,
             extra: task.retired,
             ..Record::new(Kind::Resume, task.id())

@@ -45,7 +45,7 @@ pub(super) struct Engine<'a> {
 pub(super) struct Warned {
     pub(super) unknown: bool,
     pub(super) jumps: bool,
-    pub(super) mode: bool,
+    pub(super) segment: bool,
 }
 
 impl<'a> Engine<'a> {

@@ -6,7 +6,7 @@ use rtit_x86::{Class, Mode};
 
 use crate::engine::conditional;
 use crate::engine::state::Engine;
-use crate::event::{Kind, Record, Resume, TAKEN};
+use crate::event::{Kind, Record, Resume, TAKEN, TO_NARROW};
 use crate::maps::VSYSCALL;
 use crate::memory;
 use crate::sys::{self, Registers, TRAP_FLAG};
@@ -45,7 +45,10 @@ impl Engine<'_> {
         let mode = if sys::is_64_bit(registers) {
             Mode::Bits64
         } else {
-            self.warn_of_mode(task);
+            if sys::is_own_segment(registers) {
+                self.warn_of_segment(task);
+            }
+            next.narrow = true;
             Mode::Bits32
         };
         if mode == Mode::Bits64 && ip & !0xfff == VSYSCALL {
@@ -187,7 +190,12 @@ impl Engine<'_> {
             Class::IndirectJump => record.kind = Kind::IndirectJump,
             Class::IndirectCall => record.kind = Kind::IndirectCall,
             Class::Return => record.kind = Kind::Return,
-            Class::FarTransfer => record.kind = Kind::Far,
+            Class::FarTransfer => {
+                record.kind = Kind::Far;
+                // It has ended: the registers have the mode that it led to.
+                let narrow = sys::registers(task.tid).is_ok_and(|now| !sys::is_64_bit(&now));
+                record.flags = if narrow { TO_NARROW } else { 0 };
+            }
             Class::Syscall => {
                 record.kind = Kind::Syscall;
                 record.target = 0;
@@ -259,11 +267,11 @@ impl Engine<'_> {
         }
     }
 
-    fn warn_of_mode(&mut self, task: &Task) {
-        if !std::mem::replace(&mut self.warned.mode, true) {
+    fn warn_of_segment(&mut self, task: &Task) {
+        if !std::mem::replace(&mut self.warned.segment, true) {
             self.warn(
                 task.tid,
-                "the program entered 32-bit code: the path in it cannot be decoded",
+                "the program entered a code segment of its own: the path in it cannot be decoded",
             );
         }
     }

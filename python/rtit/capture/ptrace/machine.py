@@ -124,7 +124,7 @@ class Machine(Recorder):
         ip = self._ips.get(thread.tid)
         if ip is not None:
             cpu.at(when + 4 * tick)
-            cpu.resume(ip)
+            cpu.resume(ip, bits=thread.bits)
 
     def _slot(self, thread: Thread) -> _Slot | None:
         return next((slot for slot in self._slots if slot.thread is thread), None)

@@ -24,6 +24,7 @@ from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit import Memory, Parameters, TimeModel
+from rtit.unit.state.arch import CODE_BITS
 from rtit.values import dataclass
 
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
@@ -37,6 +38,9 @@ _CHUNK_CLOCK = 1 << 14
 
 _TRACE_EN = 1 << 0
 
+# Flags of Kind.FAR and Kind.RESUME.
+_TO_NARROW = 1
+_NARROW = 0x80
 # Flags of Kind.SWITCH and Kind.THREAD.
 _TURNS_ON = 2
 _TURNS_OFF = 4
@@ -62,6 +66,8 @@ class Thread:
     retired: int = 0
     since: int = 0
     """`retired` when that last changed."""
+    bits: int = 64
+    """Of the code that it runs."""
     fault: Fault | None = None
     """What took it out of user code, if it has not come back."""
 
@@ -132,7 +138,9 @@ class Recorder(Keeper):
                 elif kind == Kind.INDIRECT_JUMP:
                     unit.indirect_jump(ip, target)
                 else:
-                    cpu.far(ip, target)
+                    threads[tid].bits = 32 if flags & _TO_NARROW else 64
+                    cs_l, cs_d = CODE_BITS[threads[tid].bits]
+                    cpu.far(ip, target, cs_l=cs_l, cs_d=cs_d)
                 if self._counts:
                     self._count(threads[tid], kind, extra)
             elif kind <= Kind.SWITCH:
@@ -204,7 +212,8 @@ class Recorder(Keeper):
             if not thread.enabled:
                 self._enable(thread)
             thread.fault = None
-            cpu.resume(target)
+            thread.bits = 32 if flags & _NARROW else 64
+            cpu.resume(target, bits=thread.bits)
         elif kind == Kind.INTERRUPT:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
         elif kind == Kind.FAULT:
@@ -221,7 +230,7 @@ class Recorder(Keeper):
                 cpu.set_msr(IA32_RTIT_CTL, cpu.get_msr(IA32_RTIT_CTL) & ~_TRACE_EN)
             self._enable(thread)
             if in_user:
-                cpu.resume(ip)
+                cpu.resume(ip, bits=thread.bits)
 
     def _enable(self, thread: Thread) -> None:
         if not thread.on or self._stopped(thread):
