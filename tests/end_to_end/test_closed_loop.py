@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from back_ends import need
+from linted import lint_findings
 from live import Live, Recorder
 from programs.build import PROGRAMS
 from rtit.capture.events import Kind
@@ -30,6 +31,7 @@ def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int
     last = printed.splitlines()[-1]
     assert last.startswith("identical: ")
     same_as_walked(data)
+    assert lint_findings(data) == []
     return int(last.split()[1].replace(",", ""))
 
 

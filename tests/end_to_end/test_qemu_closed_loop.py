@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from linted import lint_findings
 from live import finished, to_the_end, until
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, start_qemu
@@ -54,6 +55,7 @@ class Recorder:
         printed = self.capsys.readouterr().out
         assert code == 0, printed
         same_as_walked(self.data)
+        assert lint_findings(self.data) == []
         return int(printed.splitlines()[-1].split()[1].replace(",", ""))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from linted import lint_findings
 from live import Live, Recorder
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
@@ -108,6 +109,7 @@ def test_the_stream_of_a_cpu_has_all_of_its_threads(
         for tid in threads_of(live)
     }
     same_as_walked(data)
+    assert lint_findings(data) == []
 
 
 @pytest.mark.parametrize("cpus", [1, 3])

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from linted import lint_findings
 from live import Recorder
 from programs.build import PROGRAMS
 from rtit.capture.ptrace import replay
@@ -59,14 +60,9 @@ def test_an_erratum_is_found_where_it_is_not_excused(erratum: str) -> None:
     assert any(erratum in finding.rule.errata for finding in found)
 
 
-def findings(data: Path) -> list[str]:
-    with Trace(data) as trace:
-        return [str(finding) for stream in trace.streams for finding in lint(stream.parts())]
-
-
 @pytest.mark.parametrize("name", [name for name, each in PROGRAMS.items() if each.ends])
 def test_every_recording(name: str, program: ProgramBuilder, record: Recorder) -> None:
-    assert findings(record([program(name), *PROGRAMS[name].arguments]).data) == []
+    assert lint_findings(record([program(name), *PROGRAMS[name].arguments]).data) == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +79,7 @@ def test_recordings_with_other_settings(
 ) -> None:
     data = tmp_path / "perf.data"
     replay(record([program("threads")]).log, data, event=event)
-    assert findings(data) == []
+    assert lint_findings(data) == []
 
 
 @pytest.mark.parametrize(

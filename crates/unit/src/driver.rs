@@ -5,6 +5,9 @@ use crate::error::Error;
 use crate::event::{Event, Kind, RECORD};
 use crate::unit::Unit;
 
+/// Instructions by which the clock may go on in the kernel while the thread counts as scheduled.
+const LONGEST_SCHEDULED: u64 = 4096;
+
 impl Unit {
     /// Take the capture events of one thread, records of `RECORD` bytes. Those that make no packets are passed over.
     ///
@@ -31,8 +34,10 @@ impl Unit {
     /// # Errors
     /// As `Unit::at`.
     pub fn apply(&mut self, event: &Event) -> Result<(), Error> {
-        if event.kind as u8 <= Kind::Exit as u8 {
+        if event.kind as u8 <= Kind::Far as u8 {
             self.at(event.clock)?;
+        } else if event.kind as u8 <= Kind::Exit as u8 {
+            self.wait_until(event.clock)?;
         }
         match event.kind {
             Kind::Conditional => {
@@ -60,6 +65,18 @@ impl Unit {
             | Kind::End => {}
         }
         Ok(())
+    }
+
+    /// As `at`. A thread that was in the kernel for more than `LONGEST_SCHEDULED` was switched out when it came there:
+    /// TraceEn is 0 until `run`, so that waiting makes no packets of time.
+    ///
+    /// # Errors
+    /// As `Unit::at`.
+    pub fn wait_until(&mut self, clock: u64) -> Result<(), Error> {
+        if !self.core.user && clock.saturating_sub(self.clock()) > LONGEST_SCHEDULED {
+            self.disable();
+        }
+        self.at(clock)
     }
 
     /// User code goes on at `target`, for the first time perhaps.

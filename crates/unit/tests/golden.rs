@@ -134,6 +134,30 @@ fn time_alone_brings_mtc_and_cyc() {
 }
 
 #[test]
+fn a_thread_that_waits_in_the_kernel_sends_no_mtc_and_has_its_time_from_tsc() {
+    let mut unit = started(&Settings::default());
+    unit.syscall();
+    unit.discard();
+    unit.wait_until(100_000).unwrap();
+    assert!(unit.output().is_empty());
+    unit.run(CODE);
+    // TSC 1_000_100_000 = 3B9C50A0H. 40 ticks a crystal clock: 25_002_500 of them, 017D8204H, and no tick more.
+    let tsc = [0x19, 0xA0, 0x50, 0x9C, 0x3B, 0, 0, 0];
+    let tma = [0x02, 0x73, 0x04, 0x82, 0, 0, 0];
+    let pge = [0x99, 1, 0x71, 0x00, 0x10, 0x40, 0, 0, 0];
+    assert_eq!(unit.take(), [&tsc[..], &tma, &CBR, &pge].concat());
+}
+
+#[test]
+fn a_thread_that_is_in_the_kernel_for_a_short_time_sends_mtc() {
+    let mut unit = started(&Settings::default());
+    unit.syscall();
+    unit.discard();
+    unit.wait_until(320).unwrap();
+    assert_eq!(unit.take(), [0x59, 0x09]);
+}
+
+#[test]
 fn a_full_region_ends_the_trace_within_a_packet() {
     let mut settings = quiet();
     settings.output = Output::Stop(16 + 4 + 2 + 7 + 2);

@@ -40,13 +40,16 @@ impl Thread {
 
     /// Before the instruction at `ip`, in user code.
     pub(crate) fn switch(&mut self, ip: u64) {
-        self.raise(shared().clock.latest());
+        self.catch_up();
         self.steps.interrupt(ip, false, &mut self.path);
         self.path.cut();
+        self.unit.interrupt(ip);
+        self.raise(shared().clock.latest());
         self.take_ranges();
         if self.watch.tracing() {
-            self.unit.switch(Some(ip));
+            self.unit.switch(None);
         }
+        self.unit.resume(ip);
         self.path.enter();
     }
 

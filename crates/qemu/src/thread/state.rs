@@ -154,13 +154,15 @@ impl Thread {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// The clock is at least `clock`.
+    /// The clock is at least `clock`: a thread in the kernel has waited until then.
     pub(crate) fn raise(&mut self, clock: u64) {
         let was = self.now();
         let now = was.max(clock);
         self.raised += now - was;
         self.clock.store(now, Ordering::Relaxed);
-        self.tick(now);
+        if self.unit.wait_until(now).is_err() {
+            clock_left_its_range();
+        }
     }
 
     /// The unit's clock follows before each event; what time alone brings can wait until then.

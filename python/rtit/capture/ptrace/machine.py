@@ -99,7 +99,7 @@ class Machine(Recorder):
         threads = self._writer.switches is Switches.THREADS
         tick = self._tick * _STEP
         when = self._seen + self._ahead
-        cpu.at(when)
+        self._wait_until(cpu, when)
         before = slot.thread
         if before is not None and (ip := self._ips.get(before.tid)) is not None:
             cpu.interrupt(ip, INTERRUPT_ENTRY)
@@ -136,6 +136,13 @@ class Machine(Recorder):
             self._writer.auxtrace(-1, -1, data, None, tsc, cpu=slot.number)
             self.totals.pt_bytes += len(data)
 
+    def _wait_until(self, cpu: Processor, clock: int) -> None:
+        """Where perf traces CPUs, an idle one is traced, too."""
+        if self._writer.switches is Switches.THREADS:
+            super()._wait_until(cpu, clock)
+        else:
+            cpu.at(clock)
+
     # What a thread with a trace unit of its own would do
 
     def _begin(self, thread: Thread, clock: int) -> None:
@@ -147,7 +154,7 @@ class Machine(Recorder):
         if slot is None:
             return
         slot.thread = None
-        slot.cpu.at(clock)
+        self._wait_until(slot.cpu, clock)
         if self._writer.switches is Switches.THREADS:
             slot.cpu.set_msr(IA32_RTIT_CTL, 0)
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from rtit.capture.clocks import instructions_a_tick
+from rtit.capture.clocks import LONGEST_SCHEDULED, instructions_a_tick
 from rtit.capture.events import BRANCHES, OF_MAPPING, RECORD, Kind, count_branches
 from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
@@ -205,11 +205,11 @@ class Recorder(Keeper):
         self, thread: Thread, kind: int, flags: int, ip: int, target: int, clock: int
     ) -> None:
         cpu = thread.cpu
-        cpu.at(clock)
+        self._wait_until(cpu, clock)
         if kind == Kind.SYSCALL:
             cpu.syscall(ip, _SYSCALL_ENTRY)
         elif kind == Kind.RESUME:
-            if not thread.enabled:
+            if not cpu.get_msr(IA32_RTIT_CTL) & _TRACE_EN:
                 self._enable(thread)
             thread.fault = None
             thread.bits = 32 if flags & _NARROW else 64
@@ -226,11 +226,19 @@ class Recorder(Keeper):
                 thread.on = bool(flags & _TURNS_ON)
             if in_user:
                 cpu.interrupt(ip, INTERRUPT_ENTRY)
-            if thread.enabled:
-                cpu.set_msr(IA32_RTIT_CTL, cpu.get_msr(IA32_RTIT_CTL) & ~_TRACE_EN)
+            _disable(cpu)
             self._enable(thread)
             if in_user:
                 cpu.resume(ip, bits=thread.bits)
+
+    def _wait_until(self, cpu: Processor, clock: int) -> None:
+        """Move to `clock`. A thread that was in the kernel for longer than LONGEST_SCHEDULED was
+        switched out when it came there: tracing is off until it goes on.
+        """
+        in_kernel = cpu.arch.cpl == 0
+        if in_kernel and clock - cpu.unit.state.cycle // self._time.cpi > LONGEST_SCHEDULED:
+            _disable(cpu)
+        cpu.at(clock)
 
     def _enable(self, thread: Thread) -> None:
         if not thread.on or self._stopped(thread):
@@ -352,7 +360,7 @@ class Recorder(Keeper):
 
     def _stop(self, thread: Thread, clock: int) -> None:
         """Its tracing ends."""
-        thread.cpu.at(clock)
+        self._wait_until(thread.cpu, clock)
         self._count(thread, Kind.EXIT, thread.retired)
         thread.cpu.set_msr(IA32_RTIT_CTL, 0)
         self._write_chunk(thread, clock)
@@ -389,6 +397,13 @@ class Recorder(Keeper):
         data = bytes(thread.pending)
         thread.pending.clear()
         self._put(thread.tid, thread.pid, data, self._time.tsc(clock))
+
+
+def _disable(cpu: Processor) -> None:
+    """Clear TraceEn, if it is set."""
+    ctl = cpu.get_msr(IA32_RTIT_CTL)
+    if ctl & _TRACE_EN:
+        cpu.set_msr(IA32_RTIT_CTL, ctl & ~_TRACE_EN)
 
 
 _OF_THE_FILE = frozenset((Kind.COMM, Kind.MMAP, Kind.CODE))

@@ -1,0 +1,84 @@
+"""Programs of many threads, of threads that wait, and with timers run as they do by themselves, and
+their recordings are exact and legal.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from back_ends import need
+from linted import lint_findings
+from live import RTIT
+from programs.build import COMMON, SOURCES, CannotBuildError, compiled
+from rtit.packets.scan import scan_parts
+from rtit.trace import Trace
+
+FLAGS = [*COMMON, "-static", "-pthread"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program that is recorded; single steps take tens of microseconds each."""
+
+    name: str
+    backend: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        need(self.backend)
+        source = SOURCES / f"{self.name}.c"
+        try:
+            path = compiled(self.name, [str(source)], language="c", flags=FLAGS)
+        except CannotBuildError as error:
+            pytest.skip(str(error))
+        return [str(path), *self.arguments]
+
+
+WAITING = [
+    Case("threads_waiting", "qemu", ("50", "100000")),
+    Case("threads_waiting", "ptrace", ("5", "10000")),
+]
+CASES = [
+    *WAITING,
+    Case("timers", "qemu"),
+    Case("timers", "ptrace"),
+    Case("threads_many", "qemu", ("3000",)),
+    Case("threads_many", "ptrace", ("100",)),
+]
+
+
+def recorded(case: Case, folder: Path) -> tuple[int, bytes]:
+    """Exit code and output of the program as it is recorded."""
+    words = ["record", "-q", "--backend", case.backend, "--truth", "truth", "--", *case.argv]
+    ended = subprocess.run([*RTIT, *words], cwd=folder, capture_output=True, check=False)
+    assert ended.stderr == b""
+    return ended.returncode, ended.stdout
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.backend}")
+def test_recording_is_exact_and_legal(case: Case, tmp_path: Path) -> None:
+    alone = subprocess.run(case.argv, capture_output=True, check=False)
+    assert recorded(case, tmp_path) == (alone.returncode, alone.stdout)
+    verify = [*RTIT, "verify", "perf.data", "--truth", "truth"]
+    verified = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout
+    assert verified.stdout.endswith(", decoded as executed\n")
+    assert lint_findings(tmp_path / "perf.data") == []
+
+
+@pytest.mark.parametrize("case", WAITING, ids=lambda case: case.backend)
+def test_waiting_thread_has_no_packets_of_time(case: Case, tmp_path: Path) -> None:
+    recorded(case, tmp_path)
+    with Trace(tmp_path / "perf.data") as trace:
+        _first, *others = sorted(trace.streams, key=lambda stream: stream.tid)
+        assert len(others) == int(case.arguments[0])
+        for stream in others:
+            packets = [getattr(packet, "name", None) for packet in scan_parts(stream.parts())]
+            # An MTC comes each 320 instructions; the first thread executes six a round.
+            assert packets.count("MTC") < 6 * int(case.arguments[1]) // 320 // 2
+            assert packets.count("TSC") > 1

@@ -1,0 +1,22 @@
+"""Recordings of our own are legal streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rtit.linter import lint
+from rtit.perfdata.attr import config_value
+from rtit.trace import Trace
+
+
+def lint_findings(recording: Path) -> list[str]:
+    """What the linter finds in each stream, with PSBs as often as the recording asked for."""
+    with Trace(recording) as trace:
+        event = trace.data.intel_pt
+        assert event is not None
+        period = 2048 << config_value(event.attr.config, "psb_period")
+        return [
+            f"{stream.title}: {finding}"
+            for stream in trace.streams
+            for finding in lint(stream.parts(), psb_period=period)
+        ]
