@@ -41,8 +41,8 @@ CRASHED = replace(
         ),
         (
             replace(PLAIN, partial=True, threads=2),
-            "1,076,247 instructions, 200 branches of 2 threads executed, perf.data has what fits "
-            "of 5,000 bytes of PT; ",
+            "1,076,247 instructions, 200 branches of 2 threads executed, of which 5,000 bytes "
+            "of PT are in perf.data; ",
         ),
         (
             replace(PLAIN, partial=True, traced_instructions=7, traced_branches=2),

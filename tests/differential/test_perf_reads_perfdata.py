@@ -135,11 +135,13 @@ def test_the_path(tmp_path: Path, recording: Writer, perf: Perf) -> None:
     ]
 
 
-def test_how_a_thread_ended_is_passed_over(tmp_path: Path, recording: Writer, perf: Perf) -> None:
+def test_how_a_thread_ended_and_its_instructions_are_passed_over(
+    tmp_path: Path, recording: Writer, perf: Perf
+) -> None:
     """It lies in the EXIT record, whose time perf finds behind it."""
     ending = Ending(11, of_process=True, took_signal=True, fault=Fault(0x401017, 1, 0xDEAD0010))
-    recording.exit(PID, PID, PID + 1, PID, TSC + 6000)
-    recording.exit(PID, PID, PID, PID, TSC + 7000, ending)
+    recording.exit(PID, PID, PID + 1, PID, TSC + 6000, instructions=7)
+    recording.exit(PID, PID, PID, PID, TSC + 7000, ending, 2**64 - 1)
     recording.close()
     path = tmp_path / "perf.data"
     assert addresses(perf(path, "--itrace=i0ns", "-F", "ip")) == PATH

@@ -63,7 +63,15 @@ def test_a_file_has_it_where_it_was_given(tmp_path: Path) -> None:
     with Writer(tmp_path / "perf.data", config=1, cpuid="") as out:
         out.exit(7, 7, 8, 8, 1000)
         out.exit(7, 7, 7, 7, 2000, ending)
+        out.exit(7, 7, 9, 7, 3000, instructions=5)
+        out.exit(7, 7, 6, 7, 4000, ending, 2**64 - 1)
     with PerfData(tmp_path / "perf.data") as data:
         ends = [each for each in data.records() if isinstance(each, records.Exit)]
-    assert [(each.pid, each.tid, each.time) for each in ends] == [(7, 8, 1000), (7, 7, 2000)]
-    assert [each.ending for each in ends] == [None, ending]
+    assert [(each.tid, each.time) for each in ends] == [
+        (8, 1000),
+        (7, 2000),
+        (9, 3000),
+        (6, 4000),
+    ]
+    assert [each.ending for each in ends] == [None, ending, None, ending]
+    assert [each.instructions for each in ends] == [None, None, 5, 2**64 - 1]

@@ -20,7 +20,7 @@ before it where it is following the program."""
 class Totals:
     """What has been recorded so far. `clock` counts retired instructions of all threads, traced or
     not; `branches` conditional and indirect branches, returns and far transfers; `pt_bytes` what
-    the units wrote.
+    the units wrote, which is more than the file has of a snapshot or at a size.
     """
 
     clock: int = 0
@@ -46,9 +46,9 @@ class Recording:
     `instructions` and `branches` are those that were executed, traced or not: they are all traced
     unless `partial` says that filters, a window, a size or a snapshot left some out.
     `traced_instructions` and `traced_branches` are those that decoding gives back; None where a
-    size or a snapshot decided. `pt_bytes` is what the trace units wrote; `stopped` says where the
-    recording stopped before the program did. `counted` False: hardware recorded, and nobody counted
-    instructions, branches and threads, which are 0.
+    size or a snapshot decided. `pt_bytes` is the PT in the file, padded to multiples of 8 bytes as
+    perf.data has it; `stopped` says where the recording stopped before the program did. `counted`
+    False: hardware recorded, and nobody counted instructions, branches and threads, which are 0.
     """
 
     path: Path

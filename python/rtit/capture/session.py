@@ -27,6 +27,10 @@ class Keeping(Protocol):
         """Nothing more is written."""
 
     @property
+    def pt_bytes(self) -> int:
+        """Bytes of PT in the file."""
+
+    @property
     def facts(self) -> dict[str, str]:
         """What the file says of how much of the trace it has."""
 
@@ -128,7 +132,7 @@ class UnitSession(Session):
             exit_code=0 if plan.request.pids else exit_code_of(totals.status or 0),
             instructions=totals.clock,
             threads=totals.threads,
-            pt_bytes=totals.pt_bytes,
+            pt_bytes=self._keeper.pt_bytes,
             branches=totals.branches,
             partial=chosen or cut,
             traced_instructions=None if cut else totals.traced if chosen else totals.clock,

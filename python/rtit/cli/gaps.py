@@ -35,9 +35,9 @@ class Gaps:
 
     def see(self, stream: Stream) -> None:
         """Have `ledgers` tell what in it could not be decoded, as far as it was decoded last; and
-        let go of that: of thousands of streams each would keep an account. That a loop went round
-        more often than is told, or that what ran may be another thread's, is no gap, and told all
-        the same.
+        let go of that: of thousands of streams each would keep an account. A loop that went round
+        more often than is known is a gap; that what ran may be another thread's is none, and told
+        all the same.
         """
         from rtit.trace.categories import ErrorClass
 
@@ -50,6 +50,7 @@ class Gaps:
                 unsure += 1
             repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
         if repeats:
+            self._any = True
             from rtit.trace.rounds import sentences
 
             for text in sentences(stream):

@@ -33,8 +33,7 @@ def _traced(recording: Recording) -> str:
         return f"{size} in {recording.path}"
     instructions, branches = recording.traced_instructions, recording.traced_branches
     if instructions is None:
-        # by their size: what was written is more than what the file has
-        return f"{recording.path} has what fits of {size}"
+        return f"of which {size} are in {recording.path}"
     traced = f"of them {instructions:,} instructions, {branches:,} branches traced"
     return f"{traced} as {size} in {recording.path}"
 

@@ -36,8 +36,9 @@ for perf alone, not yet on hardware.
 ended (in words), signal (number or null), fault (ip, address, si_code, or null),
 executed_instructions and executed_branches (all that ran), traced_instructions and
 traced_branches (what of it decoding gives back; null of a snapshot or a full file), partial (true:
-by --filter, a window, a size or a snapshot not all of them are traced), threads, pt_bytes, stopped,
-warnings. With --backend perf nobody counts: instructions, branches and threads are null.
+by --filter, a window, a size or a snapshot not all of them are traced), threads, pt_bytes (those in
+the file), stopped, warnings. With --backend perf nobody counts: instructions, branches and threads
+are null.
 """
 
 

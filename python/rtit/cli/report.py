@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
             _print_streams(found.streams)
             _print_functions(found, arguments.top)
             _print_problems(trace, found)
-        gaps = found.has_gaps or trace.image_problems or trace.incomplete
+        repeats = any(each.repeats for each in found.streams)
+        gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
         return EXIT_CODE if gaps else 0
 
 
@@ -133,6 +134,11 @@ def _print_problems(trace: Trace, found: Statistics) -> None:
         for text in each.repeats:
             out.line(f"ledger: {each.title}: {text}")
         _print_rest(len(each.repeats) - _MOST, "loops of which nothing tells how often")
+        if each.missing:
+            out.line(
+                f"ledger: {each.title}: {each.missing:,} instructions of further rounds are in the "
+                "total and in no function"
+            )
     if found.streams and not found.has_gaps:
         whole = sum(each.pt_bytes for each in found.streams)
         out.line(f"ledger: all {whole:,} bytes exact")

@@ -20,6 +20,8 @@ from rtit.diff.text import text
 from rtit.diff.tree import Tree
 from rtit.profile import profile
 from rtit.trace import Trace
+from rtit.trace.categories import ErrorClass
+from rtit.trace.rounds import further_rounds, sentences
 
 if TYPE_CHECKING:
     from rtit.trace import Stream
@@ -48,6 +50,7 @@ def diff(
     lost: tuple[list[str], list[str]] = [], []
     for pair in zip_longest(ours, theirs):
         found.threads.append(_compared(builds, *pair, steps))
+        found.gaps.extend(_repeats((left, right), pair))
         for told, stream in zip(lost, pair, strict=True):
             told.extend(_lost(stream) if stream is not None else ())
         for stream in filter(None, pair):
@@ -128,6 +131,18 @@ def _count(
     for side, each in zip(("first", "second"), profiles, strict=True):
         found.too_deep.extend(f"{side}: {line}" for line in each.losses.of_calls())
         found.gaps.extend(f"{side}: {line}" for line in each.losses.of_places())
+
+
+def _repeats(traces: tuple[Trace, Trace], pair: tuple[Stream | None, Stream | None]) -> list[str]:
+    """A sentence for each loop without packets, unless both went round equally often in all."""
+    lines, further = [], []
+    for side, trace, stream in zip(("first", "second"), traces, pair, strict=True):
+        if stream is None or next(stream.places_of(ErrorClass.REPEATS_UNKNOWN), None) is None:
+            continue
+        lines += [f"{side}: {stream.title}: {text}" for text in sentences(stream)]
+        further.append(further_rounds(trace, stream, stream.counts().instructions))
+    is_known = len(further) == len(pair) and further[0] == further[1] is not None
+    return [] if is_known else lines
 
 
 def _problems(trace: Trace) -> list[str]:

@@ -1,8 +1,9 @@
-"""How a thread ended, in the PERF_RECORD_EXIT that tells when.
+"""How a thread ended and how much of it was traced, in the PERF_RECORD_EXIT that tells when.
 
-The kernel's record has no exit status. Ours carries it between the record's own fields and its
+The kernel's record has neither. Ours carries them between the record's own fields and its
 sample_id, which readers look for at the record's end: stock perf passes over what is between.
-Little-endian: `rtit-end`, wait status u32, flags u32, si_code i32, zero u32, si_addr u64, IP u64.
+Little-endian, each if it is known: `rtit-end`, wait status u32, flags u32, si_code i32, zero u32,
+si_addr u64, IP u64; `rtit-ran`, instructions u64.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from rtit.values import dataclass
 
 _MAGIC = b"rtit-end"
 _LAYOUT = struct.Struct("<8sIIiIQQ")
+_COUNT_MAGIC = b"rtit-ran"
+_COUNT = struct.Struct("<8sQ")
 
 
 class _Flag(IntFlag):
@@ -109,3 +112,16 @@ def unpack_ending(data: bytes) -> Ending | None:
         took_signal=bool(flags & _Flag.TOOK_SIGNAL),
         fault=Fault(ip, code, address) if flags & _Flag.FAULT else None,
     )
+
+
+def pack_instructions(instructions: int) -> bytes:
+    """What an EXIT record carries of the number of traced instructions, after the ending."""
+    return _COUNT.pack(_COUNT_MAGIC, instructions)
+
+
+def unpack_instructions(data: bytes) -> int | None:
+    """The number of traced instructions that an EXIT record carries; None if it has none."""
+    start = _LAYOUT.size if data.startswith(_MAGIC) else 0
+    if len(data) < start + _COUNT.size or not data.startswith(_COUNT_MAGIC, start):
+        return None
+    return int(_COUNT.unpack_from(data, start)[1])

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rtit.values import dataclass
 
-from .ending import Ending, unpack_ending
+from .ending import Ending, unpack_ending, unpack_instructions
 from .record import Misc, Record, Tail, row
 
 
@@ -64,6 +64,11 @@ class Exit(Record):
     def ending(self) -> Ending | None:
         """How it ended, where rtit wrote that."""
         return unpack_ending(self.rest)
+
+    @property
+    def instructions(self) -> int | None:
+        """How many of its instructions were traced, where rtit wrote that."""
+        return unpack_instructions(self.rest)
 
 
 @row(7, "FORK", "iiii Q")

@@ -21,7 +21,7 @@ from . import features, records
 from .attr import Attr, AttrFlag, SampleType, config_mask, format_config
 from .auxtrace import INTEL_PT, IntelPtInfo
 from .clock import TimeConversion
-from .ending import Ending, pack_ending
+from .ending import Ending, pack_ending, pack_instructions
 from .features import Event, Feature
 from .header import DATA_SIZE_OFFSET, FILE, FLAGS_OFFSET, MAGIC, SECTION
 from .output import OutputFile
@@ -127,6 +127,8 @@ class Writer:
         self._cpuid = cpuid
         self._cmdline = list(cmdline)
         self._index: list[int] = []
+        self.pt_bytes = 0
+        """Of all chunks, with their padding: what readers find."""
         self._buffers: dict[tuple[int, int], tuple[int, int]] = {}
         info = IntelPtInfo.of_recording(
             pmu_type=pmu_type,
@@ -217,10 +219,15 @@ class Writer:
         ptid: int,
         time: int,
         ending: Ending | None = None,
+        instructions: int | None = None,
     ) -> None:
-        """Thread `tid` of process `pid` ended, and how, if that is known."""
+        """Thread `tid` of process `pid` ended; how, and how many of its instructions were traced,
+        if that is known.
+        """
         values = (pid, ppid, tid, ptid, time)
         tail = pack_ending(ending) if ending is not None else b""
+        if instructions is not None:
+            tail += pack_instructions(instructions)
         self._sideband(records.Exit, pid, tid, time, *values, tail=tail)
 
     def itrace_start(self, pid: int, tid: int, time: int) -> None:
@@ -310,6 +317,7 @@ class Writer:
         self._file.append(record, view, bytes(padding))
         self._index.append(place)
         self._buffers[buffer] = (index, start + len(view) + padding)
+        self.pt_bytes += len(view) + padding
         self.flush()
 
     # The file

@@ -14,6 +14,8 @@ from rtit.profile.outside import Function, outside
 from rtit.profile.slices import Slice, slices
 from rtit.profile.table import NOWHERE, Binary, Edges, Losses, Profile
 from rtit.trace import End
+from rtit.trace.categories import ErrorClass
+from rtit.trace.rounds import further_rounds, sentences
 from rtit.trace.sums import Sums
 
 if TYPE_CHECKING:
@@ -139,7 +141,8 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
             alone = (stream.of_thread(*who, trace.comms) for who in stream.whose)
             threads += ((each.title, ran[each.tid]) for each in alone)
         else:
-            threads.append((stream.title, counts.instructions))
+            further = _note_repeats(trace, stream, counts.instructions, losses)
+            threads.append((stream.title, counts.instructions + further))
         losses.bytes += stream.size - counts.elsewhere_bytes
         losses.bytes_lost += sum(span.end - span.start for span in stream.spans() if span.is_gap)
         stream.forget()
@@ -155,6 +158,18 @@ def profile(trace: Trace, streams: Sequence[Stream]) -> Profile:
     ran_in = [each for each in binaries if each.instructions]
     whole = sum(count for _, count in threads)
     return Profile(ran_in, main, whole, losses, threads, transfers, named)
+
+
+def _note_repeats(trace: Trace, stream: Stream, counted: int, losses: Losses) -> int:
+    """Add the loops without packets of a stream to `losses`; returns the instructions of their
+    further rounds, as far as they are known.
+    """
+    if not any(True for _ in stream.places_of(ErrorClass.REPEATS_UNKNOWN)):
+        return 0
+    losses.repeats += [f"{stream.title}: {text}" for text in sentences(stream)]
+    further = further_rounds(trace, stream, counted) or 0
+    losses.rounds += further
+    return further
 
 
 def _binary(gathering: Gathering, number: int, runs: list[Any], edges: Edges) -> tuple[Binary, int]:

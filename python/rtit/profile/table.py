@@ -106,7 +106,9 @@ class Losses:
     decoded exactly, of how many; files whose code is not known; calls that are too deep or in too
     many contexts to be told apart (`profile.calls`), and those between places beyond the first
     `pairs`; runs and transfers that are beyond the places which are counted each by itself;
-    `incomplete`: why the recording ends early, if it does.
+    `incomplete`: why the recording ends early, if it does; `repeats`: a sentence for each loop
+    without packets, of which no packet says how often it went round, `rounds` the instructions of
+    further rounds that only the total and the threads have.
     """
 
     kernel: int = 0
@@ -121,12 +123,14 @@ class Losses:
     runs: int = 0
     transfers: int = 0
     incomplete: str | None = None
+    repeats: list[str] = field(default_factory=list)
+    rounds: int = 0
 
     @property
     def has_gaps(self) -> bool:
         """Whether anything that was recorded is missing from the counts."""
         found = self.bytes_lost or self.problems or self.rewritten or self.incomplete
-        return bool(found or self.runs or self.transfers)
+        return bool(found or self.runs or self.transfers or self.repeats)
 
     @property
     def outside(self) -> int:
@@ -174,6 +178,12 @@ class Losses:
         found.extend(self.problems)
         found.extend(self.of_calls())
         found.extend(self.of_places())
+        found.extend(self.repeats)
+        if self.rounds:
+            found.append(
+                f"{self.rounds:,} instructions of further rounds are in the total of the thread "
+                "and in no other count"
+            )
         if self.incomplete:
             found.append(f"incomplete: {self.incomplete}")
         return found

@@ -30,6 +30,8 @@ class Endings:
     def __init__(self) -> None:
         self._found: list[Ended] = []
         self._place: dict[int, int] = {}
+        self.instructions: dict[int, int] = {}
+        """How many were traced of each thread that has ended, by tid, where that is known."""
 
     @property
     def processes(self) -> list[Ended]:
@@ -42,6 +44,9 @@ class Endings:
             if record.tid == record.pid:  # a new process, maybe under an old number
                 self._place.pop(record.pid, None)
         elif isinstance(record, perf.Exit):
+            if record.instructions is not None:
+                before = self.instructions.get(record.tid, 0)
+                self.instructions[record.tid] = before + record.instructions
             ending = record.ending
             if ending is None or not (ending.of_process or record.tid == record.pid):
                 return

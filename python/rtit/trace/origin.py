@@ -79,6 +79,8 @@ class Origin(Protocol):
     @property
     def endings(self) -> list[Ended]: ...
     @property
+    def traced_instructions(self) -> dict[int, int]: ...
+    @property
     def processes(self) -> list[Process]: ...
 
     def streams(self) -> list[Stream]:
@@ -207,6 +209,10 @@ class Recording:
     @property
     def endings(self) -> list[Ended]:
         return self._sideband[1].endings.processes
+
+    @property
+    def traced_instructions(self) -> dict[int, int]:
+        return self._sideband[1].endings.instructions
 
     @cached_property
     def _counters(self) -> dict[int, str]:
@@ -390,6 +396,7 @@ class Bare:
     comms: dict[int, str] = {}  # noqa: RUF012
     guest_comms: dict[tuple[int, int], str] = {}  # noqa: RUF012
     endings: list[Ended] = []  # noqa: RUF012
+    traced_instructions: dict[int, int] = {}  # noqa: RUF012
     processes: list[Process] = []  # noqa: RUF012
     closed = False
     buffers = 1

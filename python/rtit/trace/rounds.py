@@ -19,9 +19,11 @@ from rtit.trace.selection import LATEST
 if TYPE_CHECKING:
     from rtit.trace.packets import Packets
     from rtit.trace.stream import Stream
+    from rtit.trace.trace import Trace
 
 _RESULTS = tuple(map(KINDS.index, ("TNT", "TNT.64")))
 _NOWHERE = None, 0
+_MOST_LOOPS = 1000
 _PATH = (*_RESULTS, *map(KINDS.index, ("TIP", "TIP.PGE", "TIP.PGD", "FUP")))
 
 
@@ -59,8 +61,9 @@ def repeats(stream: Stream) -> list[Repeats]:
 
 
 def sentences(stream: Stream) -> Iterator[str]:
-    """Of each such place in the ledger of `stream` that it is one; and how much time there was,
-    where that is known and the packets can be had once more.
+    """One for each loop without packets in the ledger of `stream`: where it was left, how often if
+    that was more than once, and how much time there was, where that is known and the packets can be
+    had once more.
     """
     spans = (span for span in stream.spans() if span.cause == ErrorClass.REPEATS_UNKNOWN)
     times = _repeats(stream)
@@ -68,9 +71,51 @@ def sentences(stream: Stream) -> Iterator[str]:
         first = list(islice(times, 1))
     except UsageError:  # of a pipe
         first = []
+    loops: dict[str, _Loop] = {}
+    others = 0
     for span, each in zip(spans, chain(first, times, repeat(None)), strict=False):
-        is_known = each is not None and (each.least or each.most is not None)
-        yield f"{span.error}; {each}" if is_known else span.error
+        text, _, place = span.error.rpartition(" at offset ")
+        if text in loops or len(loops) < _MOST_LOOPS:
+            loops.setdefault(text, _Loop(place)).add(each)
+        else:
+            others += 1
+    yield from (f"{text}{loop}" for text, loop in loops.items())
+    if others:
+        yield f"{others:,} more times such loops were left"
+
+
+def further_rounds(trace: Trace, stream: Stream, counted: int) -> int | None:
+    """How many instructions ran in rounds of such loops beyond the `counted` ones of the decoded
+    path; None if the recording does not say it, or if the path has other gaps.
+    """
+    traced = trace.traced_instructions.get(stream.tid) if stream.cpu < 0 else None
+    if traced is None or any(span.is_gap for span in stream.spans()):
+        return None
+    return max(0, traced - counted)
+
+
+class _Loop:
+    """A loop, over all times that it was left."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._times = self._least = 0
+        self._most: int | None = 0
+
+    def add(self, each: Repeats | None) -> None:
+        """It was left once more."""
+        self._times += 1
+        if each is None or each.most is None:
+            self._most = None
+        elif self._most is not None:
+            self._most += each.most
+        self._least += each.least if each is not None else 0
+
+    def __str__(self) -> str:
+        often = f", {self._times:,} times, first" if self._times > 1 else ""
+        text = f"{often} at offset {self._place}"
+        ticks = Repeats(0, 0, self._least, self._most)
+        return f"{text}; {ticks}" if self._least or self._most is not None else text
 
 
 def _repeats(stream: Stream) -> Iterator[Repeats]:

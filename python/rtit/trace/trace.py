@@ -222,6 +222,13 @@ class Trace:
         return self._origin.endings
 
     @property
+    def traced_instructions(self) -> dict[int, int]:
+        """How many instructions of each thread were traced, by tid, as the recorder counted them:
+        of threads that ended in recordings of rtit.
+        """
+        return self._origin.traced_instructions
+
+    @property
     def processes(self) -> list[Process]:
         """Who started whom and how each ended; a parent comes before its children."""
         return self._origin.processes

@@ -26,6 +26,7 @@ def report_json(
         "endings": [_ended(each) for each in trace.endings],
         "faults": [_fault(each, calls) for each in faults],
         "instructions": found.instructions,
+        "missing": found.missing,
         "processes": [_process(node) for node in walk(roots)],
         "streams": [
             {
@@ -38,6 +39,7 @@ def report_json(
                 "losses": each.losses,
                 "unsure": {"switches": each.unsure[0], "instructions": each.unsure[1]},
                 "repeats": each.repeats,
+                "missing": each.missing,
                 "threads": dict(each.shares),
             }
             for each in found.streams

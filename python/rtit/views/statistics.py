@@ -22,8 +22,9 @@ class StreamStatistics:
     is its own; `losses`: which of its bytes could not be decoded, and why; `unsure`: at how many
     switches nothing tells what ran before and what behind, and how many instructions that are;
     `shares`: of a CPU's with the kernel in it the instructions of each thread, by what to call it,
-    the most first; `repeats`: a sentence for each loop of which nothing tells how often it went
-    round.
+    the most first; `repeats`: a sentence for each loop without packets, of which no packet says
+    how often it went round; `missing`: instructions of further rounds that are in `instructions`
+    and in no function's count, None where the recording does not say how many.
     """
 
     title: str
@@ -37,6 +38,7 @@ class StreamStatistics:
     exact_bytes: int
     shares: tuple[tuple[str, int], ...] = ()
     unsure: tuple[int, int] = (0, 0)
+    missing: int | None = 0
 
     @property
     def bytes_per_1000(self) -> float:
@@ -60,6 +62,14 @@ class Statistics:
     def has_gaps(self) -> bool:
         """Whether anything could not be decoded."""
         return any(each.losses for each in self.streams)
+
+    @property
+    def missing(self) -> int | None:
+        """Instructions of loops without packets that are in no function's count; None if nothing
+        says how many.
+        """
+        found = [each.missing for each in self.streams]
+        return None if None in found else sum(each or 0 for each in found)
 
 
 def statistics(trace: Trace, streams: list[Stream], most: int | None = None) -> Statistics:
@@ -92,16 +102,18 @@ def _stream(
             exact += span.end - span.start
     unsure = _unsure(stream) if ErrorClass.TURN_UNKNOWN in causes else (0, 0)
     repeats = Lines(spool, most)
+    missing: int | None = 0
     if ErrorClass.REPEATS_UNKNOWN in causes:
-        from rtit.trace.rounds import sentences
+        from rtit.trace.rounds import further_rounds, sentences
 
+        missing = further_rounds(trace, stream, counts.instructions)
         for text in sentences(stream):
             repeats.add(text)
     result = StreamStatistics(
         title=stream.title,
         pid=stream.pid,
         cpu=stream.cpu,
-        instructions=counts.instructions,
+        instructions=counts.instructions + (missing or 0),
         branches=counts.branches,
         pt_bytes=stream.size - counts.elsewhere_bytes,
         losses=losses,
@@ -109,6 +121,7 @@ def _stream(
         exact_bytes=exact,
         shares=shares,
         unsure=unsure,
+        missing=missing,
     )
     stream.forget()  # of thousands of streams each would keep a decoder
     return result

@@ -68,6 +68,8 @@ class Thread:
     """`retired` when that last changed."""
     bits: int = 64
     """Of the code that it runs."""
+    decodable: int = 0
+    """Instructions that retired while PacketEn was 1, where not all do."""
     fault: Fault | None = None
     """What took it out of user code, if it has not come back."""
 
@@ -174,6 +176,7 @@ class Recorder(Keeper):
         if on != thread.traced or kind == Kind.EXIT:
             if thread.traced:
                 self.totals.traced += retired - thread.since
+                thread.decodable += retired - thread.since
             thread.since = retired
             thread.traced = on
 
@@ -379,7 +382,11 @@ class Recorder(Keeper):
             # The kernel gives the status of the process as that of its first thread.
             fault = thread.fault if took else None
             ending = Ending(status, of_process=True, took_signal=took, fault=fault)
-        self._write_exit(thread.pid, tid, self._time.tsc(clock), ending)
+        # A thread that is killed with its process may not have reported its last instructions.
+        known = None
+        if status is not None:
+            known = thread.decodable if self._counts else thread.retired
+        self._write_exit(thread.pid, tid, self._time.tsc(clock), ending, known)
 
     def _mapped(self, tid: int, address: int, size: int, now: int, blob: bytes, flags: int) -> None:
         thread = self._threads[tid]

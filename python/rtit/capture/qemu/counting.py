@@ -50,6 +50,7 @@ class CountSink:
     """Takes what the plugin says: who runs, and where the counts are."""
 
     full = False
+    pt_bytes = 0
     ending: Ending | None = None
 
     def __init__(self, read: Read) -> None:

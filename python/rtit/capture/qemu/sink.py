@@ -43,8 +43,16 @@ class _Thread:
     retired: int = 0
     """By the program that runs now."""
     branches: int = 0
-    traced: tuple[int, int] = (0, 0)
+    traced: tuple[int, int] | None = None
+    """Instructions and branches of it that were traced, where not all are."""
+    decodable: int = 0
+    """Traced instructions of the programs before."""
     fault: Fault | None = None
+
+    @property
+    def all_decodable(self) -> int:
+        """Traced instructions so far."""
+        return self.decodable + (self.retired if self.traced is None else self.traced[0])
 
 
 class Sink(Keeper):
@@ -101,7 +109,8 @@ class Sink(Keeper):
             self._packets(tid, blob, bool(flags & _MORE), now, target, extra)
         elif kind == Message.TRACED:
             if tid in self._threads:
-                before, self._threads[tid].traced = self._threads[tid].traced, (target, extra)
+                before = self._threads[tid].traced or (0, 0)
+                self._threads[tid].traced = target, extra
                 self.totals.traced += target - before[0]
                 self.totals.traced_branches += extra - before[1]
         elif kind == Message.TRUTH:
@@ -123,9 +132,11 @@ class Sink(Keeper):
         elif kind == Kind.EXIT:
             self._retired(tid, target, extra)
             took = bool(flags & _TOOK_SIGNAL)
-            fault = self._threads[tid].fault if took and tid in self._threads else None
+            thread = self._threads.get(tid)
+            fault = thread.fault if took and thread is not None else None
             of_process = bool(flags & _OF_PROCESS)
-            self._end(tid, now, Ending(ip, of_process, took, fault))
+            known = thread.all_decodable if thread is not None else None
+            self._end(tid, now, Ending(ip, of_process, took, fault), known)
         elif kind == Kind.WARNING:
             text = bytes(blob).decode(errors="replace")
             self.totals.warnings.append(f"thread {tid}: {text}")
@@ -185,8 +196,9 @@ class Sink(Keeper):
         self.begun = True
         old = self._threads.get(tid)
         if old is not None:  # it runs another program now
+            old.decodable = old.all_decodable
             old.retired = old.branches = 0
-            old.traced = (0, 0)
+            old.traced = None
             return
         self._threads[tid] = _Thread(pid, bytearray())
         self._begun(pid)
@@ -197,7 +209,13 @@ class Sink(Keeper):
             self._writer.fork(pid, parent_pid, tid, parent, now)
         self._writer.itrace_start(pid, tid, now)
 
-    def _end(self, tid: int, now: int, ending: Ending | None = None) -> None:
+    def _end(
+        self,
+        tid: int,
+        now: int,
+        ending: Ending | None = None,
+        instructions: int | None = None,
+    ) -> None:
         thread = self._threads.pop(tid, None)
         if thread is not None and thread.pending:
             # Of a message that did not come to its end.
@@ -207,7 +225,7 @@ class Sink(Keeper):
             if ending is None and tid == self._root and self.totals.status is not None:
                 # Killed without a word: its parent, which we are, is told how.
                 ending = Ending(self.totals.status, of_process=True)
-            self._write_exit(thread.pid, tid, now, ending)
+            self._write_exit(thread.pid, tid, now, ending, instructions)
 
     def _put_truth(self, data: bytes | memoryview) -> None:
         if self._truth is not None:

@@ -21,6 +21,7 @@ class Keeper:
         self._vanished = Vanished()
         self._root = 0
         self._late: list[tuple[int, int, int, Ending]] = []
+        self._is_whole = extent is None or extent.snapshot is None
         self.ending: Ending | None = None
         """How the first process ended, as far as that is known."""
 
@@ -33,6 +34,11 @@ class Keeper:
     def full(self) -> bool:
         """The file has reached its size: nothing more is written."""
         return self._store.full
+
+    @property
+    def pt_bytes(self) -> int:
+        """Bytes of PT in the file."""
+        return self._writer.pt_bytes
 
     def close(self) -> None:
         """End every thread that is still there, and the file. Again is harmless."""
@@ -61,15 +67,20 @@ class Keeper:
             return
         self._writer.text_poke(place.pid, place.tid, place.time, place.address, code)
 
-    def _write_exit(self, pid: int, tid: int, time: int, ending: Ending | None) -> None:
-        """A thread has ended, at `time` ns, and how, if that is known."""
+    def _write_exit(
+        self, pid: int, tid: int, time: int, ending: Ending | None, instructions: int | None = None
+    ) -> None:
+        """A thread has ended, at `time` ns; how, and how many of its instructions were traced, if
+        that is known.
+        """
         if ending is not None and pid == self._root:
             if self.ending is None or ending.took_signal:
                 self.ending = ending
             if self.full:
                 self._late.append((pid, tid, time, ending))
         if not self.full:
-            self._writer.exit(pid, pid, tid, tid, time, ending)
+            traced = instructions if self._is_whole else None
+            self._writer.exit(pid, pid, tid, tid, time, ending, traced)
 
     def _put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
         self._store.put(tid, pid, data, tsc)
