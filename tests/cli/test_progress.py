@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from rtit.capture.backends import Choice
-from rtit.capture.recording import Totals
+from rtit.capture.recording import NO_SPACE, Totals
 from rtit.cli.progress import Progress
 
 
@@ -19,11 +21,49 @@ def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     progress = Progress(stream, Choice("qemu", "as asked for"))
     totals = Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
-    session: Any = SimpleNamespace(totals=totals)
+    session: Any = SimpleNamespace(totals=totals, stopped=None)
     progress.update(cast(Any, session))
     assert stream.getvalue() == ""
     progress.update(cast(Any, session))
     assert stream.getvalue() == (
         "recording: 4,000,000 instructions, 500,000 branches, 99,000 bytes of PT, "
         "200,000 instructions/s\n"
+    )
+
+
+class Terminal(io.StringIO):
+    """Standard error as a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def seconds() -> Iterator[float]:
+    return (10.0 * tick for tick in count())
+
+
+@pytest.mark.parametrize(("stream", "warned"), [(Terminal(), [1.1, 2.2, 9.9]), (io.StringIO(), [])])
+def test_large_recording_warns_at_each_doubling_on_a_terminal(
+    stream: io.StringIO, warned: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = seconds()
+    monkeypatch.setattr("rtit.cli.status.time.monotonic", lambda: next(clock))
+    progress = Progress(stream, Choice("qemu", "as asked for"))
+    for size in (1.0, 1.1, 1.2, 2.2, 9.9):
+        totals = Totals(clock=1, pt_bytes=int(size * 10**9))
+        progress.update(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
+    lines = [line for line in stream.getvalue().split("\n") if "warning: " in line]
+    sizes = [float(line.split("warning: ")[1].split()[0]) for line in lines]
+    assert sizes == warned
+    assert all("MB more each second" in line and "--max-size" in line for line in lines)
+
+
+def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream, Choice("qemu", "as asked for"), quiet=True)
+    session: Any = SimpleNamespace(totals=Totals(), stopped=NO_SPACE)
+    progress.update(session)
+    progress.update(session)
+    assert stream.getvalue() == (
+        "rtit record: warning: the disk is nearly full: recording has stopped\n"
     )

@@ -12,9 +12,14 @@ import pytest
 
 from back_ends import need
 from differential.oracles import perf
-from live import RTIT
+from live import RTIT, to_the_end
 from rtit._core import TruthFile
+from rtit.capture.backends import start
+from rtit.capture.request import Request
+from rtit.capture.store import ring
 from rtit.cli.main import main
+from rtit.perfdata import Writer
+from rtit.perfdata.output import OutputFile
 from rtit.trace import Trace
 
 ProgramBuilder = Callable[[str], Path]
@@ -105,3 +110,40 @@ def test_a_small_program_is_there_as_a_whole(
     assert "stopped" not in ended.stderr
     assert main(["verify", str(tmp_path / "perf.data"), "--truth", str(tmp_path / "truth")]) == 0
     assert "more were executed" not in capsys.readouterr().out
+
+
+def test_nearly_full_disk_stops_the_recording_and_not_the_program(
+    backend: str, program: ProgramBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 GB of 100 GB is less than 1 GiB."""
+
+    def disk(file: OutputFile) -> tuple[int, int]:
+        return 50 * 10**9 if file.offset < SIZE else 10**9, 10**11
+
+    monkeypatch.setattr(OutputFile, "disk", disk)
+    monkeypatch.setattr(ring, "_LOOK", 4096)
+    argv = [str(program("crash_late"))]
+    data, truth = tmp_path / "perf.data", tmp_path / "truth"
+    event = "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u"
+    request = Request(argv, backend=backend, event=event, output=data, truth=truth)
+    recording = to_the_end(start(request))
+    assert (recording.exit_code, recording.stopped) == (139, "before the disk was full")
+    assert recording.partial
+    assert main(["verify", str(data), "--truth", str(truth)]) == 0
+    with Trace(data) as trace:
+        assert trace.facts["stopped"] == "before the disk was full"
+        assert [each.ending.signal for each in trace.endings] == [11]
+
+
+def test_disk_with_more_than_the_reserve_does_not_stop_a_recording(tmp_path: Path) -> None:
+    """A small disk has a small reserve: a twentieth of it."""
+    with Writer(tmp_path / "perf.data", config=1, cpuid="") as writer:
+        writer.disk = lambda: (6 * 10**6, 10**8)  # type: ignore[method-assign]
+        store = ring.Whole(writer)
+        for _ in range(8):
+            store.put(7, 7, bytes(1 << 16), 10**9)
+        assert not store.full
+        writer.disk = lambda: (4 * 10**6, 10**8)  # type: ignore[method-assign]
+        for _ in range(8):
+            store.put(7, 7, bytes(1 << 16), 10**9)
+        assert store.full

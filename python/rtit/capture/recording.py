@@ -11,6 +11,9 @@ from rtit.values import dataclass, field
 if TYPE_CHECKING:
     from rtit.perfdata import Ending
 
+NO_SPACE = "before the disk was full"
+"""Where a recording stopped for which too little of the disk was left."""
+
 COMPRESS_AFTER_PSB = False
 """What the units of a recording choose: perf (6.1) compresses IPs after a PSB against the one
 before it where it is following the program."""

@@ -51,6 +51,11 @@ class Session(ABC):
     def totals(self) -> Totals:
         """What has been recorded so far."""
 
+    @property
+    def stopped(self) -> str | None:
+        """Where the recording stopped, if the program goes on without it."""
+        return None
+
     @abstractmethod
     def step(self, timeout: float) -> bool:
         """Take what there is, waiting `timeout` seconds at most. False when everything has
@@ -120,6 +125,11 @@ class UnitSession(Session):
         """What has been recorded so far."""
         return self._keeper.totals
 
+    @property
+    def stopped(self) -> str | None:
+        """Where the recording stopped, if the program goes on without it."""
+        return self._keeper.facts.get("stopped")
+
     def finish(self) -> Recording:
         """Close the file and say what is in it."""
         self._settle()
@@ -138,7 +148,7 @@ class UnitSession(Session):
             traced_instructions=None if cut else totals.traced if chosen else totals.clock,
             traced_branches=None if cut else totals.traced_branches if chosen else totals.branches,
             ending=self._keeper.ending,
-            stopped=self._keeper.facts.get("stopped"),
+            stopped=self.stopped,
             warnings=(*totals.warnings, *plan.window.missed(totals.edges)),
         )
 

@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-size",
         metavar="SIZE",
-        help="stop recording when the file is as large (512K, 64M, 1G); the program runs on",
+        help="stop recording when the file is as large (512K, 64M, 1G); the program runs on "
+        "(default: no size; but of our own back ends, before less than 1 GiB of the disk is free, "
+        "or a twentieth of it if that is less)",
     )
     parser.add_argument(
         "--cpi",

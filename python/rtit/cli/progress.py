@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from rtit.capture.recording import NO_SPACE
 from rtit.cli import out
 from rtit.cli.outcome import line
 from rtit.cli.status import StatusLine
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rtit.capture.recording import Recording
     from rtit.capture.session import Session
 
+_LARGE = 1 << 30
+"""Bytes of PT from which on a recording is called large."""
 _HINTS = {
     "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
     "qemu": "",
@@ -30,6 +33,8 @@ class Progress:
         self._choice = choice
         self._quiet = quiet
         self._line = StatusLine(stream, also_files=True)
+        self._large = _LARGE
+        self._told_of_disk = False
 
     def __enter__(self) -> Progress:
         return self
@@ -44,9 +49,12 @@ class Progress:
 
     def update(self, session: Session) -> None:
         """Show where the recording stands, when it is time to."""
+        self._tell_of_disk(session.stopped)
         if self._quiet or not self._line.due():
             return
         totals = session.totals
+        if totals.pt_bytes >= self._large and session.stopped is None:
+            self._warn_of_size(totals.pt_bytes)
         if self._choice.backend == "perf":
             self._line.show(f"recording: {totals.pt_bytes:,} bytes of perf.data")
             return
@@ -57,9 +65,31 @@ class Progress:
             f"{_HINTS[self._choice.backend]}"
         )
 
+    def _tell_of_disk(self, stopped: str | None) -> None:
+        """Once, also if nothing else is shown: more of the program is not recorded."""
+        if stopped == NO_SPACE and not self._told_of_disk:
+            self._told_of_disk = True
+            self._line.clear()
+            text = "rtit record: warning: the disk is nearly full: recording has stopped"
+            out.line(text, to=self._stream)
+
+    def _warn_of_size(self, size: int) -> None:
+        """On a terminal, each time that the recording has twice the size."""
+        while self._large <= size:
+            self._large *= 2
+        if self._stream.isatty():
+            rate = size / self._line.seconds
+            self._line.clear()
+            out.line(
+                f"rtit record: warning: {size / 1e9:.1f} GB so far, {rate / 1e6:.1f} MB more each "
+                "second; --max-size and --snapshot bound that",
+                to=self._stream,
+            )
+
     def summary(self, recording: Recording) -> None:
         """One line on what was recorded, and every warning."""
         self._line.clear()
+        self._tell_of_disk(recording.stopped)
         for warning in recording.warnings:
             out.line(f"rtit record: warning: {warning}", to=self._stream)
         if self._quiet:

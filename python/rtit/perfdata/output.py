@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -56,6 +57,16 @@ class OutputFile:
     def offset(self) -> int:
         """Bytes appended so far."""
         return self._written + len(self._buffer)
+
+    def disk(self) -> tuple[int, int] | None:
+        """Bytes that are free for this user on the file's disk, and its size; None of a device or
+        pipe, or where the file system does not say it.
+        """
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            return None
+        found = os.fstatvfs(self._fd)
+        free, size = (blocks * found.f_frsize for blocks in (found.f_bavail, found.f_blocks))
+        return (free, size) if size else None
 
     @property
     def closed(self) -> bool:

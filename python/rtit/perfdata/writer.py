@@ -170,6 +170,10 @@ class Writer:
         """Bytes of the file so far."""
         return self._file.offset
 
+    def disk(self) -> tuple[int, int] | None:
+        """As `OutputFile.disk`."""
+        return self._file.disk()
+
     # Sideband. Times are ns of the perf clock, never before the last one of the same thread.
 
     def comm(self, pid: int, tid: int, time: int, name: str, by_exec: bool = False) -> None:

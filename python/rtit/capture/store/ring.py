@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from rtit.capture.recording import NO_SPACE
 from rtit.capture.store.sizes import format_size
 from rtit.perfdata import Writer
 from rtit.values import dataclass, field
@@ -20,6 +21,11 @@ PSB = b"\x02\x82" * 8
 _PAIR = PSB[:2]
 _SMALL = 4096
 _RECORD = 64  # an AUXTRACE record and its padding
+_RESERVE = 1 << 30
+_RESERVED_PART = 20
+"""A recording leaves this much of the disk free: so many bytes, or one in so many if that is less.
+"""
+_LOOK = 1 << 18  # bytes of the file between two looks at the disk
 
 
 class Store(Protocol):
@@ -47,7 +53,8 @@ class Store(Protocol):
 
 
 class Whole:
-    """Everything goes to the file at once, up to a size of the file.
+    """Everything goes to the file at once, up to a size of the file, or until the disk is nearly
+    full.
 
     Of the packets that do not fit those before a PSB are written that do.
     """
@@ -55,25 +62,41 @@ class Whole:
     def __init__(self, writer: Writer, max_size: int | None = None) -> None:
         self._writer = writer
         self._max_size = max_size
+        self._looked = 0
+        self._no_space = False
         self.full = False
 
     @property
     def room(self) -> int | None:
         """Up to its size."""
+        if self.full:
+            return 0
         if self._max_size is None:
             return None
-        return 0 if self.full else max(0, self._max_size - self._writer.size - _RECORD)
+        return max(0, self._max_size - self._writer.size - _RECORD)
 
     def put(self, tid: int, pid: int, data: bytes | bytearray | memoryview, tsc: int) -> None:
-        """Write the packets, unless the file has reached its size."""
+        """Write the packets, unless the file has reached its size or the disk is nearly full."""
         if self.full:
             return
+        if self._writer.size - self._looked >= _LOOK:
+            self._looked = self._writer.size
+            self.full = self._no_space = self._is_nearly_full()
+            if self.full:
+                return
         if self._max_size is not None:
             room = self._max_size - self._writer.size - _RECORD
             if len(data) > room:
                 self.full = True
                 data = data[: last_psb(bytes(data), max(0, room))]
         self._writer.auxtrace(tid, pid, data, None, tsc)
+
+    def _is_nearly_full(self) -> bool:
+        disk = self._writer.disk()
+        if disk is None:
+            return False
+        free, size = disk
+        return free < min(_RESERVE, size // _RESERVED_PART)
 
     def end(self, tid: int) -> None:
         """Nothing is held back."""
@@ -84,6 +107,8 @@ class Whole:
 
     def facts(self) -> dict[str, str]:
         """Whether the trace ends early."""
+        if self._no_space:
+            return {"stopped": NO_SPACE}
         if not self.full or self._max_size is None:
             return {}
         return {"stopped": f"at a size of {format_size(self._max_size)}"}
