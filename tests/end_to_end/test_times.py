@@ -12,7 +12,8 @@ from live import Live, Recorder
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
 from rtit.capture.ptrace.recorder import Recorder as TraceUnits
-from rtit.trace import Branches, End, Settings, Stream, Trace
+from rtit.perfdata import TimeConversion
+from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
 from rtit.unit import TimeModel
 
 UNKNOWN = (1 << 64) - 1
@@ -56,6 +57,27 @@ def near(stream: Stream) -> Iterator[Branches]:
         yield batch.take((batch.kind != End.SYSCALL) & (batch.kind != End.FAR))
 
 
+def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
+    """Times without `timing` lie within the bounds and never go back; none of a `Selection` by them
+    is lost.
+    """
+    for table in (stream.branches, stream.raw_events, stream.packets):
+        bounds = table(timing=True).columns()
+        # packets have times only if they are chosen by them
+        times = table().columns().get("time", bounds["time"])
+        assert len(times) == len(bounds["time"])
+        assert (bounds["earliest"] <= times).all()
+        assert (times <= bounds["latest"]).all()
+        assert (times[1:] >= times[:-1]).all()
+        if len(times):
+            middle = np.quantile(times, [0.25, 0.75], method="lower").tolist()
+            start, end = (clock.to_nanoseconds(tick) if clock else tick for tick in middle)
+            where = Times(start, end)
+            first, last = where.ticks(clock)
+            part = table(Selection(time=where)).columns()["time"]
+            assert np.array_equal(part, times[(times >= first) & (times <= last)])
+
+
 @pytest.mark.parametrize("event", EVENTS)
 def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path) -> None:
     data = tmp_path / "perf.data"
@@ -64,6 +86,8 @@ def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path
         for stream in trace.streams:
             assert isinstance(stream.settings, Settings)
             columns = Branches.joined(near(stream), TIMING)
+            if "cyc" in event:
+                check_plain_times(stream, trace.clock)
             sources, times = executed(live, stream.tid)
             assert columns["source"].tolist() == sources
             truth = np.array(times, np.uint64)

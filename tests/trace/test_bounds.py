@@ -193,7 +193,12 @@ def test_what_ran_lies_within(steps: list[tuple[str, int]], threshold: int) -> N
     clocks = Clocks(threshold)
     for each in steps:
         clocks.do(*each)
-    columns = stream(clocks.packets).branches(timing=True).columns()
+    one = stream(clocks.packets)
+    columns = one.branches(timing=True).columns()
+    times = one.branches().columns()["time"]
+    assert (columns["earliest"] <= times).all()
+    assert (times <= columns["latest"]).all()
+    assert (times[1:] >= times[:-1]).all()
     truth = np.array(clocks.ran, np.uint64)
     assert len(columns["source"]) == len(truth)
     assert (columns["earliest"] <= truth).all()

@@ -53,6 +53,7 @@ mod in_space;
 mod instructions;
 mod kept;
 mod ledger;
+mod lookahead;
 mod numbers;
 mod packet_clock;
 mod perf_clock;

@@ -1,9 +1,12 @@
 //! From timing packets to a TSC estimate (section 33.8.3).
 //!
 //! The estimate is that of the last timing packet, so it is a lower bound for what comes after it. MTCs count crystal
-//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC, scaled by what was measured between
-//! the last two of these, or by the ratio of CBR until there is a measure.
+//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC on a straight line to the next one.
+//! Where that is too far away, or something comes between after which cycles and time cannot be compared, cycles are scaled
+//! by what was measured between the last two of these, or by the ratio of CBR until there is a measure, and the estimate is
+//! no later than the next TSC or MTC.
 
+use crate::lookahead::Lookahead;
 use crate::points::{Point, Points};
 
 /// What the packets alone do not say; all from the machine that made the trace.
@@ -78,14 +81,21 @@ const SLACK: u64 = 16;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Clock {
     settings: TimeSettings,
+    /// A packet was taken; see `begin`.
+    pub begun: bool,
     /// The estimate now.
     now: u64,
+    /// The estimate by the rate alone. It is the same however CYCs are added up, so all ways of decoding agree on it: it
+    /// decides where something happens, `now` is what rows are given.
+    by_rate: u64,
     /// The moment from which CYCs count.
     base: u64,
     /// A CYC came with what told of `base`.
     counted: bool,
     /// The last moment that was told.
     known: u64,
+    /// What the last TSC packet told.
+    tsc: u64,
     cycles: u64,
     /// All cycles ever counted.
     total_cycles: u64,
@@ -94,6 +104,7 @@ pub(crate) struct Clock {
     rate: Option<(u64, u64)>,
     /// Since `base` something happened after which cycles and time cannot be compared.
     broken: bool,
+    lookahead: Lookahead,
     /// Cycles and TSC ticks of all measures.
     pub measured: (u64, u64),
     /// TSC ticks in which nothing was traced or counted.
@@ -131,15 +142,19 @@ impl Clock {
     pub fn new(settings: TimeSettings) -> Clock {
         Clock {
             settings: settings.sound(),
+            begun: false,
             now: settings.start_time,
+            by_rate: settings.start_time,
             base: settings.start_time,
             counted: false,
             known: settings.start_time,
+            tsc: settings.start_time,
             cycles: 0,
             total_cycles: 0,
             ratio: 0,
             rate: None,
             broken: true,
+            lookahead: Lookahead::default(),
             measured: (0, 0),
             inactive: 0,
             in_guest: false,
@@ -151,9 +166,15 @@ impl Clock {
     }
 
     /// The estimate: a lower bound for what comes next.
-    #[inline]
+    #[cfg(test)]
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// The estimate by the rate of the last cycles alone, which may be later than the next packet that tells the time.
+    #[inline]
+    pub fn by_rate(&self) -> u64 {
+        self.by_rate
     }
 
     /// What rows are given as their time: the estimate, or the number of the last point.
@@ -200,25 +221,30 @@ impl Clock {
     }
 
     /// `alone`: not within the PSB+ of a program that is traced. Such a TSC comes when nothing may have been counted for a
-    /// while (section 33.3.6).
+    /// while (section 33.3.6), and so does one in a PSB+ before which MTCs are missing.
     pub fn tsc(&mut self, payload: u64, alone: bool) {
         let guest = self.settings.guest;
         let time = match self.in_guest {
-            true => guest.to_host(nearest(payload, guest.of_host(self.now))),
-            false => nearest(payload, self.now),
+            true => guest.to_host(nearest(payload, guest.of_host(self.by_rate))),
+            false => nearest(payload, self.by_rate),
         };
-        if !alone {
+        if !alone && !self.has_missed_mtcs(time) {
             self.measure(time);
-        } else if !self.broken && self.rate().is_some() {
-            self.inactive = self.inactive.saturating_add(time.saturating_sub(self.now));
+        } else {
+            if !self.broken && self.rate().is_some() {
+                let passed = time.saturating_sub(self.by_rate);
+                self.inactive = self.inactive.saturating_add(passed);
+            }
+            self.span += 1;
         }
         self.set(time);
+        self.tsc = time;
         self.told = true;
         self.crystal = Crystal::Unknown;
     }
 
     pub fn tma(&mut self, ctc: u16, fast_counter: u16) {
-        let edge = self.known.saturating_sub(u64::from(fast_counter));
+        let edge = self.tsc.saturating_sub(u64::from(fast_counter));
         self.crystal = Crystal::Tma { edge, ctc };
     }
 
@@ -228,7 +254,7 @@ impl Clock {
         let next = match self.crystal {
             // a period begins now, whatever the time
             Crystal::Unknown => Crystal::Mtc {
-                edge: self.now,
+                edge: self.by_rate,
                 ticks: 0,
                 ctc,
                 told: false,
@@ -273,8 +299,7 @@ impl Clock {
                 self.told |= told;
                 if self.cycles == 0 && self.counted {
                     // no CYC came with it, one did before: the next counts from there (section 33.3.6.3)
-                    self.now = time;
-                    self.known = time;
+                    self.reach(time);
                 } else {
                     self.measure(time);
                     self.set(time);
@@ -283,6 +308,19 @@ impl Clock {
             }
         }
         false
+    }
+
+    /// Whether MTCs were due before `time`: the processor slept, and counted no cycles then. One may come after a TSC that
+    /// is later.
+    fn has_missed_mtcs(&self, time: u64) -> bool {
+        let period = 1 << self.settings.mtc_freq;
+        let (edge, ticks) = match self.crystal {
+            Crystal::Unknown => return false,
+            Crystal::Tma { edge, ctc } => (edge, period - u64::from(ctc) % period),
+            Crystal::Mtc { edge, ticks, .. } => (edge, ticks.saturating_add(period)),
+        };
+        let due = self.crystal_ticks(ticks.saturating_add(period));
+        due.is_some_and(|due| time > edge.saturating_add(due))
     }
 
     /// TSC ticks in a number of crystal ticks.
@@ -296,11 +334,11 @@ impl Clock {
     }
 
     pub fn cbr(&mut self, ratio: u8) {
-        if self.ratio != ratio {
+        // the first tells what holds already
+        if self.ratio != ratio && self.ratio != 0 {
             self.rate = None;
             self.interrupt();
-            // the first tells what holds already
-            self.span += u64::from(self.ratio != 0);
+            self.span += 1;
         }
         self.ratio = ratio;
     }
@@ -308,22 +346,69 @@ impl Clock {
     pub fn cyc(&mut self, cycles: u64) {
         self.total_cycles = self.total_cycles.saturating_add(cycles);
         self.cycles = self.cycles.saturating_add(cycles);
-        if let Some((ticks, of)) = self.rate() {
+        let estimate = self.rate().map(|(ticks, of)| {
             let span = u128::from(self.cycles) * u128::from(ticks) / u128::from(of);
             let span = u64::try_from(span).unwrap_or(u64::MAX);
-            self.now = self.base.saturating_add(span).max(self.known);
+            self.base.saturating_add(span)
+        });
+        self.by_rate = self.by_rate.max(estimate.unwrap_or(0));
+        if let Some(time) = self.lookahead.time(self.cycles, estimate) {
+            self.now = self.now.max(time);
         }
     }
 
-    /// Cycles may have passed that are not counted: bounds of time are not to be drawn from them across here.
-    pub fn begin_span(&mut self) {
-        self.span += 1;
+    /// Whether a CYC at `offset` needs `look_ahead` before it.
+    #[inline]
+    pub fn looks_ahead(&self, offset: u64) -> bool {
+        self.lookahead.ends_before(offset)
+    }
+
+    /// The time and the cycles since `base`, from which to look ahead.
+    pub fn reached(&self) -> (u64, u64) {
+        let time = if self.cycles == 0 {
+            self.known
+        } else {
+            self.now
+        };
+        (time, self.cycles)
+    }
+
+    pub fn set_lookahead(&mut self, found: Lookahead) {
+        self.lookahead = found;
+    }
+
+    /// The first packet is next, and the first TSC not before `latest`.
+    pub fn begin_by(&mut self, latest: u64) {
+        self.begun = true;
+        self.now = self.now.min(latest);
+        (self.base, self.known, self.by_rate) = (self.now, self.now, self.now);
+    }
+
+    /// The same, to look ahead with.
+    pub fn ahead(&self) -> Clock {
+        Clock {
+            points: None,
+            told: false,
+            lookahead: Lookahead::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The time, if it was told after this clock went ahead.
+    pub fn told_time(&self) -> Option<u64> {
+        self.told.then_some(self.known)
+    }
+
+    /// Cycles since this clock went ahead of `from`, if all of them were counted.
+    pub fn cycles_since(&self, from: &Clock) -> Option<u64> {
+        let counted = !from.broken && self.span == from.span;
+        counted.then(|| self.total_cycles.saturating_sub(from.total_cycles))
     }
 
     /// Packets are missing: what was counted since the last TSC or MTC no longer adds up.
     pub fn lose(&mut self) {
         self.interrupt();
-        self.begin_span();
+        self.span += 1;
     }
 
     /// Core cycles in a tick of the TSC, as measured last or as CBR says; NaN: not known.
@@ -346,7 +431,8 @@ impl Clock {
     /// As it may be somewhat later: a timing packet is needed before it tells more.
     pub fn sometime_later(&self) -> Clock {
         let mut clock = self.without_accounts();
-        clock.set(self.now);
+        clock.begun = true;
+        clock.set(self.by_rate);
         clock.broken = true;
         clock.crystal = Crystal::Unknown;
         clock
@@ -362,11 +448,13 @@ impl Clock {
     /// What is counted from here on has another rate, or begins anew.
     fn interrupt(&mut self) {
         // where nothing was counted the last known time holds
-        if self.cycles != 0 || self.base != self.now || self.broken {
-            self.set(self.now);
+        if self.cycles != 0 || self.base != self.by_rate || self.broken {
+            self.base = self.by_rate;
+            self.cycles = 0;
             self.counted = false;
             self.broken = true;
         }
+        self.lookahead = Lookahead::default();
     }
 
     /// The clock is known to be at `time`: the cycles since it was last known took so long (section 33.8.3.4).
@@ -380,10 +468,23 @@ impl Clock {
         self.measured.1 = self.measured.1.saturating_add(ticks);
     }
 
+    /// The time is told. It does not go back, neither behind an estimate nor by the fraction of a crystal tick that a TSC
+    /// may be earlier than the MTC before it; where a TSC is earlier by more, the TSC itself went back.
+    fn reach(&mut self, time: u64) {
+        let tick = self.crystal_ticks(1).unwrap_or(0);
+        if time.saturating_add(tick) < self.known {
+            (self.known, self.now, self.by_rate) = (time, time, time);
+        } else {
+            self.known = self.known.max(time);
+            self.now = self.now.max(time);
+            self.by_rate = self.by_rate.max(time);
+        }
+        self.lookahead = Lookahead::default();
+    }
+
     fn set(&mut self, time: u64) {
-        self.now = time;
-        self.base = time;
-        self.known = time;
+        self.reach(time);
+        self.base = self.known;
         self.counted = self.cycles != 0;
         self.cycles = 0;
         self.broken = false;
@@ -461,8 +562,10 @@ mod tests {
         assert_eq!(clock.now(), 0xa008);
         clock.cyc(12);
         assert_eq!(clock.now(), 0xa020);
-        clock.tsc(0xa010, true); // overrides
-        assert_eq!(clock.now(), 0xa010);
+        clock.tsc(0xa010, true);
+        assert_eq!(clock.now(), 0xa020); // does not go back
+        clock.tsc(0xa030, true);
+        assert_eq!(clock.now(), 0xa030);
         assert_eq!(clock.total_cycles(), 20);
     }
 

@@ -9,8 +9,9 @@ pub struct Window<'a> {
     pub last: bool,
 }
 
-/// So many bytes before the end of a window that is not the last nothing is read: no packet is longer.
-pub(crate) const MARGIN: usize = 64;
+/// So many bytes before the end of a window that is not the last nothing is read: no packet is longer, and the clock looks
+/// ahead (module `lookahead`).
+pub(crate) const MARGIN: usize = 1 << 12;
 
 impl<'a> Window<'a> {
     /// A stream that is in memory as a whole.

@@ -38,6 +38,13 @@ type Batch = (
 );
 /// TSC estimate, core cycles so far, core cycles in a TSC tick
 type Times = [Column; 3];
+/// The same, as they are gathered.
+#[derive(Default)]
+struct Stamps {
+    time: Vec<u64>,
+    cycles: Vec<u64>,
+    frequency: Vec<f64>,
+}
 /// As the parameters of `Flow`: mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest_tsc.
 type Clocks = (u8, (u32, u32), u8, u64, (u64, u64));
 /// offset, length, reason, and whether the data ends inside a packet
@@ -172,11 +179,17 @@ fn settings((mtc_freq, tsc_ctc, max_nonturbo_ratio, start_time, guest): Clocks) 
 impl State {
     fn next(&mut self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
         let mut columns = Columns::default();
+        let mut times = self.clock.is_some().then(Stamps::default);
         let mut bad = None;
         let mut end = self.position;
         while columns.len() < limit {
             let goal = limit.min(columns.len() + SLICE);
-            let error = unlocked(py, || self.fill(&mut columns, goal))?;
+            let error = unlocked(py, || {
+                let error = self.fill(&mut columns, goal);
+                // in the window that has what the clock looks at
+                self.stamp(&columns, &mut times);
+                error
+            })?;
             end = self.position;
             py.check_signals()?;
             match error {
@@ -202,7 +215,6 @@ impl State {
         if self.perf.is_some() {
             unlocked(py, || self.reckon(&columns))?;
         }
-        let times = self.times(&columns);
         if let (Some(clock), Some(_)) = (&mut self.clock, &bad) {
             clock.lose();
         }
@@ -216,7 +228,7 @@ impl State {
             columns.payload.into(),
             end as u64,
             bad,
-            times,
+            times.map(|it| [it.time.into(), it.cycles.into(), it.frequency.into()]),
         )))
     }
 
@@ -233,24 +245,27 @@ impl State {
         }
     }
 
-    /// The time after each packet, if there is a clock.
-    fn times(&mut self, columns: &Columns) -> Option<Times> {
-        let clock = self.clock.as_mut()?;
-        let count = columns.len();
-        let (mut time, mut cycles) = (empty(count), empty(count));
-        let mut frequency = Vec::new();
-        frequency.room(count);
+    /// Adds the time after each packet that has none, if there is a clock.
+    fn stamp(&mut self, columns: &Columns, times: &mut Option<Stamps>) {
+        let (Some(clock), Some(times)) = (&mut self.clock, times) else {
+            return;
+        };
+        let window = self.stream.window();
+        let from = times.time.len();
+        let more = columns.len() - from;
+        times.time.room(more);
+        times.cycles.room(more);
+        times.frequency.room(more);
         let packets = columns.kind.iter().zip(&columns.detail);
         let places = columns.payload.iter().zip(&columns.offset);
-        for ((&kind, &detail), (&payload, &offset)) in packets.zip(places) {
+        for ((&kind, &detail), (&payload, &offset)) in packets.zip(places).skip(from) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
-                clock.take(row.kind, detail, payload, offset);
+                clock.take(row.kind, detail, payload, offset, window);
             }
-            time.put(clock.time());
-            cycles.put(clock.cycles());
-            frequency.put(clock.frequency());
+            times.time.put(clock.time());
+            times.cycles.put(clock.cycles());
+            times.frequency.put(clock.frequency());
         }
-        Some([time.into(), cycles.into(), frequency.into()])
     }
 
     fn fill(&mut self, columns: &mut Columns, goal: usize) -> Option<PacketError> {

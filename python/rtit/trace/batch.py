@@ -42,8 +42,8 @@ or as CBR says, NaN where neither does. Instructions and blocks have `ipc` as we
 a core cycle, of all rows that have the same `cycles`, up to the cycle of the next row that has
 more: the stretch between two CYCs; cycles in which nothing was traced, or another thread ran,
 count. NaN before the first CYC and behind the last, and where cycles were not all counted (sleep,
-loss, another CBR). Packets have `time`, the estimate behind each as it is, and the bounds of when
-it was made.
+loss, another CBR). Packets have `time`, the estimate after each, and the bounds of when it was
+made.
 Instructions and branches have `perf_time` if it is asked for: the TSC that perf's printed time is
 (`perf_times.py`).
 Of a trace's tables: `tid` and `cpu` of the stream, -1 where there is none; of a CPU's that threads

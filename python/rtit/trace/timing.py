@@ -81,9 +81,10 @@ def _timed(
     }
     time = points.rows["time"][at]
     span = points.rows["span"][at]
+    time = np.clip(time, earliest, latest)
     if own:
         return Clocked(batch.replaced(more={"time": time, **more}), span)
-    time, more = np.clip(time, earliest, latest), {**batch.more, **more}
+    more = {**batch.more, **more}
     return Clocked(batch.replaced(time=time, more=more), span)
 
 

@@ -31,7 +31,7 @@ impl Decoder {
                 let stamp = Stamp {
                     offset: offset + 1,
                     time: self.clock.stamp(),
-                    now: self.clock.now(),
+                    now: self.clock.by_rate(),
                 };
                 self.group = None;
                 self.flush_bound(0, sink);

@@ -135,15 +135,12 @@ impl Decoder {
             PacketKind::Tsc { tsc } => {
                 // cycles were not counted all the time if tracing was off
                 let counted = self.group.is_some() && self.state != State::Off;
-                if !counted {
-                    self.clock.begin_span();
-                }
                 self.clock.tsc(tsc, !counted);
                 self.resolve_doubt(stamp.offset, self.state == State::Off);
                 self.clock.mark(stamp.offset);
                 // within PSB+ the program is first followed to where the PSB was
                 if self.group.is_none() {
-                    self.walker.advance(self.clock.now(), sink);
+                    self.walker.advance(self.clock.by_rate(), sink);
                 }
             }
             PacketKind::Cbr { ratio } => {
@@ -160,7 +157,7 @@ impl Decoder {
     /// Kernel code changes while it runs; within PSB+ the program is first followed to where the PSB was.
     fn catch_up<S: Sink>(&mut self, sink: &mut S) {
         if self.group.is_none() {
-            self.walker.catch_up(self.clock.now(), sink);
+            self.walker.catch_up(self.clock.by_rate(), sink);
         }
     }
 

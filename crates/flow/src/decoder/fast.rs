@@ -3,6 +3,7 @@
 use rtit_packet::{Kind, Scanner};
 
 use super::state::{Decoder, State};
+use crate::lookahead::Here;
 use crate::sink::{Placed, Sink, Wants};
 use crate::steps::{
     base_of, node_of, results, Exit, Lane, Mark, Taken, Weights, AHEAD, MOST_SUMMED,
@@ -94,13 +95,13 @@ impl Decoder {
             self.past = 0;
         }
         self.walker.go_on_at(node_of(lane.base));
-        self.deliver(position, &lane, sink);
+        self.deliver(position, &lane, stream, sink);
         scanner.seek(position + lane.at);
         if let Some(results) = waiting {
             let stamp = Stamp {
                 offset: (position + lane.at - 1) as u64,
                 time: self.clock.stamp(),
-                now: self.clock.now(),
+                now: self.clock.by_rate(),
             };
             sink.packet(stamp.offset);
             if let Err(cause) = self.walker.tnt(sink, &mut self.counts, results, stamp) {
@@ -179,10 +180,17 @@ impl Decoder {
     }
 
     /// Hands the log to the clock and to a sink that wants the order.
-    fn deliver<S: Sink>(&mut self, base: usize, lane: &Lane, sink: &mut S) {
+    fn deliver<S: Sink>(&mut self, base: usize, lane: &Lane, stream: Window<'_>, sink: &mut S) {
         let walker = &mut self.walker;
         let steps = &walker.steps;
         let visits = steps.visits();
+        let here = |offset| Here {
+            stream,
+            offset,
+            block: None,
+            in_group: false,
+            off: false,
+        };
         let mut before = walker.time();
         let mut time = self.clock.stamp();
         let mut placed = [Placed::default(); PART];
@@ -206,6 +214,9 @@ impl Decoder {
                     continue;
                 }
                 if entry & Mark::CYC != 0 {
+                    if self.clock.looks_ahead(offset) {
+                        self.clock.look_ahead(0, &here(offset));
+                    }
                     self.clock.cyc(u64::from(entry & !Mark::CYC));
                 } else {
                     self.clock.mtc(entry as u8);
@@ -224,6 +235,10 @@ impl Decoder {
             }
         }
         if lane.cycles != 0 {
+            let end = (base + lane.at) as u64;
+            if self.clock.looks_ahead(end) {
+                self.clock.look_ahead(lane.cycles, &here(end));
+            }
             self.clock.cyc(lane.cycles);
         }
         walker.steps.log.clear();

@@ -148,7 +148,7 @@ impl Decoder {
         self.after_overflow = None;
         self.off_at = 0;
         self.walker.reset();
-        self.walker.advance(self.clock.now(), sink);
+        self.walker.advance(self.clock.by_rate(), sink);
         self.walker.go_to(ip, stamp.time);
         if !self.walker.take_turns(stamp.now) {
             self.walker.mode = mode;

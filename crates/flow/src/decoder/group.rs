@@ -94,11 +94,11 @@ impl Decoder {
         let in_kernel = group.ip.is_some_and(|ip| ip >> 63 != 0);
         let ours = match self.state {
             State::On if !in_kernel => true,
-            _ => group.ip.is_none() || self.walker.take_turns(self.clock.now()),
+            _ => group.ip.is_none() || self.walker.take_turns(self.clock.by_rate()),
         };
         if !ours && self.state != State::On {
             self.pass_over(sink, at_psb);
-            self.walker.advance(self.clock.now(), sink);
+            self.walker.advance(self.clock.by_rate(), sink);
             if let Some(mode) = group.mode {
                 self.set_mode(mode);
             }
@@ -162,7 +162,7 @@ impl Decoder {
         }
         self.event(EventKind::Psb, group.ip.unwrap_or(0), 0, sink, at_psb);
         self.walker.reset();
-        self.walker.advance(self.clock.now(), sink);
+        self.walker.advance(self.clock.by_rate(), sink);
         self.walker.arrive(true);
         if let Some(mode) = group.mode {
             self.set_mode(mode);

@@ -6,11 +6,12 @@ use super::fast::Stepped;
 use super::later::Gate;
 use super::state::{Decoder, State};
 use crate::error::Cause;
+use crate::lookahead::Here;
 use crate::sink::{End, Sink};
 use crate::walk::Stamp;
-use crate::window::{Window, MARGIN};
+use crate::window::Window;
 
-const LOOK_AHEAD: usize = MARGIN / 2;
+const LOOK_AHEAD: usize = 32;
 
 /// Whether the next packet but for those that tell time is a TraceStop.
 fn stops_next(packet: &Packet, stream: Window<'_>) -> bool {
@@ -72,6 +73,15 @@ impl Decoder {
         let offset = offset.min(stream.limit());
         let mut scanner = Scanner::within(stream.bytes, stream.base, self.position);
         scanner.set_block(self.block);
+        if !self.clock.begun && scanner.position() < offset {
+            self.clock.begin(&Here {
+                stream,
+                offset: scanner.position() as u64,
+                block: self.block,
+                in_group: false,
+                off: false,
+            });
+        }
         while !sink.is_full()
             && scanner.position() < offset
             && !self.searching
@@ -105,6 +115,9 @@ impl Decoder {
                         let cause = Cause::InBlock { name: row.name };
                         self.fail(packet.offset as u64, cause, sink);
                     }
+                    if packet.kind.kind() == Kind::Cyc {
+                        self.look_ahead(0, packet.offset, block, stream);
+                    }
                     self.stops = self.moved_cr3.is_some() && stops_next(&packet, stream);
                     self.take(&packet, sink);
                 }
@@ -132,6 +145,28 @@ impl Decoder {
         self.position = scanner.position();
         self.block = scanner.block();
         !self.finished && !self.walker.watched.gave_up()
+    }
+
+    /// Before a CYC at `offset`; see `Clock::look_ahead`.
+    #[inline]
+    pub(super) fn look_ahead(
+        &mut self,
+        uncounted: u64,
+        offset: usize,
+        block: Option<u8>,
+        stream: Window<'_>,
+    ) {
+        let offset = offset as u64;
+        if self.clock.looks_ahead(offset) {
+            let here = Here {
+                stream,
+                offset,
+                block,
+                in_group: self.group.is_some(),
+                off: self.state == State::Off,
+            };
+            self.clock.look_ahead(uncounted, &here);
+        }
     }
 
     /// Moves to the next PSB, or to the end of the stream. False if this window does not tell where that is.
@@ -188,7 +223,7 @@ impl Decoder {
         if scanner.block().is_some() {
             return false;
         }
-        let (time, now) = (self.clock.stamp(), self.clock.now());
+        let (time, now) = (self.clock.stamp(), self.clock.by_rate());
         let mut at = start;
         let bytes = start.checked_sub(stream.base);
         for &byte in bytes.and_then(|at| stream.bytes.get(at..)).unwrap_or(&[]) {
@@ -226,7 +261,7 @@ impl Decoder {
         let stamp = Stamp {
             offset,
             time: self.clock.stamp(),
-            now: self.clock.now(),
+            now: self.clock.by_rate(),
         };
         self.counts.packet(packet.kind.kind());
         self.walker.keep_within_limit();

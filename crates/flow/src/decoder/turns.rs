@@ -34,7 +34,7 @@ impl Decoder {
             packet.kind,
             PacketKind::TipPge(_) | PacketKind::Tip(_) | PacketKind::Fup(_) | PacketKind::PsbEnd
         );
-        if !arrives || self.clock.now() < self.walker.next_turn() {
+        if !arrives || self.clock.by_rate() < self.walker.next_turn() {
             return false;
         }
         let pauses = self.paused_at != Some(packet.offset);
@@ -77,7 +77,7 @@ impl Decoder {
             PacketKind::Tip(ip) => {
                 let mode = self.new_mode.take().unwrap_or(self.walker.mode);
                 self.walker.mode = mode;
-                let due = self.clock.now() >= self.walker.next_turn();
+                let due = self.clock.by_rate() >= self.walker.next_turn();
                 if let (Some(ip), true) = (self.ip(ip), due) {
                     self.resume(ip, mode, sink, stamp);
                 }
@@ -122,7 +122,7 @@ impl Decoder {
     /// A stretch of user code ends: it must not have gone on into another turn. It may end in the tick in which that begins.
     pub(super) fn expect_one_turn(&self) -> Result<(), Cause> {
         let since = self.walker.next_turn();
-        if self.clock.now() <= since || self.walker.here() >> 63 != 0 {
+        if self.clock.by_rate() <= since || self.walker.here() >> 63 != 0 {
             return Ok(());
         }
         Err(Cause::TwoTurns { since })
@@ -153,7 +153,7 @@ impl Decoder {
             let kernel = self.doubt.in_kernel.then_some(self.doubt.last);
             let from = self.doubt.from.take().or(kernel);
             if let Some(from) = from.filter(|_| !self.walker.is_idle()) {
-                let since = self.clock.now();
+                let since = self.clock.by_rate();
                 let (offset, cause) = (packet.offset as u64, Cause::EitherTurn { since, from });
                 self.ledger.remark(offset, FlowError { offset, cause });
             }
@@ -176,7 +176,7 @@ impl Decoder {
         let Some(from) = self.doubt.from.take() else {
             return;
         };
-        let due = self.walker.due(self.clock.now());
+        let due = self.walker.due(self.clock.by_rate());
         if due <= usize::from(begins) {
             return;
         }

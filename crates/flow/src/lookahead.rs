@@ -1,0 +1,79 @@
+//! What later packets say of the cycles that CYCs count.
+//!
+//! Only the next packet that tells the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it were
+//! (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after such a
+//! packet to the next one. A stream without CYCs is not looked at.
+
+use crate::window::Window;
+
+/// A place in a stream, and what the packets before it said.
+pub(crate) struct Here<'a> {
+    pub stream: Window<'a>,
+    pub offset: u64,
+    /// As `Scanner::block`.
+    pub block: Option<u8>,
+    /// Within PSB+.
+    pub in_group: bool,
+    /// PacketEn is 0.
+    pub off: bool,
+}
+
+/// How the time goes on with the cycles since the last packet that told it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Lookahead {
+    /// Packets before this offset have been looked at; `u64::MAX`: one of them tells the time.
+    pub until: u64,
+    /// The time that this packet tells, before which nothing is later; `u64::MAX`: there was none.
+    pub latest: u64,
+    /// To the time that is told, and the most cycles that there may have been then.
+    pub line: Option<Line>,
+    /// The same with the fewest.
+    pub upper: Option<Line>,
+}
+
+/// A straight line from a time, at which there were so many cycles: in each `cycles` more are `ticks`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Line {
+    pub from: (u64, u64),
+    pub ticks: u64,
+    pub cycles: u64,
+}
+
+impl Default for Lookahead {
+    fn default() -> Lookahead {
+        Lookahead {
+            until: 0,
+            latest: u64::MAX,
+            line: None,
+            upper: None,
+        }
+    }
+}
+
+impl Lookahead {
+    /// Whether packets at `offset` have not been looked at.
+    #[inline]
+    pub fn ends_before(&self, offset: u64) -> bool {
+        self.until <= offset
+    }
+
+    /// The time when so many cycles have been counted. `estimate`: by the rate of the cycles before.
+    ///
+    /// The estimate is right as long as the rate does not change. It is not followed out of what the lines allow.
+    #[inline]
+    pub fn time(&self, cycles: u64, estimate: Option<u64>) -> Option<u64> {
+        let lower = self.line.map(|line| line.time(cycles));
+        let upper = self.upper.map_or(u64::MAX, |line| line.time(cycles));
+        let time = estimate.max(lower)?;
+        Some(time.min(upper).min(self.latest))
+    }
+}
+
+impl Line {
+    fn time(&self, cycles: u64) -> u64 {
+        let passed = u128::from(cycles.saturating_sub(self.from.1));
+        let ticks = passed * u128::from(self.ticks) / u128::from(self.cycles);
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        self.from.0.saturating_add(ticks)
+    }
+}
