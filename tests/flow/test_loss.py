@@ -18,6 +18,8 @@ SKYLAKE = (6, 0x5E, 3)
 BROADWELL = (6, 0x3D, 4)
 LATER = (6, 0x96, 1)
 GOLDMONT = (6, 0x5C, 9)
+HYBRIDS = ((6, 0xD5, 0), (18, 1, 0), (18, 3, 0))
+"""Wildcat Lake and Nova Lake."""
 
 # 1000 jz 1010; 1002 nop; 1003 jmp rax; 1010 nop; 1011 nop; 1012 jmp rax; 1014 jmp 1800 (not mapped)
 # 1016 nop; 1017 nop; 1018 ptwrite eax; 101c jmp rax
@@ -169,7 +171,10 @@ def test_a_branch_that_is_not_taken_may_leave() -> None:
     assert (ips, spans) == ([], ["exact", "trace and code disagree"])
 
 
-GAP = psb(0x1010) + full("TIP", 0x1014)
+FOLLOWED = full("TIP", 0x1010) * 32
+"""So many TIPs without a deferred one show that the processor does not defer them."""
+GAP = psb(0x1010) + FOLLOWED + full("TIP", 0x1014)
+BEFORE_GAP = [0x1010, 0x1011, 0x1012] * 33 + [0x1014]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,7 @@ GAP = psb(0x1010) + full("TIP", 0x1014)
 def test_at_a_gap_in_the_code(packets: bytes, more: list[int]) -> None:
     """What ran before it is listed, and decoding goes on at the first IP."""
     ips, spans, flow = decode(GAP + packets)
-    assert ips == [0x1010, 0x1011, 0x1012, 0x1014, *more]
+    assert ips == [*BEFORE_GAP, *more]
     assert spans[:2] == ["exact", "code not found"]
     assert spans[2:] == (["resumed"] if more else ["trace and code disagree"])
     assert flow.ledger()[1][6] == HOLE
@@ -209,10 +214,10 @@ def test_compressed_returns_after_a_gap_have_no_calls() -> None:
     made.map(0, 0x1200, bytes.fromhex("e802000000 90 cc c3 c3"))  # call 1207; nop; int3; ret; ret
     stream = GAP + full("TIP", 0x1200) + tnt("T") + full("FUP", 0x1206)
     flow = core.Flow(stream, made)
-    ips = array("Q", flow.ips(100)[0])
-    assert list(ips)[4:] == [0x1200, 0x1207, 0x1205]
+    ips = array("Q", flow.ips(1000)[0])
+    assert list(ips) == [*BEFORE_GAP, 0x1200, 0x1207, 0x1205]
     flow = core.Flow(GAP + full("TIP", 0x1207) + tnt("T"), made)
-    assert len(flow.ips(100)[0]) == 4
+    assert len(flow.ips(1000)[0]) == len(BEFORE_GAP)
     assert flow.count is not None
     assert flow.ledger()[-1][4].startswith("a compressed RET at 0x1207 without a matching call")
 
@@ -223,6 +228,50 @@ def test_where_tips_are_deferred_one_is_no_place_to_go_on() -> None:
     hole = full("TIP", 0x1014)
     ips, _, _ = decode(deferred + hole + tnt("N") + full("TIP", 0x1000) + full("TIP", 0x1100))
     assert ips == [0x1012, 0x1000, 0x1002, 0x1003, 0x1014]
+
+
+def deferring_code() -> Any:
+    """Without what 1000 jumps to: 9000 jne 9002; 9002 jmp rax."""
+    made = core.Space()
+    made.map(0, 0x1000, bytes.fromhex("e9 fb7f0000"))  # jmp 9000
+    # 2000 je 2010; 2002 nop; 2003 nop; 2004 jmp 2020; 2010 je 2020; 2012 nop; 2013 jmp 2020
+    code = "740e 9090 eb1a" + "cc" * 10 + "740e 90 eb0b" + "cc" * 11 + "90909090"
+    made.map(0, 0x2000, bytes.fromhex(code))
+    return made
+
+
+@pytest.mark.parametrize("between", [b"", encode("PAD"), full("TIP", 0x2000)])
+def test_tip_after_lost_tnt_does_not_resume_without_evidence(between: bytes) -> None:
+    """Section 33.4.2.3. Executed: 1000 9000 9002 2000 2010 2012 2013 2020; the second result is
+    that of the branch at 2000, which comes after the deferred TIP.
+    """
+    tip = between + full("TIP", 0x2000)
+    stream = psb(0x1000) + tnt("NT") + tip + tnt("N") + full("FUP", 0x2021) + full("TIP", 0x2022)
+    flow = core.Flow(stream + full("FUP", 0x2023), deferring_code())
+    assert list(array("Q", flow.ips(100)[0])) == [0x1000, 0x2022]
+    spans = [row[2] for row in flow.ledger()]
+    assert spans == ["exact", "lost", "resumed"]
+
+
+def test_tip_after_lost_code_without_tnt_resumes() -> None:
+    """A packet that is neither TNT nor TIP forces all TNTs and deferred TIPs out."""
+    mtc = encode("MTC", ctc=1)
+    tip = full("TIP", 0x2000) + tnt("TN") + full("FUP", 0x2021)
+    stream = psb(0x1000) + tnt("N") + mtc + tip
+    flow = core.Flow(stream, deferring_code())
+    assert list(array("Q", flow.ips(100)[0])) == [0x1000, 0x2000, 0x2010, 0x2012, 0x2013, 0x2020]
+
+
+def test_contradiction_is_no_place_to_resume_before_a_psb() -> None:
+    """Bytes may be missing, so that packets are misread and LastIP is wrong."""
+    wrong = psb(0x1000) + full("TIP", 0x1100) + full("FUP", 0x1101)
+    ips, spans, _ = decode(wrong + full("TIP", 0x1010) + psb(0x1100) + full("FUP", 0x1101))
+    assert ips == [0x1100]
+    assert spans == ["exact", "trace and code disagree", "exact"]
+    # where tracing goes on it says where
+    enabled = encode("TIP.PGD", ip_bytes=0, payload=None) + full("TIP.PGE", 0x1010)
+    ips, spans, _ = decode(wrong[:-9] + enabled + full("FUP", 0x1011))
+    assert (ips, spans[-1]) == ([0x1010], "resumed")
 
 
 VMCS = encode("VMCS", pointer=0x5000)
@@ -296,14 +345,15 @@ def test_tma_with_reserved_bits() -> None:
     tma = bytearray(encode("TMA", ctc=1, fast_counter=1))
     tma[6] |= 2
     stream = psb(0x1000) + bytes(tma)
-    # the byte looks like three results
+    # the byte looks like two results
     stray = stream + b"\x0e" + tnt("N") + full("FUP", 0x1002)
     ips, spans, flow = decode(stray, cpu=(6, 0x55, 4))
     assert (ips, spans) == ([0x1000], ["exact"])
     assert flow.counts()["errata"] == {"SKZ84": 1}
     # reserved bits of another processor say nothing (33.4.2), those of an unknown one may
-    ips, spans, _ = decode(stream + tnt("N") + full("FUP", 0x1002), cpu=LATER)
-    assert (ips, spans) == ([0x1000], ["exact"])
+    for cpu in (LATER, *HYBRIDS):
+        ips, spans, _ = decode(stream + tnt("N") + full("FUP", 0x1002), cpu=cpu)
+        assert (ips, spans) == ([0x1000], ["exact"])
     ips, spans, _ = decode(stray)
     assert (ips, spans) == ([], ["exact", "bad bytes"])
 

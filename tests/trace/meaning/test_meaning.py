@@ -106,7 +106,7 @@ def test_an_event_that_ends_tracing() -> None:
 def test_tracing_goes_on_after_what_ended_it() -> None:
     off = packet("TraceStop") + ip("TIP.PGE", 0x2000)
     assert lines(off) == ["stopped", "enabled ip=0x2000 why=stop"]
-    left = ip("FUP", 0x1002) + packet("TIP.PGD", ip_bytes=0) + 2 * ip("TIP.PGE", 0x2000)
+    left = ip("FUP", 0x1002) + packet("TIP.PGD", ip_bytes=0) + 3 * ip("TIP.PGE", 0x2000)
     assert lines(left)[:2] == [
         "disabled at=0x1002 why=event_or_TraceEn",
         "enabled ip=0x2000 why=event_or_TraceEn",

@@ -33,6 +33,9 @@ TOLD_ONCE = {
     "mwait-pwre-exstop_ip-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
     "mwait-pwre-ovf": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
     "pwre-exstop_ip-pwrx": ({"pwre c1.0 hw": 1}, {"pwre c1.0": 1}),
+    # libipt was to go on at the next IP after a contradiction, where we wait for a PSB
+    "ptxed-resync-bad_query-fup-tip": ({"interrupt": 1, "disabled": 1}, {}),
+    "ptxed-resync-bad_query-tip": ({"disabled": 1}, {}),
     # libipt stops at an error before the PIP
     "pip-pip_mov_cr3-fail": ({}, {"paging, cr3: b000": 1}),
     # what a PSB+ tells is no event there

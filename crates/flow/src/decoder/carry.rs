@@ -3,6 +3,7 @@
 
 use rtit_x86::Mode;
 
+use super::deferral::Deferral;
 use super::held::Held;
 use super::later::Later;
 use super::state::{Bound, Decoder, Group, State};
@@ -39,6 +40,7 @@ pub(crate) struct Carry {
     block: Option<u8>,
     paused_at: Option<usize>,
     trust_before: Trust,
+    deferral: Deferral,
     clock: Clock,
     walker: WalkerCarry,
     pub later: Later,
@@ -77,6 +79,7 @@ impl Carry {
             block: None,
             paused_at: None,
             trust_before: self.trust_before,
+            deferral: Deferral::default(),
             clock: self.clock.sometime_later(),
             walker: self.walker.sometime_later(),
             later: Later::default(),
@@ -116,6 +119,7 @@ impl Decoder {
             finished,
             paused_at,
             trust_before,
+            deferral,
             // a stream with turns is decoded in one piece
             doubt: _,
             later,
@@ -144,6 +148,7 @@ impl Decoder {
             block: *block,
             paused_at: *paused_at,
             trust_before: *trust_before,
+            deferral: *deferral,
             clock: clock.without_accounts(),
             walker: walker.carry(),
             later: later.clone(),
@@ -174,6 +179,7 @@ impl Decoder {
         self.block = carry.block;
         self.paused_at = carry.paused_at;
         self.trust_before = carry.trust_before;
+        self.deferral = carry.deferral;
         self.clock = carry.clock.clone();
         self.later = carry.later.clone();
         self.counts = Counts::default();

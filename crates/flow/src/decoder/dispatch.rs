@@ -15,6 +15,9 @@ impl Decoder {
         sink: &mut S,
         stamp: Stamp,
     ) -> Result<(), Cause> {
+        if matches!(self.state, State::Lost { resume: true } | State::Elsewhere) {
+            self.deferral.pass(&packet.kind, self.last_ip);
+        }
         if self.timing(&packet.kind, sink, stamp) {
             return Ok(());
         }

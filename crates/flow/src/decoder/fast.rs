@@ -93,6 +93,7 @@ impl Decoder {
         if (lane.at as u64 - lane.other_bytes) + lane.tips != 0 {
             self.after_branch = true;
             self.past = 0;
+            self.deferral.follow(lane.tips);
         }
         self.walker.go_on_at(node_of(lane.base));
         self.deliver(position, &lane, stream, sink);

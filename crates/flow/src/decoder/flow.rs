@@ -46,7 +46,7 @@ impl Decoder {
             State::On | State::Async { .. } => false,
             State::Lost { resume } => {
                 self.walker.mode = mode;
-                if !resume || ip.is_none() {
+                if !resume || ip.is_none_or(|ip| self.may_be_deferred(ip)) {
                     return Ok(());
                 }
                 true
@@ -84,6 +84,7 @@ impl Decoder {
         }
         self.walker
             .tip(sink, &mut self.counts, target, mode, stamp)?;
+        self.deferral.follow(1);
         self.note_contradiction(stamp.offset);
         if self.walker.is_elsewhere() {
             self.pass_over(sink, stamp);
@@ -136,6 +137,11 @@ impl Decoder {
         outside
     }
 
+    /// Whether a TIP to `target`, the packet at work, does not say where a lost program is.
+    pub(super) fn may_be_deferred(&self, target: u64) -> bool {
+        self.deferral.may_defer(target, self.walker.has_deferred())
+    }
+
     /// Goes on after a loss.
     pub(super) fn resume<S: Sink>(&mut self, ip: u64, mode: Mode, sink: &mut S, stamp: Stamp) {
         self.ledger.go_on(stamp.offset, Trust::Resumed);
@@ -147,6 +153,7 @@ impl Decoder {
         self.after_branch = false;
         self.after_overflow = None;
         self.off_at = 0;
+        self.deferral.after_tnt = false;
         self.walker.reset();
         self.walker.advance(self.clock.by_rate(), sink);
         self.walker.go_to(ip, stamp.time);

@@ -2,6 +2,7 @@
 
 use rtit_packet::{Packet, PacketKind};
 
+use super::deferral::Deferral;
 use super::mode::mode_of;
 use super::state::{Decoder, Group, State};
 use crate::error::{Cause, FlowError};
@@ -18,6 +19,7 @@ impl Decoder {
         }
         self.last_ip = 0;
         self.new_mode = None;
+        self.deferral = Deferral::default();
         self.group = Some(Group {
             offset: stamp.offset,
             ip: None,

@@ -4,6 +4,7 @@ use rtit_image::{Changed, Space};
 use rtit_packet::{find_psb, PacketKind, Scanner};
 use rtit_x86::Mode;
 
+use super::deferral::Deferral;
 use super::doubt::Doubt;
 use super::held::Held;
 use super::later::Later;
@@ -112,6 +113,7 @@ pub struct Decoder {
     pub(super) paused_at: Option<usize>,
     /// What the ledger says of what comes after what is passed over.
     pub(super) trust_before: Trust,
+    pub(super) deferral: Deferral,
     pub(super) doubt: Doubt,
     /// What the sink has not been told of the last packet.
     pub(super) later: Later,
@@ -207,6 +209,7 @@ impl Decoder {
             finished: false,
             paused_at: None,
             trust_before: Trust::Exact,
+            deferral: Deferral::default(),
             doubt: Doubt::default(),
             later: Later::default(),
         }
@@ -337,12 +340,17 @@ impl Decoder {
             },
         );
         let class = cause.class();
-        let readable = matches!(class, ErrorClass::CodeNotFound | ErrorClass::Disagreement);
-        let resume = readable
-            && self.state == State::On
-            && self.group.is_none()
-            && !self.walker.has_deferred();
+        // Contradicting packets may be damaged. The kernel patches its code, and of threads that take turns the code
+        // may be another's: there the code is more likely to be wrong.
+        let code_may_differ = self.walker.here() >> 63 != 0 || self.walker.has_turns();
+        let whole = match class {
+            ErrorClass::CodeNotFound => true,
+            ErrorClass::Disagreement => code_may_differ,
+            _ => false,
+        };
+        let resume = whole && self.state == State::On && self.group.is_none();
         self.state = State::Lost { resume };
+        self.deferral.after_tnt = self.walker.expect_none_waiting().is_err();
         self.group = None;
         self.event_data = 0;
         self.new_mode = None;

@@ -51,6 +51,7 @@ impl Decoder {
             self.ledger.go_on(stamp.offset, Trust::Elsewhere);
         }
         self.walker.reset();
+        self.deferral.after_tnt = false;
         self.state = State::Elsewhere;
     }
 
@@ -79,7 +80,9 @@ impl Decoder {
                 self.walker.mode = mode;
                 let due = self.clock.by_rate() >= self.walker.next_turn();
                 if let (Some(ip), true) = (self.ip(ip), due) {
-                    self.resume(ip, mode, sink, stamp);
+                    if !self.may_be_deferred(ip) {
+                        self.resume(ip, mode, sink, stamp);
+                    }
                 }
             }
             PacketKind::Fup(ip) => drop(self.ip(ip)),

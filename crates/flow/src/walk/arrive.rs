@@ -23,6 +23,11 @@ impl Walker {
         self.others.whereabouts.turns()
     }
 
+    /// Whether threads take turns on the logical processor.
+    pub fn has_turns(&self) -> bool {
+        self.turns() != 0 || self.next_turn() != u64::MAX
+    }
+
     /// The turns in which anything ran.
     pub fn visited(&self) -> &[usize] {
         self.others.whereabouts.visited()
