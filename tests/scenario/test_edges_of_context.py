@@ -297,6 +297,13 @@ ENABLES = [
         "PSB-015",
     ),
     case(
+        "a PSB after a branch that is not taken",
+        USER + "conditional 0x1000 0x1002 0x1010 False\ninsert_psb\n"
+        "    TNT N\n    PSB\n    CBR 10\n    MODE.TSX 0 0\n    MODE.Exec 64\n    FUP 0x1002\n"
+        "    PSBEND\n",
+        "PSB-009",
+    ),
+    case(
         "a PSB that does not count itself",
         "parameters psb_counts_itself=False\n"
         + USER
