@@ -107,6 +107,19 @@ def test_the_interrupt_flag_in_real_mode_and_at_an_enclave_exit() -> None:
     assert not cpu.arch.interrupt_flag
 
 
+def test_after_an_instruction_that_sleeps_the_next_one_comes() -> None:
+    for entered in (False, True):
+        cpu = Processor(arch=Arch(cpl=0))
+        cpu.mwait(0x1000, 0x1003, 0x20, entered=entered)
+        assert cpu.ip == 0x1003
+        cpu = Processor(arch=Arch(cpl=0))
+        cpu.umwait(0x1000, 0x1004, 0, entered=entered)
+        assert cpu.ip == 0x1004
+    cpu = Processor(arch=Arch(cpl=0))
+    cpu.halt(0x1000, 0x1001)
+    assert cpu.ip == 0x1001
+
+
 def test_changes_are_fields_of_the_state() -> None:
     hints, fields = get_type_hints(Changes), get_type_hints(Arch)
     assert {name: fields[name] for name in hints} == hints

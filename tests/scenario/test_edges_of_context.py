@@ -44,6 +44,11 @@ CONTEXT = [
         + "call 0x1010 0x1015 0x2000\n    TIP.PGD\n",
     ),
     case(
+        "INIT out of the context sends nothing",
+        f"arch cpl=0\nctl User BranchEn\n{BEGIN}init 0x1000 bsp=False\n",
+        "PGD-002",
+    ),
+    case(
         "IF that changed unseen is told by the next event",
         "arch cpl=0 interrupt_flag=False\nctl OS EventEn\n"
         + BEGIN
