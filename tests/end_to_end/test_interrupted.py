@@ -82,7 +82,8 @@ def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: P
     """The shell is the recorder's child."""
     need(backend)
     words = [*RTIT, verb, "--backend", backend, "--"]
-    waits = [*HANGS_UP[:2], "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; sleep 100 & wait"]
+    script = "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; while :; do sleep 0.1; done"
+    waits = [*HANGS_UP[:2], script]
     ended = subprocess.run(
         [*words, *waits], cwd=tmp_path, stdout=subprocess.PIPE, check=False, timeout=300
     )

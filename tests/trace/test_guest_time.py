@@ -29,19 +29,15 @@ TSC_CTC = (80, 2)
 def machines(first: str, second: str) -> bytes:
     """Two machines on a processor, one after the other, twice, with their controls."""
     turn = """
-vmptrld {ip:#x} {ip:#x} {vmcs:#x}
+vmptrld 0x1000 0x1003 {vmcs:#x}
 vmcs {controls}
-retire 37
-vm_entry {ip:#x} 0x2000
-retire 333
+vm_entry 0x1003 0x2000
 insert_psb
-retire 21
 insert_psb
-vm_exit 0x2004 {ip:#x}
-retire 100
+vm_exit 0x2004 0x1000
 insert_psb"""
     turns = [
-        turn.format(ip=0x1000, vmcs=vmcs, controls=controls)
+        turn.format(vmcs=vmcs, controls=controls)
         for vmcs, controls in 2 * ((FIRST, first), (SECOND, second))
     ]
     text = f"""section 33.5.2.1

@@ -76,6 +76,10 @@ class Collector:
     def auxtrace(self, tid: int, pid: int, data: bytes, cpu: None, time: int) -> None:
         self.data += data
 
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
@@ -134,7 +138,9 @@ class Case:
                     calls.append(ip + length)
             if kind == Kind.SWITCH:
                 flags = int(user)
-            elif kind in OTHER and kind != Kind.FAR:
+            elif kind == Kind.FAR:
+                flags = 0  # to 64-bit code: BulkUnit has no other
+            elif kind in OTHER:
                 user = False
             elif kind == Kind.RESUME:
                 user = True
