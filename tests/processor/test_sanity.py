@@ -105,7 +105,7 @@ def test_interrupt_flag_changes_at_any_cpl() -> None:
 
 @pytest.mark.parametrize("name", NOT_HERE)
 def test_event_before_the_current_ip_is_refused(name: str) -> None:
-    refused(traced(USER), NOT_HERE[name], "at 0xfff is told of, but code is at 0x1000")
+    refused(traced(USER), NOT_HERE[name], "0xfff is not the next instruction, which is at 0x1000")
 
 
 @pytest.mark.parametrize("name", NO_SUCH_TARGET)
@@ -128,14 +128,14 @@ def test_next_instruction_at_or_before_the_present_one_is_refused(name: str) -> 
     refused(traced(USER), BACKWARDS[name], "the instruction after 0x1000 is at")
 
 
-def test_straight_code_between_events_need_not_be_told() -> None:
+def test_straight_code_between_events_needs_no_event() -> None:
     cpu = traced(USER)
     cpu.jump(0x1010, 0x2000)
     cpu.ret(0x2FFF, 0x1010)
     assert cpu.ip == 0x1010
 
 
-def test_code_that_is_not_in_the_context_need_not_be_told() -> None:
+def test_code_outside_the_context_needs_no_event() -> None:
     cpu = Processor(fabric=lambda _: None)
     ctl = CTL.encode(TraceEn=1, FabricEn=1, BranchEn=1, User=1)
     cpu.set_msr(0x570, ctl, next_ip=0x1000)

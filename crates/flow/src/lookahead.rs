@@ -1,6 +1,6 @@
 //! What later packets say of the cycles that CYCs count.
 //!
-//! Only the next packet that tells the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it were
+//! Only the next packet that gives the time (TSC, or MTC after a TSC with its TMA) says how long the cycles before it were
 //! (section 33.8.3.4), and that nothing before it was later. So the clock looks ahead from the first CYC after such a
 //! packet to the next one. A stream without CYCs is not looked at.
 
@@ -25,7 +25,7 @@ pub(crate) struct Lookahead {
     pub until: u64,
     /// The time that this packet tells, before which nothing is later; `u64::MAX`: there was none.
     pub latest: u64,
-    /// To the time that is told, and the most cycles that there may have been then.
+    /// To the time of this packet, with the most cycles that there may have been then.
     pub line: Option<Line>,
     /// The same with the fewest.
     pub upper: Option<Line>,

@@ -33,7 +33,7 @@ class Choice:
     found: Found | None = None
     perf: FoundPerf | None = None
     warning: str | None = None
-    """What the user is to know of the choice, in one sentence."""
+    """A warning about the choice, in one sentence."""
 
 
 def choose(

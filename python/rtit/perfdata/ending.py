@@ -1,4 +1,4 @@
-"""How a thread ended and how much of it was traced, in the PERF_RECORD_EXIT that tells when.
+"""How a thread ended and how many of its instructions were traced, in its PERF_RECORD_EXIT.
 
 The kernel's record has neither. Ours carries them between the record's own fields and its
 sample_id, which readers look for at the record's end: stock perf passes over what is between.

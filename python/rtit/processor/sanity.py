@@ -25,7 +25,7 @@ def require_here(cpu: Cpu, ip: int) -> None:
     if cpu.checked and state.trigger_en and state.context_en:
         here = steering.address(cpu.unit, ip)
         follows = _is_ahead(state.arch, state.ip, here)
-        require(follows, f"an instruction at {here:#x} is told of, but code is at {state.ip:#x}")
+        require(follows, f"{here:#x} is not the next instruction, which is at {state.ip:#x}")
 
 
 def require_target(cpu: Cpu, target: int, arch: Arch | None = None) -> None:

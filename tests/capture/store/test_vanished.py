@@ -115,7 +115,7 @@ def test_of_two_files_of_one_path_both_are_kept(vanished: Vanished, file: Path) 
     assert list(vanished.pokes()) == [(places[0], PAGES[::-1]), (places[1], PAGES)]
 
 
-def test_contents_without_a_file_are_nobodys(vanished: Vanished, file: Path) -> None:
+def test_contents_without_a_mapping_are_ignored(vanished: Vanished, file: Path) -> None:
     """They are written as any code is."""
     memory = mapping(file)._replace(path="/memfd:jit (deleted)")
     vanished.sent(PLACE, memory, None)
@@ -150,7 +150,7 @@ def test_only_touched(vanished: Vanished, file: Path) -> None:
 def test_more_than_is_copied(
     vanished: Vanished, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mapping may be as large as it likes: of what was not copied nobody knows what it was."""
+    """A mapping may have any size; code that was not copied is reported as lost."""
     monkeypatch.setattr("rtit.capture.store.vanished._MOST", 1 << 20)
     os.truncate(file, 1 << 40)
     vanished.saw(Place(7, 8, 100, 0x40_0000, 1 << 40), mapping(file))

@@ -1,14 +1,14 @@
 //! Whether a lost program may be picked up at a TIP, although TIPs may be deferred (section 33.4.2.3).
 //!
 //! A processor that defers TIPs sends them directly after the TNT: the last results of that TNT may be of branches after
-//! the TIPs. Only the code tells which, and it is lost. So a TIP with a TNT directly before it (or before the TIPs before
+//! the TIPs. Only the code shows which, and it is lost. So a TIP with a TNT directly before it (or before the TIPs before
 //! it) does not say where the program is, unless it leads into the kernel or out of it: far transfers are not deferred.
 //! Or the stream shows that its processor does not defer TIPs: many were followed since the last PSB, and none was
 //! deferred.
 
 use rtit_packet::PacketKind;
 
-/// A processor that defers TIPs has deferred one of so many.
+/// TIPs without a deferred one that show that the processor does not defer TIPs.
 const ENOUGH: u8 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

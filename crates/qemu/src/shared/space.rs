@@ -1,7 +1,7 @@
-//! What a decoder will know of the code of this process, and what it has to be told.
+//! What a decoder will know of the code of this process, and what has to be reported to it.
 //!
 //! All that matters passes through here when QEMU translates it, before it runs. Code bytes are compared with what the
-//! decoder has: the mapped file, or bytes that were sent before. A file mapping is told when code of it is first
+//! decoder has: the mapped file, or bytes that were sent before. A file mapping is reported when code of it is first
 //! translated, with all its bytes if the file may change or is another to the recorder. So neither protections nor who
 //! wrote what, when, have to be known.
 
@@ -35,13 +35,13 @@ pub(crate) struct Contents {
 
 /// A mapping that the decoder has the bytes of.
 #[derive(Clone, Debug)]
-struct Told {
+struct ReportedMapping {
     mapped: Mapped,
     /// Hashes of the pages from `first` on, if contents were sent. None: what the file has.
     sent: Option<(u64, Arc<[u64]>)>,
 }
 
-impl Told {
+impl ReportedMapping {
     /// What the decoder has of a page.
     fn bytes(&self, page: u64, into: &mut [u8]) -> usize {
         let Some((first, hashes)) = &self.sent else {
@@ -57,13 +57,13 @@ impl Told {
     }
 
     /// What is left of it without the addresses from `from` to `to`.
-    fn without(self, from: u64, to: u64) -> impl Iterator<Item = Told> {
+    fn without(self, from: u64, to: u64) -> impl Iterator<Item = ReportedMapping> {
         let after = self.clone().within(to, u64::MAX);
         self.within(0, from).into_iter().chain(after)
     }
 
     /// The part of it from `from` to `to`.
-    fn within(self, from: u64, to: u64) -> Option<Told> {
+    fn within(self, from: u64, to: u64) -> Option<ReportedMapping> {
         let Mapped {
             start, end, offset, ..
         } = self.mapped;
@@ -74,13 +74,13 @@ impl Told {
             offset: offset.wrapping_add(from.wrapping_sub(start)),
             ..self.mapped
         };
-        (from < to).then_some(Told { mapped, ..self })
+        (from < to).then_some(ReportedMapping { mapped, ..self })
     }
 }
 
-fn at(told: &[Told], address: u64) -> Option<&Told> {
+fn at(reported: &[ReportedMapping], address: u64) -> Option<&ReportedMapping> {
     let has = |mapped: &Mapped| (mapped.start..mapped.end).contains(&address);
-    told.iter().find(|told| has(&told.mapped))
+    reported.iter().find(|reported| has(&reported.mapped))
 }
 
 fn hash(page: &[u8]) -> u64 {
@@ -95,9 +95,9 @@ type Known = Box<[Option<u8>]>;
 #[derive(Default)]
 pub(crate) struct Space {
     recorder: Recorder,
-    told: Vec<Told>,
-    /// What was told of mappings that are gone: the decoder goes by it where nothing else is told.
-    stale: Vec<Told>,
+    reported: Vec<ReportedMapping>,
+    /// What was reported of mappings that are gone: the decoder goes by it where nothing else is reported.
+    stale: Vec<ReportedMapping>,
     pages: HashMap<u64, Known>,
 }
 
@@ -109,7 +109,7 @@ impl Space {
         }
     }
 
-    /// Code at `address` is about to run for the first time: what has to be told before.
+    /// Code at `address` is about to run for the first time: what has to be reported before.
     pub(crate) fn translated(&mut self, address: u64, code: &[u8]) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut rest = code;
@@ -143,15 +143,15 @@ impl Space {
         let (from, to) = (start & !(PAGE - 1), end);
         self.pages
             .retain(|&page, _| page + PAGE <= from || page >= to);
-        for told in std::mem::take(&mut self.told) {
-            self.stale.extend(told.clone().within(from, to));
-            self.told.extend(told.without(from, to));
+        for reported in std::mem::take(&mut self.reported) {
+            self.stale.extend(reported.clone().within(from, to));
+            self.reported.extend(reported.without(from, to));
         }
     }
 
-    /// The mapping of a file that was told for an address.
+    /// The mapping of a file that was reported for an address.
     pub(crate) fn mapped_at(&self, address: u64) -> Option<&Mapped> {
-        at(&self.told, address).map(|told| &told.mapped)
+        at(&self.reported, address).map(|reported| &reported.mapped)
     }
 
     fn check(&mut self, page: u64, offset: usize, code: &[u8], changes: &mut Vec<Change>) {
@@ -199,22 +199,22 @@ impl Space {
         ));
     }
 
-    /// What the decoder has of a page, once the mapping that it is in has been told.
+    /// What the decoder has of a page, once the mapping that it is in has been reported.
     fn first_look(&mut self, page: u64, changes: &mut Vec<Change>) -> Known {
         let mut known = vec![None; PAGE as usize].into_boxed_slice();
-        if at(&self.told, page).is_none() {
+        if at(&self.reported, page).is_none() {
             if let Some(change) = self.look_up(page).and_then(|found| self.tell(found)) {
                 changes.push(change);
             }
         }
         let mut bytes = [0u8; PAGE as usize];
         let mut count = 0;
-        if let Some(told) = at(&self.told, page) {
-            count = told.bytes(page, &mut bytes);
-        } else if let Some(told) = at(&self.stale, page) {
+        if let Some(reported) = at(&self.reported, page) {
+            count = reported.bytes(page, &mut bytes);
+        } else if let Some(reported) = at(&self.stale, page) {
             // A program that moves its code to other pages has the same there as before.
             let mut now = [0u8; PAGE as usize];
-            count = told.bytes(page, &mut bytes);
+            count = reported.bytes(page, &mut bytes);
             let readable = memory::read(page, &mut now);
             if count == 0 || readable < count || now[..count] != bytes[..count] {
                 count = 0;
@@ -253,24 +253,26 @@ impl Space {
         };
         let hashes = |contents: &Contents| contents.code.chunks(PAGE as usize).map(hash).collect();
         self.cover(mapped.start, mapped.end);
-        self.told.push(Told {
+        self.reported.push(ReportedMapping {
             mapped: mapped.clone(),
             sent: contents.as_ref().map(|all| (mapped.start, hashes(all))),
         });
         Some(Change::Mapped(mapped, contents))
     }
 
-    /// Something else is told there.
+    /// Something else is reported there.
     fn cover(&mut self, start: u64, end: u64) {
         let stale = std::mem::take(&mut self.stale);
-        let rest = stale.into_iter().flat_map(|told| told.without(start, end));
+        let rest = stale
+            .into_iter()
+            .flat_map(|reported| reported.without(start, end));
         self.stale = rest.collect();
     }
 
-    /// The private mapping of a file that a page belongs to, less what has been told of others.
+    /// The private mapping of a file that a page belongs to, less what has been reported of others.
     fn look_up(&self, page: u64) -> Option<Mapped> {
         let mut found = maps::look_up(page)?;
-        for Told { mapped: other, .. } in &self.told {
+        for ReportedMapping { mapped: other, .. } in &self.reported {
             if other.end <= page && other.end > found.start {
                 found.offset += other.end - found.start;
                 found.start = other.end;
@@ -348,8 +350,8 @@ mod tests {
         let mut space = space();
         space.translated(here(), &code);
         code[3] ^= 0xff;
-        let told = space.translated(here(), &code);
-        assert_eq!(told, [Change::Code(here() + 3, vec![code[3]])]);
+        let reported = space.translated(here(), &code);
+        assert_eq!(reported, [Change::Code(here() + 3, vec![code[3]])]);
         space.forget(here(), 1);
         assert_eq!(space.translated(here(), &code).len(), 2);
     }
@@ -366,14 +368,14 @@ mod tests {
             path: b"/x".to_vec(),
         };
         let mut space = Space {
-            told: vec![Told { mapped, sent: None }],
+            reported: vec![ReportedMapping { mapped, sent: None }],
             ..Space::default()
         };
         space.forget(0x2000, 0x1000);
         let parts: Vec<_> = space
-            .told
+            .reported
             .iter()
-            .map(|Told { mapped: m, .. }| (m.start, m.end, m.offset))
+            .map(|ReportedMapping { mapped: m, .. }| (m.start, m.end, m.offset))
             .collect();
         assert_eq!(parts, [(0x1000, 0x2000, 0x2000), (0x3000, 0x5000, 0x4000)]);
     }

@@ -317,8 +317,8 @@ impl Block {
     }
 }
 
-/// A block of one of the last one's instructions: that one was broken off there. A branch may also lead into the midst
-/// of an instruction.
+/// A block of one of the last one's instructions: that one was broken off there. A branch may also lead into the
+/// middle of an instruction.
 #[inline(always)]
 pub(super) fn breaks_off(block: &Block, next: &Block) -> bool {
     next.count == 1
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_into_the_midst_of_an_instruction_does_not_break_its_block_off() {
+    fn a_branch_into_the_middle_of_an_instruction_does_not_break_off_its_block() {
         // nop; mov eax, 0x90909090; jne 0x1002
         let code = [0x90, 0xb8, 0x90, 0x90, 0x90, 0x90, 0x75, 0xfa];
         let block = Block::new(0x1000, &[1, 5, 2], &code, false);
