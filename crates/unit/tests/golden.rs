@@ -1060,3 +1060,16 @@ fn settings_at_their_limits() {
         assert!(error.contains(name) || name.ends_with("ratio") || error.contains("crystal"));
     }
 }
+
+/// One instruction is one tick of a TSC of 1 GHz, 40 of them one of the crystal's 25 MHz.
+#[test]
+fn default_clock_has_a_tsc_of_1_ghz_and_a_crystal_of_25_mhz() {
+    let time = Settings::default().time;
+    assert_eq!((time.cpi, time.tsc_start), (1, 1_000_000_000));
+    assert_eq!(
+        time.bus_hz * u64::from(time.max_non_turbo_ratio),
+        1_000_000_000
+    );
+    assert_eq!(time.crystal_hz, 25_000_000);
+    assert_eq!((time.tsc_numerator, time.tsc_denominator), (80, 2));
+}
