@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rtit_flow::{GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Point, TimeSettings};
+use rtit_flow::{
+    GuestTsc, PacketClock, PerfClock, PerfTime, PerfTold, Point, TimeSettings, Window,
+};
 use rtit_packet::table::ROWS;
 use rtit_packet::{Columns, Kind, Scanner};
 
@@ -137,6 +139,7 @@ fn packets(stream: &[u8], limit: usize, bytes: usize) -> Vec<Packet> {
 
 /// Our clock, with the numbers of points and with times, tells the same; padding is nothing to it.
 fn own_clock(case: &Case, packets: &[Packet]) {
+    let window = Window::whole(case.stream);
     let mut plain = PacketClock::new(case.settings, false);
     let mut padded = PacketClock::new(case.settings, false);
     let mut pointed = PacketClock::new(case.settings, true);
@@ -147,10 +150,16 @@ fn own_clock(case: &Case, packets: &[Packet]) {
             if packet.lost {
                 clock.lose();
             } else {
-                clock.take(packet.kind, packet.detail, packet.payload, packet.offset);
+                clock.take(
+                    packet.kind,
+                    packet.detail,
+                    packet.payload,
+                    packet.offset,
+                    window,
+                );
             }
         }
-        padded.take(Kind::Pad, 0, 0, packet.offset);
+        padded.take(Kind::Pad, 0, 0, packet.offset, window);
         assert_eq!(padded.time(), plain.time());
         let frequency = plain.frequency();
         assert!(frequency.is_nan() || frequency >= 0.0);
