@@ -10,12 +10,12 @@
 //! | `Async`    | an event struck at a FUP; its target is to come| TIP, TIP.PGD, TIP.PGE (INIT)                        |
 //! | `Elsewhere`| the turn is another thread's (module `turns`)  | TIP.PGD, OVF; in a turn that is followed any IP     |
 //!
-//! Where the code is not there, the packets are whole, and the next IP says where the program is, a TIP's not always
-//! (module `deferral`): a compressed RET to a call that was lost is then an error. Where packets contradict the code or
-//! each other, bytes may be missing: what follows may be read in the wrong places or with a wrong LastIP, so that only
-//! a PSB helps, or that tracing goes off and on. Not so in the kernel, which patches its code, and where threads take
-//! turns, so that it may be the code of another. After bad bytes it is a PSB alone. Between OVF and its FUP come only
-//! timing packets (section 33.3.8): a FUP after anything else is none of the OVF's.
+//! If code is missing, the packets are whole. Decoding resumes at the next IP, at that of a TIP with exceptions (module
+//! `deferral`). A compressed RET to a call that was lost is then an error. If packets contradict the code or each other,
+//! bytes may be missing: the next packets may be parsed at the wrong places or with a wrong LastIP. Decoding resumes at a
+//! PSB or a TIP.PGE. In the kernel, which patches its code, and where threads share a CPU, the code is more likely to be
+//! wrong than the packets: decoding resumes at the next IP. After bad bytes it resumes at a PSB. Between OVF and its FUP
+//! there are only timing packets (section 33.3.8): a FUP after any other packet does not belong to the OVF.
 
 mod carry;
 mod corrupt;

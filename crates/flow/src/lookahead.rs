@@ -18,12 +18,12 @@ pub(crate) struct Here<'a> {
     pub off: bool,
 }
 
-/// How the time goes on with the cycles since the last packet that told it.
+/// The limits of the estimate between the last packet that gave the time and the next one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Lookahead {
-    /// Packets before this offset have been looked at; `u64::MAX`: one of them tells the time.
+    /// Offset up to which packets have been read; `u64::MAX`: one of them gives the time.
     pub until: u64,
-    /// The time that this packet tells, before which nothing is later; `u64::MAX`: there was none.
+    /// The time of that packet, an upper limit for what is before it; `u64::MAX`: there was none.
     pub latest: u64,
     /// To the time of this packet, with the most cycles that there may have been then.
     pub line: Option<Line>,
@@ -31,7 +31,7 @@ pub(crate) struct Lookahead {
     pub upper: Option<Line>,
 }
 
-/// A straight line from a time, at which there were so many cycles: in each `cycles` more are `ticks`.
+/// A straight line from a point (time, cycles): `ticks` pass in `cycles`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Line {
     pub from: (u64, u64),
@@ -57,9 +57,9 @@ impl Lookahead {
         self.until <= offset
     }
 
-    /// The time when so many cycles have been counted. `estimate`: by the rate of the cycles before.
+    /// The time after `cycles`. `estimate`: the time by the rate of the cycles before.
     ///
-    /// The estimate is right as long as the rate does not change. It is not followed out of what the lines allow.
+    /// The estimate is right as long as the rate does not change. The lines limit it where the rate does.
     #[inline]
     pub fn time(&self, cycles: u64, estimate: Option<u64>) -> Option<u64> {
         let lower = self.line.map(|line| line.time(cycles));

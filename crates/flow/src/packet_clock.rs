@@ -127,7 +127,7 @@ impl PacketClock {
 }
 
 impl Clock {
-    /// Looks for the next packet that tells the time. `uncounted`: cycles of CYCs before `here`, to be counted now.
+    /// Looks for the next packet that gives the time. `uncounted`: cycles of CYCs before `here` that were not counted yet.
     #[cold]
     pub fn look_ahead(&mut self, uncounted: u64, here: &Here<'_>) {
         let found = find(self, self.reached(), uncounted, here);
@@ -141,8 +141,8 @@ impl Clock {
     }
 }
 
-/// From `from`, time and cycles of `clock`, to the next packet that tells the time. `uncounted`: cycles that come before
-/// the packets at `here`.
+/// The limits from `from`, time and cycles of `clock`, to the next packet that gives the time. `uncounted`: cycles before
+/// the packets at `here` that were not counted yet.
 fn find(clock: &Clock, from: (u64, u64), uncounted: u64, here: &Here<'_>) -> Lookahead {
     let mut ahead = PacketClock::ahead_of(clock, here.in_group, here.off);
     ahead.clock.cyc(uncounted);

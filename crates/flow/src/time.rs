@@ -1,10 +1,10 @@
 //! From timing packets to a TSC estimate (section 33.8.3).
 //!
 //! The estimate is that of the last timing packet, so it is a lower bound for what comes after it. MTCs count crystal
-//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC on a straight line to the next one.
-//! Where that is too far away, or something comes between after which cycles and time cannot be compared, cycles are scaled
-//! by what was measured between the last two of these, or by the ratio of CBR until there is a measure, and the estimate is
-//! no later than the next TSC or MTC.
+//! ticks from the TMA of the last TSC; CYCs count core cycles from the last TSC or MTC.
+//! Cycles are scaled by the rate that was measured between the last two of these, or by the ratio of CBR until there is a
+//! measure. The clock looks ahead to the next TSC or MTC (module `lookahead`): the estimate is not later than that, and
+//! stays within the straight lines that lead there.
 
 use crate::lookahead::Lookahead;
 use crate::points::{Point, Points};
@@ -85,8 +85,8 @@ pub(crate) struct Clock {
     pub begun: bool,
     /// The estimate now.
     now: u64,
-    /// The estimate by the rate alone. It is the same however CYCs are added up, so all ways of decoding agree on it: it
-    /// decides where something happens, `now` is what rows are given.
+    /// The estimate by the rate alone. Adding up CYCs does not change it, so the fast path and the interpreter agree on
+    /// it. Decoding decides by this one; rows get `now`.
     by_rate: u64,
     /// The moment from which CYCs count.
     base: u64,
@@ -94,7 +94,7 @@ pub(crate) struct Clock {
     counted: bool,
     /// The last moment that was told.
     known: u64,
-    /// What the last TSC packet told.
+    /// The time of the last TSC packet.
     tsc: u64,
     cycles: u64,
     /// All cycles ever counted.
@@ -171,7 +171,7 @@ impl Clock {
         self.now
     }
 
-    /// The estimate by the rate of the last cycles alone, which may be later than the next packet that tells the time.
+    /// The estimate by the rate of the last cycles alone. It may be later than the time of the next TSC or MTC.
     #[inline]
     pub fn by_rate(&self) -> u64 {
         self.by_rate
@@ -334,7 +334,7 @@ impl Clock {
     }
 
     pub fn cbr(&mut self, ratio: u8) {
-        // the first tells what holds already
+        // the first CBR reports the ratio that was in force before it
         if self.ratio != ratio && self.ratio != 0 {
             self.rate = None;
             self.interrupt();
@@ -377,7 +377,7 @@ impl Clock {
         self.lookahead = found;
     }
 
-    /// The first packet is next, and the first TSC not before `latest`.
+    /// Called before the first packet. `latest`: the time of the first TSC.
     pub fn begin_by(&mut self, latest: u64) {
         self.begun = true;
         self.now = self.now.min(latest);
@@ -394,7 +394,7 @@ impl Clock {
         }
     }
 
-    /// The time, if it was told after this clock went ahead.
+    /// The time of the first TSC or MTC since this clock went ahead, if there was one.
     pub fn told_time(&self) -> Option<u64> {
         self.told.then_some(self.known)
     }
@@ -468,7 +468,7 @@ impl Clock {
         self.measured.1 = self.measured.1.saturating_add(ticks);
     }
 
-    /// The time is told. It does not go back, neither behind an estimate nor by the fraction of a crystal tick that a TSC
+    /// A packet gives the time. It does not go back, neither before an estimate nor by the fraction of a crystal tick that a TSC
     /// may be earlier than the MTC before it; where a TSC is earlier by more, the TSC itself went back.
     fn reach(&mut self, time: u64) {
         let tick = self.crystal_ticks(1).unwrap_or(0);

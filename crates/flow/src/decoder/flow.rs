@@ -126,7 +126,7 @@ impl Decoder {
             && self.after_overflow == Some(self.counts.instructions)
     }
 
-    /// Whether tracing turns out to have been outside; it is off then.
+    /// Whether execution was outside the filter ranges (`may_be_outside`). If so, tracing is off.
     pub(super) fn was_outside(&mut self) -> bool {
         let outside = self.may_be_outside();
         if outside {

@@ -340,8 +340,8 @@ impl Decoder {
             },
         );
         let class = cause.class();
-        // Contradicting packets may be damaged. The kernel patches its code, and of threads that take turns the code
-        // may be another's: there the code is more likely to be wrong.
+        // Contradicting packets may be damaged. But the kernel patches its code, and on a shared CPU the code may belong
+        // to another thread: there the code is more likely to be wrong.
         let code_may_differ = self.walker.here() >> 63 != 0 || self.walker.has_turns();
         let whole = match class {
             ErrorClass::CodeNotFound => true,
