@@ -14,7 +14,7 @@ from rtit.unit import TimeModel
 
 BUS_HZ = TimeModel().bus_hz
 LONGEST_SCHEDULED = 4096
-"""Instructions by which the clock may go on in the kernel while the thread counts as scheduled."""
+"""Instructions of other threads after which a thread in the kernel counts as switched out."""
 
 _FREQUENCY = re.compile(r"(?ai)([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kMG]?)(?:Hz)?")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}

@@ -283,8 +283,9 @@ class Images:
         self.lacks(problem)
 
     def jit(self, pid: int, address: int, code: bytes, shown: Mapping) -> None:
-        """A program told that it made a function, at the time of `shown`: a mapping of what lists
-        its name. The mapping has the function, and neighbours where none was made before.
+        """Add a function that a program generated at the time of `shown`, a mapping of the file
+        that lists its name. The mapping covers the function, and neighbours where none was made
+        before.
         """
         time = shown.since
         if not self._has_room(_OF_MAPPING, time, pid):

@@ -36,7 +36,7 @@ _LARGEST_MAP = 1 << 26
 _FUNCTION = re.compile(
     rb"^[ \t]*(?:0x)?([0-9a-f]{1,16})[ \t]+(?:0x)?([0-9a-f]{1,16})[ \t]+(\S[^\n]*)", re.M | re.I
 )
-"""A line of a map; all of a file's lines are looked at at once, as most may be none."""
+"""A line of a map. Searching many lines at once is fast where most of them do not match."""
 _AT_ONCE = 1 << 18
 _MOST_FILES = 1 << 10
 _MOST_OPEN = 1 << 6

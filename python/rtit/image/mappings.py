@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Names that the kernel and perf give to memory without a file behind it.
 _NO_FILE = ("//anon", "[", "anon_inode:", "/memfd:", "/dev/zero", "/SYSV", "/dev/shm/SYSV")
 _JITTED = "[jit-"
-"""So begins what a jitdump file is called."""
+"""The beginning of the names under which functions of jitdump files are listed."""
 FOREVER = (1 << 64) - 1
 UPPER = 1 << 63
 """The first address of the kernel's half."""

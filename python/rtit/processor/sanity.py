@@ -1,8 +1,8 @@
-"""What holds for every instruction and event: it comes at the current IP or further on in straight
-code, leads to an address that exists, and is executed at a CPL that may execute it.
+"""Checks of instructions and events: their IP, their target and their CPL.
 
-All raise IllegalEvent, before anything changes; of a processor that is not `checked` only for what
-is no address.
+An instruction must be at the current IP, or after it in straight code; its target must be an
+address that exists; its CPL must permit it. All checks raise IllegalEvent before anything changes.
+A processor that is not `checked` refuses only values that are no addresses.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from rtit.unit.state.arch import Arch
 
 
 def require_here(cpu: Cpu, ip: int) -> None:
-    """`ip` is reached from the current IP without a branch.
+    """Require that straight code leads from the current IP to `ip`.
 
-    While ContextEn is 0 nothing has to be said of the code that runs, so that the current IP is not
-    known.
+    While ContextEn is 0 the current IP is not known, since code outside the context needs no event.
     """
     addresses(ip)
     state = cpu.unit.state
@@ -29,7 +28,7 @@ def require_here(cpu: Cpu, ip: int) -> None:
 
 
 def require_target(cpu: Cpu, target: int, arch: Arch | None = None) -> None:
-    """A branch or event can lead to `target`, in the state `arch` after it."""
+    """Require that `target` is an address in the state `arch`, that after the branch or event."""
     addresses(target)
     if not cpu.checked:
         return
@@ -41,7 +40,7 @@ def require_target(cpu: Cpu, target: int, arch: Arch | None = None) -> None:
 
 
 def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
-    """The instruction at `ip` is executed, and `next_ip` comes after it."""
+    """Require that an instruction at `ip`, followed by one at `next_ip`, is possible."""
     require_here(cpu, ip)
     if next_ip is not None:
         addresses(next_ip)
@@ -50,7 +49,7 @@ def require_instruction(cpu: Cpu, ip: int, next_ip: int | None = None) -> None:
 
 
 def require_cpl(cpu: Cpu, cpl: int, what: str) -> None:
-    """`what` is executed at this CPL alone."""
+    """Require the CPL at which `what` may be executed."""
     privilege = cpu.arch.privilege
     require(privilege == cpl or not cpu.checked, f"{what} is executed at CPL {privilege}")
 

@@ -30,7 +30,7 @@ class BuildIds:
             self._found[path] = None
 
     def add(self, path: str, build_id: bytes) -> None:
-        """What the file that is mapped has, or what stands for it; the first one counts."""
+        """Set the build id of a mapped file, or its replacement; later ones are ignored."""
         self._found[path] = self._found.get(path) or build_id
 
     def known(self) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ class BuildIds:
 
 
 def build_id_in(head: bytes) -> bytes | None:
-    """The build id of an ELF file of 64 bits whose first bytes these are, if it is among them."""
+    """The build id in the first bytes of a 64-bit ELF file; None if it is not in them."""
     if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
         return None
     _, _, _, _, table, _, _, _, size, count, *_ = _HEADER.unpack_from(head)

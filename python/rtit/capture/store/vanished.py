@@ -1,9 +1,9 @@
-"""The code of files that a program ran, until the recording ends.
+"""Copies of the code that a program maps, kept until the recording ends.
 
-What is mapped is copied: from the file, or, where that may change or is another to us, as the
-program has it. A file that shows the same in the end is read again by whoever reads the recording.
-If it does not, or is gone, what was mapped goes into the recording as code without a file does,
-from when it was mapped.
+The recorder copies each mapping: from the file, or from the program's memory if the file may change
+or the recorder's path leads to another file. At the end it compares the copies with the files. If a
+file still has the same code, readers of the recording read the file. If not, the copy goes into the
+recording as code without a file does, from the time of the mapping on.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rtit.values import astuple, dataclass, field
 
 _PAGE = 4096
 _MOST = 1 << 28
-"""Bytes of code that are written for all files together, and that are copied."""
+"""Bytes of code that are copied, and that are written, for all files together."""
 _MOST_PLACES = 1 << 20
 """Places that are kept for all files together."""
 _PLACE = struct.Struct("<IIQQQ")
-"""One of them."""
+"""A `Place` as it is kept."""
 _RECORD = 64
 """What a record takes beside the code in it, of which it has up to `_PART` bytes."""
 _PART = 1 << 15
 _CHUNK = 1 << 20
 _CLOCKS_ARE_LATE = 1_000_000_000
-"""Nanoseconds by which those of file systems may be: less than what the tracers allow for."""
+"""Nanoseconds by which clocks of file systems may lag; less than what the tracers allow for."""
 
 _Stamp = tuple[int, int, int, int, int]
 
@@ -63,7 +63,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Sent:
-    """A mapping that the program's side sends the contents of."""
+    """A mapping whose contents the tracer is sending."""
 
     place: Place
     mapping: Mapping
@@ -97,13 +97,13 @@ class Vanished:
         self._note(parts[key], place)
 
     def sent(self, place: Place, mapping: Mapping, build_id: bytes | None) -> None:
-        """A file was mapped there; what is mapped comes by `take`."""
+        """A file was mapped there. `take` receives the contents."""
         self._came(place.pid)
         if has_file(mapping.path):
             self._coming[place.pid] = _Sent(place, mapping, build_id, bytearray())
 
     def take(self, pid: int, address: int, code: bytes) -> bool:
-        """What process `pid` has mapped at an address. False if that is of no file."""
+        """Receive contents of the last mapping of `pid`. False if they belong to no file."""
         sent = self._coming.get(pid)
         if sent is None or sent.place.address + len(sent.code) != address:
             return False
@@ -172,7 +172,7 @@ class Vanished:
         part.places += _PLACE.pack(*astuple(place))
 
     def _read(self, mapping: Mapping, size: int) -> _Part:
-        """What is mapped, as the file has it, if it is the one, and still as it was."""
+        """Copy a mapping from its file, unless the file is another one or has changed."""
         nothing = _Part(mapping.pgoff, 0, -1, None)
         try:
             file = os.open(mapping.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -214,7 +214,7 @@ class Vanished:
         return b"".join(_pieces(self._copies, part.start, size)) if size > 0 else b""
 
     def _is_still_there(self, path: str, part: _Part) -> bool:
-        """Whether the file shows what was mapped."""
+        """Whether the file at `path` still has the copied code."""
         if part.stamp is not None and _stamp(path) == part.stamp:
             return True
         if part.size < 0:
@@ -233,7 +233,7 @@ class Vanished:
             os.close(file)
 
     def _identity(self, parts: list[_Part]) -> bytes:
-        """What stands for the build id of a file without one, so that no other is taken for it."""
+        """A hash in place of the build id of a file without one: no other file matches it."""
         import hashlib
 
         code = b"".join(self._copy(part, _CHUNK) for part in parts)
