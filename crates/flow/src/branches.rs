@@ -1,7 +1,5 @@
 //! Branches one by one, in order.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{Copies, Kept};
@@ -95,7 +93,7 @@ impl Sink for Found {
     fn close(&mut self, _end: End, _offset: u64) {}
 
     fn edge(&mut self, from: u64, to: u64, kind: End) {
-        self.edges.put((from, to, kind, self.head.last));
+        self.edges.push((from, to, kind, self.head.last));
         self.head.count += 1;
         self.head.early += u32::from(self.head.is_late == Some(false));
     }
@@ -122,8 +120,8 @@ impl Branches {
         let space = self.space.take(len);
         let mut target_space = Vec::new();
         if !self.landed.is_empty() {
-            target_space.put_all(&space);
-            target_space.fill_to(len, 0);
+            target_space.extend_from_slice(&space);
+            target_space.resize(len, 0);
             for (row, there) in self.landed.drain(..) {
                 target_space[row] = there;
             }
@@ -155,12 +153,12 @@ impl Branches {
     fn grow(&mut self, most: usize) {
         let most = room(most, FIRST, self.limit);
         let rows = &mut self.rows;
-        rows.from.fill_to(most, 0);
-        rows.to.fill_to(most, 0);
-        rows.kind.fill_to(most, 0);
-        rows.time.fill_to(most, 0);
+        rows.from.resize(most, 0);
+        rows.to.resize(most, 0);
+        rows.kind.resize(most, 0);
+        rows.time.resize(most, 0);
         if self.places {
-            rows.offset.fill_to(most, 0);
+            rows.offset.resize(most, 0);
         }
     }
 }
@@ -323,7 +321,7 @@ impl Sink for Branches {
             .checked_sub(1)
             .filter(|_| space != self.space.now())
         {
-            self.landed.put((row, space));
+            self.landed.push((row, space));
         }
     }
 

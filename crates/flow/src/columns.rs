@@ -1,7 +1,5 @@
 //! The sink that makes rows.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::kept::{column, Copies, Kept, Parts};
@@ -86,11 +84,11 @@ impl Table {
             &mut self.time,
             &mut self.offset,
         ] {
-            column.fill_to(most, 0);
+            column.resize(most, 0);
         }
-        self.instructions.fill_to(most, 0);
-        self.end.fill_to(most, 0);
-        self.bits.fill_to(most, 0);
+        self.instructions.resize(most, 0);
+        self.end.resize(most, 0);
+        self.bits.resize(most, 0);
     }
 
     /// The run that goes on there.
@@ -139,7 +137,7 @@ impl Columns {
 
     /// The runs that have been gathered.
     pub fn runs(&mut self) -> Runs<'_> {
-        self.in_tx.fill_to(self.len, self.now_in_tx.into());
+        self.in_tx.resize(self.len, self.now_in_tx.into());
         let (rows, len) = (&self.rows, self.len);
         Runs {
             start: &rows.start[..len],
@@ -242,7 +240,7 @@ impl InOrder for Columns {
     }
 
     fn take_batch(&mut self) -> RowColumns {
-        self.in_tx.fill_to(self.len, self.now_in_tx.into());
+        self.in_tx.resize(self.len, self.now_in_tx.into());
         let open = self.rows.open(self.len);
         let (rows, len) = (&mut self.rows, self.len);
         RowColumns {
@@ -428,11 +426,11 @@ impl Sink for Columns {
     fn event(&mut self, event: &Event) {
         if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.now_in_tx) {
             self.close(End::Cut, event.offset);
-            self.in_tx.fill_to(self.len, self.now_in_tx.into());
+            self.in_tx.resize(self.len, self.now_in_tx.into());
             self.now_in_tx = in_tx;
         }
         let begun = u64::from(self.open() != 0);
-        self.events.put(PlacedEvent {
+        self.events.push(PlacedEvent {
             row: self.taken + self.len as u64 + begun,
             event: *event,
         });

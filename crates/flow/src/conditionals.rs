@@ -1,7 +1,6 @@
 //! The conditional branches of stretches of code, whether they ran or not.
 
 use rtit_image::View;
-use rtit_memory::Grow;
 use rtit_x86::{decode, Class, Mode, MAX_LENGTH};
 
 /// A conditional branch.
@@ -41,7 +40,7 @@ pub fn conditionals(
             };
             let length = u64::from(decoded.length);
             if decoded.class == Class::Conditional {
-                found.put(Conditional {
+                found.push(Conditional {
                     stretch,
                     ip,
                     behind: ip.wrapping_add(length),

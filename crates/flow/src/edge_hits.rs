@@ -3,8 +3,6 @@
 mod known;
 mod sums;
 
-use rtit_memory::gathered;
-
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
 use crate::hash::{add, CountsBy};
@@ -75,7 +73,7 @@ impl EdgeHits {
             kind,
             count,
         };
-        let mut edges: Vec<EdgeTotal> = gathered(sums.into_iter().map(total));
+        let mut edges: Vec<EdgeTotal> = sums.into_iter().map(total).collect();
         edges.sort_unstable();
         edges
     }

@@ -2,8 +2,6 @@
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use rtit_memory::MakeRoom;
-
 /// A sequence of IPs has h = h*K + mix(ip), wrapping; two sequences join as h1*K^n2 + h2.
 pub const K: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -50,8 +48,6 @@ pub type AddressMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<Ad
 /// Counts by a key of a few numbers.
 pub(crate) type CountsBy<K> = std::collections::HashMap<K, u64, BuildHasherDefault<AddressHasher>>;
 
-/// Unwinds if memory is refused (`rtit_memory`).
 pub(crate) fn add<K: Eq + Hash>(counts: &mut CountsBy<K>, key: K, count: u64) {
-    counts.room(1);
     *counts.entry(key).or_default() += count;
 }

@@ -1,7 +1,5 @@
 //! Runs with the hashes over their IPs.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::kept::{column, Copies, Kept, Parts};
 use crate::reuse::{room, taken};
@@ -82,9 +80,9 @@ impl Table {
     #[inline(never)]
     fn grow(&mut self, most: usize, limit: usize) {
         let most = room(most, FIRST, limit);
-        self.start.fill_to(most, 0);
-        self.instructions.fill_to(most, 0);
-        self.hash.fill_to(most, 0);
+        self.start.resize(most, 0);
+        self.instructions.resize(most, 0);
+        self.hash.resize(most, 0);
     }
 
     fn run(&self, at: usize) -> HashedRun {

@@ -1,7 +1,5 @@
 //! In which address space rows are: told where it changes, for most streams have one.
 
-use rtit_memory::Grow;
-
 /// The space of the rows that a sink gathers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InSpace {
@@ -24,7 +22,7 @@ impl InSpace {
         self.now = space;
         match self.changes.last_mut() {
             Some((last, to)) if *last == row => *to = space,
-            _ => self.changes.put((row, space)),
+            _ => self.changes.push((row, space)),
         }
     }
 
@@ -34,10 +32,10 @@ impl InSpace {
         if self.first != 0 || !self.changes.is_empty() {
             let mut space = self.first;
             for (row, next) in self.changes.drain(..) {
-                found.fill_to(row.min(rows), space);
+                found.resize(row.min(rows), space);
                 space = next;
             }
-            found.fill_to(rows, space);
+            found.resize(rows, space);
         }
         self.first = self.now;
         found

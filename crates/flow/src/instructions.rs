@@ -1,7 +1,5 @@
 //! Every instruction, one after the other.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::kept::{Copies, Kept};
 use crate::reuse::{room, taken};
@@ -87,9 +85,9 @@ impl Sink for Listed {
         self.place = (offset - self.from) as u8;
     }
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.ips.gather(sequence.ips());
-        self.lengths.put_all(sequence.lengths);
-        self.places.fill_to(self.ips.len(), self.place);
+        self.ips.extend(sequence.ips());
+        self.lengths.extend_from_slice(sequence.lengths);
+        self.places.resize(self.ips.len(), self.place);
     }
     fn close(&mut self, _end: End, _offset: u64) {}
     fn event(&mut self, _event: &Event) {}
@@ -123,8 +121,8 @@ impl Instructions {
     #[inline(never)]
     fn grow(&mut self, most: usize) {
         let most = room(most, FIRST, self.limit);
-        self.ips.fill_to(most, 0);
-        self.lengths.fill_to(most, 0);
+        self.ips.resize(most, 0);
+        self.lengths.resize(most, 0);
     }
 }
 

@@ -3,8 +3,6 @@
 //! It is kept in blocks of a fixed size, and copied in whole blocks, which costs less than to copy as much as there is:
 //! columns have room for a block behind what they hold, and what lies there means nothing.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::sink::{End, Placed, Sequence, Sink, Step, Steps};
 
@@ -104,7 +102,7 @@ impl<H: Copy + Default, B> Kept<H, B> {
     pub fn put(&mut self, step: &impl Step, head: H, blocks: impl IntoIterator<Item = B>) {
         let _ = self.entry(step);
         let first = self.blocks.len();
-        self.blocks.gather(blocks);
+        self.blocks.extend(blocks);
         let entry = Entry {
             head,
             first: first as u32,
@@ -127,7 +125,7 @@ impl<H: Copy + Default, B> Kept<H, B> {
             blocks: 0,
         };
         if number >= self.entries.len() {
-            self.entries.fill_to(number + 1, none);
+            self.entries.resize(number + 1, none);
         }
         &mut self.entries[number]
     }
@@ -183,7 +181,7 @@ impl Parts {
             ..Parts::default()
         };
         step.replay_at((0, 1), &mut parts);
-        parts.ready.put(parts.open);
+        parts.ready.push(parts.open);
         parts.ready
     }
 
@@ -211,7 +209,7 @@ impl Sink for Parts {
     fn close(&mut self, end: End, offset: u64) {
         self.open.end = end as u8;
         self.open.place = (offset - self.from) as u8;
-        self.ready.put(std::mem::take(&mut self.open));
+        self.ready.push(std::mem::take(&mut self.open));
     }
 
     fn event(&mut self, _event: &Event) {}

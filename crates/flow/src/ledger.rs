@@ -1,7 +1,5 @@
 //! The account of a stream: every byte range is exact, resumed, lost or somebody else's, and every loss has its error.
 
-use rtit_memory::{copied, Grow};
-
 use crate::error::{ErrorClass, FlowError};
 
 /// What is known of a byte range of the stream.
@@ -51,7 +49,7 @@ struct Turn {
 }
 
 /// Spans in stream order, without gaps.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ledger {
     spans: Vec<Span>,
     /// The span that is still open; its `to` is not yet known.
@@ -62,20 +60,6 @@ pub struct Ledger {
     turns: Option<Vec<Turn>>,
     /// So many of them make a part full.
     most: usize,
-}
-
-/// Spans are as many as the stream has losses.
-impl Clone for Ledger {
-    fn clone(&self) -> Ledger {
-        Ledger {
-            spans: copied(&self.spans),
-            open: self.open,
-            errors: self.errors,
-            bytes: self.bytes,
-            turns: self.turns.as_deref().map(copied),
-            most: self.most,
-        }
-    }
 }
 
 impl Ledger {
@@ -159,7 +143,7 @@ impl Ledger {
 
     fn turn(&mut self, offset: u64, trust: Trust, error: Option<FlowError>) {
         if let Some(turns) = &mut self.turns {
-            turns.put(Turn {
+            turns.push(Turn {
                 offset,
                 trust,
                 error,
@@ -197,7 +181,7 @@ impl Ledger {
             {
                 last.to = span.to;
             }
-            _ => self.spans.put(span),
+            _ => self.spans.push(span),
         }
     }
 

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rtit_memory::{copied, Grow, MakeRoom};
-
 use crate::event::Event;
 use crate::hash::AddressHasher;
 use crate::kept::{Copies, Kept};
@@ -61,15 +59,13 @@ impl BlockTable {
     /// The blocks from number `first` on, as many as there are now.
     pub fn since(&self, first: usize) -> Vec<Block> {
         let known = self.known();
-        known.all.get(first..).map_or_else(Vec::new, copied)
+        known.all.get(first..).unwrap_or_default().to_vec()
     }
 }
 
 impl Known {
     fn number(&mut self, block: Block) -> u32 {
         let next = self.all.len() as u32;
-        self.numbers.room(1);
-        self.all.room(1);
         let number = *self.numbers.entry(block).or_insert(next);
         if number == next {
             self.all.push(block);
@@ -131,7 +127,7 @@ impl Block {
 
 impl Sink for Found {
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
-        self.blocks.put(Block::of(sequence));
+        self.blocks.push(Block::of(sequence));
     }
 
     fn close(&mut self, end: End, _offset: u64) {
@@ -157,7 +153,7 @@ impl Numbers {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, most: usize) {
-        self.numbers.fill_to(room(most, FIRST, self.limit), 0);
+        self.numbers.resize(room(most, FIRST, self.limit), 0);
     }
 }
 
@@ -180,7 +176,7 @@ impl InOrder for Numbers {
     }
 
     fn take_batch(&mut self) -> Vec<u32> {
-        let open = copied(&self.numbers[self.whole..self.len]);
+        let open = self.numbers[self.whole..self.len].to_vec();
         let batch = taken(&mut self.numbers, self.whole);
         self.numbers[..open.len()].copy_from_slice(&open);
         self.len = open.len();
@@ -189,7 +185,7 @@ impl InOrder for Numbers {
     }
 
     fn seam(&self) -> Self::Seam {
-        (copied(&self.numbers[self.whole..self.len]), self.in_tx)
+        (self.numbers[self.whole..self.len].to_vec(), self.in_tx)
     }
 
     fn go_on_from(&mut self, (open, in_tx): &Self::Seam) {

@@ -5,7 +5,6 @@
 //! these wait until it comes. Where it does not come, or makes cycles far longer than CBR says, CBR's ratio holds. A TSC
 //! that comes by itself leaves the count as it is.
 
-use rtit_memory::Grow;
 use rtit_packet::Kind;
 
 use crate::time::{nearest, TimeSettings, TSC_BITS};
@@ -139,7 +138,7 @@ impl PerfClock {
         };
         let outlook = scout.see(kind, payload, packet.after_cyc);
         if packet.is_place || matters(kind) {
-            self.waiting.put(packet);
+            self.waiting.push(packet);
         }
         match outlook {
             Outlook::Open if self.waiting.len() < WAITING => {}
@@ -241,7 +240,7 @@ impl PerfClock {
                 // also where that is behind
                 let time = reckoned.tsc;
                 let what = PerfTold::Place;
-                self.told.put(PerfTime { offset, time, what });
+                self.told.push(PerfTime { offset, time, what });
                 false
             }
             Kind::Ovf => true,
@@ -262,7 +261,7 @@ impl PerfClock {
 
     fn tell(&mut self, offset: u64, what: PerfTold) {
         let time = self.reckoned.now;
-        self.told.put(PerfTime { offset, time, what });
+        self.told.push(PerfTime { offset, time, what });
     }
 
     /// Whether perf lists something at this packet, be it an event that is not asked for.

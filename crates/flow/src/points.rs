@@ -1,7 +1,5 @@
 //! What timing packets told, one by one, for whoever wants more of time than one estimate.
 
-use rtit_memory::Grow;
-
 /// A timing packet, and what is known since.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
@@ -29,7 +27,7 @@ pub(crate) struct Points {
 
 impl Points {
     pub fn push(&mut self, point: Point) {
-        self.waiting.put(point);
+        self.waiting.push(point);
         self.count += 1;
     }
 }

@@ -10,8 +10,6 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use rtit_memory::{filled, Grow, MakeRoom};
-
 /// Bytes that wait to be used again, at most.
 const MOST: usize = 1 << 26;
 /// What is smaller an allocator keeps.
@@ -129,7 +127,7 @@ impl Drop for Lease {
 /// As `to_vec`.
 pub(crate) fn copied<T: Reusable>(numbers: &[T]) -> Vec<T> {
     let mut column = empty(numbers.len());
-    column.put_all(numbers);
+    column.extend_from_slice(numbers);
     column
 }
 
@@ -144,11 +142,7 @@ pub fn empty<T: Reusable>(count: usize) -> Vec<T> {
             column.clear();
             column
         }
-        None => {
-            let mut column = Vec::new();
-            column.room(count);
-            column
-        }
+        None => Vec::with_capacity(count),
     }
 }
 
@@ -166,10 +160,10 @@ pub(crate) fn taken<T: Reusable>(column: &mut Vec<T>, count: usize) -> Vec<T> {
     };
     let other = match found {
         Some(mut other) => {
-            other.fill_to(room, T::default());
+            other.resize(room, T::default());
             other
         }
-        None => filled(room, T::default()),
+        None => vec![T::default(); room],
     };
     let mut numbers = std::mem::replace(column, other);
     numbers.truncate(count);

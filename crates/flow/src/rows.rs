@@ -1,7 +1,5 @@
 //! Runs and events as values.
 
-use rtit_memory::gathered;
-
 use crate::event::Event;
 
 /// A run: instructions that ran one after the other in memory order.
@@ -96,6 +94,6 @@ impl Runs<'_> {
             bits: self.bits[at],
             in_tx: self.in_tx[at] != 0,
         };
-        gathered((0..self.len()).map(run))
+        (0..self.len()).map(run).collect()
     }
 }

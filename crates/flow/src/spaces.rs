@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rtit_image::View;
-use rtit_memory::{Grow, MakeRoom};
 
 use self::turns::Turns;
 pub use self::turns::{Guest, Whose};
@@ -120,7 +119,7 @@ impl Spaces {
 
     /// Code for turns: its number.
     pub fn add_view(&mut self, view: View) -> usize {
-        self.views.put(view);
+        self.views.push(view);
         self.views.len() - 1
     }
 
@@ -138,7 +137,7 @@ impl Spaces {
     /// Where `key` holds, `view` has the code. A key with a VMCS pointer goes before one without.
     pub fn add(&mut self, key: SpaceKey, view: View) {
         let number = self.add_view(view);
-        self.keys.put((key, number));
+        self.keys.push((key, number));
     }
 }
 
@@ -179,7 +178,6 @@ impl Owners {
         };
         self.seen = None;
         if seen.turn == turn && now < until {
-            self.known.room(1);
             self.known.insert(seen.cr3, seen.view);
         }
     }
@@ -213,11 +211,8 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     pub fn new(spaces: &Spaces) -> Whereabouts {
-        let mut keys = HashMap::new();
-        keys.room(spaces.keys.len());
-        keys.extend(spaces.keys.iter().copied());
         Whereabouts {
-            keys,
+            keys: spaces.keys.iter().copied().collect(),
             turns: Arc::clone(&spaces.turns),
             shared: spaces.shared,
             ..Whereabouts::default()
@@ -299,7 +294,7 @@ impl Whereabouts {
 
     fn visit(&mut self) {
         if self.visited.last() != Some(&self.begun) {
-            self.visited.put(self.begun);
+            self.visited.push(self.begun);
         }
     }
 

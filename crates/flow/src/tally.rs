@@ -3,8 +3,6 @@
 
 use std::mem::{swap, take};
 
-use rtit_memory::{filled, Grow};
-
 /// So many more than an eighth of the keys wait at most.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -97,7 +95,7 @@ impl<K: Key> Tally<K> {
         if self.waiting.len() >= self.joined.len() / 8 + MOST_WAITING {
             self.settle();
         }
-        self.waiting.put((key, count));
+        self.waiting.push((key, count));
     }
 
     /// Adds all of another.
@@ -237,8 +235,8 @@ fn merge<K: Key>(
     let mut to = from + new;
     let kept = to.min(most);
     let is_cut = kept < to;
-    all.room_exactly(kept.saturating_sub(from));
-    all.fill_to(kept.max(from), (K::default(), 0));
+    all.reserve_exact(kept.saturating_sub(from));
+    all.resize(kept.max(from), (K::default(), 0));
     let mut put = |all: &mut Vec<(K, u64)>, to: usize, (key, count)| match to < kept {
         true => all[to] = (key, count),
         false => add_other(beyond, key, count),
@@ -279,7 +277,7 @@ fn sort<K: Key>(counts: &mut Vec<(K, u64)>) {
     let differ = counts
         .iter()
         .fold(0, |differ, &(key, _)| differ | key.first() ^ first);
-    let mut to = filled(counts.len(), (K::default(), 0));
+    let mut to = vec![(K::default(), 0); counts.len()];
     for shift in (0..u64::BITS).step_by(DIGIT as usize) {
         if differ >> shift & DIGITS != 0 {
             by_digit(counts, &mut to, shift);

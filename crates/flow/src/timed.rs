@@ -1,7 +1,5 @@
 //! Instructions with their times, modes and transactions.
 
-use rtit_memory::Grow;
-
 use crate::event::Event;
 use crate::in_space::InSpace;
 use crate::instructions::{Block, Listed, BLOCK, MAX_KEPT};
@@ -88,7 +86,7 @@ impl TimedInstructions {
     /// What has been gathered; it begins anew.
     pub fn take(&mut self) -> TimedColumns {
         let (rows, len) = (&mut self.rows, std::mem::take(&mut self.len));
-        rows.in_tx.fill_to(len, self.now_in_tx.into());
+        rows.in_tx.resize(len, self.now_in_tx.into());
         let in_tx = copied(&rows.in_tx);
         rows.in_tx.clear();
         TimedColumns {
@@ -120,12 +118,12 @@ impl TimedInstructions {
     fn grow(&mut self, most: usize) {
         let most = room(most, FIRST, self.limit);
         let rows = &mut self.rows;
-        rows.ips.fill_to(most, 0);
-        rows.lengths.fill_to(most, 0);
-        rows.times.fill_to(most, 0);
-        rows.bits.fill_to(most, 0);
+        rows.ips.resize(most, 0);
+        rows.lengths.resize(most, 0);
+        rows.times.resize(most, 0);
+        rows.bits.resize(most, 0);
         if self.places {
-            rows.offsets.fill_to(most, 0);
+            rows.offsets.resize(most, 0);
         }
     }
 }
@@ -311,7 +309,7 @@ impl Sink for TimedInstructions {
         if let Some(in_tx) = event.in_tx().filter(|&in_tx| in_tx != self.now_in_tx) {
             // as rows have it, a run ends here
             self.open = (0, 0);
-            self.rows.in_tx.fill_to(self.len, self.now_in_tx.into());
+            self.rows.in_tx.resize(self.len, self.now_in_tx.into());
             self.now_in_tx = in_tx;
         }
     }

@@ -1,7 +1,5 @@
 //! How often each run of instructions and each edge between them was taken.
 
-use rtit_memory::gathered;
-
 use crate::event::Event;
 use crate::sink::{End, Sequence, Sink, Wants};
 use crate::tally::{Tally, KINDS};
@@ -87,7 +85,7 @@ impl Totals {
 
     /// Runs by start and length.
     pub fn runs(&mut self) -> Vec<RunTotal> {
-        gathered(self.run_rows())
+        self.run_rows().collect()
     }
 
     /// As `runs`, without a copy.
@@ -102,7 +100,7 @@ impl Totals {
 
     /// Edges by where they come from, where they go and what they are.
     pub fn edges(&mut self) -> Vec<EdgeTotal> {
-        gathered(self.edge_rows())
+        self.edge_rows().collect()
     }
 
     /// As `edges`, without a copy.

@@ -1,7 +1,6 @@
 //! Runs told apart into their instructions.
 
 use rtit_image::View;
-use rtit_memory::{Grow, MakeRoom};
 use rtit_x86::{decode, Mode};
 
 use crate::hash::AddressMap;
@@ -40,7 +39,6 @@ pub fn unrolled(view: &View, mode: Mode, runs: impl Iterator<Item = RunTotal>) -
             let place = match places.get(&ip) {
                 Some(&place) => Some(place),
                 None => learn(view, mode, ip, &mut result.instructions).inspect(|&place| {
-                    places.room(1);
                     places.insert(ip, place);
                 }),
             };
@@ -57,7 +55,7 @@ pub fn unrolled(view: &View, mode: Mode, runs: impl Iterator<Item = RunTotal>) -
             last = ip;
             ip = mode.truncate(ip.wrapping_add(found.length.into()));
         }
-        result.lasts.put(last);
+        result.lasts.push(last);
     }
     result.instructions.sort_unstable_by_key(|each| each.ip);
     result
@@ -68,7 +66,7 @@ fn learn(view: &View, mode: Mode, ip: u64, all: &mut Vec<InstructionTotal>) -> O
     let mut bytes = [0; 16];
     let known = view.read(ip, &mut bytes);
     let decoded = decode(bytes.get(..known)?, ip, mode).ok()?;
-    all.put(InstructionTotal {
+    all.push(InstructionTotal {
         ip,
         length: decoded.length,
         class: decoded.class as u8,

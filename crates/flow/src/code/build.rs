@@ -1,7 +1,6 @@
 //! Bytes to nodes.
 
 use rtit_image::View;
-use rtit_memory::{look, Grow, MakeRoom};
 use rtit_x86::{decode, plain_length, Class, Instruction, Mode, Undecodable, MAX_LENGTH};
 
 use super::cache::Code;
@@ -26,15 +25,6 @@ struct Draft {
 impl Code {
     /// Decodes a node. An address without a single instruction is an error and leaves nothing behind.
     pub(super) fn build(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
-        look();
-        // where memory is refused on the way it stays so, and nobody else gets this code
-        self.is_whole = false;
-        let built = self.build_node(view, ip, mode);
-        self.is_whole = true;
-        built
-    }
-
-    fn build_node(&mut self, view: &View, ip: u64, mode: Mode) -> Result<u32, Cause> {
         let mut draft = Draft {
             mode,
             first_piece: self.pieces.len(),
@@ -44,10 +34,10 @@ impl Code {
         };
         let (stop, target, next) = self.fill(view, &mut draft, ip)?;
         if draft.piece.count != 0 {
-            self.pieces.put(draft.piece);
+            self.pieces.push(draft.piece);
         }
         let index = self.nodes.len() as u32;
-        self.nodes.put(Node {
+        self.nodes.push(Node {
             start: ip,
             target,
             next,
@@ -62,7 +52,6 @@ impl Code {
             end: stop.end(),
             mode,
         });
-        self.by_start[mode as usize].room(1);
         self.by_start[mode as usize].insert(ip, index);
         self.enter_pages(index);
         Ok(index)
@@ -159,7 +148,7 @@ impl Code {
 
     #[inline(always)]
     fn append(&mut self, draft: &mut Draft, ip: u64, length: u8) {
-        self.lengths.put(length);
+        self.lengths.push(length);
         let piece = &mut draft.piece;
         piece.last = ip;
         piece.count += 1;
@@ -174,7 +163,7 @@ impl Code {
         if calls && !instruction.calls_next() {
             self.add_call(draft, instruction);
         }
-        self.pieces.put(Piece {
+        self.pieces.push(Piece {
             end: if calls { End::Call } else { End::Jump },
             ..draft.piece.clone()
         });
@@ -183,7 +172,7 @@ impl Code {
     /// Notes the call that ends the piece under construction.
     fn add_call(&mut self, draft: &Draft, instruction: &Instruction) {
         let piece = (self.pieces.len() - draft.first_piece) as u16;
-        self.calls.put(Call {
+        self.calls.push(Call {
             return_ip: instruction.next(),
             node: NO_NODE,
             piece,

@@ -3,7 +3,6 @@
 use std::mem::{size_of, size_of_val};
 
 use rtit_image::{Changed, View};
-use rtit_memory::{filled, Grow};
 use rtit_x86::Mode;
 
 use super::node::{Call, Node, Piece, Place, NO_NODE};
@@ -45,8 +44,6 @@ pub(crate) struct Code {
     limit: usize,
     /// The number of the address space.
     space: u32,
-    /// False while something is changed.
-    pub(super) is_whole: bool,
 }
 
 impl Code {
@@ -63,13 +60,7 @@ impl Code {
             targets: Vec::new(),
             limit,
             space,
-            is_whole: true,
         }
-    }
-
-    /// Whether others may go on with it.
-    pub fn may_be_left(&self) -> bool {
-        self.is_whole && !self.is_over_limit()
     }
 
     /// The number of the address space.
@@ -158,7 +149,7 @@ impl Code {
 
     /// A call site that no node has, for an address after a call.
     pub fn add_site(&mut self, return_ip: u64) -> u32 {
-        self.calls.put(Call {
+        self.calls.push(Call {
             return_ip,
             node: NO_NODE,
             piece: 0,
@@ -227,7 +218,7 @@ impl Code {
         mode: Mode,
     ) -> Result<u32, Cause> {
         if self.targets.is_empty() {
-            self.targets = filled(TARGETS, (NO_NODE, NO_NODE, 0));
+            self.targets = vec![(NO_NODE, NO_NODE, 0); TARGETS];
         }
         let slot = (hash::mix(ip) ^ u64::from(from).wrapping_mul(hash::K) >> 40) as usize % TARGETS;
         let (source, node, target) = self.targets[slot];
@@ -304,7 +295,6 @@ impl Code {
 
     /// Drops what `changed` says; if that is all, indices are no longer valid.
     pub fn forget(&mut self, changed: &Changed) {
-        self.is_whole = false;
         match changed {
             Changed::None => {}
             Changed::All => self.clear(),
@@ -314,6 +304,5 @@ impl Code {
                 }
             }
         }
-        self.is_whole = true;
     }
 }

@@ -1,6 +1,5 @@
 //! Nodes by the 4 KiB pages that they touch, for code that changes. Most code never does: they are sorted when it does first.
 
-use rtit_memory::{Grow, MakeRoom};
 use rtit_x86::MAX_LENGTH;
 
 use super::cache::Code;
@@ -41,10 +40,9 @@ impl Code {
         let own = own.map(|piece| (piece.start, piece.last.saturating_add(MAX_LENGTH as u64)));
         for (start, end) in own.chain(missing(node)) {
             for page in start >> PAGE_SHIFT..=(end - 1) >> PAGE_SHIFT {
-                by_page.room(1);
                 let nodes: &mut Vec<u32> = by_page.entry(page).or_default();
                 if nodes.last() != Some(&index) {
-                    nodes.put(index);
+                    nodes.push(index);
                     entered += 1;
                 }
             }
@@ -86,14 +84,13 @@ impl Code {
                 if hit {
                     let (mode, at) = (node.mode, node.start);
                     self.nodes[index as usize].stop = Stop::Dead;
-                    self.dead.put(index);
+                    self.dead.push(index);
                     self.by_start[mode as usize].remove(&at);
                 }
                 !hit
             });
             self.paged -= before - here.len();
             if !here.is_empty() {
-                by_page.room(1);
                 by_page.insert(page, here);
             }
         }

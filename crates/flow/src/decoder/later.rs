@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use rtit_memory::MakeRoom;
 use rtit_x86::Mode;
 
 use crate::ahead::Ahead;
@@ -187,7 +186,6 @@ impl<S> Gate<'_, S> {
         if self.later.is_empty() {
             self.later.packet = self.packet;
         }
-        self.later.all.room(1);
         self.later.all.push_back(told);
     }
 }

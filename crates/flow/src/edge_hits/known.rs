@@ -1,7 +1,5 @@
 //! What is known of the steps of one epoch: their edges, and where these are in a map.
 
-use rtit_memory::{filled, gathered, Grow};
-
 use super::sums::{Sums, NO_CELL};
 use crate::bitmap::{Index, Which};
 use crate::event::Event;
@@ -49,20 +47,20 @@ impl Known {
         if self.hits.len() >= 2 * self.steps.len() {
             self.put_together();
         }
-        self.hits.put((number, times));
+        self.hits.push((number, times));
     }
 
     pub fn add_sum(&mut self, sum: &impl StepSum, times: u64) {
         if self.sums.is_full() {
             let sums = std::mem::take(&mut self.sums);
-            sums.each_hit(|number, times| self.hits.put((number, times)));
+            sums.each_hit(|number, times| self.hits.push((number, times)));
         }
         let at = self.sums.find(sum.number()).unwrap_or_else(|| {
             let parts = (0..sum.parts()).map(|at| {
                 let (step, each) = sum.part(at);
                 (self.learn(&step), each as u32)
             });
-            let parts: Vec<(u32, u32)> = gathered(parts);
+            let parts: Vec<(u32, u32)> = parts.collect();
             self.sums.keep(sum.number(), &parts)
         });
         self.sums.hit(at, times);
@@ -72,7 +70,7 @@ impl Known {
     fn learn(&mut self, step: &impl Step) -> u32 {
         let number = step.number() as usize;
         if number >= self.steps.len() {
-            self.steps.fill_to(number + 1, (0, 0));
+            self.steps.resize(number + 1, (0, 0));
         }
         if self.steps[number].1 == 0 {
             let first = self.edges.len() as u32;
@@ -80,7 +78,7 @@ impl Known {
             step.replay_at((0, 0), &mut found);
             // a step without edges takes a place, too: (0, 0) says that nothing is known
             if first == self.edges.len() as u32 {
-                self.edges.put(Edge {
+                self.edges.push(Edge {
                     from: 0,
                     to: 0,
                     kind: NONE,
@@ -94,12 +92,12 @@ impl Known {
     /// Of a stream in many windows: each step once.
     #[cold]
     fn put_together(&mut self) {
-        let mut sums = filled(self.steps.len(), 0);
+        let mut sums = vec![0; self.steps.len()];
         for (number, times) in self.hits.drain(..) {
             sums[number as usize] += times;
         }
         let hits = (0..).zip(sums).filter(|&(_, times)| times != 0);
-        self.hits.gather(hits);
+        self.hits.extend(hits);
     }
 
     pub fn each(&self, mut take: impl FnMut(&Edge, u64)) {
@@ -125,7 +123,7 @@ impl Known {
         }
         let (index, which, mask) = map;
         let new = &self.edges[self.cells.len()..];
-        self.cells.gather(
+        self.cells.extend(
             new.iter()
                 .map(|edge| match edge.kind != NONE && which.has(edge.kind) {
                     true => index.of(edge.from, edge.to, mask.into()) as u32,
@@ -163,7 +161,7 @@ impl Sink for Found<'_> {
     fn append(&mut self, _sequence: &Sequence<'_>, _time: u64) {}
     fn close(&mut self, _end: End, _offset: u64) {}
     fn edge(&mut self, from: u64, to: u64, kind: End) {
-        self.0.put(Edge { from, to, kind });
+        self.0.push(Edge { from, to, kind });
     }
     fn event(&mut self, _event: &Event) {}
 }

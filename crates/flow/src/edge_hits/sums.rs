@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use rtit_memory::{Grow, MakeRoom};
-
 /// The place of an edge that is in none.
 pub(super) const NO_CELL: u32 = u32::MAX;
 
@@ -53,10 +51,9 @@ impl Sums {
     /// Keeps a sum: the numbers of its steps, and how often it has each.
     pub fn keep(&mut self, number: u32, parts: &[(u32, u32)]) -> usize {
         let first = self.parts.len() as u32;
-        self.parts.put_all(parts);
-        self.numbers.room(1);
+        self.parts.extend_from_slice(parts);
         self.numbers.insert(number, self.all.len());
-        self.all.put(Known {
+        self.all.push(Known {
             parts: (first, self.parts.len() as u32),
             cells: None,
             hits: 0,
@@ -67,7 +64,7 @@ impl Sums {
     pub fn hit(&mut self, at: usize, times: u64) {
         let hits = &mut self.all[at].hits;
         if *hits == 0 {
-            self.hit.put(at);
+            self.hit.push(at);
         }
         *hits += times;
     }
@@ -132,7 +129,7 @@ impl Sums {
         mask: u32,
     ) -> (u32, u32) {
         if self.map.len() <= mask as usize {
-            self.map.fill_to(mask as usize + 1, 0);
+            self.map.resize(mask as usize + 1, 0);
         }
         let first = self.cells.len();
         for &(number, times) in part(&self.parts, self.all[sum].parts) {
@@ -141,7 +138,7 @@ impl Sums {
                     continue;
                 };
                 if *counter == 0 {
-                    self.cells.put((cell, 0));
+                    self.cells.push((cell, 0));
                 }
                 *counter += times;
             }

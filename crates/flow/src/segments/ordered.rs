@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use rtit_memory::{Grow, MakeRoom};
-
 use super::division::Division;
 use super::in_order::InOrder;
 use super::patience::Patience;
@@ -194,7 +192,6 @@ impl<B: Source, S: InOrder> Ordered<B, S> {
             for mut batch in part.batches {
                 S::shift(&mut batch, before);
                 self.rows += S::rows(&batch) as u64;
-                self.ready.room(1);
                 self.ready.push_back(batch);
             }
             let carry = &part.end.carry;
@@ -312,7 +309,7 @@ impl<S: InOrder> Worker<S> {
             seam: self.sink.seam(),
         };
         let mut batches = Vec::new();
-        self.gather(job, until, job.most, |batch| batches.put(batch));
+        self.gather(job, until, job.most, |batch| batches.push(batch));
         let (counts, ledger) = self.decoder.end_part();
         Part {
             begin,

@@ -1,6 +1,5 @@
 //! Where a stream is cut.
 
-use rtit_memory::Grow;
 use rtit_packet::{find_psb, PSB};
 
 use super::division::Division;
@@ -68,7 +67,7 @@ fn psbs_before(window: Window<'_>, end: usize, earliest: usize, count: usize) ->
     let mut found = Vec::new();
     let mut from = earliest;
     while let Some(at) = psb(window, from).filter(|&at| at < end) {
-        found.put(at);
+        found.push(at);
         from = at + PSB.len();
     }
     found.get(found.len().saturating_sub(count)).copied()

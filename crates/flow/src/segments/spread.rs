@@ -1,11 +1,9 @@
 //! Pieces of work over threads.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
-
-use rtit_memory::{caught, refuse};
 
 use crate::watch::Watch;
 
@@ -13,7 +11,7 @@ use crate::watch::Watch;
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Does all pieces, each thread with one of the workers, and gives what came of them in order. `watch` is also asked by
-/// this thread while it waits for the others. Where one of them is refused memory this one unwinds, when all have ended.
+/// this thread while it waits for the others.
 pub(super) fn spread<W: Send, P: Sync, R: Send>(
     workers: &mut [W],
     pieces: &[P],
@@ -22,18 +20,12 @@ pub(super) fn spread<W: Send, P: Sync, R: Send>(
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, R)>> = Mutex::default();
-    let refused = AtomicBool::new(false);
     let work = |worker: &mut W| {
         while let Some((index, piece)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
             pieces.get(index).map(|piece| (index, piece))
         } {
-            let Ok(result) = caught(|| each(worker, piece)) else {
-                // all that comes is of no use: nobody begins another piece
-                refused.store(true, Ordering::Relaxed);
-                next.store(pieces.len(), Ordering::Relaxed);
-                return;
-            };
+            let result = each(worker, piece);
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done.push((index, result));
         }
@@ -61,9 +53,6 @@ pub(super) fn spread<W: Send, P: Sync, R: Send>(
             }
         });
     }
-    if refused.load(Ordering::Relaxed) {
-        refuse();
-    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|&(index, _)| index);
     done.into_iter().map(|(_, result)| result).collect()
@@ -82,27 +71,8 @@ impl Drop for Leaves<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, Barrier};
-
-    #[test]
-    fn memory_is_refused_in_any_thread() {
-        for bad in 0..8 {
-            let pieces = Vec::from_iter(0..8);
-            let found = caught(|| {
-                spread(
-                    &mut [(), (), ()],
-                    &pieces,
-                    &Watch::default(),
-                    |(), &piece| {
-                        if piece == bad {
-                            refuse();
-                        }
-                    },
-                )
-            });
-            assert!(found.is_err());
-        }
-    }
 
     /// Signals come to this thread, which has nothing else to do any more.
     #[test]

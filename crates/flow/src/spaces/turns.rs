@@ -1,7 +1,5 @@
 //! Whose turn it is on a logical processor, by time.
 
-use rtit_memory::{copied, Grow};
-
 /// Who has the logical processor in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Whose {
@@ -23,22 +21,12 @@ pub struct Guest {
 }
 
 /// Turns in order of time. There are millions of them, of few.
-#[derive(PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Turns {
     since: Vec<u64>,
     /// Numbers of `known`.
     whose: Vec<u32>,
     known: Vec<Whose>,
-}
-
-impl Clone for Turns {
-    fn clone(&self) -> Turns {
-        Turns {
-            since: copied(&self.since),
-            whose: copied(&self.whose),
-            known: copied(&self.known),
-        }
-    }
 }
 
 impl Turns {
@@ -48,14 +36,14 @@ impl Turns {
 
     /// Somebody who has turns: its number.
     pub fn know(&mut self, whose: Whose) -> u32 {
-        self.known.put(whose);
+        self.known.push(whose);
         (self.known.len() - 1) as u32
     }
 
     /// From `since` on it is the turn of a number of `know`; nobody's that is known of any other.
     pub fn put(&mut self, since: u64, whose: u32) {
-        self.since.put(since);
-        self.whose.put(whose);
+        self.since.push(since);
+        self.whose.push(whose);
     }
 
     /// When turn `at` begins.

@@ -1,7 +1,5 @@
 //! What a step does to the return stack, in 32 bits where it is one of the usual things.
 
-use rtit_memory::Grow;
-
 /// In this order: the stack keeps at most 64 - `peak` of its entries, `push` goes on it, and if `pops` the top goes off.
 /// After a TNT `pops` means that a RET is next whose call lies before the step, and that `rest` is left of the byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,7 +63,7 @@ impl Acts {
             _ => {
                 let first = self.pushes.len() as u32;
                 self.pushes.extend(pushes);
-                self.unusual.put(Unusual {
+                self.unusual.push(Unusual {
                     first,
                     count: pushes.len() as u32,
                     deed,

@@ -2,8 +2,6 @@
 
 use std::mem::replace;
 
-use rtit_memory::filled;
-
 use super::store::Steps;
 use super::visit::{Added, Taken};
 use crate::code::Code;
@@ -49,7 +47,7 @@ impl Steps {
             return;
         }
         // in the order of their numbers, which is that of what they visit in memory
-        let mut all = filled(self.visits.len(), 0);
+        let mut all = vec![0; self.visits.len()];
         let mut take = |number: u32, hits: u32| all[number as usize] += u64::from(hits);
         self.tnt.drain_hits(&mut take);
         self.tip.drain_hits(&mut take);

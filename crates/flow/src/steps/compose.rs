@@ -1,6 +1,5 @@
 //! Phrases made of the steps that they are to stand for.
 
-use rtit_memory::Grow;
 use rtit_packet::PSB;
 
 use super::act::{Acts, Deed, Pushes};
@@ -94,7 +93,7 @@ impl Composed {
         place: u8,
     ) -> Option<Deed> {
         let (entry, number): (&Entry<K>, u32) = (&table.entries[slot], table.number(slot));
-        self.steps.put((number, place));
+        self.steps.push((number, place));
         self.rows += known.visits.rows(number);
         self.instructions += known.visits.weight(number).instructions as usize;
         self.next = entry.next;
@@ -105,7 +104,7 @@ impl Composed {
         let peak = self.pushes.len() + usize::from(deed.peak);
         match pushes {
             Pushes::None => {}
-            Pushes::One(site) => self.pushes.put(site),
+            Pushes::One(site) => self.pushes.push(site),
             Pushes::Many(sites) => self.pushes.extend(sites),
         }
         if peak.max(self.pushes.len()) > STACK {

@@ -1,7 +1,5 @@
 //! What passages do to the return stack.
 
-use rtit_memory::MakeRoom;
-
 use super::how::How;
 use super::path::STACK;
 use super::visit::Visits;
@@ -47,7 +45,6 @@ impl Effects {
         stack: &mut ReturnStack,
     ) -> bool {
         if passage >= self.all.len() {
-            self.all.room(passage + 1 - self.all.len());
             self.all.resize_with(passage + 1, || None);
         }
         let Some(known) = self.all.get_mut(passage) else {

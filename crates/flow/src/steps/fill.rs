@@ -1,7 +1,6 @@
 //! Steps that are missing are made.
 
 use rtit_image::View;
-use rtit_memory::{Grow, MakeRoom};
 
 use super::act::Deed;
 use super::compose::Known;
@@ -165,8 +164,7 @@ impl Steps {
         if let Some(by_node) = &mut self.by_node {
             for (node, _) in self.visits.of(number) {
                 self.names += 1;
-                by_node.room(1);
-                by_node.entry(node).or_default().put(name);
+                by_node.entry(node).or_default().push(name);
             }
         }
     }

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use rtit_memory::Grow;
-
 use super::store::{next_epoch, Name, Steps, LEAST};
 use super::table::{tnt_slot, Key};
 use crate::code::Code;
@@ -72,16 +70,16 @@ impl Steps {
         let mut names = Vec::new();
         for (slot, entry) in self.tnt.live() {
             let half = (slot as u32).wrapping_sub(entry.base) as usize & (LEAST - 1);
-            names.put((self.tnt.number(slot), Name::Tnt(entry.base, half as u8)));
+            names.push((self.tnt.number(slot), Name::Tnt(entry.base, half as u8)));
         }
         for (slot, entry) in self.tip.live() {
-            names.put((self.tip.number(slot), Name::Tip(entry.base, entry.key)));
+            names.push((self.tip.number(slot), Name::Tip(entry.base, entry.key)));
         }
         for (slot, entry) in self.ret.live() {
-            names.put((self.ret.number(slot), Name::Return(entry.base, entry.key)));
+            names.push((self.ret.number(slot), Name::Return(entry.base, entry.key)));
         }
         for (slot, number) in self.phrases.live() {
-            names.put((number, Name::Phrase(slot, number)));
+            names.push((number, Name::Phrase(slot, number)));
         }
         for (number, name) in names {
             self.name(number, name);

@@ -1,7 +1,5 @@
 //! How often steps were taken, by their numbers, and which were taken at all: what it costs to ask goes by what ran.
 
-use rtit_memory::Grow;
-
 #[derive(Default)]
 pub(crate) struct Hits {
     /// By number.
@@ -20,8 +18,8 @@ impl Hits {
     pub fn reach(&mut self, number: u32) {
         let count = number as usize + 1;
         if self.counts.len() < count {
-            self.counts.fill_to(count, 0);
-            self.touched.fill_to(count + 1, 0);
+            self.counts.resize(count, 0);
+            self.touched.resize(count + 1, 0);
         }
     }
 
@@ -56,7 +54,7 @@ impl Hits {
         counting.count(number);
         counting.end();
         if self.leaves_trail {
-            self.trail.put(number);
+            self.trail.push(number);
         }
     }
 

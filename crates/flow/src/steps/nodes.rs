@@ -1,7 +1,5 @@
 //! Totals by the numbers of nodes and call sites, which hold until the code cache is emptied.
 
-use rtit_memory::Grow;
-
 use super::how::How;
 use crate::code::Code;
 use crate::sink::End;
@@ -42,7 +40,7 @@ impl NodeTotals {
         let index = node as usize;
         if index >= self.nodes.len() {
             self.nodes
-                .fill_to((index + 1).next_power_of_two(), NodeTotal::default());
+                .resize((index + 1).next_power_of_two(), NodeTotal::default());
         }
         let total = &mut self.nodes[index];
         total.all += count;

@@ -10,7 +10,6 @@
 
 use std::mem::size_of;
 
-use rtit_memory::{filled, Grow};
 use rtit_packet::PSB;
 
 use super::kernel::{Lane, Mark};
@@ -357,8 +356,8 @@ impl Passages {
         let first_mtc = self.mtcs.len() as u32;
         let marks = log.get(begun.log..).unwrap_or(&[]).iter();
         let mtcs = marks.filter(|&&(mark, _)| mark & (Mark::MTC | Mark::CYC) == Mark::MTC);
-        self.mtcs.gather(mtcs.map(|&(_, at)| at - begun.at as u32));
-        self.all.put(Passage {
+        self.mtcs.extend(mtcs.map(|&(_, at)| at - begun.at as u32));
+        self.all.push(Passage {
             bytes: self.bytes.len() as u32,
             length: taken.len() as u32,
             base: begun.base,
@@ -373,7 +372,7 @@ impl Passages {
             older: 0,
             then: self.all.len() as u32 + 1,
         });
-        self.bytes.put_all(taken);
+        self.bytes.extend_from_slice(taken);
         self.expected = self.all.len();
         self.comes(self.all.len() - 1);
         match self.all.len() * 2 > self.index.len() {
@@ -398,7 +397,7 @@ impl Passages {
 
     #[cold]
     fn index_again(&mut self) {
-        self.index = filled((self.index.len() * 2).max(FIRST), 0);
+        self.index = vec![0; (self.index.len() * 2).max(FIRST)];
         (0..self.all.len()).for_each(|number| self.find_later(number));
     }
 }

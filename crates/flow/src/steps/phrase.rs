@@ -9,8 +9,6 @@
 
 use std::mem::size_of_val;
 
-use rtit_memory::{filled, Grow};
-
 use super::table::Left;
 use crate::settings::StepLimits;
 
@@ -175,8 +173,8 @@ impl Phrases {
     }
 
     fn resize(&mut self, size: usize) {
-        self.entries = filled(size, Phrase::default());
-        self.numbers = filled(size, 0);
+        self.entries = vec![Phrase::default(); size];
+        self.numbers = vec![0; size];
         self.evicted = 0;
     }
 
@@ -271,11 +269,11 @@ impl Phrases {
 
     fn empty(&mut self, left: &mut Vec<Left>) {
         let hits = self.hits();
-        left.gather(hits.map(|(number, hits)| Left { number, hits }));
+        left.extend(hits.map(|(number, hits)| Left { number, hits }));
     }
 
     fn remove(&mut self, slot: usize, left: &mut Vec<Left>) {
-        left.put(Left {
+        left.push(Left {
             number: self.numbers[slot],
             hits: self.entries[slot].hits,
         });

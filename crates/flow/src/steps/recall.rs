@@ -2,8 +2,6 @@
 
 use std::mem::size_of;
 
-use rtit_memory::MakeRoom;
-
 use super::follow::Run;
 use super::kernel::{Exit, Lane, AHEAD};
 use super::store::Steps;
@@ -44,7 +42,7 @@ impl Steps {
             if leaves_trail {
                 // a TNT of six RETs, in a byte, takes seven steps
                 let bytes = stop.saturating_sub(lane.at) + AHEAD;
-                self.hits.trail.room(bytes * 8);
+                self.hits.trail.reserve(bytes * 8);
             }
             let kernel = kernel[usize::from(leaves_trail)];
             let (mut tables, phrases) = self.tables();

@@ -7,8 +7,6 @@
 
 use std::mem::size_of;
 
-use rtit_memory::{gathered, Grow};
-
 use super::hits::Hits;
 use super::passages::Passages;
 use super::visit::Visits;
@@ -89,7 +87,7 @@ impl Sums {
                 true
             }
             _ => {
-                self.ranges.put((number, number + 1));
+                self.ranges.push((number, number + 1));
                 self.ranges.len() < limit / FOR_RANGES / size_of::<(u32, u32)>()
             }
         }
@@ -138,13 +136,13 @@ impl Sums {
                 self.made += 1;
                 let sum = Sum::of(self.made, &mut self.part, hits, trail, visits);
                 self.steps += sum.steps.len();
-                self.all.put(sum);
+                self.all.push(sum);
             }
             match entry.sum.checked_sub(1) {
                 Some(sum) if whole => {
                     let own = self.all.get(sum as usize).map_or(0, |sum| sum.steps.len());
                     passages.purse.won_by_sum(steps, own);
-                    sums.put((sum, times));
+                    sums.push((sum, times));
                 }
                 _ => hits.count_trail(trail, times),
             }
@@ -159,11 +157,11 @@ impl Sums {
         }
         let parts = &mut self.levels[at];
         if part as usize >= parts.len() {
-            parts.fill_to((part as usize + 1).next_power_of_two(), Part::default());
+            parts.resize((part as usize + 1).next_power_of_two(), Part::default());
         }
         let entry = &mut parts[part as usize];
         if entry.hits == 0 {
-            self.touched.put((level, part));
+            self.touched.push((level, part));
         }
         entry.hits += 1;
     }
@@ -184,7 +182,7 @@ impl Sum {
             part.reach(step);
             part.count(step);
         }
-        let steps: Vec<(u32, u32)> = gathered(part.drain());
+        let steps: Vec<(u32, u32)> = part.drain().collect();
         let mut counts = Counts::default();
         for &(step, times) in &steps {
             visits.weight(step).add_to(&mut counts, times.into());

@@ -6,8 +6,6 @@
 
 use std::mem::size_of_val;
 
-use rtit_memory::{filled, Grow};
-
 const K: u32 = 0x9E37_79B1;
 /// K * INVERSE = 1 modulo 2^32.
 const INVERSE: u32 = inverse(K);
@@ -128,8 +126,8 @@ impl<K: Key> Table<K> {
     /// `first` entries, and at most `limit`: both a power of two, 128 at least.
     pub fn new(first: usize, limit: usize) -> Table<K> {
         Table {
-            entries: filled(first.min(limit), Entry::default()),
-            numbers: filled(first.min(limit), 0),
+            entries: vec![Entry::default(); first.min(limit)],
+            numbers: vec![0; first.min(limit)],
             used: 0,
             evicted: 0,
             limit,
@@ -176,7 +174,7 @@ impl<K: Key> Table<K> {
     }
 
     pub fn remove(&mut self, slot: usize, left: &mut Vec<Left>) {
-        left.put(Left {
+        left.push(Left {
             number: self.numbers[slot],
             hits: self.entries[slot].hits,
         });
@@ -186,8 +184,8 @@ impl<K: Key> Table<K> {
 
     fn grow(&mut self, left: &mut Vec<Left>) {
         let size = (self.entries.len() * 2).min(self.limit);
-        let entries = std::mem::replace(&mut self.entries, filled(size, Entry::default()));
-        let numbers = std::mem::replace(&mut self.numbers, filled(size, 0));
+        let entries = std::mem::replace(&mut self.entries, vec![Entry::default(); size]);
+        let numbers = std::mem::replace(&mut self.numbers, vec![0; size]);
         self.used = 0;
         for (at, (entry, number)) in entries.into_iter().zip(numbers).enumerate() {
             if entry.base != 0 {

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use rtit_memory::{Grow, MakeRoom};
-
 use super::how::How;
 use super::weight::Weight;
 use crate::code::{Code, Node};
@@ -86,8 +84,8 @@ impl Visits {
                 How::Tip(ip) => (TIP, &[ip as u32, (ip >> 32) as u32]),
                 How::TipReturn(ip) => (TIP_RETURN, &[ip as u32, (ip >> 32) as u32]),
             };
-            self.words.put(node << BITS | tag);
-            self.words.put_all(more);
+            self.words.push(node << BITS | tag);
+            self.words.extend_from_slice(more);
         }
         self.number(first, rows, weight)
     }
@@ -99,13 +97,12 @@ impl Visits {
         for &(step, place) in steps {
             if place != packet {
                 packet = place;
-                self.words.put(u32::from(place) << BITS | PACKET);
+                self.words.push(u32::from(place) << BITS | PACKET);
             }
             rows += self.rows(step);
             weight.add(self.weight(step));
             let words = self.words_of(step);
             // the last step so far is followed by what is written here
-            self.words.room(words.len());
             self.words
                 .extend_from_within(words.start..words.end.min(first as usize));
         }
@@ -116,7 +113,7 @@ impl Visits {
         self.most_rows = self.most_rows.max(rows);
         self.most_instructions = self.most_instructions.max(weight.instructions as usize);
         let rows = rows as u32;
-        self.steps.put(Entry {
+        self.steps.push(Entry {
             first,
             rows,
             weight,

@@ -111,7 +111,7 @@ impl Drop for Walker {
         let Some(learned) = self.learned.take() else {
             return;
         };
-        if !self.watched.gave_up() && self.code.may_be_left() {
+        if !self.watched.gave_up() && !self.code.is_over_limit() {
             let none = Code::new(0, 0);
             let code = std::mem::replace(&mut self.code, none);
             learned.leave(self.view.clone(), code);

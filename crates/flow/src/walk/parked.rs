@@ -3,7 +3,6 @@
 use std::mem::{replace, size_of};
 
 use rtit_image::View;
-use rtit_memory::{filled, gathered, Grow};
 
 use crate::code::Code;
 use crate::settings::Settings;
@@ -53,12 +52,12 @@ impl Others {
                 bytes: 0,
             })
         };
-        let parked = gathered(std::iter::once(None).chain(views.map(park)));
+        let parked: Vec<_> = std::iter::once(None).chain(views.map(park)).collect();
         let others = Others {
             whereabouts,
             current: 0,
             left: Vec::new(),
-            is_left: filled(parked.len(), false),
+            is_left: vec![false; parked.len()],
             parked,
             settings: *settings,
             bytes: 0,
@@ -93,7 +92,7 @@ impl Others {
         }
         if let Some(is_left) = self.is_left.get_mut(self.current) {
             if !replace(is_left, true) {
-                self.left.put(self.current);
+                self.left.push(self.current);
             }
         }
         self.current = next;
