@@ -4,8 +4,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rtit_memory::copied;
-
 /// A cheaply cloned slice of shared bytes. Files are copied in, not mapped: a file that shrinks
 /// while it is mapped kills the reader, and executable segments are small.
 #[derive(Clone)]
@@ -64,10 +62,9 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// Unwinds if memory is refused (`rtit_memory`).
 impl From<&[u8]> for Bytes {
     fn from(data: &[u8]) -> Bytes {
-        copied(data).into()
+        data.to_vec().into()
     }
 }
 

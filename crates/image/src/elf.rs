@@ -7,7 +7,6 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::ReadRef;
 use object::Endianness;
-use rtit_memory::gathered;
 
 use crate::error::ElfError;
 use crate::symbol::Symbol;
@@ -102,13 +101,15 @@ where
     let segments = program
         .iter()
         .filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
-    let segments = gathered(segments.map(|segment| Segment {
-        offset: segment.p_offset(endian).into(),
-        address: segment.p_vaddr(endian).into(),
-        file_size: segment.p_filesz(endian).into(),
-        memory_size: segment.p_memsz(endian).into(),
-        flags: segment.p_flags(endian),
-    }));
+    let segments = segments
+        .map(|segment| Segment {
+            offset: segment.p_offset(endian).into(),
+            address: segment.p_vaddr(endian).into(),
+            file_size: segment.p_filesz(endian).into(),
+            memory_size: segment.p_memsz(endian).into(),
+            flags: segment.p_flags(endian),
+        })
+        .collect();
     Ok(Elf {
         bits,
         kind: header.e_type(endian),

@@ -3,8 +3,6 @@
 //! File offsets, not virtual addresses, are what mappings and perf's address filters are written in, so that is how
 //! functions are kept here: a mapping turns an address into an offset by subtraction.
 
-use rtit_memory::{gathered, sort_by_key, Grow};
-
 use crate::elf::Segment;
 use crate::symbol::{Binding, Symbol};
 
@@ -79,17 +77,20 @@ impl Functions {
     /// Of the file with these segments. `symbols` are sorted by value, the best name first where several share one.
     pub fn new(segments: &[Segment], symbols: Vec<Symbol>) -> Functions {
         let pieces = Pieces::new(segments);
-        let mut functions = gathered(symbols.into_iter().filter_map(|symbol| {
-            let (offset, end) = pieces.offset(symbol.value)?;
-            Some(Function {
-                name: symbol.name,
-                offset,
-                size: symbol.size.min(end - offset),
-                address: symbol.value,
-                binding: symbol.binding,
+        let mut functions: Vec<Function> = symbols
+            .into_iter()
+            .filter_map(|symbol| {
+                let (offset, end) = pieces.offset(symbol.value)?;
+                Some(Function {
+                    name: symbol.name,
+                    offset,
+                    size: symbol.size.min(end - offset),
+                    address: symbol.value,
+                    binding: symbol.binding,
+                })
             })
-        }));
-        sort_by_key(&mut functions, |each| each.offset); // stable: keeps the best name first
+            .collect();
+        functions.sort_by_key(|each| each.offset); // stable: keeps the best name first
         fill_sizes(&mut functions, &pieces);
         let owned = owned(&functions);
         Functions {
@@ -147,7 +148,7 @@ fn owned(functions: &[Function]) -> Vec<Owned> {
     let mut ranges = Vec::new();
     let mut add = |start: u64, end: u64, owner: u32| {
         if start < end {
-            ranges.put(Owned { start, end, owner });
+            ranges.push(Owned { start, end, owner });
         }
     };
     let mut open: Vec<(u64, u32)> = Vec::new(); // (end, index), the innermost last
@@ -166,7 +167,7 @@ fn owned(functions: &[Function]) -> Vec<Owned> {
             add(at, function.offset, owner);
         }
         at = function.offset;
-        open.put((function.offset.saturating_add(function.size), index));
+        open.push((function.offset.saturating_add(function.size), index));
     }
     while let Some((end, owner)) = open.pop() {
         add(at, end, owner);

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rtit_memory::MakeRoom;
-
 use crate::bytes::Bytes;
 
 /// Bytes of a page; it begins at a multiple of it.
@@ -59,7 +57,6 @@ impl Pager {
             if answers.len() >= MAX_ANSWERS {
                 answers.clear();
             }
-            answers.room(1);
             answers.insert(page, found.cut(0, PAGE as usize));
         }
         self.known(address).is_some()

@@ -6,8 +6,6 @@
 
 use std::collections::HashMap;
 
-use rtit_memory::{look, Grow, MakeRoom};
-
 use object::elf;
 use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
@@ -70,8 +68,7 @@ where
             if !budget.symbol(name.len()) {
                 return stubs;
             }
-            look();
-            stubs.put(Symbol {
+            stubs.push(Symbol {
                 value: address,
                 size: size as u64,
                 name,
@@ -109,7 +106,6 @@ where
     let symbols = entries::<E, R>(symbols, endian, data).ok()?;
     let mut add = |slot: u64, symbol: u32| {
         if let Some(symbol) = symbols.get(symbol as usize) {
-            slots.room(1);
             slots.insert(slot, (strings, symbol.st_name(endian)));
         }
     };

@@ -1,7 +1,5 @@
 //! Sorted, non-overlapping sections of bytes: the content of a space at one moment.
 
-use rtit_memory::{gathered, Grow, MakeRoom};
-
 use crate::bytes::Bytes;
 
 /// Bytes at `start..end`.
@@ -78,7 +76,7 @@ impl Sections {
         let starts = within.iter().map(|section| section.start).chain([end]);
         let ends = within.iter().map(|section| section.end);
         let gaps = [start].into_iter().chain(ends).zip(starts);
-        gathered(gaps.filter(|(from, to)| from < to))
+        gaps.filter(|(from, to)| from < to).collect()
     }
 
     /// Puts `new` over what is there. Returns the ranges that were readable before and read
@@ -91,13 +89,15 @@ impl Sections {
                 return Vec::new();
             }
         }
-        let changed = gathered(old.iter().filter_map(|section| difference(section, &new)));
+        let changed = old
+            .iter()
+            .filter_map(|section| difference(section, &new))
+            .collect();
         let before = old.first().filter(|section| section.start < new.start);
         let after = old.last().filter(|section| section.end > new.end);
         let before = before.map(|section| section.part(section.start, new.start));
         let after = after.map(|section| section.part(new.end, section.end));
         let parts = before.into_iter().chain([new]).chain(after);
-        self.sorted.room(2);
         self.sorted.splice(first..last, parts);
         changed
     }
@@ -111,12 +111,11 @@ impl Sections {
             if section.start < start {
                 kept.push(section.part(section.start, start));
             }
-            removed.put((section.start.max(start), section.end.min(end)));
+            removed.push((section.start.max(start), section.end.min(end)));
             if section.end > end {
                 kept.push(section.part(end, section.end));
             }
         }
-        self.sorted.room(2);
         self.sorted.splice(first..first, kept);
         removed
     }

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 
 use gimli::Dwarf;
 use object::read::ReadRef;
-use rtit_memory::{gathered, Grow, MakeRoom};
 
 use crate::dwarf::{with_dwarf, Declared, Program, Row, Slice, Stop, Told, Unit, Windows, Work};
 
@@ -73,7 +72,7 @@ pub fn source_line<'d, R: ReadRef<'d>>(
 /// address the last by end, file and line. Nothing if `gives_up` says so. `None`: it is no ELF file.
 pub fn source_lines<'d, R: ReadRef<'d>>(data: R, asked: &Asked<'_>) -> Option<SourceLines> {
     let from_there_on = |part: &(u64, u64)| (part.0.max(asked.from), part.1);
-    let windows = Windows::new(gathered(asked.windows.iter().map(from_there_on)));
+    let windows = Windows::new(asked.windows.iter().map(from_there_on).collect());
     let read = |dwarf: &Dwarf<Slice<'_>>, work: &mut Work<'_>| {
         let mut kept = Kept::new(asked);
         let ended = each_unit(dwarf, &windows, &mut kept, work);
@@ -189,7 +188,7 @@ impl Kept {
                 return;
             }
         }
-        self.stretches.put(LineStretch {
+        self.stretches.push(LineStretch {
             start: row.start,
             end: row.end,
             file,
@@ -235,9 +234,8 @@ impl Names {
         self.left = left.unwrap_or(0);
         left?;
         let number = u32::try_from(self.all.len()).ok()?;
-        self.numbers.room(1);
         self.numbers.insert(name.clone(), number);
-        self.all.put(name);
+        self.all.push(name);
         Some(number)
     }
 }

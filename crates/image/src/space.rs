@@ -1,21 +1,15 @@
 //! The changes of one address space, in order of time.
 
-use std::mem::size_of;
 use std::sync::Arc;
-
-use rtit_memory::{copied, headroom, MakeRoom};
 
 use crate::bytes::Bytes;
 use crate::change::{Action, Change};
 use crate::pager::Pager;
 use crate::view::View;
 
-/// Bytes that an `Arc` has beside what it shares: its two counts.
-const COUNTS: usize = 2 * size_of::<usize>();
-
 /// Code bytes of one process over time. Times are TSC values; changes may be added in any order and
 /// take effect in order of time, those of equal time in the order they were added. Cloning is
-/// cheap. Where memory is refused a change unwinds (`rtit_memory`) and has not been made.
+/// cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     /// Shared with the views, which keep the list as it was when they were made, and each with the spaces of those that
@@ -79,7 +73,7 @@ impl Space {
             .get(cleared.map_or(0, |index| index + 1)..)
             .unwrap_or(&[]);
         Space {
-            changes: Arc::new(copied(live)),
+            changes: Arc::new(live.to_vec()),
             pager: self.pager.clone(),
         }
     }
@@ -88,9 +82,6 @@ impl Space {
     /// `time`.
     pub fn adopt(&mut self, time: u64, parent: &Space) {
         let inherited = parent.fork(time);
-        // of all that follows nothing is refused any more
-        self.own(inherited.changes.len() + 1);
-        headroom((inherited.changes.len() + 1) * (size_of::<Change>() + COUNTS));
         self.clear(time);
         for change in inherited.changes.iter() {
             self.add(time, change.action.clone());
@@ -132,18 +123,8 @@ impl Space {
         View::new(Arc::clone(&self.changes), self.pager.clone())
     }
 
-    /// The changes, ours alone, with room for more before anything changes.
-    fn own(&mut self, more: usize) -> &mut Vec<Arc<Change>> {
-        if Arc::get_mut(&mut self.changes).is_none() {
-            self.changes = Arc::new(copied(&self.changes));
-        }
-        let changes = Arc::make_mut(&mut self.changes);
-        changes.room(more);
-        changes
-    }
-
     fn add(&mut self, time: u64, action: Action) {
-        let changes = self.own(1);
+        let changes = Arc::make_mut(&mut self.changes);
         let index = changes.partition_point(|change| change.time <= time);
         changes.insert(index, Arc::new(Change { time, action }));
     }

@@ -3,8 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use rtit_memory::{Grow, MakeRoom};
-
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader, SectionTable, Sym};
 use object::read::{ReadRef, SectionIndex};
@@ -41,20 +39,19 @@ where
                 if !budget.symbol(found.name.len()) {
                     break;
                 }
-                symbols.put(found);
+                symbols.push(found);
             }
         }
     }
     // What is broken there costs names, not the file.
     for stub in plt::names(header, endian, &table, data, &mut budget) {
-        symbols.put(stub);
+        symbols.push(stub);
     }
     Ok(sorted(symbols))
 }
 
 /// The symbols of two files of one program, such as a stripped one and its debug file, in the order of one.
 pub fn joined(mut some: Vec<Symbol>, more: Vec<Symbol>) -> Vec<Symbol> {
-    some.room(more.len());
     some.extend(more);
     sorted(some)
 }

@@ -8,8 +8,6 @@
 
 use std::sync::Arc;
 
-use rtit_memory::Grow;
-
 use crate::change::{Action, Change};
 use crate::pager::Pager;
 use crate::ranges::Ranges;
@@ -48,7 +46,7 @@ impl Difference {
         if self.died || self.born {
             return Changed::All;
         }
-        self.gone.gather(self.come);
+        self.gone.extend(self.come);
         if self.gone.is_empty() {
             Changed::None
         } else {
@@ -125,11 +123,11 @@ impl View {
                         end,
                         bytes,
                     };
-                    told.come.gather(self.sections.gaps(*address, end));
-                    told.gone.gather(self.sections.overlay(section));
+                    told.come.extend(self.sections.gaps(*address, end));
+                    told.gone.extend(self.sections.overlay(section));
                 }
                 Action::Remove { start, end } => {
-                    told.gone.gather(self.sections.remove(*start, *end));
+                    told.gone.extend(self.sections.remove(*start, *end));
                 }
                 Action::Clear => {
                     told.died |= !self.sections.is_empty();
@@ -232,7 +230,7 @@ fn first_sections(changes: &[Arc<Change>], first: usize) -> Sections {
                     bytes,
                 };
                 let parts = taken.add(whole.start, whole.end);
-                sections.gather(parts.into_iter().map(|(from, to)| whole.part(from, to)));
+                sections.extend(parts.into_iter().map(|(from, to)| whole.part(from, to)));
             }
             Action::Remove { start, end } => drop(taken.add(*start, *end)),
             Action::Clear => break,

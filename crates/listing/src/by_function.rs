@@ -5,7 +5,6 @@ use std::ffi::OsString;
 
 use rtit_flow::{AddressMap, End, Event, Sequence, Sink, Step, Wants};
 use rtit_image::demangle;
-use rtit_memory::{look, Grow, MakeRoom};
 
 use crate::names::Cursor;
 
@@ -59,17 +58,15 @@ impl Tallies {
         }
         // also if other code was there before
         let index = self.all.len() as u32;
-        look();
-        self.by_key.room(1);
         self.by_key.insert(key, index);
-        self.all.put(Tally {
+        self.all.push(Tally {
             space: sequence.space,
             start: sequence.start,
             first: self.lengths.len() as u32,
             count: sequence.lengths.len() as u32,
             times: 0,
         });
-        self.lengths.put_all(sequence.lengths);
+        self.lengths.extend_from_slice(sequence.lengths);
         index
     }
 }
@@ -145,7 +142,6 @@ impl ByFunction {
 
     fn give(&mut self, (owner, instructions): (Owner, u64), times: u64) {
         if instructions > 0 {
-            self.functions.room(1);
             *self.functions.entry(owner).or_default() += instructions * times;
         }
     }
@@ -196,7 +192,7 @@ impl ByFunction {
     fn learn(&mut self, step: &impl Step, number: usize) {
         self.keep_small();
         if self.steps.len() <= number {
-            self.steps.fill_to(number + 1, Taken::NEVER);
+            self.steps.resize(number + 1, Taken::NEVER);
         }
         let first = self.parts.len() as u32;
         step.replay(&mut Parts {
@@ -225,7 +221,6 @@ impl ByFunction {
             let function = functions.and_then(|all| all.all().get(function as usize));
             let name = function.map_or(String::new(), |function| demangle(&function.name));
             let path = region.map_or(OsString::new(), |region| (*region.path).to_owned());
-            look();
             *found.entry((name, path)).or_default() += count;
         }
         found
@@ -279,7 +274,7 @@ struct Parts<'a> {
 impl Sink for Parts<'_> {
     fn append(&mut self, sequence: &Sequence<'_>, _time: u64) {
         let index = self.tallies.index(sequence);
-        self.parts.put(index);
+        self.parts.push(index);
     }
 
     fn close(&mut self, _end: End, _offset: u64) {}

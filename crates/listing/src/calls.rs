@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use rtit_flow::{AddressMap, End, Event, EventKind, Sequence, Sink, Wants};
-use rtit_memory::{Grow, MakeRoom};
 
 use crate::names::Cursor;
 
@@ -178,7 +177,7 @@ impl Calls {
         }
         let parent = self.stack.last().map_or(NONE, |frame| frame.context);
         let context = self.context(parent, call, again);
-        self.stack.put(Frame {
+        self.stack.push(Frame {
             call,
             context,
             back,
@@ -188,10 +187,9 @@ impl Calls {
 
     /// The number of the calls from one place to another.
     fn call(&mut self, (from, to): (Site, Site)) -> u32 {
-        self.by_ends.room(1);
         let calls = &mut self.calls;
         *self.by_ends.entry((from, to)).or_insert_with(|| {
-            calls.put(CallTotal {
+            calls.push(CallTotal {
                 from,
                 to,
                 calls: 0,
@@ -216,7 +214,6 @@ impl Calls {
         };
         if known != NONE {
             if self.by_call.len() < MOST_PAIRS {
-                self.by_call.room(1);
                 self.by_call.insert((parent, call), known);
             }
             return known;
@@ -230,14 +227,13 @@ impl Calls {
             return parent;
         }
         self.within = within;
-        self.depths.put(depth);
-        self.contexts.put(Context {
+        self.depths.push(depth);
+        self.contexts.push(Context {
             parent,
             call,
             own: 0,
         });
         let context = self.contexts.len() as u32 - 1;
-        self.by_call.room(1);
         // however many there are: it would be made again
         self.by_call.insert((parent, call), context);
         context
@@ -287,7 +283,6 @@ impl Calls {
                 if self.jumps.len() >= MOST_JUMPS {
                     self.jumps.clear();
                 }
-                self.jumps.room(1);
                 self.jumps.insert(key, (from, to, elsewhere));
                 elsewhere
             }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rtit_flow::{AddressMap, End, Event, Sequence, Sink};
 use rtit_image::{Changed, View};
-use rtit_memory::{look, MakeRoom};
 
 use crate::layout::{Field, Layout};
 use crate::names::{Cursor, Readable};
@@ -111,10 +110,9 @@ impl Lines {
         let shows_time = self.layout.has(Field::Time);
         let scale = self.layout.scale;
         let mut part = Part {
-            text: Vec::new(),
+            text: Vec::with_capacity(self.bytes.min(bytes) + (1 << 12)),
             lines: 0,
         };
-        part.text.room(self.bytes.min(bytes) + (1 << 12));
         while part.text.len() < bytes && part.lines < lines {
             let Some(step) = self.steps.front().filter(|step| step.time <= until) else {
                 break;
@@ -177,7 +175,6 @@ impl Lines {
 
     #[cold]
     fn make(&mut self, sequence: &Sequence<'_>) -> Option<Arc<Stretch>> {
-        look();
         let number = sequence.space as usize;
         let space = self.spaces.get(number)?;
         let stretch = Arc::new(Stretch::new(
@@ -196,7 +193,6 @@ impl Lines {
             epoch: self.epoch,
         };
         let space = self.spaces.get_mut(number)?;
-        space.ready[sequence.mode as usize].room(1);
         let before = space.ready[sequence.mode as usize].insert(sequence.start, ready);
         self.held -= before.map_or(0, |before| before.stretch.cost());
         Some(stretch)
@@ -227,7 +223,6 @@ impl Sink for Lines {
         }
         self.bytes += bytes;
         self.lines += lines;
-        self.steps.room(1);
         self.steps.push_back(Step {
             stretch,
             count: sequence.lengths.len() as u32,

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use rtit_image::{demangle, Function, Functions};
-use rtit_memory::{sort_by_key, Grow, MakeRoom};
 
 /// The functions of a file, read when they are first asked for. `None`: the file is no ELF file, or is broken.
 pub trait Source: Send + Sync {
@@ -49,7 +48,7 @@ pub struct Found<'a> {
 
 impl Names {
     pub fn new(mut regions: Vec<Region>) -> Names {
-        sort_by_key(&mut regions, |each| each.start);
+        regions.sort_by_key(|each| each.start);
         Names { regions }
     }
 
@@ -104,7 +103,7 @@ impl Cursor {
         self.next = u64::MAX;
         for (each, index) in regions {
             if each.since <= time && time < each.until {
-                live.put(index);
+                live.push(index);
             }
             for border in [each.since, each.until] {
                 if border > time {
@@ -146,9 +145,6 @@ impl Cursor {
     }
 }
 
-/// Bytes of a number with a sign before it, at most.
-const NUMBER: usize = 32;
-
 /// Writes names, and keeps the last one ready: neighbours mostly share it.
 #[derive(Default)]
 pub(crate) struct Readable {
@@ -174,7 +170,6 @@ impl Readable {
             Some(found) => match found.function {
                 Some((_, function)) => {
                     let name = self.name(&function.name);
-                    out.room(name.len() + NUMBER);
                     match found.offset {
                         0 => out.write_str(name),
                         offset => write!(out, "{name}+{offset:#x}"),
@@ -182,7 +177,6 @@ impl Readable {
                 }
                 None if found.module.is_empty() => write!(out, "{:#x}", found.offset),
                 None => {
-                    out.room(found.module.len() + NUMBER);
                     write!(out, "{}+{:#x}", found.module, found.offset)
                 }
             },
@@ -217,16 +211,11 @@ pub fn module(path: &OsStr) -> String {
     }
 }
 
-/// Bytes of a character that is escaped, at most.
-const ESCAPED: usize = 16;
-
 /// A name comes from a file, and is to be printed: `\x1b` instead of a character that controls a terminal or turns text
 /// round, as `rtit.readable` has it.
 pub fn escaped(name: &str) -> String {
-    let mut out = String::new();
-    out.room(name.len());
+    let mut out = String::with_capacity(name.len());
     for each in name.chars() {
-        out.room(ESCAPED);
         let number = u32::from(each);
         // writing to a string does not fail
         let _ = match each {

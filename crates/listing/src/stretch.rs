@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use rtit_flow::Sequence;
 use rtit_image::View;
-use rtit_memory::{filled, Grow, MakeRoom};
 
 use crate::layout::{Field, Layout};
 use crate::names::{Cursor, Found, Readable};
@@ -49,7 +48,7 @@ impl Stretch {
                 });
                 lines += 1;
             }
-            ends.put((text.len() as u32, lines));
+            ends.push((text.len() as u32, lines));
             at += usize::from(length);
             ip = ip.wrapping_add(length.into());
         }
@@ -104,14 +103,14 @@ impl Stretch {
             rest.get(..after_line(rest, most)).unwrap_or("")
         };
         match time {
-            None => out.put_all(text.as_bytes()),
+            None => out.extend_from_slice(text.as_bytes()),
             Some(time) => {
                 let time = format!("{time:15}");
                 let mut parts = text.split(TIME);
-                out.put_all(parts.next().unwrap_or("").as_bytes());
+                out.extend_from_slice(parts.next().unwrap_or("").as_bytes());
                 for part in parts {
-                    out.put_all(time.as_bytes());
-                    out.put_all(part.as_bytes());
+                    out.extend_from_slice(time.as_bytes());
+                    out.extend_from_slice(part.as_bytes());
                 }
             }
         }
@@ -132,14 +131,11 @@ fn after_line(text: &str, lines: u64) -> usize {
 /// The bytes of a stretch, fewer if they are not all known.
 fn code(view: &View, start: u64, lengths: &[u8]) -> Box<[u8]> {
     let size = lengths.iter().map(|&length| usize::from(length)).sum();
-    let mut bytes = filled(size, 0);
+    let mut bytes = vec![0; size];
     let known = view.read_into(start, &mut bytes);
     bytes.truncate(known);
     bytes.into()
 }
-
-/// Bytes of a line without names, at most.
-const LINE: usize = 1 << 9;
 
 fn line(
     text: &mut String,
@@ -149,7 +145,6 @@ fn line(
     readable: &mut Readable,
     assembly: impl Fn() -> String,
 ) {
-    text.room(LINE);
     let last = layout.fields.len().saturating_sub(1);
     for (index, field) in layout.fields.iter().enumerate() {
         if index > 0 {

@@ -2,14 +2,10 @@
 
 use std::io::Write;
 
-use rtit_memory::MakeRoom;
-
 /// Names are followed by blanks up to so many characters.
 const NAME: usize = 32;
 /// Is not known, and `-` stands there.
 const UNKNOWN: u64 = u64::MAX;
-/// Bytes of a number as text, at most, with a sign or commas.
-const NUMBER: usize = 32;
 
 /// What an address is called; if it has no text, the offset is all that is known.
 #[derive(Clone, Debug, Default)]
@@ -49,21 +45,6 @@ impl Column {
         }
     }
 
-    /// Bytes of what it has in a row, at most.
-    fn widest(&self) -> usize {
-        match self {
-            Column::Hexadecimal(_, width)
-            | Column::Decimal(_, width)
-            | Column::Signed(_, width)
-            | Column::Commas(_, width) => (*width).max(NUMBER),
-            Column::Words(_, words) => words.iter().map(String::len).max().unwrap_or(0),
-            Column::Places(_, _, names) => {
-                let longest = names.iter().map(|name| name.text.len()).max();
-                longest.unwrap_or(0) + NUMBER + NAME
-            }
-        }
-    }
-
     fn write(&self, row: usize, out: &mut Vec<u8>) {
         // writing to a vector does not fail
         let _ = match self {
@@ -96,10 +77,8 @@ impl Column {
 /// The lines of columns of one length, a blank between two columns and none at the end of a line.
 pub fn lines(columns: &[Column]) -> Vec<u8> {
     let rows = columns.iter().map(Column::rows).min().unwrap_or(0);
-    let widest: usize = columns.iter().map(|column| column.widest() + 1).sum();
     let mut out = Vec::new();
     for row in 0..rows {
-        out.room(widest + 1);
         for (index, column) in columns.iter().enumerate() {
             if index > 0 {
                 out.push(b' ');

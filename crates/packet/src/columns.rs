@@ -3,8 +3,6 @@
 //! Most packets are told whole by their first byte: kind, length, and where the payload is. Those are read by a table
 //! without a branch that depends on what they are; [`Scanner`] reads the others, and all that is in a block.
 
-use rtit_memory::{Grow, MakeRoom};
-
 use crate::classes::{before_psb, length_of, like_psb, CLASSES};
 use crate::error::PacketError;
 use crate::packet::PacketKind;
@@ -59,12 +57,12 @@ impl Columns {
         self.kind.is_empty()
     }
 
-    /// Room for `packets` more. Unwinds if memory is refused (`rtit_memory`), as `fill` does.
+    /// Room for `packets` more.
     pub fn reserve(&mut self, packets: usize) {
-        self.kind.room(packets);
-        self.detail.room(packets);
-        self.offset.room(packets);
-        self.payload.room(packets);
+        self.kind.reserve(packets);
+        self.detail.reserve(packets);
+        self.offset.reserve(packets);
+        self.payload.reserve(packets);
     }
 
     /// Appends packets of `scanner` that begin before offset `until`, until there are `limit` of them, its data ends or an
@@ -79,10 +77,10 @@ impl Columns {
         while self.len() < limit {
             let room = (limit - self.len()).min(STAGE);
             let (count, ended) = stage.fill(scanner, room, until);
-            self.kind.put_all(first(&stage.kind, count));
-            self.detail.put_all(first(&stage.detail, count));
-            self.offset.put_all(first(&stage.offset, count));
-            self.payload.put_all(first(&stage.payload, count));
+            self.kind.extend_from_slice(first(&stage.kind, count));
+            self.detail.extend_from_slice(first(&stage.detail, count));
+            self.offset.extend_from_slice(first(&stage.offset, count));
+            self.payload.extend_from_slice(first(&stage.payload, count));
             match ended {
                 None => {}
                 Some(Ended::Data) => break,

@@ -4,8 +4,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use rtit_memory::{Grow, MakeRoom};
-
 use crate::hash::combine;
 use crate::{compare, Chain, Identical, Options, Outcome, Run};
 
@@ -90,7 +88,7 @@ impl Part {
 
     fn push(&mut self, run: &Run) {
         if self.open.runs.len() <= MOST_OPEN {
-            self.open.runs.put(*run);
+            self.open.runs.push(*run);
         }
         if run.instructions == 0 {
             self.open.since.get_or_insert(self.chain.instructions);
@@ -104,7 +102,6 @@ impl Part {
         if instructions <= KEPT {
             self.head.insert(instructions, hash);
         }
-        self.tail.room(1);
         self.tail.push_back((instructions, hash));
         while self
             .tail
@@ -140,7 +137,6 @@ impl Part {
                 continue;
             }
             if run.start == self.start {
-                places.room(1);
                 places.push_back(Place::at(chain, runs));
             }
             chain.push(&run);
@@ -226,7 +222,6 @@ impl Part {
         let mut chain = Chain::default();
         let mut passed = |place: Place| {
             if place.alive {
-                found.room(1);
                 found.push_back(place.before.instructions);
                 if found.len() > MOST_TRIED {
                     found.pop_front();
@@ -239,7 +234,6 @@ impl Part {
                 continue;
             }
             if run.start == self.start {
-                places.room(1);
                 places.push_back(Place::at(chain, 0));
             }
             chain.push(&run);

@@ -6,8 +6,6 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range as Extent;
 use std::path::Path;
 
-use rtit_memory::MakeRoom;
-
 use crate::format::{
     CHECK, COMPLETE, END, HEADER_SIZE, MAGIC, MOST_RANGE, RANGE, RECORD_HEADER_SIZE, RUNS,
     RUNS_HEADER_SIZE, RUN_SIZE, THREAD, TRACING, VERSION,
@@ -221,7 +219,6 @@ impl<R: Read> Reader<R> {
     }
 
     fn chain(&mut self, tid: u32) -> &mut Chain {
-        self.chains.room(1);
         self.chains.entry(tid).or_default()
     }
 
@@ -274,7 +271,6 @@ impl<R: Read> Reader<R> {
             });
         }
         if kind == END {
-            self.ended.room(1);
             self.ended.insert(tid);
             return Ok(Some(Item::End {
                 tid,

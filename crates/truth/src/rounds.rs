@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use rtit_memory::Grow;
-
 use crate::hash::{combine, extend};
 use crate::{Chain, Run};
 
@@ -67,7 +65,7 @@ impl Round {
                     return Ok(None);
                 }
             }
-            hashes.put(hash);
+            hashes.push(hash);
         }
         Ok(Some(Round { hashes }))
     }
@@ -120,7 +118,7 @@ impl Round {
                 found = Next::GoesRoundOnce;
             }
             run = runs.next()?;
-            seen.gather(run);
+            seen.extend(run);
         }
         for run in seen.into_iter().rev() {
             runs.give_back(Some(run));
@@ -192,5 +190,5 @@ fn push_joined(runs: &mut Vec<Run>, run: Run) {
             return;
         }
     }
-    runs.put(run);
+    runs.push(run);
 }

@@ -1,7 +1,5 @@
 //! What address filters let through (IP filtering and TraceStop, section 33.2.5.3).
 
-use rtit_memory::{gathered, Grow};
-
 use crate::Run;
 
 /// An address range that a unit was given, both ends inside; 0 to 0 is nowhere.
@@ -39,7 +37,7 @@ impl Selector {
                 first,
                 last,
             });
-            gathered(ranges)
+            ranges.collect()
         };
         Selector {
             filters: numbered(filters, false),
@@ -56,8 +54,8 @@ impl Selector {
             ranges.retain(|before| before.number < range.number);
         }
         match range.stop {
-            true => self.stops.put(range),
-            false => self.filters.put(range),
+            true => self.stops.push(range),
+            false => self.filters.push(range),
         }
     }
 

@@ -6,8 +6,6 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use rtit_memory::{look, Grow};
-
 use crate::{Chain, Error, Item, Reader, Run};
 
 /// What a file says of one thread.
@@ -48,9 +46,8 @@ pub fn threads<R: Read>(mut reader: Reader<R>) -> Result<Contents, Error> {
                 continue
             }
         };
-        look();
         let place = *places.entry(tid).or_insert_with(|| {
-            contents.threads.put(Thread {
+            contents.threads.push(Thread {
                 tid,
                 extent: start..start,
                 ..Thread::default()

@@ -8,7 +8,6 @@ use gimli::{
     constants, AttributeValue, DebugLineStrOffset, DebugStrOffset, DebugStrOffsetsIndex, Dwarf,
     Format, Reader,
 };
-use rtit_memory::Grow;
 
 use super::unit::Unit;
 use super::work::{Slice, Stop, Told, Work};
@@ -106,9 +105,9 @@ fn push(path: &mut Vec<u8>, more: &[u8]) {
     }
     let separator = if is_windows(path) { b'\\' } else { b'/' };
     if !path.is_empty() && path.last() != Some(&separator) {
-        path.put(separator);
+        path.push(separator);
     }
-    path.put_all(more);
+    path.extend_from_slice(more);
 }
 
 type Layout = Vec<(gimli::DwLnct, gimli::DwForm)>;
@@ -176,7 +175,7 @@ impl<'a> Table<'a> {
         let before = input.len();
         if self.count % STEP as u64 == 0 {
             let place = u32::try_from(self.entries.len() - before);
-            self.places.put(place.map_err(|_| Stop::Broken)?);
+            self.places.push(place.map_err(|_| Stop::Broken)?);
         }
         Entry::read(input, &self.layout, format)?;
         work.take((before - input.len()) as u64)?;

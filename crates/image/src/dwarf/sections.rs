@@ -6,7 +6,6 @@ use std::io::Read;
 use gimli::{Dwarf, DwarfSections, EndianSlice, Error, RunTimeEndian, SectionId};
 use object::read::ReadRef;
 use object::{CompressedData, CompressionFormat, Object, ObjectSection};
-use rtit_memory::{headroom, MakeRoom};
 use ruzstd::decoding::StreamingDecoder;
 
 use super::work::{Slice, Work};
@@ -33,9 +32,7 @@ pub(crate) fn with_dwarf<'d, R: ReadRef<'d>, T>(
     gives_up: &dyn Fn() -> bool,
     ask: impl FnOnce(&Dwarf<Slice<'_>>, &mut Work<'_>) -> T,
 ) -> Option<(T, bool)> {
-    // those who read it know no error for it
     let length = data.len().ok()?;
-    headroom(usize::try_from(length).ok()?.saturating_mul(2));
     let file = object::File::parse(data).ok()?;
     let endian = match file.is_little_endian() {
         true => RunTimeEndian::Little,
@@ -70,12 +67,11 @@ fn unpacked<'a>(stored: CompressedData<'a>, left: &mut u64) -> Option<Cow<'a, [u
     let size = stored.uncompressed_size;
     *left = left.checked_sub(size)?;
     if stored.format != CompressionFormat::Zstandard {
-        headroom(usize::try_from(size).ok()?);
         return stored.decompress().ok();
     }
     // What a frame gives has no bound in `decompress`.
     let mut plain = Vec::new();
-    plain.room(usize::try_from(size).ok()? + 1);
+    plain.try_reserve(usize::try_from(size).ok()? + 1).ok()?;
     let frame = StreamingDecoder::new(stored.data).ok()?;
     frame.take(size + 1).read_to_end(&mut plain).ok()?;
     (plain.len() as u64 == size).then_some(Cow::Owned(plain))

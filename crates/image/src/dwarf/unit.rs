@@ -8,7 +8,6 @@ use gimli::{
     DebugLocListsBase, DebugRngListsBase, DebugStrOffsetsBase, Dwarf, LittleEndian, Reader,
     Section, UnitHeader, UnitType,
 };
-use rtit_memory::Grow;
 
 use super::work::{Slice, Stop, Told, Work};
 
@@ -257,7 +256,7 @@ impl<'a> Unit<'a> {
             says |= begin < end;
             for part in windows.within(begin, end) {
                 work.take(1)?;
-                code.put(part);
+                code.push(part);
                 if code.len() >= most {
                     code = Windows::new(std::mem::take(&mut code)).0;
                     most = most.max(2 * code.len());

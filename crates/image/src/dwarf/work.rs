@@ -1,7 +1,6 @@
 //! What reading may cost, and why it ends.
 
 use gimli::{EndianSlice, Error, RunTimeEndian};
-use rtit_memory::look;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
@@ -62,7 +61,6 @@ impl<'a> Work<'a> {
     #[cold]
     fn asked(&mut self) -> Told<()> {
         self.ask = self.left.saturating_sub(PERIOD);
-        look();
         match (self.gives_up)() {
             true => Err(Stop::GaveUp),
             false => Ok(()),
