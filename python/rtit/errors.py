@@ -21,12 +21,6 @@ modelled processor (`rtit.registers` raises the first, `rtit.processor` the seco
 from __future__ import annotations
 
 
-def pass_memory_error(error: OSError) -> None:
-    """Raises MemoryError if that is what the system means: no file is bad for it."""
-    if error.errno == 12:  # ENOMEM; the errno module would take longer to load than all of this
-        raise MemoryError from error
-
-
 class RtitError(Exception):
     """Base of every error that rtit raises on purpose."""
 

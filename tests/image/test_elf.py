@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from elf_files import CODE_AT, with_segments
 from rtit.errors import ImageError
 from rtit.image import FileSymbols
 
@@ -231,3 +232,11 @@ def test_a_function_inside_another_owns_its_bytes(tmp_path: Path) -> None:
     owners = [symbols.at(outer.offset + at) for at in range(10)]
     names = [owner.name if owner is not None else "" for owner in owners]
     assert names == ["outer"] * 2 + ["inner"] * 3 + ["outer"] * 3 + ["after", ""]
+
+
+def test_more_segments_than_the_header_can_count(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(with_segments(150_000))
+    segments = core.ElfFile(path).segments
+    assert len(segments) == 150_000
+    assert segments[-1] == (0, CODE_AT + 149_999, 1, 1, 5)

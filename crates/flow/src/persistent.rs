@@ -46,11 +46,6 @@ impl Persistent {
         }
     }
 
-    /// Forgets all code, and what became of the last stream.
-    pub fn renew(&mut self) {
-        self.decoder = Decoder::new(self.spaces.clone(), Window::whole(&[]), &self.settings);
-    }
-
     /// What is known where the next streams begin.
     pub fn start_at(&mut self, start: Option<Start>) {
         self.settings.start = start;

@@ -3,10 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rtit_flow::{Counts, Erratum, ErrorClass, Ledger, Span, Trust};
-use rtit_memory::{gathered, look};
 use rtit_packet::table::ROWS;
-
-use crate::heap::{room_for, FEW};
 
 /// from, to, trust; class of the error, its text, offset and bad value
 pub type LedgerRow = (
@@ -20,14 +17,8 @@ pub type LedgerRow = (
 );
 
 /// At most `most` rows from number `first` on.
-pub fn ledger_rows(
-    py: Python<'_>,
-    ledger: &Ledger,
-    first: usize,
-    most: usize,
-) -> PyResult<Vec<LedgerRow>> {
+pub fn ledger_rows(ledger: &Ledger, first: usize, most: usize) -> Vec<LedgerRow> {
     let row = |span: &Span| {
-        look();
         let error = span.error.as_ref();
         (
             span.from,
@@ -40,9 +31,7 @@ pub fn ledger_rows(
         )
     };
     let spans = ledger.spans().iter().skip(first).take(most);
-    let rows = gathered(spans.map(row));
-    room_for(py, rows.len())?;
-    Ok(rows)
+    spans.map(row).collect()
 }
 
 pub fn counts_dict<'py>(
@@ -50,7 +39,6 @@ pub fn counts_dict<'py>(
     counts: &Counts,
     ledger: &Ledger,
 ) -> PyResult<Bound<'py, PyDict>> {
-    room_for(py, FEW)?;
     let packets = PyDict::new(py);
     for row in ROWS.iter().filter(|row| counts.of(row.kind) != 0) {
         packets.set_item(row.name, counts.of(row.kind))?;

@@ -3,7 +3,6 @@
 use pyo3::prelude::*;
 use rtit_flow::{Division, Flow, Segments, Settings, Sink, Spaces, Sum};
 
-use crate::heap::unlocked;
 use crate::raising::{check, Raisers};
 use crate::stream::Stream;
 
@@ -50,7 +49,7 @@ fn advance_slice<S: Sink + Send>(
     raisers: &Raisers,
     flow: &mut Flow<Stream, S>,
 ) -> PyResult<()> {
-    let goes_on = !is_full(flow) && unlocked(py, || flow.advance_by(SLICE))?;
+    let goes_on = !is_full(flow) && py.detach(|| flow.advance_by(SLICE));
     if goes_on && flow.is_starved() {
         let position = flow.position();
         flow.stream_mut().go_on(py, position)?;
@@ -77,7 +76,7 @@ pub fn sum<S: Sum>(
     raisers: &Raisers,
     all: &mut Segments<Stream, S>,
 ) -> PyResult<()> {
-    while unlocked(py, || all.advance())? {
+    while py.detach(|| all.advance()) {
         if all.is_starved() {
             let position = all.position();
             all.stream_mut().go_on(py, position)?;

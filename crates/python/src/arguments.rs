@@ -6,13 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use rtit_memory::{look, Grow};
-
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-
-use crate::heap::bounded;
 
 /// No list that the module takes is as long in any real use.
 const MOST: usize = 1 << 22;
@@ -106,16 +102,13 @@ fn extracted<'py, T: FromPyObjectOwned<'py>>(
     if length > most {
         return Err(too_many());
     }
-    bounded(object.py(), || {
-        let mut items = Vec::with_capacity(length.min(FIRST));
-        for item in object.try_iter()? {
-            // a sequence may say one length and have another
-            if items.len() == most {
-                return Err(too_many());
-            }
-            look();
-            items.put(item?.extract().map_err(Into::into)?);
+    let mut items = Vec::with_capacity(length.min(FIRST));
+    for item in object.try_iter()? {
+        // a sequence may say one length and have another
+        if items.len() == most {
+            return Err(too_many());
         }
-        Ok(items)
-    })
+        items.push(item?.extract().map_err(Into::into)?);
+    }
+    Ok(items)
 }

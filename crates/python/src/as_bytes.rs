@@ -1,39 +1,18 @@
-//! Bytes, and columns of numbers, little-endian, as bytes objects; MemoryError if there is no room, where `PyBytes::new`
-//! panics. And what buffers have.
+//! Columns of numbers as little-endian bytes objects, and the contents of buffers.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::heap::no_memory;
-
-pub fn bytes<'py>(py: Python<'py>, all: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, all.len(), |bytes| {
-        bytes.copy_from_slice(all);
-        Ok(())
-    })
-}
-
-/// Appends what a buffer has: a copy, where `PyBuffer::to_vec` aborts if there is no memory.
+/// Appends a copy of the contents of a buffer.
 pub fn take_in<T: Element + Copy + Default>(
     py: Python<'_>,
     buffer: &PyBuffer<T>,
     to: &mut Vec<T>,
 ) -> PyResult<()> {
     let (from, count) = (to.len(), buffer.item_count());
-    to.try_reserve(count).map_err(|_| no_memory(py))?;
     to.resize(from + count, T::default());
     buffer.copy_to_slice(py, &mut to[from..])
-}
-
-/// What a buffer has.
-pub fn copy_of<T: Element + Copy + Default>(
-    py: Python<'_>,
-    buffer: &PyBuffer<T>,
-) -> PyResult<Vec<T>> {
-    let mut copy = Vec::new();
-    take_in(py, buffer, &mut copy)?;
-    Ok(copy)
 }
 
 /// A column of `N` bytes a row.

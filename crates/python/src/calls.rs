@@ -3,12 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_listing::{CallTotal, Calls, Context, NONE};
-use rtit_memory::gathered;
 
 use crate::advance::advance;
 use crate::column::Column;
 use crate::flow::Flow;
-use crate::heap::{room_for, unlocked, FEW};
 use crate::names::Names;
 use crate::way::{taken, Way, Whole};
 
@@ -33,7 +31,7 @@ fn calls<'py>(
     most: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let decoding = flow.decoding();
-    decoding.taking(py, |way| {
+    decoding.taking(|way| {
         if let Some((stream, spaces, settings)) = way.take() {
             let sink = Calls::new(names.cursor(), most);
             let inner = rtit_flow::Flow::with_sink(stream, spaces, &settings, sink);
@@ -43,24 +41,23 @@ fn calls<'py>(
             return Err(taken());
         };
         advance(py, decoding.raisers(), inner)?;
-        let (rows, contexts) = unlocked(py, || inner.sink_mut().finish())?;
+        let (rows, contexts) = py.detach(|| inner.sink_mut().finish());
         let (beyond, between) = (inner.sink_mut().beyond(), inner.sink_mut().between());
         way.end(Whole::Calls);
-        room_for(py, FEW)?;
         let columns = PyDict::new(py);
         let wide = |number: u32| match number {
             NONE => u64::MAX,
             number => number.into(),
         };
         let put = |name: &str, column: Vec<u64>| columns.set_item(name, Column::from(column));
-        let of = |value: &dyn Fn(&CallTotal) -> u64| gathered(rows.iter().map(value));
+        let of = |value: &dyn Fn(&CallTotal) -> u64| rows.iter().map(value).collect();
         put("from_region", of(&|row| wide(row.from.region)))?;
         put("from_offset", of(&|row| row.from.offset))?;
         put("to_region", of(&|row| wide(row.to.region)))?;
         put("to_offset", of(&|row| row.to.offset))?;
         put("calls", of(&|row| row.calls))?;
         put("inclusive", of(&|row| row.inclusive))?;
-        let of = |value: &dyn Fn(&Context) -> u64| gathered(contexts.iter().map(value));
+        let of = |value: &dyn Fn(&Context) -> u64| contexts.iter().map(value).collect();
         put("parent", of(&|row| wide(row.parent)))?;
         put("call", of(&|row| wide(row.call)))?;
         put("own", of(&|row| row.own))?;

@@ -50,6 +50,15 @@ impl From<Vec<f64>> for Column {
     }
 }
 
+impl<T> FromIterator<T> for Column
+where
+    Column: From<Vec<T>>,
+{
+    fn from_iter<I: IntoIterator<Item = T>>(numbers: I) -> Column {
+        Vec::from_iter(numbers).into()
+    }
+}
+
 impl Column {
     fn new(numbers: Numbers) -> Column {
         let (_, count, size, _) = numbers.layout();

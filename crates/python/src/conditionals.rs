@@ -3,10 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rtit_flow::Conditional;
-use rtit_memory::gathered;
 
 use crate::column::Column;
-use crate::heap::{bounded, unlocked};
 use crate::image::Space;
 use crate::x86::mode;
 
@@ -40,19 +38,17 @@ fn conditionals(
     let mode = mode(bits)?;
     let view = space.inner().view();
     let wide = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    bounded(py, || {
-        let (all, next) = unlocked(py, || {
-            let columns = starts.chunks_exact(8).zip(sizes.chunks_exact(8));
-            let stretches = columns.map(|(start, size)| (wide(start), wide(size)));
-            rtit_flow::conditionals(&view, mode, stretches, MOST)
-        })?;
-        let wide = |value: fn(&Conditional) -> u64| gathered(all.iter().map(value));
-        Ok((
-            gathered(all.iter().map(|each| each.stretch)).into(),
-            wide(|each| each.ip).into(),
-            wide(|each| each.behind).into(),
-            wide(|each| each.target).into(),
-            next,
-        ))
-    })
+    let (all, next) = py.detach(|| {
+        let columns = starts.chunks_exact(8).zip(sizes.chunks_exact(8));
+        let stretches = columns.map(|(start, size)| (wide(start), wide(size)));
+        rtit_flow::conditionals(&view, mode, stretches, MOST)
+    });
+    let wide = |value: fn(&Conditional) -> u64| all.iter().map(value).collect::<Column>();
+    Ok((
+        all.iter().map(|each| each.stretch).collect(),
+        wide(|each| each.ip),
+        wide(|each| each.behind),
+        wide(|each| each.target),
+        next,
+    ))
 }

@@ -11,14 +11,12 @@ use rtit_flow::{
     added, class, Cause, EdgeHits, EdgeTotal, ErrorClass, Index, Ledger, Persistent, Trust, Which,
     Window,
 };
-use rtit_memory::{caught, gathered};
 
 use crate::account::{counts_dict, ledger_rows, LedgerRow};
 use crate::arguments::Items;
 use crate::as_bytes::take_in;
 use crate::column::Column;
 use crate::exclusive;
-use crate::heap::{bounded, ends_work, no_memory, room_for, unlocked, without_objects, FEW};
 use crate::image::Space;
 use crate::raising::{check, Raisers};
 use crate::settings::{settings_of, Given};
@@ -57,17 +55,6 @@ struct State {
     hits: EdgeHits,
     raisers: Raisers,
     bytes: Vec<u8>,
-    /// Memory was refused on the way: nothing that is here means anything.
-    refused: bool,
-}
-
-impl State {
-    /// Begins with nothing, and gives back what was learned.
-    fn renew(&mut self) {
-        self.hits = EdgeHits::default();
-        self.bytes = Vec::new();
-        self.refused = caught(|| self.persistent.renew()).is_err();
-    }
 }
 
 /// Bytes; those that are exact, resumed, lost; errors; whether the last packet was cut off; instructions; branches.
@@ -81,7 +68,6 @@ impl Decoder {
         most = 1 << 22, walk = false))]
     #[allow(clippy::too_many_arguments)] // each is a keyword of the Python class
     fn new(
-        py: Python<'_>,
         space: &Space,
         spaces: Option<&Bound<'_, PyDict>>,
         mtc_freq: u8,
@@ -96,7 +82,7 @@ impl Decoder {
         most: usize,
         walk: bool,
     ) -> PyResult<Decoder> {
-        let Coded { spaces, raisers } = bounded(py, || Coded::new(space, spaces))?;
+        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
         let mut settings = settings_of(Given {
             mtc_freq,
             tsc_ctc,
@@ -117,13 +103,12 @@ impl Decoder {
             settings.steps.words = WORDS;
             settings.steps.passages = PASSAGES;
         }
-        let persistent = bounded(py, || Ok(Persistent::new(spaces, &settings)))?;
+        let persistent = Persistent::new(spaces, &settings);
         let state = State {
             persistent,
             hits: EdgeHits::default(),
             raisers,
             bytes: Vec::new(),
-            refused: false,
         };
         Ok(Decoder {
             state: Mutex::new(state),
@@ -147,13 +132,12 @@ impl Decoder {
         classes: bool,
         start: Option<Beginning>,
     ) -> PyResult<Summary> {
-        self.working(py, |state| {
+        self.working(|state| {
             let State {
                 persistent,
                 hits,
                 raisers,
                 bytes,
-                ..
             } = state;
             let (Some(&index), Some(&which)) = (Index::ALL.get(index), Which::ALL.get(branches))
             else {
@@ -166,16 +150,14 @@ impl Decoder {
             let window = Window::whole(bytes);
             persistent.begin(window);
             raisers.iter().for_each(|each| each.begin());
-            while unlocked(py, || {
+            while py.detach(|| {
                 let until = persistent.position().saturating_add(SLICE);
                 persistent.advance(window, until, hits)
-            })? {
+            }) {
                 check(py, raisers)?;
                 py.check_signals()?;
             }
             check(py, raisers)?;
-            // after that nothing is refused any more
-            room_for(py, FEW)?;
             if let Some(bitmap) = &bitmap {
                 let cells = cells(py, bitmap)?;
                 if !add {
@@ -196,17 +178,16 @@ impl Decoder {
 
     /// The edges of the last stream as `Flow.totals` has them: where from, where to (u64), kind (u8), count (u64).
     fn edges(&self, py: Python<'_>) -> PyResult<(Column, Column, Column, Column)> {
-        self.working(py, |state| {
+        self.working(|state| {
             let hits = &state.hits;
-            let edges = unlocked(py, || hits.edges())?;
-            let words = |of: fn(&EdgeTotal) -> u64| gathered(edges.iter().map(of));
-            let kinds = gathered(edges.iter().map(|edge| edge.kind));
-            room_for(py, FEW)?;
+            let edges = py.detach(|| hits.edges());
+            let words = |of: fn(&EdgeTotal) -> u64| edges.iter().map(of).collect::<Column>();
+            let kinds = edges.iter().map(|edge| edge.kind).collect();
             Ok((
-                words(|edge| edge.from).into(),
-                words(|edge| edge.to).into(),
-                kinds.into(),
-                words(|edge| edge.count).into(),
+                words(|edge| edge.from),
+                words(|edge| edge.to),
+                kinds,
+                words(|edge| edge.count),
             ))
         })
     }
@@ -216,14 +197,13 @@ impl Decoder {
     #[pyo3(signature = (space, spaces = None, start = 0, end = u64::MAX))]
     fn forget(
         &self,
-        py: Python<'_>,
         space: &Space,
         spaces: Option<&Bound<'_, PyDict>>,
         start: u64,
         end: u64,
     ) -> PyResult<()> {
-        let Coded { spaces, raisers } = bounded(py, || Coded::new(space, spaces))?;
-        self.working(py, |state| {
+        let Coded { spaces, raisers } = Coded::new(space, spaces)?;
+        self.working(|state| {
             if !state.persistent.forget(spaces, start, end) {
                 return Err(PyValueError::new_err("other spaces than before"));
             }
@@ -234,15 +214,13 @@ impl Decoder {
 
     /// As that of `Flow`, of the last stream.
     #[pyo3(signature = (first = 0, most = usize::MAX))]
-    fn ledger(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
-        self.working(py, |state| {
-            ledger_rows(py, state.persistent.ledger(), first, most)
-        })
+    fn ledger(&self, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
+        self.working(|state| Ok(ledger_rows(state.persistent.ledger(), first, most)))
     }
 
     /// As that of `Flow`, of the last stream.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.working(py, |state| {
+        self.working(|state| {
             let persistent = &state.persistent;
             counts_dict(py, &persistent.counts(), persistent.ledger())
         })
@@ -264,25 +242,9 @@ impl Decoder {
 }
 
 impl Decoder {
-    /// What `work` gives, which looks for memory for objects itself. Where memory is refused, be it by Python, all is
-    /// learned anew.
-    fn working<T>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut State) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut state = exclusive::lock(&self.state, "Decoder")?;
-        if state.refused {
-            state.renew();
-        }
-        if state.refused {
-            return Err(no_memory(py));
-        }
-        let done = without_objects(py, || work(&mut state));
-        if ends_work(py, &done) {
-            state.renew();
-        }
-        done
+    /// Returns what `work` returns.
+    fn working<T>(&self, work: impl FnOnce(&mut State) -> PyResult<T>) -> PyResult<T> {
+        work(&mut *exclusive::lock(&self.state, "Decoder")?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a `Flow` decodes with: one thread at a time, until memory is refused.
+//! What a `Flow` decodes with: one thread at a time.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use rtit_flow::{Counts, Division, Ledger, Settings, Spaces};
 
 use crate::exclusive;
-use crate::heap::{bounded, ends_work, no_memory};
 use crate::raising::Raisers;
 use crate::stream::Stream;
 use crate::way::Way;
@@ -38,37 +37,18 @@ impl Decoding {
         self.division
     }
 
-    /// What `take` gives. Where memory is refused, be it by Python, this is the end: what was taken so far is whole, and
-    /// nothing more comes of it but MemoryError.
-    pub fn taking<T>(
-        &self,
-        py: Python<'_>,
-        take: impl FnOnce(&mut Way) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut way = self.open(py)?;
-        let taken = bounded(py, || take(&mut way));
-        if ends_work(py, &taken) {
-            *way = Way::Refused;
-        }
-        taken
+    /// Returns what `take` returns.
+    pub fn taking<T>(&self, take: impl FnOnce(&mut Way) -> PyResult<T>) -> PyResult<T> {
+        take(&mut *self.lock()?)
     }
 
-    /// MemoryError if it has been refused some.
-    pub fn open(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Way>> {
-        let way = exclusive::lock(&self.way, "Trace")?;
-        match *way {
-            Way::Refused => Err(no_memory(py)),
-            _ => Ok(way),
-        }
+    pub fn lock(&self) -> PyResult<MutexGuard<'_, Way>> {
+        exclusive::lock(&self.way, "Trace")
     }
 
     /// What `take` makes of the counts and the ledger so far; None before the first results were taken.
-    pub fn account<T>(
-        &self,
-        py: Python<'_>,
-        take: impl FnOnce(&Counts, &Ledger) -> T,
-    ) -> PyResult<Option<T>> {
-        let way = self.open(py)?;
+    pub fn account<T>(&self, take: impl FnOnce(&Counts, &Ledger) -> T) -> PyResult<Option<T>> {
+        let way = self.lock()?;
         Ok(way.account().map(|(counts, ledger)| take(&counts, ledger)))
     }
 }

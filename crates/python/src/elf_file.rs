@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use rtit_image::{elf, ElfError, Symbol};
-use rtit_memory::gathered;
 
 use crate::arguments::{os_text, OsText};
 use crate::as_bytes::{octets, words};
-use crate::heap::{bounded, room_for, unlocked};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ElfFile>()?;
@@ -105,10 +103,10 @@ impl ElfFile {
     #[new]
     fn new(py: Python<'_>, path: OsText) -> PyResult<ElfFile> {
         let path = PathBuf::from(path);
-        let read = unlocked(py, || {
+        let read = py.detach(|| {
             let (file, identity) = open(&path)?;
             Ok((elf::read(&file).map_err(Failure::Elf)?, identity))
-        })?;
+        });
         match read {
             Ok((elf, identity)) => Ok(ElfFile {
                 path,
@@ -163,7 +161,7 @@ impl ElfFile {
 
     /// PT_LOAD segments: (offset, address, file size, memory size, flags).
     #[getter]
-    fn segments(&self, py: Python<'_>) -> PyResult<Vec<Loadable>> {
+    fn segments(&self) -> Vec<Loadable> {
         let row = |part: &elf::Segment| {
             (
                 part.offset,
@@ -173,11 +171,7 @@ impl ElfFile {
                 part.flags,
             )
         };
-        bounded(py, || {
-            let rows = gathered(self.elf.segments.iter().map(row));
-            room_for(py, rows.len())?;
-            Ok(rows)
-        })
+        self.elf.segments.iter().map(row).collect()
     }
 
     /// Code symbols as columns (values, sizes, names, bindings), sorted by value: little-endian
@@ -185,9 +179,9 @@ impl ElfFile {
     /// b"w" weak, b"l" local, b"p" a PLT stub. Of several at one value the best is first. Reads the
     /// file anew at each call; ImageError if it changed since it was opened.
     fn symbols<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
-        let read = unlocked(py, || self.handle().symbols())?;
+        let read = py.detach(|| self.handle().symbols());
         let symbols = read.map_err(|failure| failure.raise(py, &self.path))?;
-        bounded(py, || columns(py, symbols))
+        columns(py, symbols)
     }
 
     fn __repr__(&self) -> String {
@@ -243,7 +237,6 @@ type Columns<'py> = (
 );
 
 fn columns(py: Python<'_>, symbols: Vec<Symbol>) -> PyResult<Columns<'_>> {
-    room_for(py, symbols.len())?;
     Ok((
         words(py, &symbols, |symbol| symbol.value)?,
         words(py, &symbols, |symbol| symbol.size)?,

@@ -7,15 +7,12 @@ use rtit_flow::{
     Numbers, TimedInstructions, MOST_PLACES,
 };
 use rtit_listing::ByFunction;
-use rtit_memory::{copied, gathered};
 
 use crate::account::{counts_dict, ledger_rows, numbered, LedgerRow};
 use crate::advance::{advance, segments, sum};
 use crate::arguments::{Items, OsText};
-use crate::as_bytes::bytes;
 use crate::column::Column;
 use crate::decoding::Decoding;
-use crate::heap::{bounded, room_for, unlocked};
 use crate::image::Space;
 use crate::in_turn::InTurn;
 use crate::listing::Listing;
@@ -114,15 +111,13 @@ impl Flow {
             points,
             places,
         })?;
-        let (Coded { spaces, raisers }, stream) = bounded(space.py(), || {
-            let mut coded = Coded::new(space.get(), spaces)?;
-            if let Some(turns) = &turns {
-                coded = coded.with_turns(space, turns)?;
-            }
-            let coded = coded.with_shared(kernel.map(Bound::get), guest.map(Bound::get));
-            Ok((coded, Stream::new(stream)?))
-        })?;
-        let parts = (stream, spaces, settings);
+        let mut coded = Coded::new(space.get(), spaces)?;
+        if let Some(turns) = &turns {
+            coded = coded.with_turns(space, turns)?;
+        }
+        let coded = coded.with_shared(kernel.map(Bound::get), guest.map(Bound::get));
+        let Coded { spaces, raisers } = coded;
+        let parts = (Stream::new(stream)?, spaces, settings);
         Ok(Flow {
             decoding: Decoding::new(parts, raisers, Division::of(threads)),
         })
@@ -136,7 +131,7 @@ impl Flow {
     /// runs begun before it), event_ip, event_value, event_time, event_offset (u64), event_kind (u8, see EVENTS). Times are
     /// TSC, lower bounds; a run's offset is that of the packet that ended it.
     fn next<'py>(&self, py: Python<'py>, max_rows: usize) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Rows, |parts| InTurn::new(
                 self.decoding.division(),
                 parts,
@@ -150,7 +145,7 @@ impl Flow {
     /// About `max_runs` more runs as (start u64, instructions u32, hash u64) columns, as `TruthFile.compare` takes
     /// them; None at the end.
     fn runs(&self, py: Python<'_>, max_runs: usize) -> PyResult<Option<(Column, Column, Column)>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Runs, |parts| InTurn::new(
                 self.decoding.division(),
                 parts,
@@ -169,7 +164,7 @@ impl Flow {
 
     /// About `max_instructions` more instructions as columns: IPs (u64) and lengths in bytes (u8); None at the end.
     fn ips(&self, py: Python<'_>, max_instructions: usize) -> PyResult<Option<(Column, Column)>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Instructions, |parts| InTurn::new(
                 self.decoding.division(),
                 parts,
@@ -188,7 +183,7 @@ impl Flow {
         py: Python<'_>,
         max_instructions: usize,
     ) -> PyResult<Option<[Column; 7]>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Timed, |parts| {
                 let sink = TimedInstructions::new(parts.2.points);
                 InTurn::new(self.decoding.division(), parts, sink)
@@ -212,7 +207,7 @@ impl Flow {
     /// branch that was not taken), time (u64: TSC estimate, a lower bound), offset (u64) and space as `instructions`, and
     /// the space of where it went (u32; empty: that of all is where they came from); None at the end.
     fn branches(&self, py: Python<'_>, max_branches: usize) -> PyResult<Option<[Column; 7]>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Branches, |parts| {
                 let sink = Branches::new(parts.2.points);
                 InTurn::new(self.decoding.division(), parts, sink)
@@ -234,7 +229,7 @@ impl Flow {
 
     /// About `max_blocks` more blocks, each as a number of `blocks` (u32), in whole runs; None at the end.
     fn numbers(&self, py: Python<'_>, max_blocks: usize) -> PyResult<Option<Column>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             if let Some(parts) = way.take() {
                 let table = BlockTable::default();
                 let flow = InTurn::new(self.decoding.division(), parts, Numbers::new(&table));
@@ -252,8 +247,8 @@ impl Flow {
     /// instruction (u64), how many (u32), `End` (u8), 1 if the next block goes on with the run in memory (u8), and bits
     /// as `next` (u8). There are more while decoding goes on.
     #[pyo3(signature = (first = 0))]
-    fn blocks(&self, py: Python<'_>, first: usize) -> PyResult<[Column; 6]> {
-        self.decoding.taking(py, |way| {
+    fn blocks(&self, first: usize) -> PyResult<[Column; 6]> {
+        self.decoding.taking(|way| {
             let Way::Numbers(_, table) = way else {
                 return Err(taken());
             };
@@ -265,14 +260,13 @@ impl Flow {
     /// cycles so far (u64), core cycles in a TSC tick (f64, NaN: not known), whether the packet said what time it is
     /// (u8), and the number of the span, in which every cycle was counted at one frequency (u64). They are numbered from
     /// 1 on; rows and events have the number of the last one before them as their time.
-    fn points(&self, py: Python<'_>) -> PyResult<[Column; 6]> {
-        self.decoding
-            .taking(py, |way| Ok(columns(&way.take_points())))
+    fn points(&self) -> PyResult<[Column; 6]> {
+        self.decoding.taking(|way| Ok(columns(&way.take_points())))
     }
 
     /// The lines of the stream are to be taken, looking so.
-    fn list(&self, py: Python<'_>, listing: &Listing) -> PyResult<()> {
-        self.decoding.taking(py, |way| {
+    fn list(&self, listing: &Listing) -> PyResult<()> {
+        self.decoding.taking(|way| {
             let Way::Open(parts) = way else {
                 return Err(taken());
             };
@@ -294,24 +288,24 @@ impl Flow {
         max_lines: u64,
         until: u64,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let Some(flow) = way.lines()? else {
                 return Ok(None);
             };
             flow.sink_mut().set_limits(max_bytes, max_lines);
             advance(py, self.decoding.raisers(), flow)?;
-            let part = unlocked(py, || flow.sink_mut().take(max_bytes, max_lines, until))?;
+            let part = py.detach(|| flow.sink_mut().take(max_bytes, max_lines, until));
             if part.lines == 0 && flow.sink_mut().next_time().is_none() {
                 way.end(Whole::Lines);
                 return Ok(None);
             }
-            Ok(Some((bytes(py, &part.text)?, part.lines)))
+            Ok(Some((PyBytes::new(py, &part.text), part.lines)))
         })
     }
 
     /// The TSC estimate of the next line after `list`; None at the end.
     fn next_time(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let Some(flow) = way.lines()? else {
                 return Ok(None);
             };
@@ -338,26 +332,25 @@ impl Flow {
     ) -> PyResult<Vec<(String, OsText, u64)>> {
         let others = others.0.iter().map(|names| names.get().cursor());
         let names = std::iter::once(names.cursor()).chain(others).collect();
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let flow = by_way!(way, Functions, |parts| {
                 let (stream, spaces, settings) = parts;
                 let sink = ByFunction::new(names);
                 Box::new(rtit_flow::Flow::with_sink(stream, spaces, &settings, sink))
             })?;
             advance(py, self.decoding.raisers(), flow)?;
-            let found = unlocked(py, || flow.sink_mut().finish())?;
+            let found = py.detach(|| flow.sink_mut().finish());
             way.end(Whole::Functions);
-            room_for(py, found.len())?;
             let rows = found.into_iter();
-            Ok(gathered(
-                rows.map(|((name, path), count)| (name, OsText(path), count)),
-            ))
+            Ok(rows
+                .map(|((name, path), count)| (name, OsText(path), count))
+                .collect())
         })
     }
 
     /// Decodes to the end without keeping anything but the counts and the ledger, which it returns as `counts` does.
     fn count<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             if let Some(parts) = way.take() {
                 *way = Way::Count(segments(py, self.decoding.division(), parts)?);
             }
@@ -382,14 +375,14 @@ impl Flow {
     /// edge_count (u64). Of more runs or edges than `places` the first in their order are there; how often others ran or
     /// were taken: other_runs, other_edges (by kind).
     fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.decoding.taking(py, |way| {
+        self.decoding.taking(|way| {
             let all = by_way!(way, Totals, |parts| segments(
                 py,
                 self.decoding.division(),
                 parts
             )?)?;
             sum(py, self.decoding.raisers(), all)?;
-            let totals = unlocked(py, || std::mem::take(all.sum()))?;
+            let totals = py.detach(|| std::mem::take(all.sum()));
             // what was learned of the code is let go of before there are columns
             way.end(Whole::Totals);
             totals_dict(py, totals)
@@ -400,12 +393,10 @@ impl Flow {
     /// value) without gaps. trust is "exact", "resumed" or "lost"; the last four say why it is lost, else None. All, or at
     /// most `most` from number `first` on.
     #[pyo3(signature = (first = 0, most = usize::MAX))]
-    fn ledger(&self, py: Python<'_>, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
-        bounded(py, || {
-            self.decoding
-                .account(py, |_, ledger| ledger_rows(py, ledger, first, most))?
-                .unwrap_or_else(|| Ok(Vec::new()))
-        })
+    fn ledger(&self, first: usize, most: usize) -> PyResult<Vec<LedgerRow>> {
+        self.decoding
+            .account(|_, ledger| ledger_rows(ledger, first, most))
+            .map(Option::unwrap_or_default)
     }
 
     /// Totals so far: packets by name, errors by class, bytes by trust, errata by name (how often the stream was read as
@@ -413,24 +404,22 @@ impl Flow {
     /// (cycles and the TSC ticks in which they were counted: their ratio is that of core clock and TSC), inactive (TSC
     /// ticks in which nothing was traced).
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        bounded(py, || {
-            self.decoding
-                .account(py, |counts, ledger| counts_dict(py, counts, ledger))?
-                .unwrap_or_else(|| Ok(PyDict::new(py)))
-        })
+        self.decoding
+            .account(|counts, ledger| counts_dict(py, counts, ledger))?
+            .unwrap_or_else(|| Ok(PyDict::new(py)))
     }
 
     /// How many of `turns` have begun where decoding has come to. Results that `next` and `runs` give at once are of one
     /// turn, and this number, asked after they were taken, says which: 0 is before the first.
     #[getter]
-    fn turn(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.decoding.open(py)?.turn())
+    fn turn(&self) -> PyResult<usize> {
+        Ok(self.decoding.lock()?.turn())
     }
 
     /// After `count`: the turns in which anything ran, numbered as `turn` does, in order.
     #[getter]
-    fn visited(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
-        bounded(py, || Ok(copied(self.decoding.open(py)?.visited())))
+    fn visited(&self) -> PyResult<Vec<usize>> {
+        Ok(self.decoding.lock()?.visited().to_vec())
     }
 
     /// Names of the numbers in the column `end`.

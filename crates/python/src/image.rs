@@ -7,10 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rtit_flow::Learned;
 use rtit_image::{Bytes, Pager, View};
-use rtit_memory::Grow;
 
-use crate::as_bytes::bytes;
-use crate::heap::{bounded, without_objects};
 use crate::missing::{Asked, Missing};
 use crate::raising::Raising;
 
@@ -28,8 +25,8 @@ pub struct Code {
 #[pymethods]
 impl Code {
     #[new]
-    fn new(py: Python<'_>, data: &[u8]) -> PyResult<Code> {
-        bounded(py, || Ok(Code { bytes: data.into() }))
+    fn new(data: &[u8]) -> Code {
+        Code { bytes: data.into() }
     }
 
     /// `size` bytes from `offset` on, shared; ValueError if there are fewer.
@@ -48,8 +45,8 @@ impl Code {
         self.bytes.len()
     }
 
-    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        bytes(py, self.bytes.as_slice())
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.bytes.as_slice())
     }
 }
 
@@ -104,18 +101,6 @@ impl Space {
         state.view = None;
         change(&mut state.space);
     }
-
-    /// MemoryError if there was no memory for it; then nothing has changed.
-    fn bounded_change(
-        &self,
-        py: Python<'_>,
-        change: impl FnOnce(&mut rtit_image::Space),
-    ) -> PyResult<()> {
-        without_objects(py, || {
-            self.change(change);
-            Ok(())
-        })
-    }
 }
 
 #[derive(FromPyObject)]
@@ -134,8 +119,8 @@ impl Space {
     }
 
     /// `code` is mapped at `address` from `time` on and replaces what it overlaps.
-    fn map(&self, py: Python<'_>, time: u64, address: u64, code: CodeOrBytes<'_>) -> PyResult<()> {
-        self.bounded_change(py, |space| {
+    fn map(&self, time: u64, address: u64, code: CodeOrBytes<'_>) {
+        self.change(|space| {
             let bytes = match code {
                 CodeOrBytes::Code(code) => code.bytes.clone(),
                 CodeOrBytes::Bytes(data) => data.as_bytes().into(),
@@ -145,36 +130,34 @@ impl Space {
     }
 
     /// Code was written: `data` replaces the bytes at `address` from `time` on.
-    fn poke(&self, py: Python<'_>, time: u64, address: u64, data: &[u8]) -> PyResult<()> {
-        self.bounded_change(py, |space| space.poke(time, address, data))
+    fn poke(&self, time: u64, address: u64, data: &[u8]) {
+        self.change(|space| space.poke(time, address, data));
     }
 
     /// From `time` on the `size` bytes from `address` on are not known.
-    fn unmap(&self, py: Python<'_>, time: u64, address: u64, size: u64) -> PyResult<()> {
-        self.bounded_change(py, |space| space.unmap(time, address, size))
+    fn unmap(&self, time: u64, address: u64, size: u64) {
+        self.change(|space| space.unmap(time, address, size));
     }
 
     /// All mappings are gone at `time` (exec).
-    fn clear(&self, py: Python<'_>, time: u64) -> PyResult<()> {
-        self.bounded_change(py, |space| space.clear(time))
+    fn clear(&self, time: u64) {
+        self.change(|space| space.clear(time));
     }
 
     /// The space of a process forked from this one at `time`.
-    fn fork(&self, py: Python<'_>, time: u64) -> PyResult<Space> {
-        bounded(py, || {
-            let state = self.lock();
-            let child = Space::from(state.space.fork(time), state.missing.clone());
-            Ok(Space {
-                learned: self.learned.clone(),
-                ..child
-            })
-        })
+    fn fork(&self, time: u64) -> Space {
+        let state = self.lock();
+        let child = Space::from(state.space.fork(time), state.missing.clone());
+        Space {
+            learned: self.learned.clone(),
+            ..child
+        }
     }
 
     /// From `time` on this is a copy of `parent` as of `time` (a process number used again).
-    fn adopt(&self, py: Python<'_>, time: u64, parent: &Space) -> PyResult<()> {
+    fn adopt(&self, time: u64, parent: &Space) {
         let parent = parent.inner();
-        self.bounded_change(py, |space| space.adopt(time, &parent))
+        self.change(|space| space.adopt(time, &parent));
     }
 
     /// Where nothing is mapped `callable` is asked: it is given the address of a page of 4096 bytes and gives what is
@@ -206,48 +189,46 @@ impl Space {
         address: u64,
         size: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        bounded(py, || {
-            // Without the lock: who is asked for a page may use this space.
-            let (view, missing) = {
-                let mut state = self.lock();
-                let view = match state.view.take() {
-                    Some((now, view)) if now <= time => view,
-                    _ => state.space.view(),
-                };
-                (view, state.missing.clone())
+        // Without the lock: who is asked for a page may use this space.
+        let (view, missing) = {
+            let mut state = self.lock();
+            let view = match state.view.take() {
+                Some((now, view)) if now <= time => view,
+                _ => state.space.view(),
             };
-            let mut view = view;
-            view.advance(time);
-            let mut out = Vec::new();
-            while let Some(at) = address.checked_add(out.len() as u64) {
-                let left = size - out.len();
-                if left == 0 {
-                    break;
-                }
-                if let Some(bytes) = view.section_bytes(at) {
-                    out.put_all(&bytes[..left.min(bytes.len())]);
-                    continue;
-                }
-                let mut part = [0; 1 << 12];
-                let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
-                let count = view.read_into(at, part);
-                if count == 0 && !view.ask(at) {
-                    break;
-                }
-                out.put_all(&part[..count.min(part.len())]);
+            (view, state.missing.clone())
+        };
+        let mut view = view;
+        view.advance(time);
+        let mut out = Vec::new();
+        while let Some(at) = address.checked_add(out.len() as u64) {
+            let left = size - out.len();
+            if left == 0 {
+                break;
             }
-            if let Some(missing) = missing {
-                missing.check(py)?;
+            if let Some(bytes) = view.section_bytes(at) {
+                out.extend_from_slice(&bytes[..left.min(bytes.len())]);
+                continue;
             }
-            self.lock().view = Some((time, view));
-            bytes(py, &out)
-        })
+            let mut part = [0; 1 << 12];
+            let part = part.get_mut(..left.min(1 << 12)).unwrap_or(&mut []);
+            let count = view.read_into(at, part);
+            if count == 0 && !view.ask(at) {
+                break;
+            }
+            out.extend_from_slice(&part[..count.min(part.len())]);
+        }
+        if let Some(missing) = missing {
+            missing.check(py)?;
+        }
+        self.lock().view = Some((time, view));
+        Ok(PyBytes::new(py, &out))
     }
 
     /// The number of different contents that a decoder can meet.
     #[getter]
-    fn epochs(&self, py: Python<'_>) -> PyResult<usize> {
-        bounded(py, || Ok(self.lock().space.epochs()))
+    fn epochs(&self) -> usize {
+        self.lock().space.epochs()
     }
 
     /// The number of changes recorded.

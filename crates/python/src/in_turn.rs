@@ -5,7 +5,6 @@ use rtit_flow::{Counts, Division, Flow, InOrder, Lease, Ledger, Ordered, Point, 
 
 use crate::advance::{advance, advance_in_turn, go_on};
 use crate::ended::Ended;
-use crate::heap::unlocked;
 use crate::raising::Raisers;
 use crate::stream::Stream;
 
@@ -124,7 +123,7 @@ fn taken<S: InOrder>(py: Python<'_>, flow: &mut Flow<Stream, S>) -> PyResult<Opt
     if flow.sink_mut().is_empty() && flow.is_finished() {
         return Ok(None);
     }
-    unlocked(py, || flow.sink_mut().take_batch()).map(Some)
+    Ok(Some(py.detach(|| flow.sink_mut().take_batch())))
 }
 
 fn several<S: InOrder>(
@@ -143,7 +142,7 @@ fn several<S: InOrder>(
         // a round should not end where the window does
         let (bytes, position) = (all.round(), all.position());
         all.stream_mut().hold(py, bytes, position)?;
-        unlocked(py, || all.advance(max))?;
+        py.detach(|| all.advance(max));
         if all.is_starved() {
             let position = all.position();
             all.stream_mut().go_on(py, position)?;

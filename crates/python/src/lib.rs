@@ -14,9 +14,6 @@ mod elf_file;
 mod ended;
 mod exclusive;
 mod flow;
-#[cfg(target_os = "linux")]
-mod guard;
-mod heap;
 mod image;
 mod in_turn;
 mod interrupt;
@@ -26,6 +23,7 @@ mod names;
 mod packet;
 mod packet_columns;
 mod points;
+mod process;
 mod raising;
 mod results;
 mod settings;
@@ -61,15 +59,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calls::register(module)?;
     decoder::register(module)?;
     flow::register(module)?;
-    #[cfg(target_os = "linux")]
-    guard::register(module)?;
-    heap::register(module)?;
     image::register(module)?;
     elf_file::register(module)?;
     listing::register(module)?;
     names::register(module)?;
     packet::register(module)?;
     packet_columns::register(module)?;
+    process::register(module)?;
     table::register(module)?;
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     tracer::register(module)?;

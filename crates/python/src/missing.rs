@@ -7,7 +7,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rtit_image::{Bytes, Fetch, NoAnswer, PAGE};
 
-use crate::heap::outside;
 use crate::raising::Raising;
 
 /// A callable that is given the address of a page and gives its bytes, or None. What it raises is kept for whoever
@@ -30,7 +29,7 @@ impl Missing {
     }
 
     fn call(&self, py: Python<'_>, page: u64) -> PyResult<Option<Bytes>> {
-        let answer = outside(|| self.callable.bind(py).call1((page,)))?;
+        let answer = self.callable.bind(py).call1((page,))?;
         if answer.is_none() {
             return Ok(None);
         }

@@ -11,13 +11,11 @@ use rtit_image::{
     elf, joined, source_line, source_lines, Asked, Binding, Function, LineStretch, Owned, Symbol,
 };
 use rtit_listing::{Region, Source};
-use rtit_memory::{copied, gathered, look, sort_by_key};
 
 use crate::arguments::{Items, OsText};
 use crate::as_bytes::{octets, words};
 use crate::column::Column;
 use crate::elf_file::{ElfFile, Failure, Handle};
-use crate::heap::{bounded, room_for, unlocked};
 
 use crate::interrupt::Interrupt;
 use crate::raising::Raising;
@@ -93,17 +91,15 @@ type Ranges<'py> = (
 impl Functions {
     #[new]
     #[pyo3(signature = (elf, debug = None))]
-    fn new(py: Python<'_>, elf: &ElfFile, debug: Option<&ElfFile>) -> PyResult<Functions> {
-        bounded(py, || {
-            Ok(Functions {
-                file: Arc::new(Lazy {
-                    elf: Some(elf.handle()),
-                    segments: copied(elf.loadable()),
-                    debug: debug.map(ElfFile::handle),
-                    read: OnceLock::new(),
-                }),
-            })
-        })
+    fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Functions {
+        Functions {
+            file: Arc::new(Lazy {
+                elf: Some(elf.handle()),
+                segments: elf.loadable().to_vec(),
+                debug: debug.map(ElfFile::handle),
+                read: OnceLock::new(),
+            }),
+        }
     }
 
     /// Those of a list instead of a file: (address, size, name), a size of 0 reaches to the next one. They lie in
@@ -125,11 +121,11 @@ impl Functions {
             memory_size: size,
             flags: 1,
         };
-        let found = unlocked(py, || {
-            let mut symbols = gathered(rows.0.into_iter().map(listed));
-            sort_by_key(&mut symbols, |each| each.value); // stable: of several at one address the first is the best
+        let found = py.detach(|| {
+            let mut symbols: Vec<_> = rows.0.into_iter().map(listed).collect();
+            symbols.sort_by_key(|each| each.value); // stable: of several at one address the first is the best
             rtit_image::Functions::new(std::slice::from_ref(&segment), symbols)
-        })?;
+        });
         Ok(Functions {
             file: Arc::new(Lazy {
                 elf: None,
@@ -200,34 +196,32 @@ impl Functions {
         most: usize,
     ) -> PyResult<Lines> {
         let windows = windows.map_or_else(|| vec![(0, u64::MAX)], |windows| windows.0);
-        bounded(py, || {
-            let mut is_cut = false;
-            let found = self.asked(py, |data, interrupt| {
-                let asked = Asked {
-                    windows: &windows,
-                    from: start,
-                    most,
-                    gives_up: &|| interrupt.gives_up(),
-                };
-                let found = source_lines(data, &asked)?;
-                is_cut |= found.is_cut;
-                (!found.stretches.is_empty()).then_some(found)
-            })?;
-            let found = found.unwrap_or_default();
-            let stretches = &found.stretches;
-            room_for(py, found.files.len())?;
-            let wide = |value: fn(&LineStretch) -> u64| gathered(stretches.iter().map(value));
-            let narrow = |value: fn(&LineStretch) -> u32| gathered(stretches.iter().map(value));
-            Ok((
-                wide(|each| each.start).into(),
-                wide(|each| each.end).into(),
-                narrow(|each| each.file).into(),
-                narrow(|each| each.line).into(),
-                gathered(found.files.into_iter().map(OsText)),
-                found.next,
-                is_cut,
-            ))
-        })
+        let mut is_cut = false;
+        let found = self.asked(py, |data, interrupt| {
+            let asked = Asked {
+                windows: &windows,
+                from: start,
+                most,
+                gives_up: &|| interrupt.gives_up(),
+            };
+            let found = source_lines(data, &asked)?;
+            is_cut |= found.is_cut;
+            (!found.stretches.is_empty()).then_some(found)
+        })?;
+        let found = found.unwrap_or_default();
+        let stretches = &found.stretches;
+        let wide = |value: fn(&LineStretch) -> u64| stretches.iter().map(value).collect::<Column>();
+        let narrow =
+            |value: fn(&LineStretch) -> u32| stretches.iter().map(value).collect::<Column>();
+        Ok((
+            wide(|each| each.start),
+            wide(|each| each.end),
+            narrow(|each| each.file),
+            narrow(|each| each.line),
+            found.files.into_iter().map(OsText).collect(),
+            found.next,
+            is_cut,
+        ))
     }
 
     /// The address that the file gives to a file offset; the offset itself if it gives none.
@@ -245,17 +239,17 @@ impl Functions {
     ) -> PyResult<Option<T>> {
         let interrupt = Interrupt::default();
         let files = self.file.debug.iter().chain(&self.file.elf);
-        let said = unlocked(py, || {
+        let said = py.detach(|| {
             files
                 .filter_map(|file| file.data(LARGEST))
                 .find_map(|data| ask(&data, &interrupt))
-        })?;
+        });
         interrupt.check(py)?;
         Ok(said)
     }
 
     fn read(&self, py: Python<'_>) -> PyResult<&rtit_image::Functions> {
-        let read = unlocked(py, || self.file.get())?;
+        let read = py.detach(|| self.file.get());
         let path = self.file.elf.as_ref().map_or(Path::new(""), Handle::path);
         read.map_err(|failure| failure.clone().raise(py, path))
     }
@@ -291,29 +285,21 @@ type Row<'py> = (
 #[pymethods]
 impl Names {
     #[new]
-    fn new(py: Python<'_>, regions: Items<Row<'_>>) -> PyResult<Names> {
-        bounded(py, || {
-            let regions =
-                regions
-                    .0
-                    .into_iter()
-                    .map(|(start, end, since, until, offset, path, functions)| {
-                        look();
-                        Region {
-                            start,
-                            end,
-                            since,
-                            until,
-                            offset,
-                            module: rtit_listing::module(&path.0).into(),
-                            path: path.0.into(),
-                            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
-                        }
-                    });
-            Ok(Names {
-                names: Arc::new(rtit_listing::Names::new(gathered(regions))),
-            })
-        })
+    fn new(regions: Items<Row<'_>>) -> Names {
+        let region = |(start, end, since, until, offset, path, functions): Row<'_>| Region {
+            start,
+            end,
+            since,
+            until,
+            offset,
+            module: rtit_listing::module(&path.0).into(),
+            path: path.0.into(),
+            source: functions.map(|each| Arc::clone(&each.file) as Arc<dyn Source>),
+        };
+        let regions = regions.0.into_iter().map(region).collect();
+        Names {
+            names: Arc::new(rtit_listing::Names::new(regions)),
+        }
     }
 }
 

@@ -7,14 +7,12 @@ use rtit_flow::{
     empty, GuestTsc, Lease, PacketClock, PerfClock, PerfTime, PerfTold, Source, TimeSettings,
     Window,
 };
-use rtit_memory::{gathered, Grow, MakeRoom};
 use rtit_packet::table::ROWS;
 use rtit_packet::{find_psb, Columns, PacketError, Scanner};
 
 use crate::arguments::All;
 use crate::column::Column;
 use crate::exclusive;
-use crate::heap::{bounded, ends_work, no_memory, unlocked};
 use crate::points::columns;
 use crate::stream::Stream;
 
@@ -67,8 +65,6 @@ struct State {
     clock: Option<PacketClock>,
     perf: Option<PerfClock>,
     _lease: Lease,
-    /// Memory was refused: packets have been lost.
-    refused: bool,
 }
 
 #[pymethods]
@@ -83,7 +79,7 @@ impl PacketScan {
     ) -> PyResult<PacketScan> {
         let known = clocks.map(settings);
         let perf = known.zip(perf);
-        let stream = bounded(stream.py(), || Stream::new(stream))?;
+        let stream = Stream::new(stream)?;
         Ok(PacketScan {
             state: Mutex::new(State {
                 stream,
@@ -94,7 +90,6 @@ impl PacketScan {
                     .map(|settings| PacketClock::new(settings, points)),
                 perf: perf.map(|(settings, ends)| PerfClock::new(settings, ends.0)),
                 _lease: Lease::new(),
-                refused: false,
             }),
         })
     }
@@ -106,38 +101,38 @@ impl PacketScan {
     /// the offset behind the last, and None or what is no packet there: (offset, length, reason, truncated). None at the
     /// end.
     fn next(&self, py: Python<'_>, limit: usize) -> PyResult<Option<Batch>> {
-        self.reading(py, |state| state.next(py, limit))
+        self.reading(|state| state.next(py, limit))
     }
 
     /// With `clocks` and `perf`, the offsets at which perf's buffers end, no times come with packets, but this has what
     /// perf's clock says, as far as that is known: offset, time, ratio of a CBR, which tells no time, else 0 (u64), and
     /// whether it is the time of what runs right behind the packet (u8). After the end of the stream it is all.
-    fn perf_times(&self, py: Python<'_>) -> PyResult<[Column; 4]> {
-        self.reading(py, |state| {
+    fn perf_times(&self) -> PyResult<[Column; 4]> {
+        self.reading(|state| {
             let told = state
                 .perf
                 .as_mut()
                 .map_or_else(Vec::new, PerfClock::take_told);
-            let words = |number: fn(&PerfTime) -> u64| gathered(told.iter().map(number));
+            let words = |number: fn(&PerfTime) -> u64| told.iter().map(number).collect::<Column>();
             let place = |each: &PerfTime| u8::from(each.what == PerfTold::Place);
-            let place = gathered(told.iter().map(place));
+            let place = told.iter().map(place).collect();
             let ratio = |each: &PerfTime| match each.what {
                 PerfTold::Ratio(ratio) => ratio.into(),
                 _ => 0,
             };
             Ok([
-                words(|each| each.offset).into(),
-                words(|each| each.time).into(),
-                words(ratio).into(),
-                place.into(),
+                words(|each| each.offset),
+                words(|each| each.time),
+                words(ratio),
+                place,
             ])
         })
     }
 
     /// With `clocks` and `points`: what timing packets told since this was asked last, as `Flow.points`; the times of
     /// packets are then numbers of points.
-    fn points(&self, py: Python<'_>) -> PyResult<[Column; 6]> {
-        self.reading(py, |state| {
+    fn points(&self) -> PyResult<[Column; 6]> {
+        self.reading(|state| {
             let clock = state.clock.as_mut();
             Ok(columns(
                 &clock.map_or_else(Vec::new, PacketClock::take_points),
@@ -147,19 +142,9 @@ impl PacketScan {
 }
 
 impl PacketScan {
-    /// What `read` gives. Where memory is refused, be it by Python, this is the end: MemoryError is all that comes.
-    fn reading<T>(
-        &self,
-        py: Python<'_>,
-        read: impl FnOnce(&mut State) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut state = exclusive::lock(&self.state, "Trace")?;
-        if state.refused {
-            return Err(no_memory(py));
-        }
-        let done = bounded(py, || read(&mut state));
-        state.refused = ends_work(py, &done);
-        done
+    /// Returns what `read` returns.
+    fn reading<T>(&self, read: impl FnOnce(&mut State) -> PyResult<T>) -> PyResult<T> {
+        read(&mut *exclusive::lock(&self.state, "Trace")?)
     }
 }
 
@@ -184,12 +169,12 @@ impl State {
         let mut end = self.position;
         while columns.len() < limit {
             let goal = limit.min(columns.len() + SLICE);
-            let error = unlocked(py, || {
+            let error = py.detach(|| {
                 let error = self.fill(&mut columns, goal);
                 // in the window that has what the clock looks at
                 self.stamp(&columns, &mut times);
                 error
-            })?;
+            });
             end = self.position;
             py.check_signals()?;
             match error {
@@ -213,7 +198,7 @@ impl State {
             return Ok(None);
         }
         if self.perf.is_some() {
-            unlocked(py, || self.reckon(&columns))?;
+            py.detach(|| self.reckon(&columns));
         }
         if let (Some(clock), Some(_)) = (&mut self.clock, &bad) {
             clock.lose();
@@ -253,18 +238,18 @@ impl State {
         let window = self.stream.window();
         let from = times.time.len();
         let more = columns.len() - from;
-        times.time.room(more);
-        times.cycles.room(more);
-        times.frequency.room(more);
+        times.time.reserve(more);
+        times.cycles.reserve(more);
+        times.frequency.reserve(more);
         let packets = columns.kind.iter().zip(&columns.detail);
         let places = columns.payload.iter().zip(&columns.offset);
         for ((&kind, &detail), (&payload, &offset)) in packets.zip(places).skip(from) {
             if let Some(row) = ROWS.get(usize::from(kind)) {
                 clock.take(row.kind, detail, payload, offset, window);
             }
-            times.time.put(clock.time());
-            times.cycles.put(clock.cycles());
-            times.frequency.put(clock.frequency());
+            times.time.push(clock.time());
+            times.cycles.push(clock.cycles());
+            times.frequency.push(clock.frequency());
         }
     }
 

@@ -3,15 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{Block, RowColumns, Totals};
-use rtit_memory::gathered;
 
 use crate::as_bytes::{halves, octets, words};
 use crate::column::Column;
-use crate::heap::{room_for, FEW};
 
 /// A batch, as `Flow.next` says.
 pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>> {
-    room_for(py, FEW)?;
     let columns = PyDict::new(py);
     columns.set_item("start", Column::from(rows.start))?;
     columns.set_item("instructions", Column::from(rows.instructions))?;
@@ -34,22 +31,21 @@ pub fn rows_dict(py: Python<'_>, rows: RowColumns) -> PyResult<Bound<'_, PyDict>
 
 /// What numbers mean, as `Flow.blocks` says.
 pub fn block_columns(blocks: &[Block]) -> [Column; 6] {
-    let words = |number: fn(&Block) -> u64| gathered(blocks.iter().map(number));
-    let octets = |number: fn(&Block) -> u8| gathered(blocks.iter().map(number));
-    let instructions = gathered(blocks.iter().map(|block| block.instructions));
+    let words = |number: fn(&Block) -> u64| blocks.iter().map(number).collect::<Column>();
+    let octets = |number: fn(&Block) -> u8| blocks.iter().map(number).collect::<Column>();
+    let instructions = blocks.iter().map(|block| block.instructions).collect();
     [
-        words(|block| block.start).into(),
-        words(|block| block.last).into(),
-        instructions.into(),
-        octets(|block| block.end as u8).into(),
-        octets(|block| block.goes_on.into()).into(),
-        octets(|block| block.bits).into(),
+        words(|block| block.start),
+        words(|block| block.last),
+        instructions,
+        octets(|block| block.end as u8),
+        octets(|block| block.goes_on.into()),
+        octets(|block| block.bits),
     ]
 }
 
 /// As `Flow.totals` says.
 pub fn totals_dict<'py>(py: Python<'py>, mut totals: Totals) -> PyResult<Bound<'py, PyDict>> {
-    room_for(py, FEW)?;
     let columns = PyDict::new(py);
     let runs = totals.run_rows();
     columns.set_item("run_start", words(py, runs.clone(), |run| run.start)?)?;

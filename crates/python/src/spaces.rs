@@ -8,10 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rtit_flow::{Guest, SpaceKey, Spaces};
-use rtit_memory::{Grow, MakeRoom};
 
 use crate::arguments::All;
-use crate::as_bytes::copy_of;
 use crate::image::Space;
 use crate::interrupt::Interrupt;
 use crate::raising::{Raisers, Raising};
@@ -55,7 +53,7 @@ impl Coded {
             }
             let other = other.cast::<Space>()?.get();
             spaces.add(SpaceKey::new(cr3, nr != 0, vmcs), other.inner().view());
-            raisers.gather(raising(other));
+            raisers.extend(raising(other));
         }
         Ok(Coded { spaces, raisers })
     }
@@ -67,9 +65,8 @@ impl Coded {
         let mut known = HashMap::from([(space.as_ptr() as usize, 0)]);
         let mut number = |of: &mut Coded, space: &Option<Py<Space>>| {
             space.as_ref().map(|space| {
-                known.room(1);
                 *known.entry(space.as_ptr() as usize).or_insert_with(|| {
-                    of.raisers.gather(raising(space.get()));
+                    of.raisers.extend(raising(space.get()));
                     of.spaces.add_view(space.get().inner().view())
                 })
             })
@@ -82,8 +79,8 @@ impl Coded {
             let idle = *idle;
             self.spaces.know(rtit_flow::Whose { view, guest, idle });
         }
-        let since = copy_of(space.py(), since)?;
-        let numbers = copy_of(space.py(), numbers)?;
+        let since = since.to_vec(space.py())?;
+        let numbers = numbers.to_vec(space.py())?;
         if since.len() != numbers.len() {
             let (times, all) = (since.len(), numbers.len());
             let message = format!("{times} times of turns, but numbers of {all}");

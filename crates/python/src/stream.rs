@@ -7,8 +7,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyIterator;
 use rtit_flow::{Source, Window};
 
-use crate::as_bytes::{copy_of, take_in};
-use crate::heap::outside;
+use crate::as_bytes::take_in;
 
 /// `Pieces::enough` for one thread.
 const ENOUGH: usize = 1 << 16;
@@ -52,7 +51,7 @@ impl Stream {
             return Ok(Stream::Shared(bytes));
         }
         if let Ok(buffer) = PyBuffer::<u8>::get(object) {
-            return Ok(Stream::Copied(copy_of(object.py(), &buffer)?));
+            return Ok(Stream::Copied(buffer.to_vec(object.py())?));
         }
         let rest = object
             .try_iter()
@@ -109,7 +108,7 @@ impl Pieces {
         let Some(rest) = &self.rest else {
             return Ok(());
         };
-        let Some(piece) = outside(|| rest.bind(py).clone().next()) else {
+        let Some(piece) = rest.bind(py).clone().next() else {
             self.rest = None;
             return Ok(());
         };

@@ -7,8 +7,6 @@ use pyo3::types::PyBytes;
 use rtit_listing::table::{lines, Column, Name};
 
 use crate::arguments::Items;
-use crate::as_bytes::{bytes, copy_of};
-use crate::heap::{bounded, unlocked};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(table_lines, module)?)
@@ -35,19 +33,17 @@ enum Given<'py> {
 /// Numbers and offsets are arrays of u64. ValueError for another form or a wider column.
 #[pyfunction]
 fn table_lines<'py>(py: Python<'py>, columns: Items<Given<'py>>) -> PyResult<Bound<'py, PyBytes>> {
-    bounded(py, || {
-        let columns = columns.0.into_iter().map(|each| column(py, each));
-        let columns: Vec<Column> = columns.collect::<PyResult<_>>()?;
-        let text = unlocked(py, || lines(&columns))?;
-        bytes(py, &text)
-    })
+    let columns = columns.0.into_iter().map(|each| column(py, each));
+    let columns: Vec<Column> = columns.collect::<PyResult<_>>()?;
+    let text = py.detach(|| lines(&columns));
+    Ok(PyBytes::new(py, &text))
 }
 
 /// No column is wider.
 const WIDEST: usize = 1 << 10;
 
 fn column(py: Python<'_>, given: Given<'_>) -> PyResult<Column> {
-    let numbers = |object: &Bound<'_, PyAny>| copy_of(py, &PyBuffer::<u64>::get(object)?);
+    let numbers = |object: &Bound<'_, PyAny>| PyBuffer::<u64>::get(object)?.to_vec(py);
     let unknown = |form: String| PyValueError::new_err(format!("no column is {form}"));
     match given {
         Given::Number(_, _, width) if width > WIDEST => {

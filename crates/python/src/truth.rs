@@ -9,15 +9,12 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
-use rtit_memory::{gathered, Grow, MakeRoom};
 use rtit_truth::{
     compare, threads, Behind, Difference, Error, Identical, Options, Outcome, Part, Reader, Reason,
     Run, Selected, ThreadRuns,
 };
 
 use crate::arguments::{os_text, Items, OsText};
-use crate::as_bytes::{bytes, copy_of};
-use crate::heap::{bounded, outside, room_for, unlocked};
 
 /// Adds the classes of this file to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -72,46 +69,39 @@ impl TruthFile {
             )
         };
         let extent = |thread: &rtit_truth::Thread| (thread.tid, thread.extent.clone());
-        bounded(py, || {
-            self.extents.get_or_init(|| {
-                let mut extents = HashMap::new();
-                extents.room(contents.threads.len());
-                extents.extend(contents.threads.iter().map(extent));
-                extents
-            });
-            let rows = gathered(contents.threads.iter().map(row));
-            room_for(py, rows.len())?;
-            Ok(rows)
-        })
+        self.extents
+            .get_or_init(|| contents.threads.iter().map(extent).collect());
+        Ok(contents.threads.iter().map(row).collect())
     }
 
     /// At most `max` runs of a thread from run number `start` on, as little-endian columns: start (u64), instructions
     /// (u32), hash (u64).
     #[pyo3(signature = (tid, start = 0, max = 65536))]
     fn runs<'py>(&self, py: Python<'py>, tid: u32, start: u64, max: u64) -> PyResult<Columns<'py>> {
-        let columns = unlocked(py, || {
-            let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
-            let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
-            for (run, number) in runs {
-                let run = run?; // also an error before `start` is one
-                if number < start {
-                    continue;
+        let columns = py
+            .detach(|| {
+                let (mut starts, mut counts, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+                let runs = ThreadRuns::new(self.reader_of(tid)?, tid).zip(0u64..);
+                for (run, number) in runs {
+                    let run = run?; // also an error before `start` is one
+                    if number < start {
+                        continue;
+                    }
+                    if number - start >= max {
+                        break;
+                    }
+                    starts.extend_from_slice(&run.start.to_le_bytes());
+                    counts.extend_from_slice(&run.instructions.to_le_bytes());
+                    hashes.extend_from_slice(&run.hash.to_le_bytes());
                 }
-                if number - start >= max {
-                    break;
-                }
-                starts.put_all(&run.start.to_le_bytes());
-                counts.put_all(&run.instructions.to_le_bytes());
-                hashes.put_all(&run.hash.to_le_bytes());
-            }
-            Ok((starts, counts, hashes))
-        })?
-        .map_err(|error| self.error(error))?;
+                Ok((starts, counts, hashes))
+            })
+            .map_err(|error| self.error(error))?;
         let (starts, counts, hashes) = columns;
         Ok((
-            bytes(py, &starts)?,
-            bytes(py, &counts)?,
-            bytes(py, &hashes)?,
+            PyBytes::new(py, &starts),
+            PyBytes::new(py, &counts),
+            PyBytes::new(py, &hashes),
         ))
     }
 
@@ -139,16 +129,16 @@ impl TruthFile {
         prefix: bool,
         behind: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = bounded(py, || Decoded::new(decoded))?;
+        let decoded = Decoded::new(decoded)?;
         let bound = if prefix { u64::MAX } else { 0 };
         let options = Options {
             shortfall: bound,
             excess: bound,
         };
-        let outcome = unlocked(py, || {
+        let outcome = py.detach(|| {
             let truth = Behind::new(self.selected(tid, filters, stops)?, behind);
             compare(truth, decoded, options)
-        })?;
+        });
         match outcome {
             Ok(Outcome::Identical(identical)) => identical_dict(py, &identical),
             Ok(Outcome::Different(difference)) => different_dict(py, &difference),
@@ -168,15 +158,15 @@ impl TruthFile {
         filters: Items<(u64, u64)>,
         stops: Items<(u64, u64)>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let decoded = bounded(py, || Decoded::new(decoded))?;
-        let found = unlocked(py, || {
+        let decoded = Decoded::new(decoded)?;
+        let found = py.detach(|| {
             let part = Part::of(decoded)?;
             let truth = || self.selected(tid, Items(filters.0.clone()), Items(stops.0.clone()));
             match part.find(truth()?)? {
                 None => part.find_open(truth),
                 found => Ok(found),
             }
-        })?;
+        });
         match found {
             Ok(Some(identical)) => identical_dict(py, &identical),
             Ok(None) => {
@@ -197,10 +187,10 @@ impl TruthFile {
         filters: Items<(u64, u64)>,
         stops: Items<(u64, u64)>,
     ) -> PyResult<u64> {
-        let sum = unlocked(py, || {
+        let sum = py.detach(|| {
             self.selected(tid, filters, stops)?
                 .try_fold(0, |sum, run| Ok(sum + u64::from(run?.instructions)))
-        })?;
+        });
         sum.map_err(|failure| self.failure(failure))
     }
 
@@ -241,7 +231,8 @@ impl TruthFile {
     }
 
     fn contents(&self, py: Python<'_>) -> PyResult<rtit_truth::Contents> {
-        unlocked(py, || threads(self.reader()?))?.map_err(|error| self.error(error))
+        py.detach(|| threads(self.reader()?))
+            .map_err(|error| self.error(error))
     }
 
     /// The exception for an error: OSError, or rtit.errors.TruthError with source and offset.
@@ -337,7 +328,7 @@ impl Decoded {
         };
         Python::attach(|py| {
             py.check_signals()?;
-            match outside(|| chunks.bind(py).clone().next()) {
+            match chunks.bind(py).clone().next() {
                 Some(chunk) => {
                     self.runs = rows(&chunk?)?.into_iter();
                     Ok(true)
@@ -385,7 +376,7 @@ fn rows(columns: &Bound<'_, PyAny>) -> PyResult<Vec<Run>> {
         instructions,
         hash,
     };
-    Ok(gathered(rows.map(row)))
+    Ok(rows.map(row).collect())
 }
 
 /// A column out of bytes or out of an array of its own type.
@@ -395,7 +386,7 @@ fn column<T: pyo3::buffer::Element + Copy + Default, const N: usize>(
     value: fn([u8; N]) -> T,
 ) -> PyResult<Vec<T>> {
     if let Ok(array) = PyBuffer::<T>::get(object) {
-        return copy_of(object.py(), &array);
+        return array.to_vec(object.py());
     }
     let bytes = PyBuffer::<u8>::get(object).map_err(|_| {
         PyTypeError::new_err(format!(
@@ -403,7 +394,7 @@ fn column<T: pyo3::buffer::Element + Copy + Default, const N: usize>(
             N * 8
         ))
     })?;
-    let bytes = copy_of(object.py(), &bytes)?;
+    let bytes = bytes.to_vec(object.py())?;
     let items = bytes.chunks_exact(N);
     if !items.remainder().is_empty() {
         return Err(PyValueError::new_err(format!(
@@ -412,5 +403,5 @@ fn column<T: pyo3::buffer::Element + Copy + Default, const N: usize>(
         )));
     }
     let items = items.filter_map(|item| item.first_chunk::<N>());
-    Ok(gathered(items.map(|item| value(*item))))
+    Ok(items.map(|item| value(*item)).collect())
 }

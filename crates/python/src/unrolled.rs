@@ -3,10 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rtit_flow::{InstructionTotal, RunTotal};
-use rtit_memory::gathered;
 
 use crate::column::Column;
-use crate::heap::{bounded, unlocked};
 use crate::image::Space;
 use crate::x86::mode;
 
@@ -39,30 +37,28 @@ fn unrolled(
     let mode = mode(bits)?;
     let view = space.inner().view();
     let wide = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    bounded(py, || {
-        let found = unlocked(py, || {
-            let numbers = instructions.chunks_exact(4);
-            let columns = starts
-                .chunks_exact(8)
-                .zip(numbers)
-                .zip(counts.chunks_exact(8));
-            let runs = columns.map(|((start, number), count)| RunTotal {
-                start: wide(start),
-                instructions: number.try_into().map_or(0, u32::from_le_bytes),
-                count: wide(count),
-            });
-            rtit_flow::unrolled(&view, mode, runs)
-        })?;
-        let all = &found.instructions;
-        let wide = |value: fn(&InstructionTotal) -> u64| gathered(all.iter().map(value));
-        let octets = |value: fn(&InstructionTotal) -> u8| gathered(all.iter().map(value));
-        Ok((
-            wide(|each| each.ip).into(),
-            octets(|each| each.length).into(),
-            octets(|each| each.class).into(),
-            wide(|each| each.count).into(),
-            found.lasts.into(),
-            found.unknown,
-        ))
-    })
+    let found = py.detach(|| {
+        let numbers = instructions.chunks_exact(4);
+        let columns = starts
+            .chunks_exact(8)
+            .zip(numbers)
+            .zip(counts.chunks_exact(8));
+        let runs = columns.map(|((start, number), count)| RunTotal {
+            start: wide(start),
+            instructions: number.try_into().map_or(0, u32::from_le_bytes),
+            count: wide(count),
+        });
+        rtit_flow::unrolled(&view, mode, runs)
+    });
+    let all = &found.instructions;
+    let wide = |value: fn(&InstructionTotal) -> u64| all.iter().map(value).collect::<Column>();
+    let octets = |value: fn(&InstructionTotal) -> u8| all.iter().map(value).collect::<Column>();
+    Ok((
+        wide(|each| each.ip),
+        octets(|each| each.length),
+        octets(|each| each.class),
+        wide(|each| each.count),
+        found.lasts.into(),
+        found.unknown,
+    ))
 }

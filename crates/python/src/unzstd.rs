@@ -5,13 +5,11 @@ use std::io::{self, Read};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyIterator;
+use pyo3::types::{PyBytes, PyIterator};
 
-use rtit_memory::{filled, Grow};
 use ruzstd::decoding::StreamingDecoder;
 
-use crate::as_bytes::{bytes, take_in};
-use crate::heap::{bounded, outside};
+use crate::as_bytes::take_in;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unzstd, module)?)
@@ -27,10 +25,6 @@ const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 /// on. ValueError for what is no such stream, and for more than `limit` bytes.
 #[pyfunction]
 fn unzstd(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
-    bounded(pieces.py(), || unpacked(pieces, write, limit))
-}
-
-fn unpacked(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> PyResult<u64> {
     let py = pieces.py();
     let mut blocks = Blocks {
         pieces: pieces.try_iter()?,
@@ -53,7 +47,7 @@ fn unpacked(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> 
             Ok(decoder) => decoder,
             Err(error) => return Err(blocks.failed.take().unwrap_or(error)),
         };
-        let mut part = filled(PART, 0);
+        let mut part = vec![0; PART];
         loop {
             let size = match decoder.read(&mut part) {
                 Ok(0) => break,
@@ -72,8 +66,8 @@ fn unpacked(pieces: &Bound<'_, PyAny>, write: &Bound<'_, PyAny>, limit: u64) -> 
                     "more than {limit} bytes come out of it"
                 )));
             }
-            let part = bytes(py, part.get(..size).unwrap_or(&[]))?;
-            outside(|| write.call1((part,)))?;
+            let part = PyBytes::new(py, part.get(..size).unwrap_or(&[]));
+            write.call1((part,))?;
         }
     }
     match blocks.failed.take() {
@@ -112,7 +106,7 @@ impl Blocks<'_> {
     }
 
     fn more(&mut self) -> PyResult<bool> {
-        let Some(piece) = outside(|| self.pieces.next()) else {
+        let Some(piece) = self.pieces.next() else {
             return Ok(false);
         };
         let piece = piece?;
@@ -164,7 +158,7 @@ impl Frame<'_, '_> {
     fn take(&mut self, size: usize) {
         let waiting = self.blocks.waiting();
         let taken = waiting.get(..size).unwrap_or(waiting);
-        self.ready.put_all(taken);
+        self.ready.extend_from_slice(taken);
         self.blocks.taken += taken.len();
     }
 
@@ -194,7 +188,7 @@ impl Frame<'_, '_> {
         };
         if !whole {
             self.blocks.taken = self.blocks.given.len();
-            self.ready.put_all(&LAST_BLOCK);
+            self.ready.extend_from_slice(&LAST_BLOCK);
             self.state = Part::End;
             return;
         }

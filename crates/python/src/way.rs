@@ -7,7 +7,6 @@ use rtit_flow::{
     Point, Segments, Settings, Spaces, TimedInstructions, Totals,
 };
 use rtit_listing::{ByFunction, Calls, Lines};
-use rtit_memory::copied;
 
 use crate::ended::Ended;
 use crate::in_turn::InTurn;
@@ -29,8 +28,6 @@ pub(crate) enum Way {
     /// With what the numbers mean.
     Numbers(InTurn<Numbers>, BlockTable),
     Ended(Whole, Box<Ended>),
-    /// There was no memory for more.
-    Refused,
 }
 
 /// Ways whose results have been taken as a whole.
@@ -71,7 +68,7 @@ impl Way {
             counts,
             ledger,
             turns: self.turn(),
-            visited: copied(self.visited()),
+            visited: self.visited().to_vec(),
             points: self.take_points(),
         };
         *self = Way::Ended(way, Box::new(ended));
@@ -111,7 +108,7 @@ impl Way {
     /// What the decoder has counted and knows of the bytes so far; None before one was made.
     pub fn account(&self) -> Option<(Counts, &Ledger)> {
         Some(match self {
-            Way::Open(_) | Way::Refused => return None,
+            Way::Open(_) => return None,
             Way::Rows(flow) => flow.account(),
             Way::Runs(flow) => flow.account(),
             Way::Instructions(flow) => flow.account(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import re
 import tempfile
@@ -20,7 +21,6 @@ from rtit.errors import InputError, RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.perfdata.attr import config_mask
 from rtit.perfdata.griffin import Log, Pages, read_log
-from rtit.perfdata.mapped import Mapped
 from rtit.perfdata.scan import check_size
 from rtit.trace.settings import Settings, checked, cpu_named
 
@@ -51,7 +51,7 @@ def join(arguments: argparse.Namespace) -> None:
         if not os.fstat(file.fileno()).st_size:
             raise InputError("there is no packet in it", source=str(raw), offset=0)
         # It is unmapped with the last view of it: an error has some, too.
-        packets = Mapped.of(file.fileno())
+        packets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         view = memoryview(packets)
         seen = _look([view])
         with _writer(arguments, known, seen, ["--raw", str(raw)]) as writer:
@@ -75,7 +75,7 @@ def join_griffin(arguments: argparse.Namespace) -> int:
         if not os.fstat(file.fileno()).st_size:
             raise InputError("the file is empty", source=name, offset=0)
         # It is unmapped with the last view of it.
-        mapped = Mapped.of(file.fileno())
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         size = len(mapped)
         log = read_log(memoryview(mapped), name)
     seen = _look([part for tid in log.packets for part in log.stream(tid)])
@@ -88,7 +88,7 @@ def join_griffin(arguments: argparse.Namespace) -> int:
                 whole.flush()
                 if not whole.tell():
                     continue
-                packets = memoryview(Mapped.of(whole.fileno()))
+                packets = memoryview(mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ))
                 writer.auxtrace(tid, log.threads[tid], packets, None, max(1, seen.tsc))
     check_size(mapped, size, name)
     pages = sum(isinstance(each, Pages) for each in log.told)

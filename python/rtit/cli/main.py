@@ -128,8 +128,8 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
     runs = arguments.verb == "record" or getattr(arguments, "program", None) is not None
     failure = 125 if runs else 1  # 1 may be the program's own
     try:
-        if whole_process and not runs:
-            _have_own_memory()
+        if whole_process:
+            _set_up_process(runs_a_program=runs)
         # What runs a program takes signals itself.
         with nullcontext() if runs else ending.heeded():
             code = int(arguments.run(arguments))
@@ -138,9 +138,6 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
     except RtitError as error:
         out.complain(arguments.verb, str(error))
         return failure if error.exit_code == 1 else error.exit_code
-    except MemoryError:
-        out.complain(arguments.verb, "out of memory")
-        return failure
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not runs:
             raise
@@ -156,14 +153,15 @@ def _main(words: Sequence[str], *, whole_process: bool) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _have_own_memory() -> None:
-    """Native code that has no memory left ends the process by an exit code, as Python does, and
-    what is freed is not kept.
+def _set_up_process(*, runs_a_program: bool) -> None:
+    """A mapped file that is truncated while it is read is an error of whoever reads it, and freed
+    memory goes back to the system.
     """
     from rtit import _core
 
-    _core.ends_without_memory()
-    _core.gives_memory_back()
+    _core.read_truncated_maps_as_zeros()
+    if not runs_a_program:
+        _core.return_freed_memory()
 
 
 def _hold_standard_files() -> None:

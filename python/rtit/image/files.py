@@ -9,7 +9,7 @@ from collections.abc import Mapping as Table
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtit.errors import ImageError, pass_memory_error
+from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
@@ -324,7 +324,6 @@ def _read(path: str, file: _File, offset: int, wanted: int) -> Code:
             while len(data) < wanted and (more := source.read(wanted - len(data))):
                 data += more
     except OSError as error:
-        pass_memory_error(error)
         raise Unusable(Problem("unreadable", path, f"{file.real}: {error.strerror}")) from error
     if len(data) < wanted:
         message = f"{file.real} became shorter while it was read"
@@ -372,7 +371,6 @@ def _open(path: str, real: str, kept: Kept | None) -> _File | Problem:
     except FileNotFoundError:
         return Problem("missing", path, f"{real} does not exist")
     except OSError as error:
-        pass_memory_error(error)
         return Problem("unreadable", path, f"{real}: {error.strerror}")
     except ValueError as error:  # a path with a NUL byte
         return Problem("unreadable", path, str(error))

@@ -7,16 +7,16 @@ file without a name, on disk and not in memory, and gone when it is closed.
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import stat
 import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import PerfDataError, UnsupportedError, pass_memory_error
+from rtit.errors import PerfDataError, UnsupportedError
 
 from .header import MAGICS
-from .mapped import Mapped
 from .parts import MAIN
 
 _PART = 1 << 20
@@ -28,7 +28,7 @@ class Opened(NamedTuple):
     """
 
     name: str
-    map: Mapped
+    map: mmap.mmap
     modified: float
     folder: str | None = None
 
@@ -49,7 +49,6 @@ def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
         with folder.open("rb") as file:
             return _map(file, path)
     except OSError as error:
-        pass_memory_error(error)
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte
         raise PerfDataError(f"cannot be read: {error}") from error
@@ -68,7 +67,7 @@ def _map(file: BinaryIO, name: str) -> Opened:
     if status is not None and stat.S_ISREG(status.st_mode) and not file.tell():
         if not status.st_size:
             raise PerfDataError("the file is empty", source=name, offset=0)
-        mapped = Mapped.of(file.fileno())
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return Opened(name, mapped, status.st_mtime)
     if status is not None and not _flows(status.st_mode):
         raise UnsupportedError(f"{name}: neither a regular file nor a pipe")
@@ -76,7 +75,7 @@ def _map(file: BinaryIO, name: str) -> Opened:
 
     with tempfile.TemporaryFile() as copy:
         size = _copy(file, copy, name)
-        mapped = Mapped.of(copy.fileno(), size)
+        mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
     return Opened(name, mapped, time.time())
 
 
@@ -94,7 +93,6 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
             part = file.read(_PART)
         copy.flush()
     except OSError as error:
-        pass_memory_error(error)
         import tempfile
 
         where = tempfile.gettempdir()

@@ -7,6 +7,7 @@ the header, `data.0` and so on with records alone.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import struct
@@ -14,12 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.errors import PerfDataError, pass_memory_error
+from rtit.errors import PerfDataError
 
 from . import records
 from .decode import Decoder
 from .header import Header, Section
-from .mapped import Mapped
 from .records import HEADER
 from .sample import SampleLayouts
 from .scan import Behind, Place, Scan, check_size
@@ -36,7 +36,7 @@ _RATIO = 256
 class Part(NamedTuple):
     """Records, mapped: `view` is all of them, `map` what they are in."""
 
-    map: Mapped
+    map: mmap.mmap
     view: memoryview
     scan: Scan
 
@@ -65,9 +65,8 @@ def bare(path: str, source: str) -> Part | None:
         with Path(path).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return None
-            mapped = Mapped.of(file.fileno())
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        pass_memory_error(error)
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     return _part(mapped, source)
 
@@ -95,18 +94,17 @@ def inflated(view: memoryview, scan: Scan, source: str) -> Part | None:
             message = f"compressed records: {error}"
             raise PerfDataError(message, source=source, offset=first) from None
         except OSError as error:
-            pass_memory_error(error)
             where = tempfile.gettempdir()
             message = f"cannot be copied to {where} (TMPDIR says where): {error.strerror}"
             raise PerfDataError(message, source=source) from error
         if not size:
             return None
         copy.flush()
-        mapped = Mapped.of(copy.fileno(), size)
+        mapped = mmap.mmap(copy.fileno(), size, access=mmap.ACCESS_READ)
     return _part(mapped, source)
 
 
-def _part(mapped: Mapped, source: str) -> Part:
+def _part(mapped: mmap.mmap, source: str) -> Part:
     view = memoryview(mapped)
     whole = Header(None, 0, Section(0, len(view)), ())
     size = len(view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,6 @@ from rtit.errors import PerfDataError
 
 from . import records
 from .header import Header
-from .mapped import Mapped
 from .records import HEADER
 
 _AUXTRACE = records.Auxtrace.layout.number
@@ -32,12 +32,14 @@ class Place(NamedTuple):
     size: int
 
 
-def check_size(mapped: Mapped, size: int, source: str) -> None:
-    """Raise PerfDataError if the file has become shorter than it was when it was mapped: to read
-    what is not there any more gives zeros.
+def check_size(mapped: mmap.mmap, size: int, source: str) -> None:
+    """Raise PerfDataError if the file has become shorter than it was when it was mapped.
+
+    The pages that are gone read as zeros in the command (`_core.read_truncated_maps_as_zeros`).
+    In another process the system sends SIGBUS to whoever reads them before this check.
     """
     now = mapped.size()
-    if now < size or mapped.was_cut:
+    if now < size:
         message = "the file became shorter while it was read"
         raise PerfDataError(message, source=source, offset=now, value=now)
 
