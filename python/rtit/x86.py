@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from rtit import _core
 from rtit.errors import InputError
-from rtit.values import dataclass
 
 MAX_LENGTH = 15
 """Bytes of the longest instruction."""

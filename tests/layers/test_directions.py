@@ -15,13 +15,12 @@ from layers.python_modules import dependencies
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "python" / "rtit"
 
-# part -> the parts that it may import (itself always, and what is everybody's: `errors`, `lazy`,
-# `readable` and `values`)
+# part -> the parts that it may import (itself always, and what everything may import: `errors`,
+# `lazy` and `readable`)
 PYTHON = {
     "errors": set(),
     "lazy": set(),
     "readable": set(),
-    "values": set(),
     "generated": set(),
     "packets": {"generated"},
     "registers": set(),
@@ -110,7 +109,7 @@ def parts_of(modules: frozenset[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PYTHON)
 def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable", "values"}
+    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
     assert "rtit" not in used[part]
 
 

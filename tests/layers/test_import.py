@@ -111,7 +111,7 @@ def test_the_help_of_verbs_loads_next_to_nothing() -> None:
     assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
     # compressors, which argparse loads with shutil to ask for the width of the terminal
     found = after(("report", "--help"))
-    assert not {"bz2", "dataclasses", "json", "rtit.trace.rounds"} & found
+    assert not {"bz2", "json", "rtit.trace.rounds"} & found
 
 
 _ASKED_FOR = (
@@ -142,7 +142,7 @@ def test_what_prints_no_columns_does_without_numpy(
         out.auxtrace(7, 7, HEAD, None, 100)
     found = after((verb, str(data), *_OPTIONS.get(verb, ())))
     assert "rtit.trace.trace" in found
-    assert not {"numpy", "dataclasses", "difflib", "textwrap"} & found
+    assert not {"numpy", "difflib", "textwrap"} & found
     assert ("tempfile" in found) == (verb == "pack")
     # what a pack has of virtual machines is written, too
     packed = {"rtit.image.guest_processes"} if verb == "pack" else set()
@@ -165,7 +165,7 @@ def test_recording_with_qemu_loads_no_trace_unit() -> None:
     found = loaded("rtit.cli.record", "rtit.capture.backends", "rtit.capture.qemu.start")
     assert not {name for name in found if name.startswith(("rtit.processor", "rtit.packets"))}
     assert {name for name in found if name.startswith("rtit.unit.")} == {"rtit.unit.time_model"}
-    assert not {"dataclasses", "numpy", "rtit.trace", "rtit.perfdata.reader"} & found
+    assert not {"numpy", "rtit.trace", "rtit.perfdata.reader"} & found
     assert "rtit.image.images" not in found
     # what is done before QEMU has been started; the rest is loaded while it loads
     assert not {"shutil", "tempfile", "fractions", "rtit.perfdata", "rtit._core"} & found

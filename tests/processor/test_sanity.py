@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from rtit.errors import IllegalEvent
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, RegisterFile
 from rtit.unit import Entry, Memory, write_table
-from rtit.values import replace
 
 USER, KERNEL = Arch(), Arch(cpl=0)
 LEGACY = Arch(cpl=0, cs_l=False, cs_d=True, lma=False)

@@ -5,12 +5,12 @@ hardware if it is asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtit.errors import RecordError, UsageError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.capture.events import EventLog

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from rtit.image.debug_files import debug_file
 from rtit.image.file_symbols import FileSymbols, Function
 from rtit.perfdata.filters import Filter
 from rtit.readable import as_text
-from rtit.values import dataclass
 
 MAX_FILTERS = 4
 

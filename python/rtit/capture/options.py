@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
-from rtit.values import dataclass, fields, replace
 
 if TYPE_CHECKING:
     from rtit.registers import Profile

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.perfdata import Ending

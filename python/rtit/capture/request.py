@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from rtit.capture.window import Window, parse_window
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
 from rtit.unit import TimeModel
-from rtit.values import KW_ONLY, dataclass
 
 if TYPE_CHECKING:
     from rtit.perfdata.filters import Filter

@@ -10,10 +10,10 @@ TraceEn=0: nothing of it is in the trace. There is one window; both edges are pa
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from os import PathLike
 
 from rtit.errors import UsageError
-from rtit.values import dataclass
 
 _COUNT = re.compile(r"(\+?)([0-9][0-9_]*)")
 _WHICH = re.compile(r"#(?:[gG]|[0-9]+)$")

@@ -10,11 +10,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rtit.cli import out
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from rtit.cli import out
@@ -11,7 +12,6 @@ from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, expl
 from rtit.registers.names import find_profile, find_register, parse_value, unknown
 from rtit.registers.rules import wrmsr_faults
 from rtit.registers.words import set_bits
-from rtit.values import dataclass
 
 _EPILOG = """examples:
   rtit msr IA32_RTIT_CTL 0x2401

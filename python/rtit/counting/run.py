@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,7 +16,6 @@ from rtit.capture.request import Request
 from rtit.counting import head
 from rtit.profile.counts import Stat, totals
 from rtit.profile.table import Losses
-from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession

@@ -5,13 +5,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rtit.counting.head import MAGIC, MOST_TABLES, REPEAT, TIDS_AT
 from rtit.errors import InputError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from rtit.profile.columns import places
 from rtit.profile.stretches import Stretches
 from rtit.trace import End
 from rtit.trace.sums import Sums
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.profile import Binary, Profile

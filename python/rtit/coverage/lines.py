@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from rtit.profile.columns import values
 from rtit.profile.lines import MANY_LINES, Stretches, stretches, windows_of
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.coverage.gather import Code, Coverage

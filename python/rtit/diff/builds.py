@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ import numpy as np
 
 from rtit.errors import ImageError
 from rtit.image import UPPER, has_file, read_headers
-from rtit.values import dataclass, field
 from rtit.x86 import Class
 
 if TYPE_CHECKING:

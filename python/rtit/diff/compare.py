@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rtit.diff.alignment import WIDTHS, meeting
 from rtit.diff.path import KEPT
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.diff.path import Path, Run

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.profile.addresses import taken
 from rtit.profile.functions import counted, functions
 from rtit.trace import End
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from rtit.diff.counts import Change
 from rtit.diff.steps import Step
-from rtit.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,10 +6,10 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UnsupportedError, UsageError
-from rtit.values import dataclass
 
 _SCRIPT = Path(__file__).with_name("callers_in_gdb.py")
 

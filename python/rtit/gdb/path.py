@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtit.errors import RtitError
 from rtit.trace import End, EventKind, Selection
-from rtit.values import dataclass
 from rtit.views.behind import HOLES, Behind
 
 if TYPE_CHECKING:

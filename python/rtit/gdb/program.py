@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import ImageError
 from rtit.image import Headers, Image, Images, Mapping, has_file, read_headers
-from rtit.values import dataclass
 
 _ALL = 1 << 64
 _PAGE = 4096

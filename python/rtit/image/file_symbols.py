@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from os import PathLike

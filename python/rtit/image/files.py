@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from collections.abc import Mapping as Table
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from rtit.image.file_symbols import FileSymbols
 from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
 from rtit.image.mappings import has_file, is_in_guest
 from rtit.image.vdso import VDSO, OwnVdso
-from rtit.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile

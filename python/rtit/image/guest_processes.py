@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UsageError
@@ -17,7 +18,6 @@ from rtit.image.files import Files, Unusable
 from rtit.image.image import Image
 from rtit.image.kept import Problem
 from rtit.image.mappings import FOREVER, UPPER, Mapping, has_file
-from rtit.values import dataclass
 
 _LARGEST = 1 << 24
 _WORD = re.compile(r"(?P<cr3>\w+)(?:,(?P<vmcs>\w+))?=(?P<machine>[0-9]{1,10})/(?P<pid>[0-9]{1,10})")

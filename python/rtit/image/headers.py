@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import ImageError
-from rtit.values import dataclass
 
 PAGE = 4096
 _HEADER = struct.Struct("<4sBBB9xHHIQQQIHHH")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from collections.abc import Mapping as Table
+from dataclasses import replace
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from rtit.image.kept import KeptFiles, Problem
 from rtit.image.kernel import KERNEL, KernelFiles, guest_pid
 from rtit.image.mappings import FOREVER, UPPER, Mapping, Mappings, has_file
 from rtit.image.vdso import VDSO
-from rtit.values import replace
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit.image.kept import Problem

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os.path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.image.file_symbols import FileSymbols
 from rtit.image.images import Images
 from rtit.image.kernel import KERNEL
 from rtit.image.mappings import FOREVER, UPPER, Mapping
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from rtit.linter.state import NEUTRAL, State
 from rtit.packets import Packet
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.packets import FORBIDDEN_IN_BLOCK, Packet
-from rtit.values import dataclass
 
 IP_PACKETS = frozenset({"TIP", "TIP.PGE", "TIP.PGD", "FUP"})
 TIMING = frozenset({"TSC", "TMA", "MTC", "CYC", "CBR"})

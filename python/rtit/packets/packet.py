@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from rtit.values import dataclass
+from dataclasses import dataclass
 
 from .encode import Value, stretch_cyc
 from .encode import encode as _encode

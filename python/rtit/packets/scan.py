@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import PacketError
-from rtit.values import dataclass, replace
 
 from .decode import Data, ItemSize, Truncated, decode
 from .encode import encode

@@ -10,10 +10,9 @@ bytes is little endian.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
-
-from rtit.values import dataclass
 
 ESCAPE = 0x02
 """First byte of all packets with an extended opcode; the second byte tells them apart."""

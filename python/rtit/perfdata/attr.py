@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from enum import IntFlag
 
 from rtit.errors import UsageError
-from rtit.values import astuple, dataclass
 
 
 class SampleType(IntFlag):

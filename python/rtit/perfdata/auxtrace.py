@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass, fields
 from typing import NamedTuple
-
-from rtit.values import dataclass, fields
 
 from .attr import config_mask
 from .clock import TimeConversion

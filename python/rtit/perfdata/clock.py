@@ -8,9 +8,8 @@ numbers more tell: `time_cycles` and `time_mask`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import signal
 import struct
+from dataclasses import dataclass
 from enum import IntFlag
-
-from rtit.values import dataclass
 
 _MAGIC = b"rtit-end"
 _LAYOUT = struct.Struct("<8sIIiIQQ")

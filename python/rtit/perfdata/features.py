@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-
-from rtit.values import dataclass
 
 from . import records
 from .attr import Attr

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rtit.errors import PerfDataError
-from rtit.values import dataclass
 
 FILTER_EN = 1
 TRACE_STOP = 2

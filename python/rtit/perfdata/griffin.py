@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rtit.errors import InputError
-from rtit.values import dataclass, field
 
 MAGIC, VERSION = 0x51C0FFEE, 1
 _FILE = struct.Struct("<II")

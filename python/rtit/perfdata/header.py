@@ -8,9 +8,9 @@ size) of the attrs, the data and an obsolete section, then 256 feature bits. Wit
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 from rtit.errors import PerfDataError, UnsupportedError
-from rtit.values import dataclass
 
 from .attr import SMALLEST
 

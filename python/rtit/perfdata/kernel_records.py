@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import ClassVar
-
-from rtit.values import dataclass
 
 from .ending import Ending, unpack_ending, unpack_instructions
 from .record import Misc, Record, Tail, row

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, IntFlag
 from typing import ClassVar, TypeVar
-
-from rtit.values import dataclass
 
 HEADER = struct.Struct("<IHH")
 LARGEST = 0xFFF8

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import ClassVar
-
-from rtit.values import dataclass
 
 from .record import Misc, Record, Tail, row
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 from rtit.unit.state.arch import Arch
-from rtit.values import replace
 
 
 class Changes(TypedDict, total=False):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rtit.registers import FULL, Profile
 from rtit.unit import Arch, Memory, Parameters, Snapshot, TimeModel, TraceUnit
 from rtit.unit.refusal import require
-from rtit.values import replace
 
 
 class Cpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
 from rtit.errors import UsageError
@@ -14,7 +15,6 @@ from rtit.unit.events.event_trace import Cfe, Report, page_fault
 from rtit.unit.events.transfers import AT_ONCE
 from rtit.unit.refusal import require
 from rtit.unit.state.arch import CODE_BITS, MODE_FIELDS
-from rtit.values import replace
 
 
 def far(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.errors import InputError
 from rtit.readable import as_text
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.profile.table import Losses

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rtit.errors import UsageError
 from rtit.trace.totals import BEYOND
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np

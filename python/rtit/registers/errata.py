@@ -10,7 +10,7 @@ CYC alone.
 
 from __future__ import annotations
 
-from rtit.values import dataclass
+from dataclasses import dataclass
 
 _LIBIPT = "libipt: the models in pt_cpu_errata (pt_config.c), the text in struct pt_errata"
 _LINUX = "Linux: pt_pmu_hw_init (arch/x86/events/intel/pt.c)"

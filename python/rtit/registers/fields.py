@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
-
-from rtit.values import dataclass, field
 
 Access = Literal["rw", "ignored"]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
+
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.registers.msr import CTL, MSRS, OUTPUT_MASK_PTRS, Msr
 from rtit.registers.profiles import Profile
-from rtit.values import dataclass, fields, hexadecimal_repr, replace
 
 _TRACE_EN = CTL["TraceEn"].mask
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
-
-from rtit.values import dataclass, field, fields, replace
 
 if TYPE_CHECKING:
     from rtit.registers.cpuid import Leaf

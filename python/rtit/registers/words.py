@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.registers.cpuid import LEAVES
 from rtit.registers.fields import Field, Register
 from rtit.registers.msr import CTL
 from rtit.registers.profile import Profile
-from rtit.values import dataclass
 
 # A period of 0 says something only while what it governs is on.
 _GOVERNED_BY = {"MTCFreq": "MTCEn", "CycThresh": "CYCEn", "PSBFreq": "TraceEn"}

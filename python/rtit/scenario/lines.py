@@ -5,13 +5,13 @@ IPs are joined with LastIP here by Table 33-18, independently of the unit, which
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from rtit.packets import NAMES, BlockContext, Packet, Truncated, decode
 from rtit.packets.table import BY_NAME
 from rtit.scenario.nodes import Line
 from rtit.scenario.words import hint, number
-from rtit.values import dataclass, field
 
 IP_PACKETS = ("TIP", "TIP.PGE", "TIP.PGD", "FUP")
 FAULTS = ("#GP", "#UD")

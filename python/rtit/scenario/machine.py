@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rtit.errors import GeneralProtection, RtitError, ScenarioError, UndefinedOpcode
@@ -13,7 +14,6 @@ from rtit.scenario.vocabulary import HINTS, STAMPS
 from rtit.unit import Memory, Stamps
 from rtit.unit.refusal import Shutdown, require
 from rtit.unit.state.vmx_controls import VmxControls
-from rtit.values import dataclass
 
 _BUFFER = 0x100_0000
 _SIZE = 1 << 20

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rtit.registers import FULL, Profile
 from rtit.unit import Arch, Parameters, TimeModel
-from rtit.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

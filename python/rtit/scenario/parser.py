@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,7 +17,6 @@ from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
 from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
 from rtit.scenario.words import assign, hint, number
 from rtit.unit import Arch, Parameters, TimeModel
-from rtit.values import replace
 
 FORMAT = """\
 A file has comments (`#`), settings, and events. An indented line is a packet that the event above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby, takewhile
 from typing import Literal
@@ -16,7 +17,6 @@ from rtit.scenario.parser import load
 from rtit.scenario.vocabulary import settings
 from rtit.scenario.words import assign
 from rtit.unit import TimeModel
-from rtit.values import dataclass, replace
 
 _MOST_COMPARED = 1 << 20
 """Pairs of packets up to which the likeness of two lists is looked for."""

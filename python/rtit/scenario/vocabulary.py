@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_type_hints
 
 from rtit.processor import Processor
@@ -17,7 +18,6 @@ from rtit.scenario.words import Kind, integer, kind_of, loads, msr, number, text
 from rtit.unit import Arch, Parameters, Stamps, TimeModel, TraceUnit
 from rtit.unit.state.state import State
 from rtit.unit.state.vmx_controls import VmxControls
-from rtit.values import dataclass, field, replace
 
 _METHODS = (
     *("at", "reset", "retire", "conditional", "jump", "call", "indirect_jump", "indirect_call"),

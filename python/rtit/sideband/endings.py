@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.perfdata import Ending
 from rtit.perfdata import records as perf
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from rtit.image import Images, Problem, guest_path, process_in_guest
 from rtit.perfdata import PerfData
@@ -11,7 +12,6 @@ from rtit.perfdata import records as perf
 from rtit.sideband import spaces
 from rtit.sideband.turn_list import NOBODY, InGuest, TurnList
 from rtit.sideband.turns import Turns
-from rtit.values import replace
 
 _FEW = 1 << 16
 """So often turns may be cut, however few guests had."""

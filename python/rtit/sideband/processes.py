@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from rtit.perfdata import records as perf
 from rtit.sideband.endings import Ended
-from rtit.values import dataclass, field
 
 
 @dataclass(slots=True, eq=False)

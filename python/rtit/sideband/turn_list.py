@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple, overload
-
-from rtit.values import dataclass
 
 NOBODY = -1
 """Of a thread or process that is not known."""

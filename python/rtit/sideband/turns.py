@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
 from rtit.perfdata.sample_body import raw_data
 from rtit.sideband.turn_list import NOBODY, TurnList
-from rtit.values import dataclass, field
 
 _SCHED_SWITCH = "sched:sched_switch"
 # Of the tracepoint: eight common bytes, comm (16), pid, priority and state (8) of the one before,

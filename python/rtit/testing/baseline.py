@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import InputError, UsageError
 from rtit.readable import json_of_file
-from rtit.values import dataclass
 
 FOLDER = "rtit_baselines"
 _SHOWN = 8

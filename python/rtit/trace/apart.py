@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.trace.batch import Batch
@@ -12,7 +13,6 @@ from rtit.trace.counts import Counts
 from rtit.trace.ledger import Row
 from rtit.trace.results import Branches
 from rtit.trace.rows import Events, Rows
-from rtit.values import replace
 
 if TYPE_CHECKING:
     import numpy as np

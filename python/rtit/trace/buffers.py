@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -11,7 +12,6 @@ from rtit.sideband.turn_list import NOBODY, TurnList
 from rtit.trace.guest_time import HostTime
 from rtit.trace.packets import KINDS, clocks_of
 from rtit.trace.source import AuxBytes
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit import _core

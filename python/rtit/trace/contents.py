@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.image.mappings import has_file
@@ -13,7 +14,6 @@ from rtit.sideband.losses import WORDS
 from rtit.trace.buffers import Buffer, buffer_of
 from rtit.trace.clocks import clocks_in_words
 from rtit.trace.in_words import settings_in_words, switches_in_words
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.perfdata import PerfData

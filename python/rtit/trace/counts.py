@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit._core import FlowCounts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtit.errors import UsageError
@@ -11,7 +12,6 @@ from rtit.perfdata import TimeConversion
 from rtit.trace.batch import Batch
 from rtit.trace.places import Place, Places
 from rtit.trace.selection import LATEST, Selection
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

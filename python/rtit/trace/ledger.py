@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rtit.trace.batch import MORE, Batch, Field
 from rtit.trace.categories import ErrorClass, Trust
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,7 +26,6 @@ from rtit.trace.source import AuxBytes, Source, open_data
 from rtit.trace.spaces import SpaceKey, Spaces, pid_of_space
 from rtit.trace.stream import Stream
 from rtit.trace.sums import places_of
-from rtit.values import replace
 
 if TYPE_CHECKING:
     from rtit.image.debuginfod import Debuginfod

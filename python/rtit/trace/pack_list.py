@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from rtit.image.guest_processes import GuestProcess
 from rtit.image.kept import Kept, Key, Kind, Problem
 from rtit.image.mappings import UPPER
 from rtit.readable import as_name, json_text, json_value
-from rtit.values import dataclass, field
 
 LIST = "rtit-pack.json"
 FORMAT = 1

@@ -23,6 +23,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,7 +31,6 @@ from rtit.errors import InputError
 from rtit.image.kept import Kept
 from rtit.image.kernel.sources import KernelFiles
 from rtit.trace.pack_list import GUEST, JIT, KERNEL, LIST, Contents
-from rtit.values import replace
 
 ALWAYS = 1 << 30
 RATIO = 256

@@ -8,6 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -25,7 +26,6 @@ from rtit.trace.pack_list import (
     Contents,
 )
 from rtit.trace.packed import ALWAYS, RATIO
-from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit.image import Kernel

@@ -8,13 +8,13 @@ branch has the time of its instruction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from rtit.trace import tables
 from rtit.trace.perf_marks import Ahead, Changes, Decoded, Marks, places
 from rtit.trace.results import Branches, Instructions
-from rtit.values import replace
 
 if TYPE_CHECKING:
     import numpy as np

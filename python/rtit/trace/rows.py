@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End, EventKind
 from rtit.trace.spaces import filled
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rtit.errors import UsageError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 from rtit.errors import PerfDataError, UsageError
 from rtit.perfdata import PerfData
 from rtit.perfdata.attr import config_value
-from rtit.values import dataclass
 
 MAX_RANGES = 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import UnsupportedError
@@ -11,7 +12,6 @@ from rtit.perfdata import PerfData
 from rtit.perfdata.attr import AttrFlag, config_value
 from rtit.sideband import Turn, TurnList
 from rtit.sideband.turn_list import InGuest
-from rtit.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing import Self, TypeAlias

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.perfdata import Piece
-from rtit.values import replace
 
 
 def connected(pieces: list[Piece]) -> list[list[Piece]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,6 @@ from rtit.trace.timing import COLUMNS, clocked
 from rtit.trace.totals import EdgeTotals, RunTotals, Totals
 from rtit.trace.undecoded import Undecoded
 from rtit.trace.whose import Whose, who_ran
-from rtit.values import dataclass, replace
 
 if TYPE_CHECKING:
     from rtit import _core

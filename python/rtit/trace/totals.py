@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from rtit.trace.batch import Batch, Field
 from rtit.trace.categories import End
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

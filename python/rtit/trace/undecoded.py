@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError
@@ -18,7 +19,6 @@ from rtit.trace.shares import Shares
 from rtit.trace.source import Source
 from rtit.trace.spaces import Spaces, pid_of_space
 from rtit.trace.sums import places_of
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.packets import BadBytes, Packet

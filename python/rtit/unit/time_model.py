@@ -7,9 +7,10 @@ times on every machine.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from rtit.errors import UsageError
 from rtit.registers.profile import Profile
-from rtit.values import dataclass, replace
 
 _MOST_TICKS = 512
 """FastCounter of TMA has 9 bits (section 33.4.2.13)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from heapq import merge as merged
 from itertools import chain, islice
 from operator import itemgetter
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from rtit.errors import UsageError
 from rtit.readable import readable
 from rtit.trace.selection import LATEST, Selection
-from rtit.values import replace
 from rtit.views.fields import GUEST, PERF_TIME, TIMING
 from rtit.views.places import lookup
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from rtit.values import dataclass, field
 
 if TYPE_CHECKING:
     from rtit.trace import Process, Trace

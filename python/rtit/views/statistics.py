@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rtit.trace.categories import ErrorClass
 from rtit.trace.functions import functions as instructions_by_function
-from rtit.values import dataclass, field
 from rtit.views.spool import Lines, Spool
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rtit import _core
 from rtit.errors import UsageError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rtit.errors import GeneralProtection, IllegalEvent, UndefinedOpcode
@@ -9,7 +11,6 @@ from rtit.processor import Arch, Processor
 from rtit.registers import BROADWELL, CTL, FULL, MSRS, PROFILES, SKYLAKE, Msr, Profile
 from rtit.unit import TimeModel, VmxControls
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
-from rtit.values import replace
 
 IA32_TSC_ADJUST, MSR_PLATFORM_INFO, LVT_PMI, IA32_VMX_MISC = 0x3B, 0xCE, 0x834, 0x485
 KERNEL = Arch(cpl=0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rtit.packets import encode
 from rtit.processor import Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
-from rtit.values import replace
 
 PSB = encode("PSB")
 

@@ -12,11 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rtit.registers.profile import Profile
-from rtit.values import dataclass
 
 ROOT = Path("/")
 """Where the kernel's files are."""

@@ -7,13 +7,13 @@ is next gets the next CPU in turn; the thread that was there is interrupted at i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.ptrace.recorder import INTERRUPT_ENTRY, Recorder, Thread
 from rtit.perfdata import Switches
 from rtit.registers import IA32_RTIT_CTL
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.processor import Processor

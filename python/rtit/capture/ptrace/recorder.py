@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rtit.capture.clocks import LONGEST_SCHEDULED, instructions_a_tick
 from rtit.capture.events import BRANCHES, OF_MAPPING, RECORD, Kind, count_branches
@@ -25,7 +26,6 @@ from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
 from rtit.unit import Memory, Parameters, TimeModel
 from rtit.unit.state.arch import CODE_BITS
-from rtit.values import dataclass
 
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000

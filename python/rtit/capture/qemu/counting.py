@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.capture.events import RECORD, Kind
@@ -22,7 +23,6 @@ from rtit.capture.qemu.settings import plugin_settings
 from rtit.capture.recording import Totals, exit_code_of
 from rtit.capture.request import Plan, Request
 from rtit.errors import RecordError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.perfdata import Ending

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.capture.program import which
 from rtit.capture.qemu import remembered
-from rtit.values import dataclass
 
 _PROGRAM = "qemu-x86_64"
 _PLUGIN = "librtit_qemu.so"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +15,6 @@ from rtit.capture.qemu.find import STEERING, Found, find_qemu
 from rtit.capture.qemu.interpreter import resolve
 from rtit.capture.request import Request
 from rtit.errors import RecordError, UsageError
-from rtit.values import dataclass
 
 
 def fitting(request: Request, found: Found | None) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.capture.events import RECORD, Kind
@@ -16,7 +17,6 @@ from rtit.capture.store.vanished import Place
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import Ending, Fault, Writer
 from rtit.unit import TimeModel
-from rtit.values import dataclass
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rtit.capture.options import PtOptions
 from rtit.capture.store.sizes import format_size
 from rtit.errors import UsageError
-from rtit.values import dataclass
 
 if TYPE_CHECKING:
     from rtit.capture.store.ring import Store

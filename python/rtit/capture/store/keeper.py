@@ -8,7 +8,6 @@ from rtit.capture.store.build_ids import build_id_in
 from rtit.capture.store.extent import Extent
 from rtit.capture.store.vanished import Place, Vanished
 from rtit.perfdata import Ending, Writer
-from rtit.values import astuple
 
 
 class Keeper:
@@ -57,7 +56,7 @@ class Keeper:
             self._vanished.sent(place, mapping, build_id)
         else:
             self._vanished.saw(place, mapping)
-        pid, tid, time, address, size = astuple(place)
+        pid, tid, time, address, size = place
         self._writer.mmap2(pid, tid, time, address, size, *mapping, build_id)
         return mapping
 

@@ -4,11 +4,12 @@ own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.errors import UsageError
 from rtit.processor import Processor
 from rtit.registers import IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
 from rtit.unit import Memory
-from rtit.values import dataclass
 
 _TABLE = 0x10_0000
 _REGIONS = 0x1000_0000

@@ -10,12 +10,12 @@ memory without bound. The oldest go first.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rtit.capture.recording import NO_SPACE
 from rtit.capture.store.sizes import format_size
 from rtit.perfdata import Writer
-from rtit.values import dataclass, field
 
 PSB = b"\x02\x82" * 8
 _PAIR = PSB[:2]

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from time import time_ns
+from typing import NamedTuple
 
 from rtit.capture.events import Mapping
 from rtit.capture.store.build_ids import BuildIds
 from rtit.image import has_file
-from rtit.values import astuple, dataclass, field
 
 _PAGE = 4096
 _MOST = 1 << 28
@@ -35,8 +36,7 @@ _CLOCKS_ARE_LATE = 1_000_000_000
 _Stamp = tuple[int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where and when (TSC) something was mapped."""
 
     pid: int
@@ -169,7 +169,7 @@ class Vanished:
             part.partly = True
             return
         self._places -= 1
-        part.places += _PLACE.pack(*astuple(place))
+        part.places += _PLACE.pack(*place)
 
     def _read(self, mapping: Mapping, size: int) -> _Part:
         """Copy a mapping from its file, unless the file is another one or has changed."""

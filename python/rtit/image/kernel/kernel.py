@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from sys import getsizeof
 
 from rtit.errors import ImageError
@@ -18,7 +19,6 @@ from rtit.image.kernel.modules import UNKNOWN, Modules, module_name
 from rtit.image.kernel.sources import KernelFiles
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.image.mappings import FOREVER, UPPER, Mapping
-from rtit.values import dataclass, field
 
 CORE = "[kernel.kallsyms]"
 _GUEST_CORE = "[guest.kernel.kallsyms]"

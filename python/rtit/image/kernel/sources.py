@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rtit.errors import UsageError
 from rtit.image.kept import Problem
-from rtit.values import dataclass, field
 
 _PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 FOLDER = "kcore_dir"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from rtit.trace.meaning.values import Happening
-from rtit.values import fields
 
 _PLACE = frozenset({"time", "offset", "row"})
 _STATES = frozenset({"state", "last", "deepest"})

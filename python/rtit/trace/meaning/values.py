@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
-
-from rtit.values import dataclass
 
 _WAKE = {1: "interrupt", 2: "timer deadline", 4: "store", 8: "hardware"}
 

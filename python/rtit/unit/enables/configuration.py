@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.registers import CTL, RegisterFile
 from rtit.unit.enables.filtering import NO_RANGES, Ranges
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from rtit.values import dataclass
+from dataclasses import dataclass
 
 Range = tuple[int, int]
 """First and last address, both inside."""

@@ -7,6 +7,8 @@ PMI (33.2.7.2), IA32_VMX_MISC (33.2.9.4), MSR_PLATFORM_INFO and IA32_TSC_ADJUST 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.errors import GeneralProtection
 from rtit.registers import MSRS
 from rtit.unit.core import Unit
@@ -17,7 +19,6 @@ from rtit.unit.state.arch import MASK64
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, RESTRICTED
 from rtit.unit.system import lbr, xsave
 from rtit.unit.system.xsave import IA32_XSS
-from rtit.values import replace
 
 IA32_TSC_ADJUST = 0x3B
 MSR_PLATFORM_INFO = 0xCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 from rtit.packets import encoder
@@ -9,7 +10,6 @@ from rtit.unit.core import Unit
 from rtit.unit.packets import generator, timing
 from rtit.unit.refusal import within
 from rtit.unit.state.arch import Arch
-from rtit.values import dataclass
 
 _CFE = encoder("CFE")
 _EVD = encoder("EVD")

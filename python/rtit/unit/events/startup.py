@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.unit.core import Unit
 from rtit.unit.enables import conditions, steering
 from rtit.unit.events import event_trace, transfers
@@ -10,7 +12,6 @@ from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.system import enclave
-from rtit.values import replace
 
 
 def init_wait(unit: Unit, ip: int) -> None:

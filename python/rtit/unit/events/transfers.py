@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.errors import IllegalEvent
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
@@ -11,7 +13,6 @@ from rtit.unit.events.event_trace import Report, Reports, announce
 from rtit.unit.packets import generator, overflow, stream, timing
 from rtit.unit.refusal import addresses, require_no_transaction
 from rtit.unit.state.arch import Arch
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ HLE and RTM look the same. Nested begins and ends that are not the outermost are
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering
 from rtit.unit.events import transfers
 from rtit.unit.packets import generator, stream, timing
 from rtit.unit.refusal import addresses, require
-from rtit.values import replace
 
 
 def begin_transaction(unit: Unit, ip: int, next_ip: int) -> None:

@@ -26,17 +26,18 @@ The unit sets STATUS.Stopped, Error and PendTopaPMI from the results.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import unpack
 from typing import Literal, NamedTuple
 
 from rtit.registers.file import RegisterFile
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.registers.msr import CTL, OUTPUT_MASK_PTRS
 from rtit.registers.profiles import Profile
 from rtit.unit.output.memory import PAGE, Memory
 from rtit.unit.output.single_range import SingleRange, single_range_error
 from rtit.unit.output.topa import LAST_OFFSET, Entry, entry_error
-from rtit.values import dataclass, hexadecimal_repr, replace
 
 _LOWER_MASK = OUTPUT_MASK_PTRS["LowerMask"].mask
 _INDEX = OUTPUT_MASK_PTRS["MaskOrTableOffset"]

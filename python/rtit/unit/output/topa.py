@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rtit.registers.fields import Field, Register
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.unit.output.memory import Memory
-from rtit.values import dataclass, hexadecimal_repr
 
 ENTRY = Register(
     "ToPA entry",

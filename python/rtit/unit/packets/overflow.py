@@ -22,13 +22,13 @@ The rules, in one place:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rtit.packets import encode
 from rtit.unit.core import Unit
 from rtit.unit.packets import generator, timing
 from rtit.unit.packets.compression import NO_LAST_IP
 from rtit.unit.state.state import NEVER, Lost
-from rtit.values import replace
 
 _OVF = encode("OVF")
 

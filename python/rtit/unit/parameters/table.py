@@ -5,11 +5,11 @@ The docstring of `Parameters`, its errors and docs/parameters.md (see `page`) ar
 
 # No `from __future__ import annotations`: the annotations say what values there are.
 
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from rtit.errors import UsageError
 from rtit.unit.parameters.values import AnyOf, Between, Group, Order, Row, docstring, values_of
-from rtit.values import dataclass, fields
 
 PSB_PLUS_ORDER = ("TSC", "PIP", "CBR", "MODE.TSX", "MODE.Exec", "FUP")
 """The packets of PSB+; TMA follows its TSC at once and has no place of its own."""

@@ -6,11 +6,11 @@ Plain classes: every recording loads this, and each dataclass would take a milli
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import field
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from rtit.errors import UsageError
-from rtit.values import field
 
 T = TypeVar("T")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rtit.errors import UsageError
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
-from rtit.values import dataclass, hexadecimal_repr, replace
 
 MASK32 = 0xFFFF_FFFF
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtit.values import dataclass, replace
+from dataclasses import dataclass, replace
 
 ENTRIES = 32
 """Depth of the stack: that of Skylake; the chapter gives none."""

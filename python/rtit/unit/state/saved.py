@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.unit.state.arch import Arch
-from rtit.values import dataclass, hexadecimal_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.registers import RegisterFile
 from rtit.unit.core import Unit
 from rtit.unit.enables import status, trace_en
@@ -9,7 +11,6 @@ from rtit.unit.output.output import OutputState
 from rtit.unit.packets import overflow
 from rtit.unit.state.state import State
 from rtit.unit.time_model import TimeModel
-from rtit.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

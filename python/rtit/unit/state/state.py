@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from rtit.registers.hexadecimal import hexadecimal_repr
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.last_branches import NO_BRANCHES, LastBranches
 from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
 from rtit.unit.state.told import NOTHING_TOLD, Told
-from rtit.values import dataclass, field, fields, hexadecimal_repr
 
 NEVER = 1 << 80
 """A core cycle that no clock reaches: what does not apply is due then."""

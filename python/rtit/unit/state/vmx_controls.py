@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rtit.errors import UsageError
 from rtit.registers import MSRS, Msr
-from rtit.values import dataclass, hexadecimal_repr
+from rtit.registers.hexadecimal import hexadecimal_repr
 
 TSC_RATIO_1 = 1 << 48
 """TSC multiplier that changes nothing: 48 of its 64 bits are a fraction."""

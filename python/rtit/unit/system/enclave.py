@@ -6,13 +6,14 @@ make that depend on opt-in. Every event that reaches an enclave leaves it by an 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.unit.core import Unit
 from rtit.unit.events import event_trace, transfers
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Ssa
-from rtit.values import replace
 
 
 def enclave_enter(unit: Unit, ip: int, target: int, *, debug: bool, opt_in: bool) -> None:

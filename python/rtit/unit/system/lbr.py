@@ -6,12 +6,13 @@ recorded. BTS and BTM reach it again by Unit.on_branch_trace (Volume 3, 18.4.4 a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.errors import GeneralProtection
 from rtit.unit.core import Unit
 from rtit.unit.output.pmi import COUNTERS_FROZEN, LBRS_FROZEN
 from rtit.unit.refusal import addresses
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, RESTRICTED
-from rtit.values import replace
 
 _DEBUGCTL_BITS = 0xFFC3
 """Bits of IA32_DEBUGCTL that are not reserved on all processors with PT."""

@@ -5,6 +5,8 @@ This is the default treatment; with an STM they are VM exits and entries.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rtit.unit.core import Unit
 from rtit.unit.enables import steering, trace_en
 from rtit.unit.events import power
@@ -13,7 +15,6 @@ from rtit.unit.refusal import Shutdown, addresses, require, require_no_transacti
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Smram
 from rtit.unit.system import enclave
-from rtit.values import replace
 
 SMI_ENTRY = 0x8000
 """Offset of the handler in SMRAM."""

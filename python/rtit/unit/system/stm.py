@@ -5,6 +5,7 @@ The dual-monitor treatment of SMIs; Arch.stm holds the SMM-transfer VMCS pointer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from rtit.unit.core import Unit
@@ -17,7 +18,6 @@ from rtit.unit.state.arch import Arch
 from rtit.unit.state.saved import Executive
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 from rtit.unit.system import enclave, msr_loads, transitions
-from rtit.values import replace
 
 
 def smm_vm_exit(

@@ -6,6 +6,7 @@ answers to wrong operands is the emulator's part.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from rtit.registers import Msr
@@ -19,7 +20,6 @@ from rtit.unit.refusal import addresses, require, require_no_transaction
 from rtit.unit.state.arch import Arch
 from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 from rtit.unit.system import enclave, msr_loads, transitions
-from rtit.values import replace
 
 Failure = Literal["early", "late"]
 """VM entry fails before it has loaded anything (falls through), or after (like a VM exit)."""
