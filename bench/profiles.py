@@ -11,7 +11,7 @@ from typing import Any
 
 import clock
 import recording
-from profiled import LLVM
+from support.profiles import LLVM_FOLDERS
 
 TIMES = 400
 """Rounds of the workload: what perf needs some seconds for."""
@@ -82,7 +82,7 @@ def profiles(program: Path, folder: Path, repetitions: int) -> dict[str, Any]:
 
 
 def _bolt(*words: str | Path) -> list[str | Path] | None:
-    found = [place / "perf2bolt" for place in LLVM if (place / "perf2bolt").exists()]
+    found = [place / "perf2bolt" for place in LLVM_FOLDERS if (place / "perf2bolt").exists()]
     return [found[0], *words] if found and shutil.which("perf") else None
 
 

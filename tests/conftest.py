@@ -8,13 +8,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from back_ends import qemu
-from large import large
-from live import attach, record
-from profiled import profiled, reader
 from programs.plugin import program
+from support.large_programs import large
+from support.profiles import profiled, run_tool
+from support.recordings import attach, qemu, record
 
-__all__ = ["attach", "large", "profiled", "program", "qemu", "reader", "record"]
+__all__ = ["attach", "large", "profiled", "program", "qemu", "record", "run_tool"]
 
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile(

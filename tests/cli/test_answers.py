@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from programs.build import SOURCES
 from rtit.capture import Request, start
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 Make = Callable[[Path], Path]
 
@@ -50,9 +49,9 @@ def built(folder: Path, *flags: str) -> Path:
 
 
 def recorded(program: Path, event: str = "intel_pt//u") -> Path:
-    need("qemu")
+    require_backend("qemu")
     data = program.with_name("data")
-    to_the_end(start(Request([str(program)], backend="qemu", output=data, event=event)))
+    record_to_end(start(Request([str(program)], backend="qemu", output=data, event=event)))
     return data
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import Recorder
-from plain import HEAD
 from rtit.cli.bare import opened_bare
 from rtit.cli.main import VERBS, main, parser
 from rtit.packets import encode
 from rtit.trace import Settings, Start, Trace
+from support.recordings import Recorder
+from support.streams import SYNC
 
 NEEDED = {"profile": ["--for", "bolt"], "verify": ["--truth", "t"]}
 NO_CODE = {
@@ -61,8 +61,8 @@ def test_code_of_each_mode_is_told_in_its_words(
     """40 is INC of eAX, and a REX prefix in 64-bit code (SDM volume 2, INC; table 33-26)."""
     stream, code = tmp_path / "stream.pt", tmp_path / "code"
     long = bytes([0x99, 1])
-    head = HEAD.replace(long, bytes([0x99, mode]))
-    assert HEAD.count(long) == 1
+    head = SYNC.replace(long, bytes([0x99, mode]))
+    assert SYNC.count(long) == 1
     stream.write_bytes(head + encode("TIP.PGD", ip_bytes=0, payload=None))
     code.write_bytes(b"\x40\xff\xe0")
     words = ["--raw", str(stream), "--image", f"{code}@0x1000", "--fields", "asm"]

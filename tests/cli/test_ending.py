@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT, Live, Recorder
 from rtit.cli.main import VERBS, main
+from support.recordings import RTIT, RecordedProgram, Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -88,12 +87,12 @@ tidies up.
 
 
 @pytest.fixture(scope="module")
-def live(program: ProgramBuilder, record: Recorder) -> Live:
+def live(program: ProgramBuilder, record: Recorder) -> RecordedProgram:
     return record([program("pointers")])
 
 
 @pytest.fixture(scope="module")
-def pack(live: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pack(live: RecordedProgram, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("pack") / "pack.rtit.zip"
     assert main(["pack", str(live.data), "-o", str(path)]) == 0
     return path
@@ -102,7 +101,7 @@ def pack(live: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Runner:
     """Runs verbs in an empty folder, with another for temporary files."""
 
-    def __init__(self, folder: Path, live: Live, pack: Path) -> None:
+    def __init__(self, folder: Path, live: RecordedProgram, pack: Path) -> None:
         self.here = folder / "here"
         self.temporary = folder / "temporary"
         for each in (self.here, self.temporary):
@@ -131,7 +130,7 @@ class Runner:
 
 
 @pytest.fixture
-def run(tmp_path: Path, live: Live, pack: Path) -> Runner:
+def run(tmp_path: Path, live: RecordedProgram, pack: Path) -> Runner:
     return Runner(tmp_path, live, pack)
 
 
@@ -218,7 +217,7 @@ def test_a_reader_that_has_stopped(verb: str, number: signal.Signals, run: Runne
 
 def test_a_program_whose_reader_has_gone(run: Runner) -> None:
     """The program's own affair; what was counted is said all the same."""
-    need("qemu")
+    require_backend("qemu")
     ours, theirs = os.pipe()
     os.close(ours)
     words = ["--", "/bin/sh", "-c", "exec 2>/dev/null; echo x || exit 7"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from live import Recorder
 from rtit.cli.main import main
+from support.recordings import Recorder
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from back_ends import need
-from live import RTIT
 from rtit import Trace
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
 from rtit.readable import as_name, as_text, json_text, readable
+from support.recordings import RTIT, require_backend
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 UTF8 = {"LC_ALL": "C.UTF-8"}
@@ -67,7 +66,7 @@ class Recorded(NamedTuple):
 # in UTF-8 and in nothing
 @pytest.fixture(params=["prög€", os.fsdecode(b"pr\xffg")], ids=["utf-8", "bytes"])
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Recorded:
-    need("qemu")
+    require_backend("qemu")
     name = request.param
     folder = tmp_path / name
     folder.mkdir()
@@ -86,7 +85,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Recorded:
 def test_names_that_are_not_ascii(
     backend: str, program: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    need(backend)
+    require_backend(backend)
     # in UTF-8 and in nothing
     for name in ("prög€", os.fsdecode(b"pr\xffg")):
         path, data = tmp_path / name, str(tmp_path / "data")

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit.cli
-from plain import HEAD
 from rtit.cli import out
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.readable import readable
+from support.streams import SYNC
 
 NASTY = os.fsdecode(b"a\x1b]0;b\x07\nc\r\x9b2J\xff\xe2\x80\xaed")
 """Sets a title, ends a line, clears a line, is no UTF-8, turns the text round."""
-STREAM = HEAD + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payload=None)
+STREAM = SYNC + encode("TNT", bits="TN") + encode("TIP.PGD", ip_bytes=0, payload=None)
 VERBS = ["packets", "instructions", "report", "events", "lint"]
 
 

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from live import Recorder
-from plain import HEAD
 from rtit import _core as core
 from rtit.cli.main import main
 from rtit.image import Location
 from rtit.packets import encode
 from rtit.trace import End, Selection
+from support.recordings import Recorder
+from support.streams import SYNC
 
 CODE = bytes.fromhex("7502 90 90 75fa c3")
 """1000 jnz 1004; 1002 nop; 1003 nop; 1004 jnz 1000; 1006 ret"""
-WALKED = HEAD + encode("TNT", bits="TTN") + encode("TIP.PGD", ip_bytes=0, payload=None)
+WALKED = SYNC + encode("TNT", bits="TTN") + encode("TIP.PGD", ip_bytes=0, payload=None)
 BOUNDS = ("earliest", "latest")
 TAKEN, NOT = "conditional", "not taken"
 BRANCHES = [(0x1000, 0x1004, TAKEN), (0x1004, 0x1000, TAKEN), (0x1000, 0x1002, NOT)]
@@ -69,7 +69,7 @@ def test_a_stream_without_a_psb(
     bare: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--start says how things are at the first byte."""
-    (tmp_path / "pt.bin").write_bytes(WALKED.removeprefix(HEAD))
+    (tmp_path / "pt.bin").write_bytes(WALKED.removeprefix(SYNC))
     found = objects(capsys, "branches", *bare, "--start", "1000")[:3]
     assert [(each["source"], each["target"], each["kind"]) for each in found] == BRANCHES
     for wrong in ("x", "1000,8", "1000,64,0,0", "1000,64,y", ""):
@@ -223,7 +223,7 @@ def test_threads_change_nothing(
     capsys: pytest.CaptureFixture[str], bare: list[str], verb: str
 ) -> None:
     pt = Path(bare[1])
-    pt.write_bytes((HEAD + encode("TNT", bits="TTTTTT")) * 8000)  # several segments
+    pt.write_bytes((SYNC + encode("TNT", bits="TTTTTT")) * 8000)  # several segments
     one = printed(capsys, verb, *bare, "--threads", "1")
     assert len(one) >= 2
     for threads in ("2", "3"):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from plain import Bytes
 from rtit.cli.status import StatusLine
 from rtit.cli.watching import watched
 from rtit.image import Image
 from rtit.trace import Settings, Stream
+from support.streams import ChunkedBytes
 
 WHOLE = bytes(range(200)) * 1000
 
@@ -42,7 +42,7 @@ def as_stderr(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> io.String
 
 
 def streams() -> list[Stream]:
-    return [Stream(Bytes(WHOLE, 150_000), Image(), Settings(), tid=tid) for tid in (1, 2)]
+    return [Stream(ChunkedBytes(WHOLE, 150_000), Image(), Settings(), tid=tid) for tid in (1, 2)]
 
 
 def shown(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def test_gone_after_an_error(clock: list[float], monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyboardInterrupt), watched("report", [one], prints=False):
         fail()
     assert terminal.getvalue().endswith("\r\x1b[K")
-    assert isinstance(one.source, Bytes)
+    assert isinstance(one.source, ChunkedBytes)
 
 
 def test_not_in_the_way_of_output(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_nothing_of_what_is_soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_stream(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = as_stderr(monkeypatch, Terminal())
-    empty = Stream(Bytes(b""), Image(), Settings())
+    empty = Stream(ChunkedBytes(b""), Image(), Settings())
     with watched("report", [empty], prints=False):
         assert empty.read() == b""
     assert terminal.getvalue() == ""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, Recorder
 from rtit.capture.named_file import NamedFile
 from rtit.capture.private import Reserved
 from rtit.cli.written import write
+from support.recordings import RTIT, Recorder
 
 
 def _broken() -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from back_ends import need
+from support.recordings import require_backend
 
 MANIFEST = '[package]\nname = "counted"\nversion = "0.1.0"\nedition = "2021"\n[workspace]\n'
 SOURCE = """
@@ -27,7 +27,7 @@ fn adds() { assert_eq!(sum(1000), EXPECTED); }
 @pytest.mark.parametrize(("expected", "code"), [(499_500, 0), (1, 101)])
 def test_tests_of_cargo(tmp_path: Path, expected: int, code: int) -> None:
     """They pass or fail as without it, and what they execute is counted."""
-    need("qemu")
+    require_backend("qemu")
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("cargo is not installed")

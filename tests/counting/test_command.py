@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
 from rtit.cli.main import main
 from rtit.counting import Spread
 from rtit.profile.counts import Stat
 from rtit.profile.table import Losses
+from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(autouse=True)
 def _qemu() -> None:
-    need("qemu")
+    require_backend("qemu")
 
 
 def test_the_program_is_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:

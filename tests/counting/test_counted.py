@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import rtit
-from back_ends import need
 from programs.build import PROGRAMS
 from rtit.capture import Request
 from rtit.counting import Counted, Counting
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
+from support.recordings import require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -46,7 +46,7 @@ NAMES = (
 
 @pytest.fixture(autouse=True)
 def _qemu() -> None:
-    need("qemu")
+    require_backend("qemu")
 
 
 def tables(found: dict[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from back_ends import need
-from readme import ROOT, programs
+from support.doc_commands import ROOT, python_blocks
+from support.recordings import require_backend
 
 
 def test_programs(tmp_path: Path) -> None:
-    need("qemu")
-    found = programs(ROOT / "docs" / "counting.md")
+    require_backend("qemu")
+    found = python_blocks(ROOT / "docs" / "counting.md")
     assert found
     for program in found:
         ended = subprocess.run(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import rtit
-from back_ends import need
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.cli.main import main
+from support.recordings import require_backend
 
 SERVER = Path(__file__).with_name("forkserver.py")
 
@@ -22,7 +22,7 @@ def test_the_map_that_afl_sees(tmp_path: Path) -> None:
     showmap = shutil.which("afl-showmap")
     if showmap is None:
         pytest.skip("afl-showmap is not installed (Debian: afl++)")
-    need("qemu")
+    require_backend("qemu")
     try:
         program = compiled(
             "builds", [str(SOURCES / "builds.c")], language="c", flags=["-O1", "-static"]

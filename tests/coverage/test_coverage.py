@@ -15,14 +15,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from live import Recorder
-from profiled import Profiled, Tool
 from programs.build import SOURCES
 from rtit.cli.main import main
 from rtit.coverage import Coverage, Source, coverage, sources
 from rtit.coverage.afl import SIZE
 from rtit.coverage.gather import Code
 from rtit.trace import Trace
+from support.profiles import ProfiledProgram, ToolRunner
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 SOURCE = SOURCES / "profiled.c"
@@ -63,7 +63,7 @@ def covered(path: Path) -> Coverage:
         return coverage([(trace, trace.streams)])
 
 
-def of_program(profiled: Profiled) -> Source:
+def of_program(profiled: ProfiledProgram) -> Source:
     found = covered(profiled.data)
     found.codes = [each for each in found.codes if each.path == str(profiled.program)]
     [source] = sources(found)
@@ -77,7 +77,7 @@ def written(data: Path, folder: Path, kind: str, *options: str) -> Path:
     return output
 
 
-def test_lines_and_branches(profiled: Profiled) -> None:
+def test_lines_and_branches(profiled: ProfiledProgram) -> None:
     source = of_program(profiled)
     comparisons, exchanges = sorted_by_hand()
     assert source.lines[line_of("if (all[j] > all[j + 1])")] == comparisons
@@ -94,7 +94,7 @@ def test_lines_and_branches(profiled: Profiled) -> None:
     assert counts["compare"] > COUNT
 
 
-def test_lcov(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
+def test_lcov(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -> None:
     info = written(profiled.data, tmp_path, "lcov")
     source = of_program(profiled)
     # By the definition: line, block, branch (here 0: taken), how often.
@@ -106,7 +106,7 @@ def test_lcov(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
         for block, each in enumerate(here):
             expected |= {(line, block, 0): each.taken, (line, block, 1): each.passed}
     assert found == expected
-    said = reader("genhtml", "--branch-coverage", "-o", tmp_path / "html", info)
+    said = run_tool("genhtml", "--branch-coverage", "-o", tmp_path / "html", info)
     lines = re.search(r"lines\.+: \S+ \((\d+) of (\d+) lines\)", said)
     functions = re.search(r"functions\.+: \S+ \((\d+) of (\d+) functions\)", said)
     branches = re.search(r"branches\.+: \S+ \((\d+) of (\d+) branches\)", said)
@@ -118,7 +118,7 @@ def test_lcov(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
     assert (int(branches[1]), int(branches[2])) == (source.ways, 2 * len(source.branches))
 
 
-def test_cobertura(profiled: Profiled, tmp_path: Path) -> None:
+def test_cobertura(profiled: ProfiledProgram, tmp_path: Path) -> None:
     document = ET.fromstring(written(profiled.data, tmp_path, "cobertura").read_text())
     assert document.tag == "coverage"
     [found] = [each for each in document.iter("class") if each.attrib["name"] == "profiled.c"]
@@ -134,7 +134,7 @@ def test_cobertura(profiled: Profiled, tmp_path: Path) -> None:
         assert int(share[1]) == 100 * int(share[2]) // int(share[3])
 
 
-def test_html(profiled: Profiled, tmp_path: Path) -> None:
+def test_html(profiled: ProfiledProgram, tmp_path: Path) -> None:
     class Page(HTMLParser):
         """The text of the marked lines, by mark; every element that needs it is closed."""
 
@@ -173,7 +173,7 @@ def test_html(profiled: Profiled, tmp_path: Path) -> None:
     assert {int(each.split()[0]) for each in page.marked.get("part", [])} == halves
 
 
-def test_drcov(profiled: Profiled, tmp_path: Path) -> None:
+def test_drcov(profiled: ProfiledProgram, tmp_path: Path) -> None:
     """By the definition of the format: the bytes of the blocks are those of what ran."""
     data = written(profiled.data, tmp_path, "drcov", "--dso", "all").read_bytes()
     head, _, table = data.partition(b" bbs\n")
@@ -197,10 +197,12 @@ def test_drcov(profiled: Profiled, tmp_path: Path) -> None:
         assert ran[number] == expected
 
 
-def test_the_drcov_crate_reads_it(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
+def test_the_drcov_crate_reads_it(
+    profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path
+) -> None:
     """`drcov-read` comes with the crate drcov, built with its feature cli."""
     path = written(profiled.data, tmp_path, "drcov", "--dso", "all")
-    said = reader("drcov-read", path)
+    said = run_tool("drcov-read", path)
     text = path.read_bytes().partition(b"BB Table: ")
     assert f"Total Basic Blocks: {int(text[2].split()[0])}\n" in said
     modules = text[0].count(b"\n") - 4
@@ -208,7 +210,7 @@ def test_the_drcov_crate_reads_it(profiled: Profiled, reader: Tool, tmp_path: Pa
     assert str(profiled.program) in said
 
 
-def test_afl(profiled: Profiled, tmp_path: Path) -> None:
+def test_afl(profiled: ProfiledProgram, tmp_path: Path) -> None:
     found = written(profiled.data, tmp_path, "afl").read_bytes()
     assert len(found) == SIZE
     edges = sum(
@@ -222,7 +224,7 @@ def test_afl(profiled: Profiled, tmp_path: Path) -> None:
 
 
 def test_two_recordings(
-    program: ProgramBuilder, record: Recorder, profiled: Profiled, tmp_path: Path
+    program: ProgramBuilder, record: Recorder, profiled: ProfiledProgram, tmp_path: Path
 ) -> None:
     """Put together, and one without the other."""
     one, other = record([program("recursion")]).data, record([program("pointers")]).data

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from programs.build import SOURCES
 from rtit.capture import Request, start
 from rtit.coverage import Source, coverage, sources
 from rtit.diff import diff
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 SOURCE = SOURCES / "builds.c"
 NUMBERS = [5, 3, 9, 1, 7, 2, 8, 6, 4, 0]
@@ -74,9 +73,9 @@ def built(folder: Path, form: str, *flags: str) -> Path:
 
 
 def recorded(program: Path) -> Path:
-    need("qemu")
+    require_backend("qemu")
     data = program.with_name("data")
-    to_the_end(start(Request([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})))
+    record_to_end(start(Request([str(program)], backend="qemu", output=data, env={"PATH": "/bin"})))
     return data
 
 

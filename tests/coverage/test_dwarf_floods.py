@@ -8,10 +8,10 @@ import pytest
 
 import dwarf_floods
 import elf_floods
-from memory import at_most
 from rtit.cli.main import main
 from rtit.coverage import coverage, lines, sources
 from rtit.trace import Trace
+from support.limits import assert_peak_memory
 
 SIZE = 1 << 21
 """Bytes of DWARF."""
@@ -37,7 +37,7 @@ def test_memory_of_dwarf_that_asks_for_more(
     assert main([*words, str(elf_floods.recorded(small / "elf-little.data", 1 << 14))]) == 0
     path = dwarf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
     capsys.readouterr()
-    with at_most(100):
+    with assert_peak_memory(100):
         code = main([*words, str(path)])
     said = capsys.readouterr().err
     assert code == (0 if kind in WHOLE else 3)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import elf_floods
-from memory import at_most
 from rtit.cli.main import main
 from rtit.coverage import Coverage, coverage, sources
 from rtit.trace import Trace
+from support.limits import assert_peak_memory
 
 SIZE = 1 << 21
 """Of code: 622,592 instructions and 262,144 lines if all of it runs."""
@@ -32,7 +32,7 @@ def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
     # what it loads is no part of it
     assert main([*words, str(elf_floods.recorded(small / f"{kind}.data", 1 << 12))]) == 0
     path = elf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
-    with at_most(MOST[kind]):
+    with assert_peak_memory(MOST[kind]):
         assert main([*words, str(path)]) == 0
 
 

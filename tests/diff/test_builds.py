@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import rtit
-from back_ends import need
-from live import to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
 from rtit.cli.main import main
@@ -21,6 +19,7 @@ from rtit.diff import Difference, diff
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
 from rtit.diff.path import _Rows, _shortened, _together
 from rtit.trace import End
+from support.recordings import record_to_end, require_backend
 
 SOURCE = SOURCES / "builds.c"
 Built = Callable[..., Path]
@@ -29,7 +28,7 @@ Built = Callable[..., Path]
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Records a build with these macros, each once; under QEMU, since it is the dynamic one."""
-    need("qemu")
+    require_backend("qemu")
     made: dict[tuple[str, ...], Path] = {}
 
     def recorded(*flags: str, name: str = "prog", strip: bool = False) -> Path:
@@ -48,7 +47,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             request = Request(
                 [str(program)], backend="qemu", output=folder / "data", env={"PATH": "/bin"}
             )
-            to_the_end(start(request))
+            record_to_end(start(request))
             made[key] = folder / "data"
         return made[key]
 

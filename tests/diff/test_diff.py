@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
 from rtit.cli.main import main
 from rtit.diff import Difference, diff
 from rtit.diff.difference import Thread
+from support.recordings import record_to_end
 
 SOURCE = SOURCES / "parting.c"
 Ways = Callable[..., Path]
@@ -50,7 +50,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
                 aslr=aslr,
                 output=folder / f"{len(made)}.data",
             )
-            assert to_the_end(start(request)).exit_code == 0
+            assert record_to_end(start(request)).exit_code == 0
             made[key] = folder / f"{len(made)}.data"
         return made[key]
 

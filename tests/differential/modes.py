@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compressed import as_compressed
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
-from live import Recorder
 from rtit.capture import Extent
 from rtit.capture.ptrace import replay
 from rtit.perfdata import Switches
 from rtit.trace import Trace
-from sampled import as_samples
+from support.recording_variants import write_compressed_recording, write_sampled_recording
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 REPLAYED: dict[str, dict[str, Any]] = {
@@ -63,7 +62,7 @@ class Maker(NamedTuple):
         elif mode in COMPRESSED:
             plain = self.folder / "plain"
             plain.mkdir()
-            as_compressed(self._replace(folder=plain)(COMPRESSED[mode]), data)
+            write_compressed_recording(self._replace(folder=plain)(COMPRESSED[mode]), data)
         elif mode in KERNEL:
             machine, does = KERNEL[mode]
             recording.write(busy(Machine(**machine), **does), data)
@@ -71,7 +70,7 @@ class Maker(NamedTuple):
             whole = self.folder / "whole"
             log = self.record([self.program("exceptions")]).log
             replay(log, whole, event="intel_pt/psb_period=0/u")
-            as_samples(whole, data, cuts(whole, 3000, 4096))
+            write_sampled_recording(whole, data, cuts(whole, 3000, 4096))
         return data
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import perf
 from differential.test_recordings import executed
-from live import Attacher
+from support.recordings import Attacher
 
 ProgramBuilder = Callable[[str], Path]
 

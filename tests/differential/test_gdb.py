@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from programs.build import SOURCES, compiled
 from rtit.capture import Request, start
 from rtit.cli.main import main
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 FRAME = re.compile(r"#0 +(?:0x[0-9a-f]+ in )?(\S+) \(.*\) at (.+):(\d+)$", re.MULTILINE)
@@ -81,11 +80,11 @@ def test_the_fault(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    need(backend)
+    require_backend(backend)
     exe = compressed(tmp_path) if name == "compressed" else program(name)
     wanted = backtrace(exe, tmp_path)
     data = tmp_path / "data"
-    to_the_end(start(Request([str(exe)], backend=backend, output=data)))
+    record_to_end(start(Request([str(exe)], backend=backend, output=data)))
     capfd.readouterr()
     main(["report", str(data), "--json"])
     report = json.loads(capfd.readouterr().out)

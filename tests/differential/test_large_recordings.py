@@ -9,9 +9,9 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section, auxtrace
-from large import Large, LargeRecorder
-from live import ends
 from rtit.trace import Stream, Trace
+from support.large_programs import LargeRecorder, LargeRecording
+from support.recordings import thread_ends
 
 PERIOD = 251
 
@@ -21,7 +21,7 @@ def test_libipt(name: str, large: LargeRecorder) -> None:
     """Its hash over all addresses is the truth's, which rtit's decoder has no part in."""
     # Without return compression: libipt's return stack differs where returns mismatch.
     run = large(name, "-e", "intel_pt/noretcomp/u")
-    (executed,) = ends(run.truth).items()
+    (executed,) = thread_ends(run.truth).items()
     tid, (_, instructions, chain) = executed
     (stream,) = auxtrace(run.data)
     assert stream.tid == tid
@@ -57,7 +57,7 @@ def test_perf(name: str, large: LargeRecorder) -> None:
     assert all(ips == ours[tid] for tid, ips in theirs.items())
 
 
-def sampled(run: Large) -> dict[int, list[int]]:
+def sampled(run: LargeRecording) -> dict[int, list[int]]:
     with Trace(run.data) as trace:
         return {stream.tid: each(stream, PERIOD) for stream in trace.streams}
 

@@ -10,11 +10,11 @@ import pytest
 
 from differential.oracles import perf
 from differential.timed_packets import recording
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.trace import End, Trace
 from rtit.unit import TimeModel
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces" / "hase"

@@ -9,10 +9,10 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from live import Live, Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -25,7 +25,7 @@ def ours(data: Path) -> dict[int, list[int]]:
         }
 
 
-def executed(live: Live, data: Path) -> dict[int, list[int]]:
+def executed(live: RecordedProgram, data: Path) -> dict[int, list[int]]:
     """The addresses of what ran: what we decode, once it has been compared with the truth."""
     assert main(["verify", str(data), "--truth", str(live.truth)]) == 0
     return ours(data)

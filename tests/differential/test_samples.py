@@ -10,11 +10,11 @@ import pytest
 
 from differential.modes import cuts
 from differential.oracles import perf
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.perfdata import SampleType
 from rtit.trace import Trace
-from sampled import as_samples
+from support.recording_variants import write_sampled_recording
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -35,7 +35,7 @@ def test_perf_finds_the_same(step: int, size: int, more: bool, whole: Path, tmp_
     data = tmp_path / "samples"
     kinds = SampleType.RAW if more else SampleType(0)
     before = struct.pack("<I", 12) + b"raw data 12." if more else b""
-    tid = as_samples(whole, data, cuts(whole, step, size), kinds=kinds, more=before)
+    tid = write_sampled_recording(whole, data, cuts(whole, step, size), kinds=kinds, more=before)
     try:
         # The samples themselves have no address of a program.
         listed = [

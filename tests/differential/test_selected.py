@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from live import to_the_end
 from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -32,9 +31,9 @@ SELECTED: list[dict[str, object]] = [
 
 @pytest.fixture(params=SELECTED, ids=str)
 def data(request: pytest.FixtureRequest, program: ProgramBuilder, tmp_path: Path) -> Path:
-    need("qemu")
+    require_backend("qemu")
     # Without return compression: libipt's return stack differs where returns mismatch.
-    to_the_end(
+    record_to_end(
         start(
             Request(
                 [str(program("recursion"))],

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.perfdata import Switches
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 Path_ = list[tuple[int, int]]

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, Attacher, finished, recording_of, running, tasks, until
 from rtit.capture.events import OF_MAPPING, Event, Kind
 from rtit.capture.ptrace import start_ptrace
 from rtit.capture.ptrace.tracer import PtraceTracer
@@ -24,6 +23,8 @@ from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
+from support.processes import running_program, thread_statuses, wait_until
+from support.recordings import RTIT, Attacher, attached_recorder, finish_recording
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="recording needs Linux")
 
@@ -110,7 +111,10 @@ def test_what_is_said_of_threads(program: ProgramBuilder, attach: Attacher) -> N
 def test_the_program_ends(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running(program("workers")) as process, recording_of(process.pid, tmp_path) as recorder:
+    with (
+        running_program(program("workers")) as process,
+        attached_recorder(process.pid, tmp_path) as recorder,
+    ):
         assert finish(process) == ENDS["workers"]
         _, said = recorder.communicate(timeout=300)
         assert recorder.returncode == 0, said
@@ -118,8 +122,8 @@ def test_the_program_ends(
 
 
 def test_the_recorder_is_killed(program: ProgramBuilder, tmp_path: Path) -> None:
-    with running(program("workers")) as process:
-        with recording_of(process.pid, tmp_path) as recorder:
+    with running_program(program("workers")) as process:
+        with attached_recorder(process.pid, tmp_path) as recorder:
             recorder.kill()
         assert finish(process) == ENDS["workers"]
 
@@ -138,19 +142,21 @@ def test_ignores_traps_when_it_is_let_go(
     stopped: bool, program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Steps undo that: the kernel has to be told again, also of a program that is stopped then."""
-    with running(program("trap_ignored")) as process:
-        with recording_of(process.pid, tmp_path) as recorder:
-            until(lambda: not ignored(process.pid), "a step")
+    with running_program(program("trap_ignored")) as process:
+        with attached_recorder(process.pid, tmp_path) as recorder:
+            wait_until(lambda: not ignored(process.pid), "a step")
             process.send_signal(signal.SIGTRAP)
             if stopped:
                 process.send_signal(signal.SIGSTOP)
-                until(lambda: {each[0] for each in states(process.pid)} <= {"t", "T"}, "a stop")
+                wait_until(
+                    lambda: {each[0] for each in states(process.pid)} <= {"t", "T"}, "a stop"
+                )
             recorder.terminate()
             _, said = recorder.communicate(timeout=300)
             assert (recorder.returncode, said) == (0, "")
         assert ignored(process.pid)
         if stopped:
-            until(lambda: states(process.pid) == {"T0"}, "a stop")
+            wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
             process.send_signal(signal.SIGCONT)
         assert finish(process) == IGNORES
     verified(tmp_path, capsys)
@@ -158,9 +164,9 @@ def test_ignores_traps_when_it_is_let_go(
 
 def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: Path) -> None:
     """It is still traced, without stops."""
-    with running(program("trap_ignored")) as process:
-        with recording_of(process.pid, tmp_path, "--max-size", "16K") as recorder:
-            until(lambda: (tmp_path / "perf.data").stat().st_size > 9000, "a trace")
+    with running_program(program("trap_ignored")) as process:
+        with attached_recorder(process.pid, tmp_path, "--max-size", "16K") as recorder:
+            wait_until(lambda: (tmp_path / "perf.data").stat().st_size > 9000, "a trace")
             process.send_signal(signal.SIGTRAP)
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
@@ -169,20 +175,22 @@ def test_ignores_traps_when_the_file_is_full(program: ProgramBuilder, tmp_path: 
 
 def test_let_go_in_the_midst_of_a_step(program: ProgramBuilder) -> None:
     """The trap of the step waits behind the stop: of many times it does so in some."""
-    with running(program("slow_steps")) as process:
+    with running_program(program("slow_steps")) as process:
         for _ in range(100):
             with PtraceTracer.attach([process.pid]):
-                until(lambda: not ignored(process.pid), "a step")
-            until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
+                wait_until(lambda: not ignored(process.pid), "a step")
+            wait_until(
+                lambda: all(each.endswith("0") for each in states(process.pid)), "letting go"
+            )
             assert ignored(process.pid)
         assert finish(process) == (0, "ignored 1\n")
 
 
 def test_calls_are_refused_when_it_is_let_go(program: ProgramBuilder, tmp_path: Path) -> None:
     """SIGTRAP cannot be ignored again, which is said; the program does not see the try."""
-    with running(program("calls_refused")) as process:
-        with recording_of(process.pid, tmp_path) as recorder:
-            until(lambda: not ignored(process.pid), "a step")
+    with running_program(program("calls_refused")) as process:
+        with attached_recorder(process.pid, tmp_path) as recorder:
+            wait_until(lambda: not ignored(process.pid), "a step")
             recorder.terminate()
             _, said = recorder.communicate(timeout=300)
             assert recorder.returncode == 0
@@ -196,18 +204,18 @@ def test_calls_are_refused_when_it_is_let_go(program: ProgramBuilder, tmp_path: 
 
 
 def states(pid: int) -> set[str]:
-    return {each["State"][0] + each["TracerPid"] for each in tasks(pid)}
+    return {each["State"][0] + each["TracerPid"] for each in thread_statuses(pid)}
 
 
 def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path) -> None:
-    with running(program("waiting")) as process:
+    with running_program(program("waiting")) as process:
         process.send_signal(signal.SIGSTOP)
-        until(lambda: states(process.pid) == {"T0"}, "a stop")
-        with recording_of(process.pid, tmp_path) as recorder:
+        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
+        with attached_recorder(process.pid, tmp_path) as recorder:
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
         # who is let go of wakes up to stop again
-        until(lambda: states(process.pid) == {"T0"}, "a stop")
+        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
         assert finish(process) == ENDS["waiting"]
 
@@ -215,14 +223,14 @@ def test_a_stopped_program_stays_stopped(program: ProgramBuilder, tmp_path: Path
 def test_stopped_while_it_is_recorded(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running(program("workers")) as process:
-        with recording_of(process.pid, tmp_path) as recorder:
+    with running_program(program("workers")) as process:
+        with attached_recorder(process.pid, tmp_path) as recorder:
             # It is written every second.
-            until(lambda: (tmp_path / "truth").stat().st_size > 2000, "instructions")
+            wait_until(lambda: (tmp_path / "truth").stat().st_size > 2000, "instructions")
             process.send_signal(signal.SIGSTOP)
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
-        until(lambda: states(process.pid) == {"T0"}, "a stop")
+        wait_until(lambda: states(process.pid) == {"T0"}, "a stop")
         process.send_signal(signal.SIGCONT)
         assert finish(process) == ENDS["workers"]
     verified(tmp_path, capsys)
@@ -230,10 +238,10 @@ def test_stopped_while_it_is_recorded(
 
 def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
     exe = program("workers")
-    with running(exe) as process:
+    with running_program(exe) as process:
         options = ["--filter", "filter odd", "--filter", "filter even"]
-        with recording_of(process.pid, tmp_path, *options) as recorder:
-            until(lambda: (tmp_path / "perf.data").stat().st_size > 6000, "a trace")
+        with attached_recorder(process.pid, tmp_path, *options) as recorder:
+            wait_until(lambda: (tmp_path / "perf.data").stat().st_size > 6000, "a trace")
             recorder.terminate()
             assert recorder.wait(timeout=300) == 0
         assert finish(process) == ENDS["workers"]
@@ -248,16 +256,16 @@ def test_filter_of_the_program(program: ProgramBuilder, tmp_path: Path) -> None:
 def test_two_programs(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running(program("waiting")) as one, running(program("endless")) as other:
+    with running_program(program("waiting")) as one, running_program(program("endless")) as other:
         session = start_ptrace(
             Request(
                 pids=[one.pid, other.pid], output=tmp_path / "perf.data", truth=tmp_path / "truth"
             )
         )
         with session:
-            until(lambda: session.step(0.1) and session.totals.clock > 5000, "instructions")
+            wait_until(lambda: session.step(0.1) and session.totals.clock > 5000, "instructions")
             session.kill()
-            recording = finished(session)
+            recording = finish_recording(session)
         assert (recording.exit_code, recording.threads) == (0, 11)
         assert finish(one) == ENDS["waiting"]
         assert other.poll() is None
@@ -300,14 +308,14 @@ def test_what_cannot_be_attached_to(program: ProgramBuilder) -> None:
         PtraceTracer.attach([-1])
     with pytest.raises(UsageError):
         PtraceTracer.attach([])
-    with running(program("waiting")) as process:
-        tids = {int(each["Pid"]) for each in tasks(process.pid)} - {process.pid}
+    with running_program(program("waiting")) as process:
+        tids = {int(each["Pid"]) for each in thread_statuses(process.pid)} - {process.pid}
         assert f"process {process.pid}" in refused(tids.pop())
         with PtraceTracer.attach([process.pid]):
             assert "is traced by process" in refused(process.pid)
-        until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
+        wait_until(lambda: all(each.endswith("0") for each in states(process.pid)), "letting go")
         process.kill()
-        until(lambda: {each[0] for each in states(process.pid)} == {"Z"}, "the end")
+        wait_until(lambda: {each[0] for each in states(process.pid)} == {"Z"}, "the end")
         assert "zombie" in refused(process.pid)
 
 
@@ -325,7 +333,7 @@ def test_another_user(program: ProgramBuilder) -> None:
     other = [setpriv, "--reuid=65534", "--clear-groups", *RTIT]
     if subprocess.run([*other, "--version"], capture_output=True, check=False).returncode:
         pytest.skip("another user cannot run rtit here")
-    with running(program("waiting")) as process, tempfile.TemporaryDirectory() as folder:
+    with running_program(program("waiting")) as process, tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         ended = subprocess.run(
             [*other, "record", "--pid", str(process.pid)],

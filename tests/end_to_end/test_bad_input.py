@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, Recorder
 from rtit import _core
 from rtit.cli.main import main
 from rtit.errors import PerfDataError, RtitError
 from rtit.trace import Trace
+from support.recordings import RTIT, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 

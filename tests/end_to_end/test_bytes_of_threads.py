@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from live import Live, Recorder
 from rtit.capture.ptrace import replay
 from rtit.capture.ptrace.machine import Machine
 from rtit.cli.main import main
@@ -18,6 +17,7 @@ from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
 from rtit.trace import Trace
 from rtit.trace.contents import contents
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 Border = tuple[int, int, int]
@@ -62,7 +62,9 @@ def borders(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Border]]:
     return found
 
 
-def recorded(live: Live, data: Path, switches: Switches, event: str = "intel_pt//u") -> Path:
+def recorded(
+    live: RecordedProgram, data: Path, switches: Switches, event: str = "intel_pt//u"
+) -> Path:
     replay(live.log, data, event=event, cpus=2, switches=switches)
     return data
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from differential.oracles import perf
-from live import to_the_end
 from rtit._core import TruthFile
 from rtit.capture.backends import start
 from rtit.capture.clocks import describe, instructions_a_tick, time_model
@@ -18,6 +16,7 @@ from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.packets import BadBytes
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -27,7 +26,7 @@ TSC_HZ = 1_000_000_000
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -42,7 +41,7 @@ def test_instructions_take_their_time(
 ) -> None:
     """Each run begins when the instructions before it have taken their time, and CYCs add up."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    recording = to_the_end(
+    recording = record_to_end(
         start(
             Request(
                 [str(program("recursion"))],
@@ -97,7 +96,7 @@ def test_fast_cores_see_new_code_in_time(
 ) -> None:
     """Many instructions in one tick of the TSC, and code that changes between two of them."""
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    to_the_end(
+    record_to_end(
         start(
             Request(
                 [str(program("self_modify"))],
@@ -135,7 +134,7 @@ def test_perf_takes_the_same_time(program: ProgramBuilder, tmp_path: Path) -> No
     model = time_model(cpi=2, core_hz=3_200_000_000)
     argv = [str(program("recursion"))]
     event = "intel_pt/cyc/u"
-    to_the_end(start(Request(argv, backend="ptrace", event=event, output=data, time=model)))
+    record_to_end(start(Request(argv, backend="ptrace", event=event, output=data, time=model)))
     try:
         lines = perf.script(data, ["--itrace=i0ns", "-F", "time,ip", "--ns"], None).splitlines()
     except perf.PerfMissingError as error:

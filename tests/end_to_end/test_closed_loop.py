@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from linted import lint_findings
-from live import Live, Recorder
 from programs.build import PROGRAMS
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
 from rtit.capture.store.output import OutputSetup
 from rtit.cli.main import main
-from walked import same_as_walked
+from support.both_paths import assert_interpreter_agrees
+from support.linting import lint_findings
+from support.recordings import RecordedProgram, Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -30,7 +29,7 @@ def verified(data: Path, truth: Path, capsys: pytest.CaptureFixture[str]) -> int
     assert code == 0, printed
     last = printed.splitlines()[-1]
     assert last.startswith("identical: ")
-    same_as_walked(data)
+    assert_interpreter_agrees(data)
     assert lint_findings(data) == []
     return int(last.split()[1].replace(",", ""))
 
@@ -66,7 +65,9 @@ def test_system_programs(
 
 
 @pytest.fixture
-def base(request: pytest.FixtureRequest, program: ProgramBuilder, record: Recorder) -> Live:
+def base(
+    request: pytest.FixtureRequest, program: ProgramBuilder, record: Recorder
+) -> RecordedProgram:
     """A recording whose events are run under other settings."""
     return record([program(request.param)])
 
@@ -98,7 +99,7 @@ EVENTS = [
 @pytest.mark.parametrize("base", BASES, indirect=True)
 @pytest.mark.parametrize("event", EVENTS)
 def test_settings(
-    base: Live, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: RecordedProgram, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "perf.data"
     recorder = replay(base.log, data, event=event)
@@ -116,7 +117,7 @@ def test_settings(
     [OutputSetup(regions=5, size=4096), OutputSetup(regions=1, size=4096), OutputSetup(size=128)],
 )
 def test_output_schemes(
-    base: Live, setup: OutputSetup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: RecordedProgram, setup: OutputSetup, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "perf.data"
     replay(base.log, data, unit_output=setup)
@@ -133,7 +134,10 @@ FILTERS = {
 
 @pytest.mark.parametrize("base", FILTERS, indirect=True)
 def test_address_filter(
-    base: Live, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: RecordedProgram,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
     wanted = FILTERS[request.node.callspec.params["base"]]
@@ -148,7 +152,10 @@ STOPS = {"pointers": "tracestop fold", "recursion": "tracestop even", "threads":
 
 @pytest.mark.parametrize("base", STOPS, indirect=True)
 def test_trace_stop(
-    base: Live, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    base: RecordedProgram,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "perf.data"
     wanted = STOPS[request.node.callspec.params["base"]]
@@ -162,13 +169,13 @@ def test_trace_stop(
 def test_two_recordings_of_one_run_are_the_same_bytes(
     backend: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    from live import RTIT
     from rtit.trace import Trace
+    from support.recordings import RTIT
 
     argv = [str(program("recursion"))]
     options = ["-q", "--no-aslr", "--backend", backend]
     if backend == "qemu":
-        need("qemu")
+        require_backend("qemu")
         argv = ["/bin/echo", "x"]  # loaded dynamically, at addresses that the loader chooses
 
     streams = []

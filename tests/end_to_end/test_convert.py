@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from live import Recorder
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import finished, to_the_end, until
 from rtit.capture import Extent, Request, start
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
@@ -23,6 +21,8 @@ from rtit.cli.record import _EPILOG
 from rtit.image.file_symbols import FileSymbols
 from rtit.perfdata import Fault
 from rtit.trace import Trace
+from support.processes import wait_until
+from support.recordings import finish_recording, record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 THERE = 0xDEAD0010
@@ -32,12 +32,12 @@ PAGE = 0x20000010
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
 def recorded(argv: list[str], backend: str, folder: Path) -> Recording:
-    return to_the_end(start(Request(argv, backend=backend, output=folder / "data")))
+    return record_to_end(start(Request(argv, backend=backend, output=folder / "data")))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def test_what_ran_before_it(case: Case, program: ProgramBuilder, tmp_path: Path)
     """An instruction that failed is not among it."""
     ran = []
     for backend in ("qemu", "ptrace"):
-        need(backend)
+        require_backend(backend)
         recorded([str(program("endings")), case.argument], backend, tmp_path)
         with Trace(tmp_path / "data") as trace:
             [stream] = trace.streams
@@ -134,9 +134,9 @@ def test_a_signal_from_outside(backend: str, program: ProgramBuilder, tmp_path: 
     for _ in range(3):
         request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
         with start(request) as session:
-            until(lambda: session.step(0.2) and session.totals.pt_bytes > 500, "packets")
+            wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 500, "packets")
             session.signal(signal.SIGSEGV)
-            ending = finished(session).ending
+            ending = finish_recording(session).ending
         assert ending is not None
         assert (ending.signal, ending.fault) == (signal.SIGSEGV, None)
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_full_says_it_too(
         event="intel_pt/cyc,noretcomp/u",
         extent=Extent(max_size=1 << 14),
     )
-    recording = to_the_end(start(request))
+    recording = record_to_end(start(request))
     assert recording.stopped is not None
     with Trace(tmp_path / "data") as trace:
         [ended] = trace.endings
@@ -240,7 +240,7 @@ def test_executed_is_more_than_traced(
     request = Request(
         argv, backend=backend, output=tmp_path / "data", filters=[f"filter main @ {argv[0]}"]
     )
-    part = to_the_end(start(request))
+    part = record_to_end(start(request))
     assert (whole.partial, part.partial) == (False, True)
     assert part.instructions == whole.instructions
     assert part.pt_bytes < whole.pt_bytes
@@ -252,7 +252,7 @@ def test_executed_is_more_than_traced(
 def test_help_and_file_agree_on_the_clocks(
     backend: str, phrase: str, program: ProgramBuilder, tmp_path: Path
 ) -> None:
-    need(backend)
+    require_backend(backend)
     recorded([str(program("endings"))], backend, tmp_path)
     with Trace(tmp_path / "data") as trace:
         assert phrase in trace.data.facts["time"]

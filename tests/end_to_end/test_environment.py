@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
 from rtit.capture.request import Request
 from rtit.errors import UsageError
+from support.recordings import RTIT, require_backend
 
 BACKENDS = ["qemu", "ptrace"]
 TRACES_CALLS = "QEMU_STRACE=1"
@@ -33,7 +32,7 @@ def run(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> None:
-    need(backend)
+    require_backend(backend)
     ended = run(tmp_path, "-q", "--backend", backend, "--", "/usr/bin/env", **{"": "text"})
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "=text" in ended.stdout.splitlines()
@@ -41,7 +40,7 @@ def test_entry_with_empty_name_reaches_program(backend: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_program_sees_qemu_variables_and_qemu_does_not(backend: str, tmp_path: Path) -> None:
-    need(backend)
+    require_backend(backend)
     command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]
     ended = run(tmp_path, "-q", "--backend", backend, "--", *command, QEMU_STRACE="1")
     assert (ended.returncode, ended.stderr) == (3, "")
@@ -49,7 +48,7 @@ def test_program_sees_qemu_variables_and_qemu_does_not(backend: str, tmp_path: P
 
 
 def test_qemu_that_is_asked_whether_it_fits_sees_no_variables(tmp_path: Path) -> None:
-    need("qemu")
+    require_backend("qemu")
     home = str(tmp_path)
     ended = run(
         tmp_path, "-q", "--backend", "qemu", "--", "/bin/true", QEMU_CPU="none", XDG_CACHE_HOME=home
@@ -60,7 +59,7 @@ def test_qemu_that_is_asked_whether_it_fits_sees_no_variables(tmp_path: Path) ->
 @pytest.mark.parametrize("given", [TRACES_CALLS, "QEMU_STRACE"])
 @pytest.mark.parametrize("verb", ["record", "stat"])
 def test_qemu_env_is_for_qemu_alone(given: str, verb: str, tmp_path: Path) -> None:
-    need("qemu")
+    require_backend("qemu")
     own = {} if "=" in given else {"QEMU_STRACE": "1"}
     # The second program has a QEMU of its own.
     command = ["/bin/sh", "-c", "/usr/bin/env; exit 3"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import Recorder
 from rtit.scenario.lines import Reader
 from rtit.scenario.nodes import Line
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 Recorded = Callable[[str], tuple[Path, list[Line]]]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from rtit.cli.main import main
+from support.recordings import require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 def test_only_the_owner_reads_what_was_executed(backend: str, program: ProgramBuilder) -> None:
-    need(backend)
+    require_backend(backend)
     files = ["-o", "data", "--truth", "truth"]
     files += ["--events", "events"] if backend == "ptrace" else []
     exe = str(program("endings"))
@@ -73,7 +73,7 @@ def test_a_filter_on_what_is_no_elf_file(capfd: pytest.CaptureFixture[str]) -> N
 def test_what_does_not_start_leaves_everything_as_it_was(
     backend: str, bad: str, program: ProgramBuilder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    need(backend)
+    require_backend(backend)
     Path("perf.data").write_text("last")
     Path("perf.data.old").write_text("older")
     Path("nowhere").symlink_to("not-there")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.errors import InputError
 from rtit.perfdata.griffin import read_log
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 BUFFER, PROCESS, THREAD, IMAGE, XPAGE, UNMAP, FORK, SECTION = range(8)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
 from rtit.cli.main import main
+from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -80,7 +79,7 @@ HANGS_UP = ["/bin/sh", "-c", "kill -HUP $PPID; echo goes on"]
 @pytest.mark.parametrize("verb", ["record", "stat"])
 def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: Path) -> None:
     """The shell is the recorder's child."""
-    need(backend)
+    require_backend(backend)
     words = [*RTIT, verb, "--backend", backend, "--"]
     script = "trap 'echo hung up; exit 3' HUP; kill -HUP $PPID; while :; do sleep 0.1; done"
     waits = [*HANGS_UP[:2], script]
@@ -92,7 +91,7 @@ def test_hangup_of_recorder_reaches_program(verb: str, backend: str, tmp_path: P
 
 @pytest.mark.parametrize("verb", ["record", "stat"])
 def test_nohup_keeps_recorder_and_program(verb: str, tmp_path: Path) -> None:
-    need("qemu")
+    require_backend("qemu")
     ended = subprocess.run(
         [*RTIT, verb, "--", *HANGS_UP],
         cwd=tmp_path,

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
 from programs.build import C_LIBRARY, COMMON, SOURCES, CannotBuildError, compiled
 from rtit.cli.main import main
+from support.recordings import RTIT, require_backend
 
 KINDS = SOURCES / "kinds"
 CANNOT = 77
@@ -98,7 +97,7 @@ UNRECORDED = {("exec after a change of user", "qemu")}
 def test_program_behaves_as_natively_and_is_decoded_as_executed(
     name: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    need(backend)
+    require_backend(backend)
     kind = PROGRAMS[name]
     command = kind.command(tmp_path)
     native = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=300)

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import ends
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import record
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import require_backend, thread_ends
 
 Spinning = Callable[[str], Recording]
 UNKNOWN = "how often it went round is not known"
@@ -29,7 +28,7 @@ def spinning(tmp_path_factory: pytest.TempPathFactory) -> Spinning:
     made: dict[str, Recording] = {}
 
     def recorded(backend: str) -> Recording:
-        need(backend)
+        require_backend(backend)
         if backend not in made:
             source = SOURCES / "spinning.c"
             flags = [*COMMON, *BARE]
@@ -56,7 +55,7 @@ def test_totals_are_those_of_the_recorder(
 ) -> None:
     recording = spinning(backend)
     assert recording.exit_code == 128 + signal.SIGALRM
-    [(_, executed, _)] = ends(recording.path.parent / "truth").values()
+    [(_, executed, _)] = thread_ends(recording.path.parent / "truth").values()
     assert recording.instructions == executed
     assert main(["stat", "--json", "--per", "function", str(recording.path)]) == 3
     told = json.loads(capsys.readouterr().out)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
 from programs.build import SOURCES
 from rtit.cli.main import main
+from support.recordings import RTIT, require_backend
 
 CANNOT = 77
 
@@ -35,7 +34,7 @@ int main(void) { return NAME(300) & 15; }
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 

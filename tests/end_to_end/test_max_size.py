@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from differential.oracles import perf
-from live import RTIT, to_the_end
 from rtit._core import TruthFile
 from rtit.capture.backends import start
 from rtit.capture.request import Request
@@ -21,6 +19,7 @@ from rtit.cli.main import main
 from rtit.perfdata import Writer
 from rtit.perfdata.output import OutputFile
 from rtit.trace import Trace
+from support.recordings import RTIT, record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -31,7 +30,7 @@ CLOSING = 4096
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -80,7 +79,7 @@ def test_what_starts_afterwards_runs_too(
     program: ProgramBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Threads, processes and programs that begin when the file has its size."""
-    need("qemu")
+    require_backend("qemu")
     script = f"{program('crash_late')}; echo $(echo one two | /usr/bin/tr o 0); exit 3"
     ended = recorded("qemu", tmp_path, "/bin/sh", "-c", script)
     assert ended.returncode == 3, ended.stderr
@@ -126,7 +125,7 @@ def test_nearly_full_disk_stops_the_recording_and_not_the_program(
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
     event = "intel_pt/cyc,noretcomp,mtc_period=0,psb_period=0/u"
     request = Request(argv, backend=backend, event=event, output=data, truth=truth)
-    recording = to_the_end(start(request))
+    recording = record_to_end(start(request))
     assert (recording.exit_code, recording.stopped) == (139, "before the disk was full")
     assert recording.partial
     assert main(["verify", str(data), "--truth", str(truth)]) == 0

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.trace import Trace
 from rtit.trace.source import Bytes
+from support.recordings import Recorder
 
 
 @pytest.mark.parametrize("what", ["instructions", "branches"])

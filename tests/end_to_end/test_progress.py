@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from rtit.capture.backends import record
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
+from support.recordings import require_backend
 
 
 @pytest.mark.parametrize("backend", ["qemu", "ptrace"])
 @pytest.mark.parametrize("name", ["pointers", "returns", "fork", "far"])
 def test_numbers(backend: str, name: str, program: Callable[[str], Path], tmp_path: Path) -> None:
-    need(backend)
+    require_backend(backend)
     if backend == "qemu" and name == "far":
         pytest.skip("QEMU does not run it: far transfers in user mode")
     data = tmp_path / "perf.data"

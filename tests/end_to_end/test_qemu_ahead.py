@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from large import text
-from live import finished, to_the_end, until
 from programs.build import ALIKE
 from rtit.capture.qemu import Found, find_qemu, start_qemu
 from rtit.capture.qemu.settings import RUN_AHEAD
@@ -22,6 +20,9 @@ from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.large_programs import write_text_lines
+from support.processes import wait_until
+from support.recordings import finish_recording, record_to_end
 
 AT_ONCE = "0000000"
 # Blocks in a chunk of the ring: with few the two threads meet all the time. The program sees these
@@ -56,7 +57,7 @@ class Recorder:
         self.monkeypatch.setenv(RUN_AHEAD, ahead)
         wanted = self.truth if truth else None
         request = Request(argv, output=self.data, event=event, truth=wanted)
-        return to_the_end(start_qemu(request, found=self.found))
+        return record_to_end(start_qemu(request, found=self.found))
 
     def packets(self) -> list[str]:
         """A hash of each thread's."""
@@ -93,7 +94,7 @@ def test_the_same_packets(name: str, event: str, record: Recorder, program: Prog
 def test_the_same_packets_of_a_long_run(event: str, record: Recorder) -> None:
     if shutil.which("gzip") is None:
         pytest.skip("gzip is not installed")
-    script = f"exec gzip -c {text(record.folder, 300)} > /dev/null"
+    script = f"exec gzip -c {write_text_lines(record.folder, 300)} > /dev/null"
     assert compare(record, ["/bin/sh", "-c", script], event, AHEAD) > 1_000_000
 
 
@@ -117,9 +118,9 @@ def test_a_program_that_is_killed(
     record.monkeypatch.setenv(RUN_AHEAD, ahead)
     request = Request([str(program("endless"))], output=record.data, truth=record.truth)
     with start_qemu(request, found=record.found) as session:
-        until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
+        wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)
-        recording = finished(session)
+        recording = finish_recording(session)
     assert recording.exit_code == 128 + number
     # Nobody can say more when it is killed; otherwise nothing is missing.
     assert bool(recording.warnings) == (number == signal.SIGKILL)

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from linted import lint_findings
-from live import finished, to_the_end, until
 from programs.build import PROGRAMS
 from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main
-from walked import same_as_walked
+from support.both_paths import assert_interpreter_agrees
+from support.linting import lint_findings
+from support.processes import wait_until
+from support.recordings import finish_recording, record_to_end
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -47,14 +48,14 @@ class Recorder:
             truth_by_instruction=by_instruction,
             found=self.found,
         )
-        return to_the_end(session)
+        return record_to_end(session)
 
     def verified(self) -> int:
         """Run `rtit verify`; the number of instructions that it compared."""
         code = main(["verify", str(self.data), "--truth", str(self.truth)])
         printed = self.capsys.readouterr().out
         assert code == 0, printed
-        same_as_walked(self.data)
+        assert_interpreter_agrees(self.data)
         assert lint_findings(self.data) == []
         return int(printed.splitlines()[-1].split()[1].replace(",", ""))
 
@@ -145,9 +146,9 @@ def test_a_program_that_is_killed(
     argv = [str(program("endless"))]
     session = start_qemu(Request(argv, output=record.data, truth=record.truth), found=qemu)
     with session:
-        until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
+        wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 100_000, "packets")
         session.signal(number)
-        recording = finished(session)
+        recording = finish_recording(session)
     assert recording.exit_code == 128 + number
     # Nobody can say more when it is killed; otherwise nothing is missing.
     assert bool(recording.warnings) == (number == signal.SIGKILL)

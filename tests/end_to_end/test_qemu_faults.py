@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from back_ends import need
-from live import to_the_end
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from programs.faulting import assembly, cases
 from rtit.capture import Request, start
 from rtit.capture.qemu.settings import RUN_AHEAD
 from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 AT_ONCE, ONE_BLOCK, FEW_BLOCKS, AS_EVER = "0000000", "0000001", "0000007", "1000000"
 """Blocks that a thread may run ahead."""
@@ -60,8 +59,8 @@ def faulting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def paths(argv: list[str], backend: str, data: Path) -> list[NDArray[np.uint64]]:
     """What each thread executed, those that processes begin with first."""
-    need(backend)
-    recording = to_the_end(start(Request(argv, backend=backend, output=data)))
+    require_backend(backend)
+    recording = record_to_end(start(Request(argv, backend=backend, output=data)))
     assert (recording.exit_code, recording.warnings) == (0, ())
     with Trace(data) as trace:
         streams = sorted(trace.streams, key=lambda stream: stream.tid != stream.pid)

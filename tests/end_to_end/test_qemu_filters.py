@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from live import Live, Recorder, to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.ptrace import replay
 from rtit.capture.qemu import Found, start_qemu
@@ -19,6 +18,7 @@ from rtit.cli.main import main
 from rtit.image.file_symbols import FileSymbols
 from rtit.packets import Packet
 from rtit.trace import Trace
+from support.recordings import RecordedProgram, Recorder, record_to_end
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -58,7 +58,7 @@ def recorded(
         found=found,
         truth_by_instruction=truth_by_instruction,
     )
-    return to_the_end(session)
+    return record_to_end(session)
 
 
 def verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> int:
@@ -115,7 +115,7 @@ def test_selected_as_under_single_steps(
 
 
 @pytest.fixture(scope="module")
-def steps(record: Recorder, program: ProgramBuilder) -> Live:
+def steps(record: Recorder, program: ProgramBuilder) -> RecordedProgram:
     return record([str(program("recursion"))])
 
 
@@ -125,7 +125,7 @@ def test_an_edge_anywhere_in_a_block(
     action: str,
     cut: int,
     qemu: Found,
-    steps: Live,
+    steps: RecordedProgram,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from large import PROGRAMS, LargeRecorder, text
-from live import ends, finished, to_the_end, until
 from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify
+from support.large_programs import LARGE_PROGRAMS, LargeRecorder, write_text_lines
+from support.processes import wait_until
+from support.recordings import finish_recording, record_to_end, thread_ends
 
 K = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
@@ -29,17 +30,17 @@ def verdicts(data: Path, truth: Path) -> list[Verdict]:
         return verify(trace, str(truth))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", LARGE_PROGRAMS)
 def test_decoded_is_executed(name: str, large: LargeRecorder) -> None:
     run = large(name)
-    assert run.native.code == PROGRAMS[name].code
+    assert run.native.code == LARGE_PROGRAMS[name].code
     assert run.recorded == run.native, run.stderr
     found = verdicts(run.data, run.truth)
     assert [each for each in found if not each.identical] == []
-    assert sum(each.instructions for each in found) >= PROGRAMS[name].instructions
+    assert sum(each.instructions for each in found) >= LARGE_PROGRAMS[name].instructions
     # A killed thread's last packets and truth are sent one after the other; all others are whole.
     whole = {each.tid for each in found if not each.shortfall}
-    assert set(ends(run.truth)) <= whole
+    assert set(thread_ends(run.truth)) <= whole
     # A hash each 2^20 instructions, or where packets are sent: less than a byte for 1000.
     assert run.truth.stat().st_size < 10_000 + sum(each.instructions for each in found) / 1000
 
@@ -50,10 +51,10 @@ def quiet(argv: list[str]) -> list[str]:
 
 # What does the same in every run, whatever its pid.
 DETERMINISTIC: dict[str, Callable[[Path], list[str]]] = {
-    "gzip": lambda at: ["gzip", "-c", str(text(at, 2000))],
-    "sort": lambda at: ["sort", "-n", str(text(at, 2000))],
+    "gzip": lambda at: ["gzip", "-c", str(write_text_lines(at, 2000))],
+    "sort": lambda at: ["sort", "-n", str(write_text_lines(at, 2000))],
     "ls": lambda _: ["ls", "-l", "/usr/bin"],
-    "xz": lambda at: ["xz", "-0", "-c", str(text(at, 2000))],
+    "xz": lambda at: ["xz", "-0", "-c", str(write_text_lines(at, 2000))],
 }
 
 
@@ -68,14 +69,14 @@ def test_blocks_and_instructions_tell_the_same_truth(
     for by_instruction in (False, True):
         truth = tmp_path / f"truth-{by_instruction}"
         data = tmp_path / "data"
-        to_the_end(
+        record_to_end(
             start_qemu(
                 Request(quiet(argv), output=data, truth=truth),
                 truth_by_instruction=by_instruction,
                 found=qemu,
             )
         )
-        paths.append(list(ends(truth).values()))
+        paths.append(list(thread_ends(truth).values()))
         assert all(each.identical for each in verdicts(data, truth))
     assert paths[0] == paths[1]
     assert paths[0][0][1] > 1_000_000
@@ -87,9 +88,9 @@ def test_threads_that_are_killed(qemu: Found, tmp_path: Path) -> None:
     data, truth = tmp_path / "data", tmp_path / "truth"
     argv = ["xz", "-T2", "--block-size=65536", "-c", "/dev/urandom"]
     with start_qemu(Request(quiet(argv), output=data, truth=truth), found=qemu) as session:
-        until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
+        wait_until(lambda: session.step(0.2) and session.totals.pt_bytes > 4_000_000, "packets")
         session.signal(signal.SIGKILL)
-        recording = finished(session)
+        recording = finish_recording(session)
     assert (recording.exit_code, recording.threads) == (128 + signal.SIGKILL, 3)
     found = verdicts(data, truth)
     assert [each.identical for each in found] == [True] * 3
@@ -100,7 +101,7 @@ def test_threads_that_are_killed(qemu: Found, tmp_path: Path) -> None:
 def test_verify_says_in_which_window_the_paths_part(large: LargeRecorder, tmp_path: Path) -> None:
     """A truth whose hash of one stretch was changed, with all that follows from it."""
     run = large("gzip")
-    (tid,) = ends(run.truth)
+    (tid,) = thread_ends(run.truth)
     content = bytearray(run.truth.read_bytes())
     at, chain, executed = 16, 0, 0
     changed, last = None, 0

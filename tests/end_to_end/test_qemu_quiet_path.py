@@ -12,8 +12,6 @@ from typing import TypedDict
 
 import pytest
 
-from large import text
-from live import to_the_end
 from programs.build import ALIKE, PROGRAMS
 from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.recording import Recording
@@ -21,6 +19,8 @@ from rtit.capture.request import Request
 from rtit.packets import Packet, scan
 from rtit.trace import Trace
 from rtit.unit import TimeModel
+from support.large_programs import write_text_lines
+from support.recordings import record_to_end
 
 PSB = bytes.fromhex("0282" * 8)
 EVENTS = {
@@ -68,7 +68,7 @@ def recorded(
         ),
         found=found,
     )
-    recording = to_the_end(session)
+    recording = record_to_end(session)
     with Trace(data) as trace:
         return recording, [stream.read() for stream in trace.streams]
 
@@ -125,7 +125,7 @@ def gzip(tmp_path: Path) -> list[str]:
     """A dynamic program, behind an exec."""
     if shutil.which("gzip") is None:
         pytest.skip("gzip is not installed")
-    return ["/bin/sh", "-c", f"exec gzip -c {text(tmp_path, 300)} > /dev/null"]
+    return ["/bin/sh", "-c", f"exec gzip -c {write_text_lines(tmp_path, 300)} > /dev/null"]
 
 
 @pytest.mark.parametrize("kind", EVENTS)

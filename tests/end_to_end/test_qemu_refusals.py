@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT
+from support.recordings import RTIT
 
 pytestmark = pytest.mark.usefixtures("qemu")
 

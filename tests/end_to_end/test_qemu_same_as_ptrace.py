@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from back_ends import need
-from live import Recorder, ends, to_the_end
 from programs.build import PROGRAMS, CannotBuildError, compiled
 from rtit.capture.ptrace import start_ptrace
 from rtit.capture.qemu import Found, start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
+from support.recordings import Recorder, record_to_end, require_backend, thread_ends
 
 # Without a C library, so at fixed addresses, without choices by CPU features, and without timing.
 NAMES = [
@@ -48,14 +47,14 @@ def test_same(
     argv = [str(program(name)), *PROGRAMS[name].arguments]
     single_steps = record(argv)
     truth = tmp_path / "truth"
-    to_the_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=qemu))
-    paths = sorted(ends(single_steps.truth).values())
-    assert sorted(ends(truth).values()) == paths != []
+    record_to_end(start_qemu(Request(argv, output=tmp_path / "data", truth=truth), found=qemu))
+    paths = sorted(thread_ends(single_steps.truth).values())
+    assert sorted(thread_ends(truth).values()) == paths != []
 
 
 def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> None:
     """Its libraries choose functions by what the processor can do; its own code does not."""
-    need("qemu")
+    require_backend("qemu")
     source = Path(__file__).parent.parent / "programs" / "sorting.c"
     try:
         path = compiled("sorting", [str(source)], language="c", flags=["-O1"], libraries=["-lm"])
@@ -65,7 +64,7 @@ def test_a_dynamic_program_does_the_same_in_its_main_image(tmp_path: Path) -> No
     paths = []
     for backend in ("ptrace", "qemu"):
         start = start_ptrace if backend == "ptrace" else start_qemu
-        assert to_the_end(start(Request([str(path), "60"], output=data))).exit_code == 5
+        assert record_to_end(start(Request([str(path), "60"], output=data))).exit_code == 5
         paths.append(main_image_path(data, str(path)))
     assert np.array_equal(paths[0], paths[1])
     assert len(paths[0]) > 5000

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, finished, signalled
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.qemu.counting import start_counting
 from rtit.capture.qemu.folder import RecordingFolder
 from rtit.capture.request import Request
+from support.processes import send_signal_and_wait
+from support.recordings import RTIT, finish_recording
 
 pytestmark = pytest.mark.usefixtures("qemu")
 
@@ -82,7 +83,7 @@ def test_a_number_does_not_make_a_process_ours(
         say(session, Kind.THREAD, bystander.pid)
         session.kill()
         session.kill()
-        finished(session)
+        finish_recording(session)
     assert bystander.poll() is None
 
 
@@ -138,8 +139,8 @@ def test_a_second_signal_ends_the_recording(tmp_path: Path, kinds: list[str]) ->
         assert recorder.stdout is not None
         try:
             pids += [int(recorder.stdout.readline()) for _ in range(len(kinds) + 1)]
-            signalled(recorder, signal.SIGTERM)
-            signalled(recorder, signal.SIGTERM)
+            send_signal_and_wait(recorder, signal.SIGTERM)
+            send_signal_and_wait(recorder, signal.SIGTERM)
             assert recorder.wait(300) == 128 + signal.SIGTERM
             if kinds != ["closes hides"]:  # nothing proves that one ours: it is left alone
                 deadline = time.monotonic() + 300

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, is_pending, signalled, until
 from programs.build import SOURCES
 from rtit.capture.qemu.folder import RecordingFolder, remove_stale
 from rtit.cli.main import main
+from support.processes import is_signal_pending, send_signal_and_wait, wait_until
+from support.recordings import RTIT
 
 pytestmark = pytest.mark.usefixtures("qemu")
 
@@ -236,21 +237,23 @@ def test_a_recorder_that_ends_first(how: str, unusual: Path, record: Recorder) -
             child = int(recorder.stdout.readline())
             assert running(child)
             if how == "killed":
-                until(lambda: main(record.words) == 3, "something that can be verified")
+                wait_until(lambda: main(record.words) == 3, "something that can be verified")
                 record.capsys.readouterr()
                 recorder.kill()
                 assert recorder.wait(300) == -signal.SIGKILL
             else:
                 # The first is the program's, which it ends; its child, in another session, goes on.
                 os.killpg(recorder.pid, signal.SIGINT)
-                until(lambda: not is_pending(recorder.pid, signal.SIGINT), "taking the signal")
+                wait_until(
+                    lambda: not is_signal_pending(recorder.pid, signal.SIGINT), "taking the signal"
+                )
                 time.sleep(0.5)
                 assert recorder.poll() is None
-                signalled(recorder, signal.SIGINT)
+                send_signal_and_wait(recorder, signal.SIGINT)
                 assert recorder.wait(300) == 128 + signal.SIGINT
-        until(lambda: not running(child), "the end of the child")
+        wait_until(lambda: not running(child), "the end of the child")
         record.is_right(whole=how != "killed")
-        until(lambda: not folders(parent), "no folder")
+        wait_until(lambda: not folders(parent), "no folder")
         assert record("/bin/true", env=env).returncode == 0
         assert folders(parent) == []
     finally:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT, to_the_end
 from programs.build import SOURCES
 from rtit.capture.qemu import find_qemu, start_qemu
 from rtit.capture.request import Request
 from rtit.cli.main import main
+from support.recordings import RTIT, record_to_end
 
 # What QEMU itself speaks, and the oldest that it takes: 7.2, 9.0, 9.1, 9.2, 10.1, 11.0, 11.1.
 VERSIONS = [(1, 0), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2), (7, 7)]
@@ -45,7 +45,7 @@ def test_each_version(
         pytest.skip(found)
     assert not isinstance(found, str), found
     data, truth = tmp_path / "perf.data", tmp_path / "truth"
-    recording = to_the_end(
+    recording = record_to_end(
         start_qemu(Request(["/bin/true"], output=data, truth=truth), found=found)
     )
     assert (recording.exit_code, recording.threads, recording.warnings) == (5, 1, ())

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import rtit
-from readme import README, ROOT, commands, programs, run_all
 from rtit import Decoder, Image, Trace
 from rtit.cli.main import VERBS, main
 from rtit.perfdata import TimeConversion
 from rtit.trace import Batch, Counts, Ledger, Stream, Table
+from support.doc_commands import README, ROOT, python_blocks, readme_commands, run_readme_commands
 
 PAGES = ("README.md", "docs/decoding.md")
 WITHOUT = {
@@ -31,8 +31,8 @@ WITHOUT = {
 
 
 def test_the_readme_has_commands() -> None:
-    assert len(commands()) > 5
-    assert len(programs()) == 4
+    assert len(readme_commands()) > 5
+    assert len(python_blocks()) == 4
 
 
 def test_commands(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_commands(tmp_path: Path) -> None:
     rtit = tmp_path / "bin" / "rtit"
     rtit.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rtit "$@"\n')
     rtit.chmod(0o755)
-    run_all(tmp_path, rtit.parent)
+    run_readme_commands(tmp_path, rtit.parent)
 
 
 CALLS = """
@@ -66,7 +66,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     main(["scenario", "--raw", str(folder / "pt.bin"), "table_33_10_begin"])
     (folder / "code.bin").write_bytes(b"\x90")
     shutil.copy("/bin/true", folder / "program")
-    for program in (each for page in PAGES for each in programs(ROOT / page)):
+    for program in (each for page in PAGES for each in python_blocks(ROOT / page)):
         ended = subprocess.run(
             [sys.executable, "-c", CALLS + program],
             cwd=folder,
@@ -101,8 +101,8 @@ def test_each_method_has_an_example(of: type, ran: set[str]) -> None:
 def test_each_name_has_an_example(ran: set[str]) -> None:
     # a test of its own runs those of counting, which need QEMU
     pages = (*PAGES, "docs/counting.md")
-    shown = "".join(program for page in pages for program in programs(ROOT / page))
-    words = "\n".join(commands())
+    shown = "".join(program for page in pages for program in python_blocks(ROOT / page))
+    words = "\n".join(readme_commands())
     for name in set(rtit.__all__) - {"__version__"}:
         assert re.search(rf"\brtit\.{name}\b", shown), name
     for verb in set(VERBS) - {"record"}:

@@ -8,35 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from linted import lint_findings
-from live import Live, Recorder
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.perfdata import Switches
 from rtit.trace import Trace
-from walked import same_as_walked
+from support.both_paths import assert_interpreter_agrees
+from support.linting import lint_findings
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
 
 def packed(
-    live: Live, tmp_path: Path, cpus: int, switches: Switches, event: str = "intel_pt//u"
+    live: RecordedProgram, tmp_path: Path, cpus: int, switches: Switches, event: str = "intel_pt//u"
 ) -> Path:
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event, cpus=cpus, switches=switches)
     return data
 
 
-def verified(data: Path, live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+def verified(data: Path, live: RecordedProgram, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["verify", str(data), "--truth", str(live.truth)])
     printed = capsys.readouterr().out
     assert code == 0, printed
     assert printed.splitlines()[-1].startswith("identical: ")
 
 
-def threads_of(live: Live) -> set[int]:
+def threads_of(live: RecordedProgram) -> set[int]:
     return {event.tid for event in live.log.events() if event.kind == Kind.THREAD}
 
 
@@ -108,7 +108,7 @@ def test_the_stream_of_a_cpu_has_all_of_its_threads(
         tid: sum(row[1] for (_, each), rows in own.items() if each == tid for row in rows)
         for tid in threads_of(live)
     }
-    same_as_walked(data)
+    assert_interpreter_agrees(data)
     assert lint_findings(data) == []
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from back_ends import need
 from differential.oracles import perf
-from live import RTIT
 from rtit.cli.main import main
 from rtit.packets import BadBytes
 from rtit.trace import Trace
+from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -29,7 +28,7 @@ SMALL = "intel_pt/psb_period=0,noretcomp/u"
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -178,7 +177,7 @@ def test_many_short_threads_take_bounded_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rings of processes that have ended give way; the recording says how many are gone."""
-    need("qemu")
+    require_backend("qemu")
     script = "for i in 1 2 3 4 5 6; do /bin/true; done"
     words = command("qemu", "--snapshot=4K", program="/bin/sh -c")
     subprocess.run([*words, script], cwd=tmp_path, check=True, timeout=300, capture_output=True)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from linted import lint_findings
-from live import RTIT
 from programs.build import COMMON, SOURCES, CannotBuildError, compiled
 from rtit.packets.scan import scan_parts
 from rtit.trace import Trace
+from support.linting import lint_findings
+from support.recordings import RTIT, require_backend
 
 FLAGS = [*COMMON, "-static", "-pthread"]
 
@@ -30,7 +29,7 @@ class Case:
 
     @property
     def argv(self) -> list[str]:
-        need(self.backend)
+        require_backend(self.backend)
         source = SOURCES / f"{self.name}.c"
         try:
             path = compiled(self.name, [str(source)], language="c", flags=FLAGS)

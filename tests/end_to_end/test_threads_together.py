@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from live import Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.perfdata import Switches
 from rtit.trace import Selection, Trace, threads
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from live import Live, Recorder
 from rtit.capture.events import Kind
 from rtit.capture.ptrace import replay
 from rtit.capture.ptrace.recorder import Recorder as TraceUnits
 from rtit.perfdata import TimeConversion
 from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
 from rtit.unit import TimeModel
+from support.recordings import RecordedProgram, Recorder
 
 UNKNOWN = (1 << 64) - 1
 TIMING = ("earliest", "latest", "cycles", "frequency")
@@ -41,11 +41,15 @@ KINDS = {
 
 
 @pytest.fixture(params=["pointers", "recursion", "signal_nested", "threads", "rep"])
-def live(request: pytest.FixtureRequest, program: Callable[[str], Path], record: Recorder) -> Live:
+def live(
+    request: pytest.FixtureRequest, program: Callable[[str], Path], record: Recorder
+) -> RecordedProgram:
     return record([program(request.param)])
 
 
-def executed(live: Live, tid: int, model: TimeModel = SAME_CLOCK) -> tuple[list[int], list[int]]:
+def executed(
+    live: RecordedProgram, tid: int, model: TimeModel = SAME_CLOCK
+) -> tuple[list[int], list[int]]:
     """Where each branch was, and the TSC at which it retired."""
     found = [event for event in live.log.events() if event.tid == tid and event.kind in KINDS]
     return [event.ip for event in found], [model.tsc(event.clock) for event in found]
@@ -79,7 +83,9 @@ def check_plain_times(stream: Stream, clock: TimeConversion | None) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path) -> None:
+def test_branches_ran_within_their_bounds(
+    live: RecordedProgram, event: str, tmp_path: Path
+) -> None:
     data = tmp_path / "perf.data"
     replay(live.log, data, event=event)
     with Trace(data) as trace:
@@ -109,7 +115,9 @@ def test_branches_ran_within_their_bounds(live: Live, event: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("event", ["intel_pt/cyc,mtc_period=0/u"])
-def test_cycles_are_those_that_were_counted(live: Live, event: str, tmp_path: Path) -> None:
+def test_cycles_are_those_that_were_counted(
+    live: RecordedProgram, event: str, tmp_path: Path
+) -> None:
     """The clock counts a cycle an instruction, so that a CYC tells the truth to the cycle: what
     begins with a packet begins at its time.
     """
@@ -128,7 +136,7 @@ def test_cycles_are_those_that_were_counted(live: Live, event: str, tmp_path: Pa
             assert (ticks == cycles).mean() > 0.9
 
 
-def test_cycles_make_bounds_narrower(live: Live, tmp_path: Path) -> None:
+def test_cycles_make_bounds_narrower(live: RecordedProgram, tmp_path: Path) -> None:
     """An MTC each 20 thousand ticks; a branch then has the bounds that CYCs around it give."""
     widths = {}
     for event in ("intel_pt/mtc_period=9/u", "intel_pt/cyc,mtc_period=9/u"):

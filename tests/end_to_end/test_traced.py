@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from rtit.capture import Extent, Request, start
 from rtit.capture.recording import Recording
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -41,7 +40,7 @@ def recorded(
         [str(exe)], backend=backend, output=data, filters=named,
         start_at=at.get("start_at") or None, stop_at=at.get("stop_at") or None,
     )  # fmt: skip
-    return to_the_end(start(request))
+    return record_to_end(start(request))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_of_a_snapshot_nobody_counts(backend: str, program: ProgramBuilder, tmp_
         [str(program("recursion"))], backend=backend, output=tmp_path / "data",
         extent=Extent(snapshot=1 << 16),
     )  # fmt: skip
-    recording = to_the_end(start(request))
+    recording = record_to_end(start(request))
     assert (recording.traced_instructions, recording.traced_branches) == (None, None)
 
 
@@ -110,7 +109,9 @@ def test_the_environment_keeps_its_order(
 ) -> None:
     """A program goes through it: in another order it runs another path. QEMU turns it round."""
     env = {f"V{number}": str(number) for number in range(40)}
-    to_the_end(start(Request(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env)))
+    record_to_end(
+        start(Request(["/usr/bin/env"], backend=backend, output=tmp_path / "data", env=env))
+    )
     found = capfd.readouterr().out.splitlines()
     given = [f"{name}={value}" for name, value in env.items()]
     order = 1 if backend == "ptrace" else -1

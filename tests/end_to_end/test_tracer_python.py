@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from programs.build import CannotBuildError, build
 from rtit.capture.backends import start
 from rtit.capture.events import Event, EventLog, Kind, events, parse_mmap
@@ -21,6 +20,7 @@ from rtit.capture.ptrace.tracer import PtraceTracer
 from rtit.capture.request import Request
 from rtit.errors import RecordError
 from rtit.trace import Trace
+from support.recordings import require_backend
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -141,7 +141,7 @@ def test_a_forked_process_leaves_the_recording_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 def test_a_forked_process_leaves_the_session_alone(backend: str, tmp_path: Path) -> None:
-    need(backend)
+    require_backend(backend)
     request = Request([str(program("endless"))], backend=backend, output=tmp_path / "data")
     with start(request) as session:
         assert session.step(30)

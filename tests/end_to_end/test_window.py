@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from programs.build import PROGRAMS
 from rtit.capture.backends import start
 from rtit.capture.recording import Recording
@@ -22,6 +20,7 @@ from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 Run = Callable[..., Recording]
@@ -29,7 +28,7 @@ Run = Callable[..., Recording]
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -45,7 +44,7 @@ def run(backend: str, tmp_path: Path) -> Run:
                 **options,  # type: ignore[arg-type]
             )
         )
-        return to_the_end(session)
+        return record_to_end(session)
 
     return recorded
 
@@ -71,7 +70,7 @@ def paths(data: Path) -> list[list[int]]:
 def whole(program: ProgramBuilder, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
     """Every instruction of `recursion`."""
     data = tmp_path_factory.mktemp("whole") / "data"
-    to_the_end(start(Request([str(program("recursion"))], backend="ptrace", output=data)))
+    record_to_end(start(Request([str(program("recursion"))], backend="ptrace", output=data)))
     [path] = paths(data)
     return path
 

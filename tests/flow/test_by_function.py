@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from live import Recorder
 from rtit.packets import encode, encode_tnt
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 

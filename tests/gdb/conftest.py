@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from debugged import recorded
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb
+from support.gdb import record_program
 
 
 @pytest.fixture(scope="session")
@@ -43,4 +43,4 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     except CannotBuildError as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("shared")
-    return recorded(folder, program, truth=folder / "truth")
+    return record_program(folder, program, truth=folder / "truth")

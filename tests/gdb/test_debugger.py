@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import rtit
-from debugged import (
-    HIT,
-    RECORDED,
-    ProgramBuilder,
-    debugged,
-    names_of_callers,
-    of_truth,
-    recorded,
-)
-from live import RTIT
 from rtit.cli.main import main
 from rtit.gdb.debugger import find_gdb
+from support.gdb import (
+    BREAKPOINT_HIT,
+    RECORDED_LINE,
+    ProgramBuilder,
+    caller_names,
+    executed_instructions,
+    record_program,
+    run_gdb,
+)
+from support.recordings import RTIT
 
 pytestmark = pytest.mark.usefixtures("gdb")
 
@@ -34,12 +34,12 @@ def test_count_and_function_of_a_crash(
 ) -> None:
     exe = program("crash_late")
     truth = tmp_path / "truth"
-    data = recorded(tmp_path, exe, backend=backend, truth=truth)
-    said = debugged(data, "info record", "bt", options=("--form", form))
-    assert said.recorded == (of_truth(truth), 0)
+    data = record_program(tmp_path, exe, backend=backend, truth=truth)
+    said = run_gdb(data, "info record", "bt", options=("--form", form))
+    assert said.recorded == (executed_instructions(truth), 0)
     assert said.frames == ["main"]
     assert re.search(r"crash_late.c:\d+\n\d+\s+\*nowhere = value;", said.out)
-    whole = f"all {of_truth(truth):,} instructions, to SIGSEGV at address 0x0"
+    whole = f"all {executed_instructions(truth):,} instructions, to SIGSEGV at address 0x0"
     assert whole in said.err
     assert said.status == 0
 
@@ -54,29 +54,29 @@ def test_no_gdb_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_breakpoint_is_hit_backwards(program: ProgramBuilder, tmp_path: Path) -> None:
     """main calls `some` fifty times, and each calls through a pointer thirty times."""
-    data = recorded(tmp_path, program("crash_late"))
+    data = record_program(tmp_path, program("crash_late"))
     back = ["reverse-continue"] * 52
-    said = debugged(data, "break some", *back, "bt")
-    assert len(HIT.findall(said.out)) == 50
+    said = run_gdb(data, "break some", *back, "bt")
+    assert len(BREAKPOINT_HIT.findall(said.out)) == 50
     assert "No more reverse-execution history" in said.out
-    said = debugged(data, "break some", "reverse-continue", "bt")
+    said = run_gdb(data, "break some", "reverse-continue", "bt")
     assert said.frames == ["some", "main"]
-    said = debugged(data, "tbreak some", "reverse-continue", "delete", "reverse-finish", "bt")
+    said = run_gdb(data, "tbreak some", "reverse-continue", "delete", "reverse-finish", "bt")
     assert said.frames == ["main"]
     assert "value = some(value);" in said.out
 
 
 def test_a_pie_with_a_shared_object(shared: Path) -> None:
-    said = debugged(shared, "info record", "bt", "info sharedlibrary", "up 4", "info line")
-    assert said.recorded == (of_truth(shared.with_name("truth")), 0)
+    said = run_gdb(shared, "info record", "bt", "info sharedlibrary", "up 4", "info line")
+    assert said.recorded == (executed_instructions(shared.with_name("truth")), 0)
     # As the calls were, with whoever called main behind it.
     assert said.frames[:5] == ["deeper"] * 4 + ["main"]
     assert "return (sum + deeper((int *)16, argc + 2)) & 7;" in said.out
     assert re.search(r"Yes .*/shared_part-", said.out)
-    said = debugged(shared, "break scale", *["reverse-continue"] * 10, "bt")
-    assert len(HIT.findall(said.out)) == 10
+    said = run_gdb(shared, "break scale", *["reverse-continue"] * 10, "bt")
+    assert len(BREAKPOINT_HIT.findall(said.out)) == 10
     assert [each for each in said.frames if "@plt" not in each][:3] == ["scale", "step", "main"]
-    said = debugged(shared, "reverse-stepi", "bt", "show remotetimeout")
+    said = run_gdb(shared, "reverse-stepi", "bt", "show remotetimeout")
     assert said.frames[:4] == ["deeper"] * 4
     # an answer that takes longer than gdb waits would be taken for the next one's
     assert "to respond is 3600" in said.out
@@ -84,14 +84,14 @@ def test_a_pie_with_a_shared_object(shared: Path) -> None:
 
 def test_calls_that_have_not_returned(shared: Path) -> None:
     """And no other: the functions of the C library that called main have names of their own."""
-    names = names_of_callers(shared)
+    names = caller_names(shared)
     assert names[:4] == ["deeper", "deeper", "deeper", "main"]
     assert names[-1] == "_start"
     assert all("start" in each for each in names[4:])
 
 
 def test_what_is_known_and_what_is_not(shared: Path) -> None:
-    said = debugged(shared, "p $rax", "p/x $pc", "x/2i deeper", "p *(char *)$sp", "set var $pc=1")
+    said = run_gdb(shared, "p $rax", "p/x $pc", "x/2i deeper", "p *(char *)$sp", "set var $pc=1")
     assert "$1 = <unavailable>" in said.out
     pc = re.search(r"^\$2 = 0x([0-9a-f]+)$", said.out, re.MULTILINE)
     assert pc is not None
@@ -106,7 +106,7 @@ def test_what_is_known_and_what_is_not(shared: Path) -> None:
 
 
 def test_functions_in_their_order(shared: Path) -> None:
-    said = debugged(shared, "record function-call-history /c")
+    said = run_gdb(shared, "record function-call-history /c")
     named = re.findall(r"^\d+\t +(\w+)$", said.out, re.MULTILINE)
     assert named[-4:] == ["deeper"] * 4, said.out
 
@@ -118,9 +118,9 @@ def test_no_symbols(program: ProgramBuilder, tmp_path: Path) -> None:
     if strip is None:
         pytest.skip("strip is not installed")
     subprocess.run([strip, str(stripped)], check=True)
-    data = recorded(tmp_path, stripped, truth=tmp_path / "truth")
-    said = debugged(data, "info record", "bt", "reverse-stepi", "x/i $pc")
-    assert said.recorded == (of_truth(tmp_path / "truth"), 0)
+    data = record_program(tmp_path, stripped, truth=tmp_path / "truth")
+    said = run_gdb(data, "info record", "bt", "reverse-stepi", "x/i $pc")
+    assert said.recorded == (executed_instructions(tmp_path / "truth"), 0)
     assert set(said.frames) == {"??"}
     assert re.search(r"^=> 0x[0-9a-f]+:\tmov ", said.out, re.MULTILINE)
 
@@ -133,11 +133,11 @@ def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
         f'exec {real} "$@"\n'
     )
     fake.chmod(0o755)
-    said = debugged(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
+    said = run_gdb(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
     assert "built without libipt: it gets blocks instead of packets" in said.err
     assert "Recording format: Branch Trace Store." in said.out
-    assert said.recorded == (of_truth(shared.with_name("truth")), 0)
-    said = debugged(shared, options=("--form", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
+    assert said.recorded == (executed_instructions(shared.with_name("truth")), 0)
+    said = run_gdb(shared, options=("--form", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
     assert said.status == 2
 
 
@@ -190,6 +190,6 @@ def test_one_that_comes_over_the_network(shared: Path) -> None:
             timeout=300,
         )
         assert server.wait(300) == 0
-    found = RECORDED.search(ended.stdout)
+    found = RECORDED_LINE.search(ended.stdout)
     assert found is not None, ended.stdout + ended.stderr
-    assert int(found[1]) == of_truth(shared.with_name("truth"))
+    assert int(found[1]) == executed_instructions(shared.with_name("truth"))

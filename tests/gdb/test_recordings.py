@@ -11,17 +11,11 @@ from pathlib import Path
 import pytest
 
 import rtit
-from debugged import (
-    ProgramBuilder,
-    debugged,
-    names_of_callers,
-    of_truth,
-    recorded,
-)
-from live import RTIT, Recorder, ends
 from rtit.capture.ptrace import replay
 from rtit.capture.store.extent import Extent
 from rtit.gdb.target import Target
+from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb
+from support.recordings import RTIT, Recorder, thread_ends
 
 pytestmark = pytest.mark.usefixtures("gdb")
 
@@ -32,7 +26,7 @@ def test_a_recording_that_ends_anywhere(program: ProgramBuilder, tmp_path: Path)
 
     def until(count: int) -> tuple[list[int], int | None]:
         """The IPs that were executed, and where it stands."""
-        data = recorded(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
+        data = record_program(tmp_path, exe, backend="ptrace", start_at="main", stop_at=f"+{count}")
         with rtit.Trace(data) as trace:
             target = Target(trace, last=1000, tell=lambda _: None)
             [stream] = trace.streams
@@ -56,7 +50,7 @@ def test_a_recording_that_stops_at_a_size(program: ProgramBuilder, tmp_path: Pat
 
     def executed(size: int | None = None) -> tuple[list[int], int | None, int]:
         event = "intel_pt/cyc,noretcomp,psb_period=0/u"
-        data = recorded(tmp_path, exe, event=event, extent=Extent(max_size=size))
+        data = record_program(tmp_path, exe, event=event, extent=Extent(max_size=size))
         with rtit.Trace(data) as trace:
             target = Target(trace, last=1000, tell=lambda _: None)
             ips = [ip for batch in trace.streams[0].instructions() for ip in batch.ip.tolist()]
@@ -84,8 +78,8 @@ def test_a_crash_behind_the_end_of_the_trace(
     program: ProgramBuilder, tmp_path: Path, stop: str, backend: str
 ) -> None:
     """It stands where tracing ended: what led from there to the crash is not known."""
-    data = recorded(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
-    said = debugged(data, "p $_siginfo", "info record", "bt", "info line")
+    data = record_program(tmp_path, program("crash_late"), stop_at=stop, backend=backend)
+    said = run_gdb(data, "p $_siginfo", "info record", "bt", "info line")
     assert "came later, and what led there was not traced" in said.err
     assert ", to SIGSEGV" not in said.err
     with rtit.Trace(data) as trace:
@@ -102,8 +96,8 @@ def test_a_crash_behind_the_end_of_the_trace(
 
 def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> None:
     """The exit code tells of all threads that were looked at."""
-    data = recorded(tmp_path, program("crash_thread"), event="intel_pt/psb_period=0/u")
-    assert debugged(data, "thread apply all -s bt").status == 0
+    data = record_program(tmp_path, program("crash_thread"), event="intel_pt/psb_period=0/u")
+    assert run_gdb(data, "thread apply all -s bt").status == 0
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
         [other] = [each for each in trace.streams if each.tid != ended.tid]
@@ -112,27 +106,27 @@ def test_a_gap_in_another_thread(program: ProgramBuilder, tmp_path: Path) -> Non
     place = piece.file_offset + piece.size // 2
     broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
-    assert debugged(data, "thread apply all -s bt").status == 3
+    assert run_gdb(data, "thread apply all -s bt").status == 3
 
 
 def test_several_threads(program: ProgramBuilder, tmp_path: Path) -> None:
     """The second one crashes, while the first waits for it."""
-    data = recorded(tmp_path, program("crash_thread"), truth=tmp_path / "truth")
-    said = debugged(data, "bt", "info record", "info threads", "thread apply all -s bt")
+    data = record_program(tmp_path, program("crash_thread"), truth=tmp_path / "truth")
+    said = run_gdb(data, "bt", "info record", "info threads", "thread apply all -s bt")
     assert said.frames[0] == "fail"
     with rtit.Trace(data) as trace:
         [ended] = trace.endings
         assert len(trace.streams) == 2
-    counts = ends(tmp_path / "truth")
+    counts = thread_ends(tmp_path / "truth")
     assert said.recorded == (counts[ended.tid][1], 0)
     listed = re.findall(r"^[* ] +\d+ +Thread (\d+) ", said.out, re.MULTILINE)
     assert set(listed) == set(map(str, counts))
     assert "main" in said.frames
     [other] = counts.keys() - {ended.tid}
-    said = debugged(data, "info record", "bt", options=("--thread", str(other)))
+    said = run_gdb(data, "info record", "bt", options=("--thread", str(other)))
     assert said.recorded == (counts[other][1], 0)
     assert "main" in said.frames
-    assert debugged(data, options=("--thread", "1")).status == 2
+    assert run_gdb(data, options=("--thread", "1")).status == 2
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
@@ -143,8 +137,8 @@ def test_threads_that_share_cpus(
     live = record([program("threads")])
     data = tmp_path / "data"
     replay(live.log, data, cpus=cpus)
-    for tid, (_, instructions, _) in ends(live.truth).items():
-        said = debugged(data, "info record", options=("--thread", str(tid)))
+    for tid, (_, instructions, _) in thread_ends(live.truth).items():
+        said = run_gdb(data, "info record", options=("--thread", str(tid)))
         assert said.recorded == (instructions, 0)
         assert f"all {instructions:,} instructions, as blocks" in said.err
 
@@ -164,7 +158,7 @@ def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> 
     with rtit.Trace(data) as trace:
         assert trace.incomplete
         instructions = trace.streams[0].counts().instructions
-    said = debugged(data, "info record", "bt")
+    said = run_gdb(data, "info record", "bt")
     assert said.status == 3
     assert "is incomplete" in said.err
     count, gaps = said.recorded
@@ -177,9 +171,9 @@ def test_a_recorder_that_was_killed(program: ProgramBuilder, tmp_path: Path) -> 
 def test_a_program_that_was_built_again(program: ProgramBuilder, tmp_path: Path) -> None:
     exe = tmp_path / "exe"
     shutil.copy(program("crash_late"), exe)
-    data = recorded(tmp_path, exe)
+    data = record_program(tmp_path, exe)
     exe.write_bytes(exe.read_bytes()[:5000])
-    said = debugged(data, "bt")
+    said = run_gdb(data, "bt")
     assert said.status == 3
     assert str(exe) in said.err
 
@@ -188,18 +182,18 @@ def test_behind_an_exec(program: ProgramBuilder, tmp_path: Path) -> None:
     """What the program before it did has other code at the same addresses."""
     exe = program("crash_late")
     truth = tmp_path / "truth"
-    recorded(tmp_path, exe, truth=truth)
+    record_program(tmp_path, exe, truth=truth)
     (tmp_path / "again").mkdir()
-    data = recorded(tmp_path / "again", exe, "and", "again")
-    said = debugged(data, "info record", "bt")
-    assert said.recorded == (of_truth(truth), 0)
+    data = record_program(tmp_path / "again", exe, "and", "again")
+    said = run_gdb(data, "info record", "bt")
+    assert said.recorded == (executed_instructions(truth), 0)
     assert said.frames == ["main"]
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
 def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     exe, truth = program("crash_late"), tmp_path / "truth"
-    data = recorded(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
+    data = record_program(tmp_path, exe, event="intel_pt/psb_period=0/u", truth=truth)
     with rtit.Trace(data) as trace:
         pieces = trace.streams[0].source.pieces  # type: ignore[attr-defined]
         points = [point.offset for batch in trace.streams[0].sync_points() for point in batch]
@@ -209,36 +203,38 @@ def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     broken = bytearray(data.read_bytes())
     broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
-    said = debugged(data, "info record", "bt", options=("--form", form))
+    said = run_gdb(data, "info record", "bt", options=("--form", form))
     count, gaps = said.recorded
     assert gaps >= 1
-    assert 0 < count < of_truth(truth)
+    assert 0 < count < executed_instructions(truth)
     assert said.frames == ["main"]
     assert said.status == 3
     assert "something is missing in 1 place\n" in said.err
     # main was called before it: nothing is known of that any more.
-    assert names_of_callers(data) == []
+    assert caller_names(data) == []
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
 def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     extent = Extent(snapshot=4096)
-    data = recorded(tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", extent=extent)
+    data = record_program(
+        tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", extent=extent
+    )
     with rtit.Trace(data) as trace:
         assert trace.is_snapshot
         instructions = trace.streams[0].counts().instructions
-    said = debugged(data, "info record", "bt", "reverse-stepi", options=("--form", form))
+    said = run_gdb(data, "info record", "bt", "reverse-stepi", options=("--form", form))
     assert said.recorded[0] == instructions
     assert said.frames == ["main"]
 
 
 @pytest.mark.parametrize("form", ["pt", "bts"])
 def test_the_end_alone(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
-    data = recorded(
+    data = record_program(
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", truth=tmp_path / "truth"
     )
-    whole = of_truth(tmp_path / "truth")
-    said = debugged(data, "info record", "bt", options=("--form", form, "--last", "2000"))
+    whole = executed_instructions(tmp_path / "truth")
+    said = run_gdb(data, "info record", "bt", options=("--form", form, "--last", "2000"))
     count, gaps = said.recorded
     assert gaps == 0
     assert 2000 <= count < whole / 2

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from live import to_the_end
 from rtit.capture import Request, start
 from rtit.errors import RtitError
 from rtit.gdb.session import Session
 from rtit.gdb.target import Target
 from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed
+from support.recordings import record_to_end
 
 ANSWER = re.compile(rb"(?:[+-]|\$((?:[^#$]|\}.)*)#([0-9a-f]{2}))*", re.DOTALL)
 NAMES = [
@@ -30,7 +30,7 @@ NAMES = [
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     data = tmp_path_factory.mktemp("session") / "data"
-    to_the_end(start(Request(["/bin/true"], output=data)))
+    record_to_end(start(Request(["/bin/true"], output=data)))
     with rtit.Trace(data) as trace:  # `last`: so many that gdb gets packets wherever a PSB lies
         yield Target(trace, last=1 << 20, tell=lambda _: None)
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from elf_files import with_build_id
-from live import Recorder
 from rtit.cli.main import main
 from rtit.errors import UsageError
 from rtit.image.debuginfod import Debuginfod
 from rtit.image.files import Files, Unusable
 from rtit.perfdata import PerfData
+from support.elf import elf_with_build_id
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 Answer = Callable[[BaseHTTPRequestHandler], None]
 ID = bytes.fromhex("0123456789abcdef0123456789abcdef01234567")
-FILE = with_build_id(ID)
+FILE = elf_with_build_id(ID)
 
 
 class Server:
@@ -151,7 +151,7 @@ def test_transfer_slower_than_the_timeout_is_given_up(server: Server, tmp_path: 
 
 
 def test_file_with_another_build_id_is_not_cached(server: Server, tmp_path: Path) -> None:
-    for bad in (b"no ELF file", with_build_id(ID[::-1])):
+    for bad in (b"no ELF file", elf_with_build_id(ID[::-1])):
         server.answers[path_of()] = bad
         assert Debuginfod([server.url], tmp_path).executable(ID) is None
         assert not [path for path in tmp_path.rglob("*") if path.is_file()]

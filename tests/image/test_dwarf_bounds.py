@@ -17,8 +17,8 @@ import pytest
 
 import dwarf_floods
 import elf_floods
-from memory import at_most
 from rtit.image import FileSymbols
+from support.limits import assert_peak_memory
 
 SHF_COMPRESSED, ZSTD = 1 << 11, 2
 MOST = 1 << 27
@@ -62,7 +62,7 @@ def test_a_frame_that_gives_more_than_it_says(tmp_path: Path) -> None:
     [table], [count] = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<H", data, 0x3C)
     struct.pack_into("<Q", data, table + 64 * (count - 2) + 8, SHF_COMPRESSED)
     path.write_bytes(data)
-    with at_most(64):
+    with assert_peak_memory(64):
         count, is_cut = told(path)
     assert count
     assert is_cut
@@ -92,7 +92,7 @@ def test_numbers_of_files_that_are_not_there(tmp_path: Path) -> None:
     unit = dwarf_floods.KINDS["dwarf-programs"](1)
     path = written(tmp_path / "it.so", {**unit, ".debug_line": program})
     del rows, number, program
-    with at_most(100):
+    with assert_peak_memory(100):
         assert told(path) == (0, False)
 
 

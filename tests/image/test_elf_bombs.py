@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elf_files import CODE_AT, NOTE, PROGBITS, STRTAB, elf, section, with_symbols
+from support.elf import CODE_AT, NOTE, PROGBITS, STRTAB, build_elf, elf_with_symbols, section_header
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -35,7 +35,7 @@ def megabytes(expression: str, path: Path) -> int:
 def test_a_name_of_many_bytes_is_left_out(tmp_path: Path) -> None:
     long = b"n" * (1 << 20)
     path = tmp_path / "p"
-    path.write_bytes(with_symbols(b"\0" + long + b"\0short\0", [1, len(long) + 2]))
+    path.write_bytes(elf_with_symbols(b"\0" + long + b"\0short\0", [1, len(long) + 2]))
     assert names_of(path) == ["short"]
 
 
@@ -43,7 +43,7 @@ def test_symbols_that_share_a_name_stay_within_bounds(tmp_path: Path) -> None:
     """40,000 symbols, 1 MB, with names of 16 KB: 640 MB if all were taken."""
     long = b"n" * ((1 << 14) - 2)
     path = tmp_path / "p"
-    path.write_bytes(with_symbols(b"\0" + long + b"\0", [1] * 40_000))
+    path.write_bytes(elf_with_symbols(b"\0" + long + b"\0", [1] * 40_000))
     # All names of a file are held to its size and a megabyte.
     assert megabytes("elf.symbols()", path) < 60
     assert 0 < len(names_of(path)) < 200
@@ -53,11 +53,11 @@ def test_many_large_notes_are_not_read(tmp_path: Path) -> None:
     """Sections may lie over each other: 2000 notes of 1 MB in a file of 1 MB."""
     build_id = struct.pack("<III4s20s", 4, 20, 3, b"GNU\0", b"x" * 20)
     padding = struct.pack("<III4s", 4, (1 << 20) - 16, 9, b"XYZ\0") + bytes((1 << 20) - 16)
-    small = elf([(NOTE, build_id, 0, 0)])
+    small = build_elf([(NOTE, build_id, 0, 0)])
     path = tmp_path / "p"
     path.write_bytes(small)
     assert core.ElfFile(path).build_id == b"x" * 20
-    large = elf([(NOTE, padding + build_id, 0, 0)])
+    large = build_elf([(NOTE, padding + build_id, 0, 0)])
     count = 2000
     table = struct.unpack_from("<Q", large, 40)[0]
     null, note, names = (large[table + at : table + at + 64] for at in (0, 64, 128))
@@ -85,10 +85,10 @@ def linked(copies: int, slots: int) -> bytes:
     (name_at, name_size), (symbol_at, symbol_size), (row_at, row_size), (stub_at, stub_size) = parts
     headers = [
         bytes(64),
-        section(STRTAB, name_at, name_size),
-        section(11, symbol_at, symbol_size, 1, 24),
-        *[section(4, row_at, row_size, 2, 24)] * copies,
-        *[struct.pack("<I", 1) + section(PROGBITS, stub_at, stub_size, 0, 16)[4:]] * copies,
+        section_header(STRTAB, name_at, name_size),
+        section_header(11, symbol_at, symbol_size, 1, 24),
+        *[section_header(4, row_at, row_size, 2, 24)] * copies,
+        *[struct.pack("<I", 1) + section_header(PROGBITS, stub_at, stub_size, 0, 16)[4:]] * copies,
     ]
     identity = b"\x7fELF\x02\x01\x01" + bytes(9)
     header = struct.pack(
@@ -112,7 +112,7 @@ def test_linkage_tables_that_lie_over_each_other(tmp_path: Path) -> None:
 def test_tables_within_a_hole(tmp_path: Path) -> None:
     """A symbol table of a gigabyte, and nothing of it on disk."""
     path = tmp_path / "p"
-    table = struct.unpack_from("<Q", small := with_symbols(b"\0name\0", [1]), 40)[0]
+    table = struct.unpack_from("<Q", small := elf_with_symbols(b"\0name\0", [1]), 40)[0]
     huge = bytearray(small)
     struct.pack_into("<Q", huge, table + 2 * 64 + 32, (1 << 30) // 24 * 24)
     path.write_bytes(huge)
@@ -123,7 +123,7 @@ def test_tables_within_a_hole(tmp_path: Path) -> None:
 
 def test_a_program_of_many_segments(tmp_path: Path) -> None:
     """Each symbol is looked for in a few of them."""
-    symbols = with_symbols(b"\0name\0", [1] * 2000)
+    symbols = elf_with_symbols(b"\0name\0", [1] * 2000)
     count = 65_000
     segment = struct.pack("<IIQQQQQQ", 1, 5, 64, 1 << 40, 0, 16, 16, 1)
     patched = bytearray(symbols) + segment * count

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import elf_floods
-from memory import at_most
 from rtit.image import FileSymbols
+from support.limits import assert_peak_memory
 
 
 def test_memory_of_many_names(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_memory_of_many_names(tmp_path: Path) -> None:
     path = tmp_path / "it.so"
     path.write_bytes(elf_floods.elf(size))
     symbols = FileSymbols(path)
-    with at_most(95):
+    with assert_peak_memory(95):
         names = len(symbols.bindings)
     assert names == 2 * size // elf_floods.FUNCTION
     assert symbols.name(0) == "_ZN8Flood0_027with_a_name_of_usual_lengthEv"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.errors import ImageError, UsageError
 from rtit.image import Image
 from rtit.packets import encode
 from rtit.trace import Stream
+from support.streams import SYNC
 
 CODE = {0x1000: bytes.fromhex("ffd0"), 0x2000: bytes.fromhex("ffe0")}
 """1000 call rax; 2000 jmp rax"""
@@ -78,7 +78,7 @@ class Asked:
 def test_pages_on_demand() -> None:
     asked = Asked()
     image = Image(asked)
-    stream = rtit.decode(HEAD + CALLS * 5, image).streams[0]
+    stream = rtit.decode(SYNC + CALLS * 5, image).streams[0]
     for _ in range(2):
         assert ips(stream) == [0x1000, 0x2000] * 5
     assert asked.pages == [0x1000, 0x2000]
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_remembered_until_told_otherwise() -> None:
     asked = Asked()
     del asked.known[0x2000]
     image = Image(asked)
-    stream = rtit.decode(HEAD + CALLS, image).streams[0]
+    stream = rtit.decode(SYNC + CALLS, image).streams[0]
     for _ in range(3):
         assert ips(stream) == [0x1000]
     assert asked.pages == [0x1000, 0x2000]
@@ -130,7 +130,7 @@ def test_what_was_added_goes_before() -> None:
 def test_answers_that_are_none(answer: object, error: type[Exception]) -> None:
     image = Image(lambda page: answer)  # type: ignore[arg-type, return-value]
     with pytest.raises(error, match="page"):
-        ips(rtit.decode(HEAD + CALLS, image).streams[0])
+        ips(rtit.decode(SYNC + CALLS, image).streams[0])
     with pytest.raises(error, match="page"):
         image.read(0x1000, 1)
 
@@ -144,7 +144,7 @@ def test_what_the_callback_raises_comes_out_and_is_not_remembered() -> None:
             raise LookupError("the machine is away")
         return asked(page)
 
-    stream = rtit.decode(HEAD + CALLS, Image(missing)).streams[0]
+    stream = rtit.decode(SYNC + CALLS, Image(missing)).streams[0]
     with pytest.raises(LookupError, match="the machine is away"):
         ips(stream)
     assert ips(stream) == [0x1000, 0x2000]

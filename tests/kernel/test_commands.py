@@ -11,10 +11,10 @@ import pytest
 
 from kernel import recording
 from kernel.machine import Machine
-from profiled import Tool
 from rtit.cli.main import main
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
+from support.profiles import ToolRunner
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +136,14 @@ def functions_of(text: str) -> dict[str, int]:
     return dict(found)
 
 
-def test_stacks_with_the_kernel(recorded: Path, reader: Tool) -> None:
+def test_stacks_with_the_kernel(recorded: Path, run_tool: ToolRunner) -> None:
     wanted, data = reported(recorded), f"{recorded}.pprof"
     assert main(["profile", "--for", "pprof", "-o", data, str(recorded)]) == 0
-    top = reader("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
+    top = run_tool("go", "tool", "pprof", "-top", "-nodecount=1000", "-nodefraction=0", data)
     assert f"of {sum(wanted.values())} total" in top
     # Twice it is called, and once jumped to: that counts for what did so.
     assert re.search(r"^ +2 .* helper$", top, re.MULTILINE)
-    stacks = reader("go", "tool", "pprof", "-traces", "-focus=^helper$", data)
+    stacks = run_tool("go", "tool", "pprof", "-traces", "-focus=^helper$", data)
     assert re.search(r" helper\n +made_open\n +do_syscall_64\n +entry_SYSCALL_64\n", stacks)
 
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import at_most
 from rtit.cli.main import main
 from rtit.errors import ImageError
 from rtit.image import Images, Symbols
@@ -26,6 +25,7 @@ from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.sideband.jitted import Jitted
 from rtit.trace import Trace
+from support.limits import assert_peak_memory
 
 PID = 77
 AT = 0x7F00_0000_1000
@@ -281,7 +281,7 @@ def test_functions_of_a_dump_take_little_memory(tmp_path: Path, step: int) -> No
     data, path = recorded(tmp_path), tmp_path / f"jit-{PID}.dump"
     made = (load(at, AT + at * step, b"\x90", f"f{at}") for at in range(50_000))
     path.write_bytes(header() + b"".join(made))
-    with at_most(60), Trace(data) as trace:
+    with assert_peak_memory(60), Trace(data) as trace:
         assert str(trace.symbols.lookup(PID, 2_000, AT + 7 * step)) == f"f{7 if step else 2_000}"
 
 

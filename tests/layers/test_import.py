@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.cli.main import VERBS
 from rtit.perfdata import Writer
+from support.streams import SYNC
 
 
 def loaded(*modules: str) -> set[str]:
@@ -139,7 +139,7 @@ def test_what_prints_no_columns_does_without_numpy(
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "perf.data"
     with Writer(data, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
-        out.auxtrace(7, 7, HEAD, None, 100)
+        out.auxtrace(7, 7, SYNC, None, 100)
     found = after((verb, str(data), *_OPTIONS.get(verb, ())))
     assert "rtit.trace.trace" in found
     assert not {"numpy", "difflib", "textwrap"} & found

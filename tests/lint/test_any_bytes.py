@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lint.streams import ON
-from plain import Bytes
 from rtit.image import Image
 from rtit.linter import lint
 from rtit.packets import packets
 from rtit.scenario import load, run, shipped
 from rtit.trace import Settings, Stream
 from rtit.trace.meaning import as_json, describe
+from support.streams import ChunkedBytes
 
 RAW = [packet.raw for path in shipped()[::9] for packet in packets(run(load(path)).raw)]
 STREAMS = st.one_of(
@@ -40,7 +40,7 @@ def test_parts_make_no_difference(data: bytes, step: int) -> None:
 @given(STREAMS)
 def test_what_happened_can_be_told(data: bytes) -> None:
     image = Image().add(0x40_1000, b"\x90" * 64)
-    for happening in Stream(Bytes(data), image, Settings()).events():
+    for happening in Stream(ChunkedBytes(data), image, Settings()).events():
         assert 0 <= happening.offset < len(data)
         name = as_json(happening).get("name", happening.what)
         assert describe(happening).startswith(str(name))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linted import lint_findings
-from live import Recorder
 from programs.build import PROGRAMS
 from rtit.capture.ptrace import replay
 from rtit.linter import lint
 from rtit.registers.errata import ERRATA, errata_of
 from rtit.scenario import Scenario, load, run, shipped
 from rtit.trace import Settings, Trace
+from support.linting import lint_findings
+from support.recordings import Recorder
 from unit.world.plans import plans
 from unit.world.program import Plan
 from unit.world.world import World

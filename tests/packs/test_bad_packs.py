@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rtit
-from live import Recorder
 from rtit.cli.main import main
 from rtit.errors import InputError, RtitError
 from rtit.trace import pack_list
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 CHANGES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import RTIT
 from programs.build import SOURCES
 from rtit.cli.main import VERBS, main
 from rtit.errors import ImageError
 from rtit.image import files as image_files
 from rtit.trace import pack_list
+from support.recordings import RTIT
 
 ProgramBuilder = Callable[[str], Path]
 # What opens no recording; and gdb, which shows where the files are that it looks at.

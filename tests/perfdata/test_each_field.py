@@ -12,12 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from compressed import as_compressed
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
-from live import Recorder
-from memory import at_most
 from rtit.capture.ptrace import replay
 from rtit.errors import RtitError
 from rtit.packets import encode
@@ -28,7 +25,13 @@ from rtit.perfdata.header import FILE
 from rtit.perfdata.record import COMPRESSED, HEADER, SAMPLE, TABLE, Tail
 from rtit.trace import Trace
 from rtit.trace.contents import contents
-from sampled import SIDEBAND_ID, as_samples
+from support.limits import assert_peak_memory
+from support.recording_variants import (
+    SIDEBAND_ID,
+    write_compressed_recording,
+    write_sampled_recording,
+)
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 AUXTRACE_INFO_WORDS = 18
@@ -141,11 +144,11 @@ def made_in(mode: str, program: ProgramBuilder, record: Recorder, folder: Path) 
     whole = folder / "whole"
     replay(log, whole, event=EVENT, cpus=2 if mode == "CPUs" else 0, switches=Switches.WIDE)
     if mode == "compressed":
-        as_compressed(whole, good)
+        write_compressed_recording(whole, good)
     elif mode == "samples":
         with Trace(whole) as trace:
             size = trace.streams[0].size
-        as_samples(whole, good, [(0, size // 2), (size // 3, size)])
+        write_sampled_recording(whole, good, [(0, size // 2), (size // 3, size)])
     else:
         return whole
     return good
@@ -163,7 +166,7 @@ def test_each_in_turn(mode: str, program: ProgramBuilder, record: Recorder, tmp_
     fields = [*every_field(good)]
     assert WANTED[mode] <= {each.what for each in fields}
     decoded = refused = 0
-    with at_most(64):
+    with assert_peak_memory(64):
         for each in fields:
             old = content[each.offset : each.offset + each.size]
             for value in values(old):
@@ -318,7 +321,7 @@ def test_ten_gigabytes_of_nothing(layout: str, made: tuple[Path, int]) -> None:
     with path.open("wb") as file:
         file.write(content)
         file.truncate(size)
-    with at_most(64), contextlib.suppress(RtitError), Trace(path) as trace:
+    with assert_peak_memory(64), contextlib.suppress(RtitError), Trace(path) as trace:
         for stream in trace.streams:
             assert stream.size < 1 << 20
             stream.counts()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from compressed import FRAME, raw
-from memory import at_most
 from rtit.errors import PerfDataError, UnsupportedError
 from rtit.perfdata import PerfData, Writer
 from rtit.perfdata.records import HEADER, Auxtrace
 from rtit.trace import Trace
+from support.limits import assert_peak_memory
+from support.recording_variants import ZSTD_FRAME_HEADER, zstd_raw_block
 
 PERF, ZSTD = shutil.which("perf"), shutil.which("zstd")
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
@@ -72,7 +72,9 @@ NAMES = [f"name {number}" for number in range(50)]
 @pytest.mark.parametrize("number", [81, 83])
 def test_one_stream_over_many_records(tmp_path: Path, number: int) -> None:
     body = plain(tmp_path / "a")
-    stream = FRAME + b"".join(raw(body[at : at + 100]) for at in range(0, len(body), 100))
+    stream = ZSTD_FRAME_HEADER + b"".join(
+        zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)
+    )
     cuts = [0, 3, 6, 7, 150, len(stream)]
     pieces = [stream[a:b] for a, b in pairwise(cuts)]
     assert names(compressed(tmp_path / "b", pieces, number)) == NAMES
@@ -91,9 +93,9 @@ def test_what_zstd_makes(tmp_path: Path, options: list[str]) -> None:
 
 def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
     body = plain(tmp_path / "a")
-    blocks = [raw(body[at : at + 100]) for at in range(0, len(body), 100)]
-    stream = FRAME + b"".join(blocks)
-    path = compressed(tmp_path / "b", [stream[: len(FRAME) + 2 * len(blocks[0]) + 50]])
+    blocks = [zstd_raw_block(body[at : at + 100]) for at in range(0, len(body), 100)]
+    stream = ZSTD_FRAME_HEADER + b"".join(blocks)
+    path = compressed(tmp_path / "b", [stream[: len(ZSTD_FRAME_HEADER) + 2 * len(blocks[0]) + 50]])
     found = names(path)
     assert found == NAMES[: len(found)]
     assert 0 < len(found) < 5
@@ -105,23 +107,26 @@ def test_a_stream_that_breaks_off(tmp_path: Path) -> None:
     ("pieces", "message"),
     [
         ([b"no zstd at all"], "compressed records: no Zstandard"),
-        ([FRAME + (3 << 1 | 8 << 3).to_bytes(3, "little") + bytes(8)], "compressed records"),
+        (
+            [ZSTD_FRAME_HEADER + (3 << 1 | 8 << 3).to_bytes(3, "little") + bytes(8)],
+            "compressed records",
+        ),
         # blocks of four bytes that become 128 KB each: 32 MB in a record, a gigabyte in all
-        ([FRAME + repeated(0x41, 1 << 17) * 15000], "come out of it"),
+        ([ZSTD_FRAME_HEADER + repeated(0x41, 1 << 17) * 15000], "come out of it"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, pieces: list[bytes], message: str) -> None:
     path = compressed(tmp_path / "b", pieces)
-    with at_most(48), pytest.raises(PerfDataError, match=message) as error:
+    with assert_peak_memory(48), pytest.raises(PerfDataError, match=message) as error:
         PerfData(path)
     assert error.value.offset is not None
 
 
 @pytest.mark.parametrize("size", [0, 4])
 def test_a_second_kind_that_lies(tmp_path: Path, size: int) -> None:
-    path = compressed(tmp_path / "b", [FRAME + raw(b"12345678")], 83)
+    path = compressed(tmp_path / "b", [ZSTD_FRAME_HEADER + zstd_raw_block(b"12345678")], 83)
     data = bytearray(path.read_bytes())
-    at = data.index(FRAME) - 8
+    at = data.index(ZSTD_FRAME_HEADER) - 8
     data[at : at + 8] = struct.pack("<Q", 1 << 40)
     path.write_bytes(data)
     with pytest.raises(PerfDataError, match="more bytes than its record"):
@@ -133,7 +138,7 @@ def test_a_directory(tmp_path: Path) -> None:
     folder.mkdir()
     body = plain(folder / "data")
     (folder / "data.1").write_bytes(body[: len(body) // 2 // 8 * 8])
-    stream = FRAME + raw(body)
+    stream = ZSTD_FRAME_HEADER + zstd_raw_block(body)
     (folder / "data.0").write_bytes(HEADER.pack(81, 0, 8 + len(stream)) + stream)
     (folder / "data.2").write_bytes(b"")
     os.mkfifo(folder / "data.3")
@@ -158,7 +163,7 @@ def test_a_directory_with_long_pieces(tmp_path: Path) -> None:
     head = HEADER.pack(71, 0, HEADER.size + fixed.size) + fixed.pack(size, 0, 100, 1, 8, -1, 0)
     (tmp_path / "data.0").write_bytes(head + b"\x02\x82" * 8)
     os.truncate(tmp_path / "data.0", len(head) + size)
-    with at_most(64), Trace(tmp_path) as trace:
+    with assert_peak_memory(64), Trace(tmp_path) as trace:
         found = {stream.tid: stream.counts().packets for stream in trace.streams}
     assert found[8] == {"PSB": 1, "PAD": size - 16}
 

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import Recorder, to_the_end
-from profiled import Profiled
 from rtit.capture import Request, start
 from rtit.cli.main import main
 from rtit.profile import profile
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
+from support.profiles import ProfiledProgram
+from support.recordings import Recorder, record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 
 
-def test_each_binary_has_a_file(profiled: Profiled, tmp_path: Path) -> None:
+def test_each_binary_has_a_file(profiled: ProfiledProgram, tmp_path: Path) -> None:
     words = ["profile", str(profiled.data), "--for", "llvm", "-o", str(tmp_path / "out")]
     assert main([*words, "--dso", "all"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
@@ -38,7 +37,7 @@ def test_each_binary_has_a_file(profiled: Profiled, tmp_path: Path) -> None:
     ],
 )
 def test_refused(
-    options: list[str], says: str, profiled: Profiled, capsys: pytest.CaptureFixture[str]
+    options: list[str], says: str, profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", str(profiled.data), *options]) == 2
     found = capsys.readouterr()
@@ -46,7 +45,7 @@ def test_refused(
     assert says in found.err.splitlines()[-1]
 
 
-def test_an_unknown_format(profiled: Profiled, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_format(profiled: ProfiledProgram, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["profile", str(profiled.data), "--for", "nobody"])
     assert "invalid choice: 'nobody' (choose from" in capsys.readouterr().err
@@ -56,10 +55,10 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
     """QEMU loads every program at one address: what ran there is told apart by when it ran, as
     another count of instructions by file has it.
     """
-    need("qemu")
+    require_backend("qemu")
     data = tmp_path / "perf.data"
     argv = ["/bin/sh", "-c", "exec /bin/echo one"]
-    to_the_end(start(Request(argv, backend="qemu", output=data)))
+    record_to_end(start(Request(argv, backend="qemu", output=data)))
     with Trace(data) as trace:
         found = profile(trace, trace.streams)
         by_file: Counter[str] = Counter()
@@ -75,7 +74,7 @@ def test_the_same_addresses_of_two_programs(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told(
-    profiled: Profiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    profiled: ProfiledProgram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the program's file neither its code nor the way through it is known."""
     gone = f"{profiled.program}={tmp_path / 'gone'}"

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from live import to_the_end
-from profiled import Profiled, Tool
 from rtit.capture import Request, start
 from rtit.profile import Profile, profile
 from rtit.profile.lines import Owners
 from rtit.trace import End, Trace
+from support.profiles import ProfiledProgram, ToolRunner
+from support.recordings import record_to_end
 
 COMPARISONS = sum(300 - i - 1 for i in range(300))
 """What bubble does by its source: so often its inner loop runs."""
 
 
 @pytest.fixture(scope="session")
-def counted(profiled: Profiled) -> Profile:
+def counted(profiled: ProfiledProgram) -> Profile:
     with Trace(profiled.data) as trace:
         return profile(trace, trace.streams)
 
@@ -51,13 +51,15 @@ def taken_branches(program: Path, run: Callable[[Path], None], tmp_path: Path) -
     return int(edges.count[np.isin(edges.kind, [End.CONDITIONAL, End.JUMP])].sum())
 
 
-def test_bolt(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path) -> None:
+def test_bolt(
+    profiled: ProfiledProgram, counted: Profile, run_tool: ToolRunner, tmp_path: Path
+) -> None:
     data = profiled.written("bolt")
-    said = reader("perf2bolt", profiled.program, "-p", data, "--pa", "-o", "fdata")
+    said = run_tool("perf2bolt", profiled.program, "-p", data, "--pa", "-o", "fdata")
     assert "Out of range traces involving unknown regions: 0 " in said
     faster = tmp_path / "faster"
     options = ("-reorder-blocks=ext-tsp", "-dyno-stats", "-report-stale")
-    said = reader("llvm-bolt", profiled.program, "-o", faster, "-data", "fdata", *options)
+    said = run_tool("llvm-bolt", profiled.program, "-o", faster, "-data", "fdata", *options)
     assert "stale profile" not in said
     counts = [int(found) for found in re.findall(r"(\d+) : taken branches", said)]
     assert len(counts) == 2
@@ -72,7 +74,7 @@ def test_bolt(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path
 
     def record(program: Path) -> Callable[[Path], None]:
         def recorded(data: Path) -> None:
-            to_the_end(start(Request([str(program)], backend="qemu", output=data)))
+            record_to_end(start(Request([str(program)], backend="qemu", output=data)))
 
         return recorded
 
@@ -85,9 +87,9 @@ def test_bolt(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path
     assert taken_branches(faster, record(faster), tmp_path) < 0.9 * before
 
 
-def test_bolt_counts(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
+def test_bolt_counts(profiled: ProfiledProgram, run_tool: ToolRunner, tmp_path: Path) -> None:
     """The edges that BOLT takes out of it are those that the source tells."""
-    reader("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
+    run_tool("perf2bolt", profiled.program, "-p", profiled.written("bolt"), "--pa", "-o", "fdata")
     lines = [line.split() for line in (tmp_path / "fdata").read_text().splitlines()]
     calls: Counter[tuple[str, str]] = Counter()
     for row in lines:
@@ -103,22 +105,24 @@ def test_bolt_counts(profiled: Profiled, reader: Tool, tmp_path: Path) -> None:
     assert sum(each > COMPARISONS - 600 for each in outcomes) >= 1
 
 
-def test_autofdo(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
+def test_autofdo(profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]) -> None:
     data = profiled.written("autofdo")
     words = [f"--binary={profiled.program}", f"--profile={data}", "--format=text", "--out=afdo"]
-    reader("create_llvm_prof", "--profiler=text", *words)
-    assert_samples(reader("cat", "afdo"), functions)
+    run_tool("create_llvm_prof", "--profiler=text", *words)
+    assert_samples(run_tool("cat", "afdo"), functions)
 
 
-def test_llvm(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
+def test_llvm(profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]) -> None:
     data = profiled.written("llvm")
     words = [f"--binary={profiled.program}", f"--unsymbolized-profile={data}", "--use-offset=0"]
-    reader("llvm-profgen", *words, "--output=spgo", "--format=text")
-    assert_samples(reader("cat", "spgo"), functions)
-    assert "bubble" in reader("llvm-profdata", "show", "--sample", "spgo")
+    run_tool("llvm-profgen", *words, "--output=spgo", "--format=text")
+    assert_samples(run_tool("cat", "spgo"), functions)
+    assert "bubble" in run_tool("llvm-profdata", "show", "--sample", "spgo")
 
 
-def test_perf(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path) -> None:
+def test_perf(
+    profiled: ProfiledProgram, counted: Profile, run_tool: ToolRunner, tmp_path: Path
+) -> None:
     """However the branches are cut into samples, LLVM takes from them each as often as it was
     taken, and what it makes of exact counts.
     """
@@ -126,7 +130,7 @@ def test_perf(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path
     assert len(data.read_text().split("\n")) > 100
     words = [f"--binary={profiled.program}", f"--perfscript={data}"]
     options = ["--skip-symbolization", "--use-offset=0", "--output=unsymbolized"]
-    reader("llvm-profgen", *words, *options)
+    run_tool("llvm-profgen", *words, *options)
     found = Counter[tuple[int, int]]()
     for line in (tmp_path / "unsymbolized").read_text().splitlines():
         if "->" in line:
@@ -144,9 +148,9 @@ def test_perf(profiled: Profiled, counted: Profile, reader: Tool, tmp_path: Path
     inside = Counter({each: count for each, count in found.items() if each[0] > 1})
     assert inside == Counter({each: wanted[each] for each in inside})
     assert inside.total() > 0.99 * wanted.total() > 10_000
-    reader("llvm-profgen", *words, "--output=spgo", "--format=text")
+    run_tool("llvm-profgen", *words, "--output=spgo", "--format=text")
     exact = [f"--binary={profiled.program}", f"--unsymbolized-profile={profiled.written('llvm')}"]
-    reader("llvm-profgen", *exact, "--use-offset=0", "--output=exact", "--format=text")
+    run_tool("llvm-profgen", *exact, "--use-offset=0", "--output=exact", "--format=text")
     assert (tmp_path / "spgo").read_text() == (tmp_path / "exact").read_text()
 
 
@@ -173,9 +177,11 @@ def calls_of_fibonacci(n: int) -> int:
     return 1 if n < 2 else 1 + calls_of_fibonacci(n - 1) + calls_of_fibonacci(n - 2)
 
 
-def test_pprof(profiled: Profiled, reader: Tool, functions: Counter[str], counted: Profile) -> None:
+def test_pprof(
+    profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str], counted: Profile
+) -> None:
     data = profiled.written("pprof")
-    top = reader("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", data)
+    top = run_tool("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", data)
     flat = {
         name: int(count)
         for count, name in re.findall(r"^ +(\d+) +\S+ +\S+ +\d+ +\S+ +(\S+)", top, re.MULTILINE)
@@ -183,9 +189,9 @@ def test_pprof(profiled: Profiled, reader: Tool, functions: Counter[str], counte
     for name in ("bubble", "compare", "fibonacci", "fill"):
         assert flat[name] == functions[name]
     assert f"of {counted.instructions} total" in top
-    raw = reader("go", "tool", "pprof", "-peek", "^compare$", data)
+    raw = run_tool("go", "tool", "pprof", "-peek", "^compare$", data)
     assert re.search(r"\d+ +100% \|   (msort|qsort|__GI___qsort|_quicksort)", raw)
-    traces = reader("go", "tool", "pprof", "-traces", "-focus=^bubble$", data)
+    traces = run_tool("go", "tool", "pprof", "-traces", "-focus=^bubble$", data)
     stack = traces.partition(" bubble\n")[2].partition("---")[0].split()
     # from the caller to where the program began, the dynamic linker's
     assert stack[0] == "main"
@@ -193,9 +199,11 @@ def test_pprof(profiled: Profiled, reader: Tool, functions: Counter[str], counte
     assert len(stack) > 2
 
 
-def test_callgrind(profiled: Profiled, reader: Tool, functions: Counter[str]) -> None:
+def test_callgrind(
+    profiled: ProfiledProgram, run_tool: ToolRunner, functions: Counter[str]
+) -> None:
     data = profiled.written("callgrind")
-    said = reader("callgrind_annotate", "--threshold=100", "--auto=no", data)
+    said = run_tool("callgrind_annotate", "--threshold=100", "--auto=no", data)
     shown = {
         name: int(count.replace(",", ""))
         for count, name in re.findall(r"^ *([\d,]+) \(.*:(\w+) \[[^]]*profiled", said, re.MULTILINE)

@@ -8,8 +8,8 @@ import pytest
 
 import elf_floods
 import floods
-from memory import at_most
 from rtit.cli.main import main
+from support.limits import assert_peak_memory
 
 SIZE = 1 << 21
 """Of code: 622,592 instructions, and a call from each function to the next."""
@@ -25,7 +25,7 @@ def test_memory_of_a_file_that_all_ran(tool: str, tmp_path: Path) -> None:
     # what it loads is no part of it
     assert main([*words, str(elf_floods.recorded(small / "elf-whole.data", 1 << 12))]) == 0
     path = elf_floods.recorded(tmp_path / "elf-whole.data", SIZE)
-    with at_most(MOST[tool]):
+    with assert_peak_memory(MOST[tool]):
         assert main([*words, str(path)]) == 0
 
 
@@ -36,5 +36,5 @@ def test_memory_of_calls_within_thousands(tmp_path: Path) -> None:
     words = ["profile", "--for", "pprof", "-o", str(tmp_path / "out")]
     main([*words, str(floods.recorded(small, "deep", 1 << 10))])
     path = floods.recorded(tmp_path, "deep", 1 << 18)
-    with at_most(120):
+    with assert_peak_memory(120):
         main([*words, str(path)])

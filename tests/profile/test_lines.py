@@ -9,9 +9,9 @@ import pytest
 
 import dwarf_floods
 import elf_floods
-from memory import at_most
 from rtit.image import FileSymbols
 from rtit.profile.lines import lines_of, stretches, windows_of
+from support.limits import assert_peak_memory
 
 SIZE = 1 << 20
 UNIT, LINE = 1 << 16, 8
@@ -40,7 +40,7 @@ def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
     symbols = FileSymbols(path)
     assert len(symbols.offsets)
     asked = np.array([elf_floods.TEXT, SIZE], np.uint64)
-    with at_most(16):
+    with assert_peak_memory(16):
         found = lines_of(symbols, asked)
         [part] = stretches(symbols, windows_of(asked))
     assert found.line.tolist() == [1, (SIZE - elf_floods.TEXT) % UNIT // LINE + 1]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from live import Recorder
 from rtit.capture.events import Kind
 from rtit.cli.main import main
 from rtit.profile import profile
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 

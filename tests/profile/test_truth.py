@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from live import Live, Recorder
 from programs.build import BARE, PROGRAMS
 from rtit.capture.events import Kind
 from rtit.profile import Binary, Profile, profile
 from rtit.profile.stretches import Stretches
 from rtit.trace import End, Trace
 from rtit.x86 import Class
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -36,7 +36,7 @@ NEAR = {
 Edge = tuple[int, int, End]
 
 
-def executed(live: Live) -> Counter[Edge]:
+def executed(live: RecordedProgram) -> Counter[Edge]:
     """What the tracer saw, instruction for instruction."""
     found: Counter[Edge] = Counter()
     for event in live.log.events():
@@ -47,7 +47,7 @@ def executed(live: Live) -> Counter[Edge]:
     return found
 
 
-def gathered(live: Live) -> Profile:
+def gathered(live: RecordedProgram) -> Profile:
     with Trace(live.data) as trace:
         return profile(trace, trace.streams)
 
@@ -75,7 +75,7 @@ def addresses(found: Profile) -> Counter[Edge]:
     return Counter({edge: count for edge, count in edges.items() if edge[2] in (0, *NEAR.values())})
 
 
-def recorded(name: str, program: ProgramBuilder, record: Recorder) -> Live:
+def recorded(name: str, program: ProgramBuilder, record: Recorder) -> RecordedProgram:
     live = record([program(name), *PROGRAMS[name].arguments])
     if live.status in PROGRAMS[name].may_exit:
         pytest.skip("this machine cannot show the situation")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from live import Recorder
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from memory import at_most
 from rtit.errors import PerfDataError
 from rtit.image import Images
 from rtit.perfdata import PerfData, TimeConversion, Writer
 from rtit.perfdata.records import HEADER, Comm, Fork, TextPoke
 from rtit.sideband import follow
 from rtit.sideband.order import in_order
+from support.limits import assert_peak_memory
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
 """A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
@@ -109,7 +109,7 @@ def test_large_records_are_not_kept(tmp_path: Path) -> None:
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for number in range(2000):
             out.text_poke(1, 1, 10_000 - number, 0x1000, bytes(60_000))
-    with at_most(80), PerfData(path) as data:
+    with assert_peak_memory(80), PerfData(path) as data:
         found = [time for time, record in in_order(data) if isinstance(record, TextPoke)]
     assert len(found) == 2000
     assert found == sorted(found)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import rtit
-from live import ends, to_the_end
-from memory import at_most
 from rtit.capture import Request, start
 from rtit.errors import InputError, UsageError
 from rtit.testing.baseline import Baselines, Count, within
 from rtit.trace import Trace
+from support.limits import assert_peak_memory
+from support.recordings import record_to_end, thread_ends
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,8 +49,8 @@ def pointers(
     request = Request(
         [str(exe)], output=folder / "data", truth=folder / "truth", env={"PATH": "/bin"}
     )
-    to_the_end(start(request))
-    [(_, instructions, _)] = ends(folder / "truth").values()
+    record_to_end(start(request))
+    [(_, instructions, _)] = thread_ends(folder / "truth").values()
     return exe, instructions
 
 
@@ -238,7 +238,10 @@ def test_a_baseline_takes_no_more_memory_than_its_bound(tmp_path: Path) -> None:
     path.parent.mkdir()
     for text in ("[[" + "[]," * (4 << 20) + "0]]", " " * (40 << 20)):
         path.write_text(text)
-        with at_most(100), pytest.raises(InputError, match=r"more than [0-9,]+ (values|bytes)"):
+        with (
+            assert_peak_memory(100),
+            pytest.raises(InputError, match=r"more than [0-9,]+ (values|bytes)"),
+        ):
             Baselines(tmp_path / "test_it.py").get("a")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
 from programs.build import CannotBuildError
 from rtit.capture.qemu import Found
+from support.recordings import require_backend
 from torture.cases import BETTER_THAN_QEMU, QUICK, Case, behaviour, cases, random_case
 from torture.recorded import killed, record, right_as_far_as_it_goes
 
@@ -52,7 +52,7 @@ def test_under_qemu(mode: str, folder: Path, qemu: Found) -> None:
 @pytest.mark.parametrize("mode", sorted(BETTER_THAN_QEMU))
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
-    need(backend)
+    require_backend(backend)
     case = named(mode)
     found = record(case.argv, backend, folder)
     assert found.identical, found.verdict
@@ -62,7 +62,7 @@ def test_as_without_qemu(mode: str, backend: str, folder: Path) -> None:
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
 def test_signals_that_come_while_a_program_is_replaced(backend: str, folder: Path) -> None:
     """Each is handled or kills. Of who is killed the last instruction may not be known."""
-    need(backend)
+    require_backend(backend)
     case = named("real_time_while_in_exec")
     found = record(case.argv, backend, folder)
     assert found.right, found.verdict
@@ -117,7 +117,7 @@ def test_every_quick_mode_exists() -> None:
 @pytest.mark.parametrize("mode", ["exec_again", "forks_among_threads"])
 def test_a_recorder_that_is_killed(backend: str, mode: str, folder: Path) -> None:
     """At some moment: the test does not ask for the same one each time."""
-    need(backend)
+    require_backend(backend)
     after = random.uniform(0.3, 1.5)
     code, verdict = killed(named(mode).argv, backend, folder, after)
     assert right_as_far_as_it_goes(code, verdict), f"after {after} s: {verdict}"

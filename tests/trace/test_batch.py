@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.packets import encode
 from rtit.trace import End, Numbers, Stream
 from rtit.trace.results import Branch, Instruction, SyncPoint
+from support.streams import SYNC
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)
 BACK = encode("TIP", ip_bytes=6, payload=0x1000)
-PSB = HEAD.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=2 << 20))
+PSB = SYNC.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=2 << 20))
 
 
 def stream(times: int = 1) -> Stream:
     """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax; jz is taken, then not."""
     image = rtit.Image().add(0x1000, b"\xff\xd0").add(0x2000, bytes.fromhex("7402 90 90 ffe0"))
     loop = b"".join(CALL + encode("TNT", bits=bits) + BACK for bits in "TN" * times)
-    return rtit.decode(HEAD + loop + PSB, image).streams[0]
+    return rtit.decode(SYNC + loop + PSB, image).streams[0]
 
 
 def test_instructions() -> None:
@@ -77,7 +77,7 @@ def test_sync_points() -> None:
     (batch,) = stream().sync_points()
     assert list(batch) == [
         SyncPoint(0, 0x1000, 1 << 20),
-        SyncPoint(len(HEAD + CALL + BACK) * 2 - len(HEAD) + 2, 0x1000, 2 << 20),
+        SyncPoint(len(SYNC + CALL + BACK) * 2 - len(SYNC) + 2, 0x1000, 2 << 20),
     ]
 
 
@@ -190,14 +190,14 @@ def test_arrow_libraries() -> None:
     assert table["kind"].slice(0, 2).to_pylist() == ["indirect call", "conditional"]
     assert arrow.record_batch(many.edges()).num_rows == 4
 
-    failing = rtit.decode([HEAD, 5], rtit.Image()).streams[0]  # type: ignore[list-item]
+    failing = rtit.decode([SYNC, 5], rtit.Image()).streams[0]  # type: ignore[list-item]
     with pytest.raises(OSError, match="piece 1 of the stream"):
         arrow.table(failing.branches())
 
 
 def test_columns_that_were_asked_for_and_texts_in_arrow() -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    trace = rtit.decode(HEAD + CALL + b"\x05" + HEAD, rtit.Image().add(0x1000, b"\xff\xd0"))
+    trace = rtit.decode(SYNC + CALL + b"\x05" + SYNC, rtit.Image().add(0x1000, b"\xff\xd0"))
     table = arrow.table(trace.blocks(timing=True))
     assert [str(kind) for kind in table.schema.types[-7:]] == [
         *["uint64"] * 3,

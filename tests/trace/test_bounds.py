@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD
 from rtit.packets import Packet, encode, scan
 from rtit.trace import Stream
 from rtit.trace.points import Points
+from support.streams import SYNC
 
 START = 1 << 20
 IMAGE = rtit.Image().add(0x1000, bytes.fromhex("7502 90 90 75fa"))
@@ -39,7 +39,7 @@ def tsc(value: int) -> bytes:
 
 def stream(packets: bytes) -> Stream:
     """A tick of the crystal is 1000 of the TSC, at the ratio 20 a cycle is 1."""
-    head = HEAD.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
+    head = SYNC.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
     return rtit.decode(head + packets, IMAGE, nom_freq=20, cpuid_15=(1, 1000)).streams[0]
 
 
@@ -95,7 +95,7 @@ def test_lost_bytes() -> None:
         + mtc(1)
         + BETWEEN
         + b"\x02\x01"
-        + HEAD.replace(encode("TSC", tsc=START), tsc(START + 5000))
+        + SYNC.replace(encode("TSC", tsc=START), tsc(START + 5000))
     )
     assert bounds(packets + TAKEN, 1) == (1000, 5000)
 
@@ -104,7 +104,7 @@ def test_tracing_was_off() -> None:
     """A PSB+ where tracing goes on after a pause, in which nothing was counted."""
     off = encode("TIP.PGD", ip_bytes=0, payload=None)
     start = encode("TIP.PGE", ip_bytes=3, payload=0x1000)
-    there = HEAD.replace(encode("TSC", tsc=START), tsc(START + 5000))
+    there = SYNC.replace(encode("TSC", tsc=START), tsc(START + 5000))
     there = there.replace(encode("FUP", ip_bytes=6, payload=0x1000), b"")
     packets = cyc(500) + mtc(1) + BETWEEN + off + there + start + TAKEN
     assert bounds(packets, 1) == (1000, 5000)
@@ -176,7 +176,7 @@ class Clocks:
             self.eligible(self.now())
         elif what == "sync":
             self.eligible(
-                HEAD.replace(encode("TSC", tsc=START), self.now()).replace(
+                SYNC.replace(encode("TSC", tsc=START), self.now()).replace(
                     encode("CBR", ratio=10), b""
                 )
             )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import rtit
-from memory import at_most
-from plain import HEAD
 from rtit.trace import decode
+from support.limits import assert_peak_memory
+from support.streams import SYNC
 
 PLACES = 1 << 22
 JUMP = b"\xff\xe0"
@@ -20,7 +20,7 @@ def test_each_place_but_once() -> None:
     # an odd factor: every place once, no two in a row near each other
     tips["payload"] = 0x1000 + np.arange(PLACES, dtype=np.uint64) * 40503 % PLACES * len(JUMP)
     image = rtit.Image().add(0x1000, JUMP * PLACES)
-    (stream,) = decode(HEAD + tips.tobytes(), image).streams
-    with at_most(280):
+    (stream,) = decode(SYNC + tips.tobytes(), image).streams
+    with assert_peak_memory(280):
         counts = stream.counts()
     assert (counts.instructions, counts.indirect) == (PLACES, PLACES)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import Image
 from rtit.packets import encode
 from rtit.trace import EventKind, Stream
+from support.streams import SYNC
 
 CODE = bytes.fromhex("ffd0")
 """1000 call rax"""
@@ -34,12 +34,12 @@ def ips(stream: Stream) -> list[int]:
 
 
 def test_what_ran() -> None:
-    with rtit.decode(HEAD + LOOP, image(), title="mine") as trace:
+    with rtit.decode(SYNC + LOOP, image(), title="mine") as trace:
         (stream,) = trace.streams
         assert ips(stream) == RAN
         assert [span.kind for span in stream.ledger()] == ["exact"]
         assert trace.path == stream.title.replace("stream", "mine") == "mine"
-        assert repr(trace) == f"<Trace 'mine'; 1 buffer, {len(HEAD + LOOP)} bytes of PT>"
+        assert repr(trace) == f"<Trace 'mine'; 1 buffer, {len(SYNC + LOOP)} bytes of PT>"
         assert (trace.command_line, trace.facts, trace.clock) == ([], {}, None)
         with pytest.raises(UnsupportedError, match="mine is bare PT"):
             _ = trace.data
@@ -59,7 +59,7 @@ def test_what_ran() -> None:
     ],
 )
 def test_what_holds_the_packets(form: Callable[[bytes], object]) -> None:
-    trace = rtit.decode(form(HEAD + LOOP), image())  # type: ignore[arg-type]
+    trace = rtit.decode(form(SYNC + LOOP), image())  # type: ignore[arg-type]
     assert ips(trace.streams[0]) == RAN
 
 
@@ -69,7 +69,7 @@ def test_a_live_stream_is_taken_as_decoding_comes_to_it() -> None:
     def parts() -> Iterator[bytes]:
         for number in range(1000):
             taken.append(number)
-            yield HEAD + LOOP * 200
+            yield SYNC + LOOP * 200
 
     stream = rtit.decode(parts(), image()).streams[0]
     first = next(iter(stream.rows()))
@@ -86,7 +86,7 @@ def test_what_holds_no_packets(data: object) -> None:
 
 
 def test_a_buffer_that_another_thread_changes() -> None:
-    data = bytearray((HEAD + LOOP * 50) * 300)
+    data = bytearray((SYNC + LOOP * 50) * 300)
     stop = threading.Event()
 
     def spoil() -> None:
@@ -131,7 +131,7 @@ def test_last_ip_and_mode_at_the_start() -> None:
 
 def test_threads_change_nothing() -> None:
     # more than one round of segments
-    segment = HEAD + LOOP * 1000
+    segment = SYNC + LOOP * 1000
     count = (10 << 20) // len(segment)
     whole = segment * count
     damaged = bytearray(whole)
@@ -157,7 +157,7 @@ def test_threads_change_nothing() -> None:
 
 def test_threads_change_no_order() -> None:
     # more than one round of segments, and damage in some
-    segment = HEAD + LOOP * 400
+    segment = SYNC + LOOP * 400
     data = bytearray(segment * ((3 << 20) // len(segment)))
     for at in (300_000, 900_001, 1_900_123):
         data[at : at + 3] = b"\xff\x02\x00"

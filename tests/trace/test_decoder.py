@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD
 from rtit.errors import ConcurrentUseError, UsageError
 from rtit.packets import encode
 from rtit.trace import End, Settings, Start, Stream
 from rtit.trace.source import Bytes
+from support.streams import SYNC
 
 CODE = bytes.fromhex("7402 90 90 ebfa")
 """1000 je 1004; 1002 nop; 1003 nop; 1004 jmp 1000"""
@@ -131,7 +131,7 @@ def test_damaged_traces_leave_nothing_behind(plans: list[tuple[int, bool, int, i
     code = image()
     decoder = rtit.Decoder(code)
     for count, taken, at, flip in plans:
-        data = bytearray(HEAD + results(count, taken) + results(3, not taken) + HEAD + results(9))
+        data = bytearray(SYNC + results(count, taken) + results(3, not taken) + SYNC + results(9))
         data[at % len(data)] ^= flip & 0xFF
         del data[len(data) - (flip >> 8) % 30 :]
         compare(decoder, bytes(data), walked(bytes(data), code), "afl", "decided")
@@ -148,21 +148,21 @@ def test_counts_classes_and_sums() -> None:
     decoder = rtit.Decoder(image())
     bitmap = bytearray(SIZE)
     for count in (1, 2, 3, 4, 254, 255, 256, 70_000):
-        run = decoder.run(HEAD + results(count), bitmap)
+        run = decoder.run(SYNC + results(count), bitmap)
         assert bitmap == edge(min(count, 255))
         assert run.branches == count
         assert run.complete
     # the classes of AFL's technical notes
     for count, each in ((1, 1), (3, 4), (7, 8), (8, 16), (31, 32), (127, 64), (128, 128)):
-        decoder.run(HEAD + results(count), bitmap, classes=True)
+        decoder.run(SYNC + results(count), bitmap, classes=True)
         assert bitmap == edge(each)
-    decoder.run(HEAD + results(200), bitmap)
-    decoder.run(HEAD + results(30), bitmap, add=True)
+    decoder.run(SYNC + results(200), bitmap)
+    decoder.run(SYNC + results(30), bitmap, add=True)
     assert bitmap == edge(230)
-    decoder.run(HEAD + results(30), bitmap, add=True)
+    decoder.run(SYNC + results(30), bitmap, add=True)
     assert bitmap == edge(255)
     with pytest.raises(UsageError, match="classes of the sum"):
-        decoder.run(HEAD, bitmap, add=True, classes=True)
+        decoder.run(SYNC, bitmap, add=True, classes=True)
 
 
 @pytest.mark.parametrize(
@@ -181,16 +181,16 @@ def test_counts_classes_and_sums() -> None:
 def test_buffers_that_take_a_bitmap(form: Callable[[int], bytearray]) -> None:
     bitmap = form(SIZE)
     decoder = rtit.Decoder(image())
-    decoder.run(bytearray(HEAD + results(7)), bitmap)
+    decoder.run(bytearray(SYNC + results(7)), bitmap)
     assert bytes(memoryview(bitmap)) == edge(7)
-    decoder.run(np.array([*HEAD, *results(1)], "u1").data, bitmap)
+    decoder.run(np.array([*SYNC, *results(1)], "u1").data, bitmap)
     assert bytes(memoryview(bitmap)) == edge(1)
 
 
 def test_shared_memory() -> None:
     shared = SharedMemory(create=True, size=SIZE)
     try:
-        rtit.Decoder(image()).run(HEAD + results(7), shared.buf)
+        rtit.Decoder(image()).run(SYNC + results(7), shared.buf)
         assert shared.buf is not None
         assert bytes(shared.buf) == edge(7)
     finally:
@@ -211,7 +211,7 @@ def test_shared_memory() -> None:
 )
 def test_buffers_that_do_not(bitmap: bytearray, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        rtit.Decoder(image()).run(HEAD, bitmap)
+        rtit.Decoder(image()).run(SYNC, bitmap)
 
 
 def test_settings_that_cannot_be() -> None:
@@ -237,7 +237,7 @@ def test_settings_that_cannot_be() -> None:
 
 def test_what_a_run_tells() -> None:
     decoder = rtit.Decoder(image())
-    whole = HEAD + results(6)
+    whole = SYNC + results(6)
     assert decoder.run(whole) == (len(whole), len(whole), 0, 0, 0, False, 11, 6)
     cut = whole + encode("TIP", ip_bytes=6, payload=0x1000)[:4]
     run = decoder.run(cut)
@@ -245,7 +245,7 @@ def test_what_a_run_tells() -> None:
     assert not run.complete
     assert (run.exact, run.lost, run.errors) == (len(whole), 4, 1)
     assert not decoder.run(b"").complete
-    lost = decoder.run(HEAD + encode("TIP", ip_bytes=6, payload=0x5000))
+    lost = decoder.run(SYNC + encode("TIP", ip_bytes=6, payload=0x5000))
     assert lost.errors == 1
     assert not lost.truncated
     assert not lost.complete
@@ -261,7 +261,7 @@ def test_time() -> None:
     """Between two MTCs are 10 ticks and 8 cycles; trace after trace, and as `decode` has it."""
     known = {"nom_freq": 20, "cpuid_15": (1, 10), "start_time": 1 << 56, "guest_tsc": (5, 1 << 48)}
     tma = encode("TMA", ctc=0, fast_counter=0)
-    head = HEAD.replace(encode("CBR", ratio=10), tma + encode("CBR", ratio=10))
+    head = SYNC.replace(encode("CBR", ratio=10), tma + encode("CBR", ratio=10))
     packets = encode("MTC", ctc=1) + encode("CYC", cycles=8) + encode("MTC", ctc=2) + results(6)
     decoder = rtit.Decoder(image(), **known)  # type: ignore[arg-type]
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_time() -> None:
 def test_code_that_changes_is_told() -> None:
     code = image()
     decoder = rtit.Decoder(code)
-    trace = HEAD + results(2)
+    trace = SYNC + results(2)
 
     def targets() -> set[int]:
         decoder.run(trace)
@@ -301,7 +301,7 @@ def test_code_that_changes_is_told() -> None:
 
 def test_what_was_not_told_stays_with_one_decoder() -> None:
     """Whoever decodes next has the code that is there."""
-    code, trace = image(), HEAD + results(2)
+    code, trace = image(), SYNC + results(2)
     decoder = rtit.Decoder(code)
     decoder.run(trace)
     code.add(0x1000, bytes.fromhex("7400"))
@@ -373,11 +373,11 @@ def test_pages_are_asked_for_once() -> None:
     pages = Pages(CODE)
     decoder = rtit.Decoder(rtit.Image(missing=pages))
     for _ in range(3):
-        assert decoder.run(HEAD + results(3)).complete
+        assert decoder.run(SYNC + results(3)).complete
     assert pages.asked == [0x1000]
     pages.page = bytes.fromhex("7400 90 90 90 ebf9")
     decoder.forget(0x1000, 1)
-    assert decoder.run(HEAD + results(1)).complete
+    assert decoder.run(SYNC + results(1)).complete
     assert pages.asked == [0x1000, 0x1000]
     assert set(decoder.edges().target.tolist()) == {0x1002}
 
@@ -454,18 +454,18 @@ def test_second_thread_gets_concurrent_use_error() -> None:
         return CODE
 
     decoder = rtit.Decoder(rtit.Image(missing=slow))
-    thread = threading.Thread(target=decoder.run, args=(HEAD + results(1),))
+    thread = threading.Thread(target=decoder.run, args=(SYNC + results(1),))
     thread.start()
     assert inside.wait(300)
     with pytest.raises(ConcurrentUseError, match="open one in each thread, or use a lock"):
-        decoder.run(HEAD)
+        decoder.run(SYNC)
     go_on.set()
     thread.join()
-    assert decoder.run(HEAD + results(1)).complete
+    assert decoder.run(SYNC + results(1)).complete
 
 
 def test_little_is_kept() -> None:
     """A decoder that may keep next to nothing gives the same."""
     decoder = rtit.Decoder(image(), most_instructions=1)
     for _ in range(3):
-        assert decoder.run(HEAD + results(50) + HEAD + results(10)).branches == 60
+        assert decoder.run(SYNC + results(50) + SYNC + results(10)).branches == 60

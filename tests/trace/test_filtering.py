@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD
 from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.trace import End, Selection, Stream, Table, Times
+from support.streams import SYNC
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)
 BACK = encode("TIP", ip_bytes=6, payload=0x1000)
@@ -28,7 +28,7 @@ def stream() -> Stream:
     for number in range(30):
         loop += CALL + encode("TNT", bits="TN"[number % 2]) + encode("PTW", ip=0, payload_bytes=0,
             payload=number) + BACK + encode("TSC", tsc=(1 << 20) + 10 * number)  # fmt: skip
-    return rtit.decode(HEAD + loop, image).streams[0]
+    return rtit.decode(SYNC + loop, image).streams[0]
 
 
 WHOLE = stream()
@@ -81,7 +81,7 @@ def test_the_first_and_the_last_rows(count: int, time: Times | None) -> None:
 
 def test_rows_that_come_in_several_batches() -> None:
     image = rtit.Image().add(0x1000, bytes.fromhex("ffe0"))
-    many = rtit.decode(HEAD + BACK * 200_000, image).streams[0]
+    many = rtit.decode(SYNC + BACK * 200_000, image).streams[0]
     assert sum(1 for _ in many.instructions()) > 2
     for count in (0, 1, 65_535, 70_000, 200_000, 300_000):
         for part in (Selection(head=count), Selection(tail=count)):

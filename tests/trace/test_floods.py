@@ -10,12 +10,12 @@ import pytest
 
 import sideband_floods
 from floods import FLOODS, PSB_PLUS, recorded
-from memory import at_most
 from rtit import decode
 from rtit.image import images
 from rtit.packets import encode
 from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace, Trust
+from support.limits import assert_peak_memory
 
 SIZE = 1 << 21
 ANEW = ("mode", "targets", "calls", "deep", "overflow")
@@ -37,7 +37,7 @@ def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
         with Trace(path) as trace:
             (stream,) = trace.streams
             list(zip(range(1), take(stream), strict=False))
-        with Trace(path) as trace, at_most(150 if flood in ANEW else 40):
+        with Trace(path) as trace, assert_peak_memory(150 if flood in ANEW else 40):
             (stream,) = trace.streams
             for _ in take(stream):
                 pass
@@ -60,7 +60,7 @@ def test_memory_of_an_account(
     with Trace(recorded(tmp_path, "overflow", SIZE)) as trace:
         (stream,) = trace.streams
         overflows = stream.counts().packets["OVF"]
-        with at_most(megabytes):
+        with assert_peak_memory(megabytes):
             gaps = look(stream)
         # behind the first span, which is exact, and as many as are kept of a stream
         assert gaps == min(2 * overflows, (1 << 18) - 1)
@@ -72,7 +72,7 @@ def test_memory_of_losses_that_wait_for_those_before() -> None:
     ledgers = []
     for threads in (1, 8):
         (stream,) = decode(data, threads=threads).streams
-        with at_most(120):
+        with assert_peak_memory(120):
             stream.counts()
         ledgers.append([*stream.ledger().lists(), stream.counts()])
     assert ledgers[0] == ledgers[1]
@@ -99,7 +99,7 @@ def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
     # what it loads is no part of it
     with Trace(sideband_floods.recorded(small / f"{flood}.data", 1)) as trace:
         look(trace)
-    with Trace(path) as trace, at_most(KEPT.get(flood.removeprefix("guest-"), 24)):
+    with Trace(path) as trace, assert_peak_memory(KEPT.get(flood.removeprefix("guest-"), 24)):
         look(trace)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from memory import at_most
 from rtit.packets import encode
 from rtit.perfdata import PerfData, Switches, Writer
 from rtit.perfdata.records import Comm
@@ -16,6 +15,7 @@ from rtit.sideband.order import in_order
 from rtit.trace import Trace
 from rtit.trace.contents import contents
 from rtit.trace.source import AuxBytes
+from support.limits import assert_peak_memory
 
 TSC = encode("TSC", tsc=10)
 PSB = encode("PSB") + TSC + encode("PSBEND") + bytes(6)
@@ -38,7 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_memory_does_not_grow_with_the_file(large: Path) -> None:
-    with at_most(72), Trace(large) as trace:
+    with assert_peak_memory(72), Trace(large) as trace:
         assert len(trace.streams) == 2
         assert sum(each.psbs for each in contents(trace).buffers) == PIECES
         packets = Counter[str]()

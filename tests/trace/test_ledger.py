@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.packets import encode
 from rtit.trace import ErrorClass, Ledger, Span, Stream, Trust
+from support.streams import SYNC
 
 BAD = b"\x05"
 
@@ -17,7 +17,7 @@ def stream() -> Stream:
     jump = encode("TIP", ip_bytes=6, payload=0x1000)
     image = rtit.Image().add(0x1000, bytes.fromhex("ffe0"))
     away = encode("TIP", ip_bytes=6, payload=0x9000) + encode("TNT", bits="T")
-    return rtit.decode(HEAD + jump + BAD + HEAD + away + HEAD, image).streams[0]
+    return rtit.decode(SYNC + jump + BAD + SYNC + away + SYNC, image).streams[0]
 
 
 def test_columns_are_the_spans() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD
 from rtit.packets import encode
 from rtit.trace import End, Stream
+from support.streams import SYNC
 
 CODE = rtit.Image().add(0x1000, bytes.fromhex("90 90 90 90 eb fa"))
 """1000 nop; 1001 nop; 1002 nop; 1003 nop; 1004 jmp 1000"""
@@ -40,8 +40,8 @@ def ran(stream: Stream) -> list[tuple[int, int]]:
 @pytest.mark.spec("MTSX-003")
 def test_a_transaction_that_begins_and_commits() -> None:
     # begins before 1002; commits before 1001 in the next round; a PSB says where the program is
-    packets = tsx(1) + fup(0x1002) + tsx(0) + fup(0x1001) + HEAD.replace(fup(0x1000), fup(0x1003))
-    stream = rtit.decode(HEAD + packets, CODE).streams[0]
+    packets = tsx(1) + fup(0x1002) + tsx(0) + fup(0x1001) + SYNC.replace(fup(0x1000), fup(0x1003))
+    stream = rtit.decode(SYNC + packets, CODE).streams[0]
     inside = [0x1002, 0x1003, 0x1004, 0x1000]
     expected = [(0x1000, 0), (0x1001, 0), *((ip, 1) for ip in inside), (0x1001, 0), (0x1002, 0)]
     assert ran(stream) == expected
@@ -59,12 +59,12 @@ def test_an_abort_ends_it() -> None:
     packets = (
         tsx(1) + fup(0x1002) + tsx(0, 1) + fup(0x1004) + tip(0x1000) + fup(0x1001) + tip(0x1000)
     )
-    stream = rtit.decode(HEAD + packets, CODE).streams[0]
+    stream = rtit.decode(SYNC + packets, CODE).streams[0]
     assert ran(stream) == [(0x1000, 0), (0x1001, 0), (0x1002, 1), (0x1003, 1), (0x1000, 0)]
 
 
 def test_a_psb_within_one_tells_of_it() -> None:
-    begun = HEAD.replace(fup(0x1000), tsx(1) + fup(0x1000))
+    begun = SYNC.replace(fup(0x1000), tsx(1) + fup(0x1000))
     stream = rtit.decode(begun + fup(0x1002) + tip(0x1000), CODE).streams[0]
     assert ran(stream) == [(0x1000, 1), (0x1001, 1)]
 
@@ -73,7 +73,7 @@ def test_a_psb_within_one_tells_of_it() -> None:
 def test_rows_say_what_instructions_say(marks: list[tuple[int, bool]]) -> None:
     """However transactions come; places that the loop comes by again make it go round."""
     packets = b"".join(tsx(inside) + fup(0x1000 + place) for place, inside in marks)
-    stream = rtit.decode(HEAD + packets + fup(0x1004) + tip(0x1000), CODE).streams[0]
+    stream = rtit.decode(SYNC + packets + fup(0x1004) + tip(0x1000), CODE).streams[0]
     instructions = stream.instructions().columns()
     blocks = stream.blocks().columns()
     count = blocks["instructions"]
@@ -104,7 +104,7 @@ def test_a_far_transfer_changes_the_mode() -> None:
     # 1000 retf, to 32-bit code: 2000 dec eax (a REX prefix in 64-bit code); 2001 jmp eax
     image = rtit.Image().add(0x1000, b"\xcb").add(0x2000, bytes.fromhex("48 ffe0"))
     packets = encode("MODE.Exec", csl=0, csd=1, iflag=0) + tip(0x2000) + tip(0x2000)
-    stream = rtit.decode(HEAD + packets, image).streams[0]
+    stream = rtit.decode(SYNC + packets, image).streams[0]
     assert [(row.start, row.bits) for row in stream.blocks().rows()] == [(0x1000, 64), (0x2000, 32)]
     columns = stream.instructions().columns()
     assert columns["ip"].tolist() == [0x1000, 0x2000, 0x2001]

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD, Bytes
 from rtit import _core
 from rtit.capture.ptrace.tracer import check_processes
 from rtit.errors import RtitError
@@ -25,6 +24,7 @@ from rtit.image import Image
 from rtit.packets import encode
 from rtit.perfdata import Writer
 from rtit.trace import Trace
+from support.streams import SYNC, ChunkedBytes
 
 HUGE = range(1, 10**12)
 NO_BYTES = "\ud800"
@@ -145,5 +145,5 @@ def test_sizes_agree(
 
 def test_a_source_of_its_own() -> None:
     """Also one whose size is not the number of its bytes."""
-    stream = rtit.decode(Bytes(HEAD, 5), Image()).streams[0]
+    stream = rtit.decode(ChunkedBytes(SYNC, 5), Image()).streams[0]
     assert stream.size == sum(span.end - span.start for span in stream.ledger())

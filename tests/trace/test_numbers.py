@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rtit
-from plain import HEAD, stream
 from rtit.packets import encode
 from rtit.trace import End, Numbered, Settings, Stream
+from support.streams import SYNC, make_stream
 
 CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
@@ -37,7 +37,7 @@ def in_rows(of: Stream) -> list[list[int]]:
 
 
 def test_what_the_numbers_mean() -> None:
-    numbered = stream(ROUND, CODE).numbered()
+    numbered = make_stream(ROUND, CODE).numbered()
     assert len(numbered.blocks) == 0
     blocks = []
     for batch in numbered:
@@ -56,7 +56,7 @@ def test_what_the_numbers_mean() -> None:
         ("0x2000", "0x2000", End.CUT, 1),
         ("0x2002", "0x2004", End.INDIRECT_JUMP, 0),
     ]
-    assert expanded(numbered) == in_rows(stream(ROUND, CODE))
+    assert expanded(numbered) == in_rows(make_stream(ROUND, CODE))
     known = numbered.blocks
     counts = dict(zip(known.start.tolist(), known.instructions.tolist(), strict=True))
     assert counts == {0x1000: 1, 0x2000: 1, 0x2002: 3, 0x2004: 1}
@@ -66,7 +66,7 @@ def test_what_the_numbers_mean() -> None:
 @pytest.mark.parametrize("walk", [False, True])
 def test_runs_are_rows(threads: int, walk: bool) -> None:
     # more than one round of segments, and damage in some
-    whole = bytearray((HEAD + ROUND * 40) * 4000)
+    whole = bytearray((SYNC + ROUND * 40) * 4000)
     for at in (100_000, 700_001, 1_100_123):
         whole[at : at + 3] = b"\xff\x02\x00"
     image = rtit.Image()
@@ -82,7 +82,7 @@ def test_runs_are_rows(threads: int, walk: bool) -> None:
 
 
 def test_as_a_table() -> None:
-    numbered = stream(ROUND, CODE).numbered()
+    numbered = make_stream(ROUND, CODE).numbered()
     assert repr(numbered) == "<Table of Numbers: id>"
     ids = numbered.columns()["id"]
     assert len(numbered.blocks.take(ids)) == len(ids) == 6

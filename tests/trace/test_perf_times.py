@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rtit
-from memory import at_most
 from rtit.packets import encode
+from support.limits import assert_peak_memory
 
 MTCS = 100_000
 TICKS = 10
@@ -48,7 +48,7 @@ def test_timing_packets_alone_take_no_memory() -> None:
     (stream,) = rtit.decode(
         begin + away + tip("TIP") + tip("TIP"), INDIRECT, cpuid_15=(1, TICKS)
     ).streams
-    with at_most(160):
+    with assert_peak_memory(160):
         found = stream.instructions(perf_time=True).columns()["perf_time"].tolist()
     end = 1000 + TICKS * count
     assert found == [1000, 1000, 1000, end, end, end]

@@ -94,7 +94,7 @@ def test_with_truth(
     event: str, qemu: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A recording's time is its instructions, which the truth counts."""
-    from live import to_the_end
+    from support.recordings import record_to_end
     from torture.cases import executable
 
     try:
@@ -102,7 +102,7 @@ def test_with_truth(
     except CannotBuildError as error:
         pytest.skip(str(error))
     data, truth = tmp_path / "data", tmp_path / "truth"
-    to_the_end(start_qemu(Request(argv, output=data, event=event, truth=truth), found=qemu))
+    record_to_end(start_qemu(Request(argv, output=data, event=event, truth=truth), found=qemu))
     with Trace(data) as trace:
         (verdict,) = verify(trace, str(truth))
         found = repeats(trace.streams[0])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plain import HEAD, stream
 from rtit import _core
 from rtit.packets import encode
 from rtit.trace import Counts, End, ErrorClass, Event, EventKind, Rows
+from support.streams import SYNC, make_stream
 
 CODE = {0x1000: "90 ffd0", 0x2000: "7402 90 90 c3", 0x5000: "90 ffe0"}
 """1000 nop; 1001 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 ret; 5000 nop; 5001 jmp rax"""
@@ -19,7 +19,7 @@ def tip(ip: int) -> bytes:
 
 
 def joined(packets: bytes, code: dict[int, str] = CODE) -> tuple[list[Rows], Counts]:
-    plain = stream(packets, code)
+    plain = make_stream(packets, code)
     return list(plain.rows()), plain.counts()
 
 
@@ -49,7 +49,7 @@ def test_events_between_rows() -> None:
     # Two rows before both: until the next TIP nothing tells that the third ran.
     assert (struck.row, changed.row) == (2, 2)
     assert isinstance(struck, Event)
-    at = len(HEAD + tip(0x2000)) + 1
+    at = len(SYNC + tip(0x2000)) + 1
     assert struck.offset in (at, at + len(interrupt))
     assert rows.events.kind[rows.events.kind == EventKind.ASYNC].tolist() == [3]
     assert (counts.instructions, counts.asynchronous) == (5, 1)
@@ -97,7 +97,7 @@ def test_counts() -> None:
     assert counts.compressed_returns == 0
     assert counts.cycles == 0
     assert counts.packets["TIP"] == 2
-    assert counts.exact_bytes + counts.resumed_bytes + counts.lost_bytes == len(HEAD + packets)
+    assert counts.exact_bytes + counts.resumed_bytes + counts.lost_bytes == len(SYNC + packets)
     assert sum(counts.errors.values()) == 1
     error = next(event for event in rows.events if event.kind == EventKind.ERROR)
     assert ErrorClass(error.value).label in counts.errors

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plain import stream
 from rtit.cli.selecting import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
 from rtit.trace.selection import LATEST, parse_range, parse_times
+from support.streams import make_stream
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
 """A TSC of 2 GHz that was 0 at 100 ns of the perf clock."""
@@ -169,7 +169,7 @@ def test_what_takes_all_is_whole() -> None:
 
 
 def test_streams() -> None:
-    plain = stream(b"", {})
+    plain = make_stream(b"", {})
     one, two = (replace(plain, tid=tid, pid=1, name=name) for tid, name in ((1, "sh"), (2, "ls")))
     three = replace(plain, tid=3, pid=3, name=None, cpu=0)
     every = [one, two, three]

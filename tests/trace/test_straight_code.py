@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import rtit
-from memory import at_most
-from plain import HEAD
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Stream, Trace, decode
+from support.limits import assert_peak_memory
+from support.streams import SYNC
 
 NOP, JUMP = b"\x90", b"\xeb\x00"
 """The jump goes to the next instruction: each is a row and a branch."""
@@ -27,7 +27,7 @@ def size(code: bytes) -> int:
 def packets(code: bytes) -> bytes:
     """FUP at the last instruction of what is at 1000, and TIP.PGD."""
     last = 0x1000 + size(code) - len(code)
-    return HEAD + encode("FUP", ip_bytes=6, payload=last) + encode("TIP.PGD", ip_bytes=0)
+    return SYNC + encode("FUP", ip_bytes=6, payload=last) + encode("TIP.PGD", ip_bytes=0)
 
 
 def opened(code: bytes, threads: int) -> Trace:
@@ -84,7 +84,7 @@ def test_memory_does_not_grow_with_the_way(
     (stream,) = opened(code, threads).streams
     # what is known of the code, once: a byte of a NOP, a stretch of its own of a jump
     jumps = 370 if take is timed else 310
-    with at_most(260 if code == NOP else jumps):
+    with assert_peak_memory(260 if code == NOP else jumps):
         assert sum(take(stream)) == size(code) // len(code) - 1
 
 
@@ -92,6 +92,6 @@ def test_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pt.bin").write_bytes(packets(NOP))
     (tmp_path / "code.bin").write_bytes(NOP * size(NOP))
     ways = ["--raw", str(tmp_path / "pt.bin"), "--image", f"{tmp_path / 'code.bin'}@1000"]
-    with at_most(260):
+    with assert_peak_memory(260):
         assert main(["instructions", *ways, "--head", "3", "--fields", "ip"]) == 0
     assert capfd.readouterr().out.split() == ["1000", "1001", "1002"]

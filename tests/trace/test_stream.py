@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from plain import HEAD, Bytes, stream
 from rtit.errors import PerfDataError
 from rtit.image import Image
 from rtit.packets import BadBytes, encode
 from rtit.trace import End, Settings, Stream
+from support.streams import SYNC, ChunkedBytes, make_stream
 
 CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 """1000 call rax; 2000 jz 2004; 2002 nop; 2003 nop; 2004 jmp rax"""
@@ -19,9 +19,9 @@ CODE = {0x1000: "ffd0", 0x2000: "7402 90 90 ffe0"}
 def test_what_ran() -> None:
     packets = encode("TIP", ip_bytes=6, payload=0x2000) + encode("TNT", bits="N")
     packets += encode("TIP", ip_bytes=6, payload=0x1000)
-    plain = stream(packets, CODE)
-    assert plain.size == len(HEAD + packets)
-    assert plain.read() == HEAD + packets
+    plain = make_stream(packets, CODE)
+    assert plain.size == len(SYNC + packets)
+    assert plain.read() == SYNC + packets
     ips = plain.instructions().columns()["ip"]
     # Of the call at 1000 no packet says that it ran a second time.
     assert ips.tolist() == [0x1000, 0x2000, 0x2002, 0x2003, 0x2004]
@@ -31,7 +31,7 @@ def test_what_ran() -> None:
 
 def test_without_settings_its_packets_can_be_had() -> None:
     why = PerfDataError("no Intel PT event describes the trace", source="x")
-    packets_alone = Stream(Bytes(HEAD), Image(), why)
+    packets_alone = Stream(ChunkedBytes(SYNC), Image(), why)
     names = [each.name for each in packets_alone.scan() if not isinstance(each, BadBytes)]
     assert names == ["PSB", "TSC", "CBR", "MODE.Exec", "FUP", "PSBEND"]
     for _ in range(2):
@@ -53,7 +53,7 @@ def test_titles(cpu: int, tid: int, name: str | None, part: int, title: str) -> 
 
 
 def stream_of(cpu: int, tid: int, name: str | None, part: int) -> Stream:
-    whole = stream(b"", {})
+    whole = make_stream(b"", {})
     return Stream(whole.source, whole.image, whole.settings, cpu, tid, tid, name, part)
 
 
@@ -63,7 +63,7 @@ def test_totals() -> None:
     back = encode("TIP", ip_bytes=6, payload=0x1000)
     packets = b"".join(call + encode("TNT", bits=bits) + back for bits in "TNT")
     for walk in (False, True):
-        plain = stream(packets, CODE)
+        plain = make_stream(packets, CODE)
         assert isinstance(plain.settings, Settings)
         plain.settings = replace(plain.settings, walk=walk)
         totals = plain.totals()

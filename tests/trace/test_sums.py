@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import rtit
 from floods import CODE, START, recorded
-from plain import HEAD
 from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.profile import profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
 from rtit.trace.sums import Sums, places_of
+from support.streams import SYNC
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 5)))
 Counts = tuple[list[tuple[tuple[int, ...], int]], int]
@@ -92,7 +92,7 @@ BACK = b"".join(
     encode("TIP", ip_bytes=6, payload=START + 2 * (n * 7919 % 3001)) for n in range(9000)
 )
 """Each place three times, neither in order nor at once."""
-SEVERAL = (HEAD + BACK) * 12
+SEVERAL = (SYNC + BACK) * 12
 """More than one segment for each of several threads."""
 DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from floods import START
-from memory import at_most
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Stream, Trace, threads
 from rtit.views.statistics import statistics
+from support.limits import assert_peak_memory
 
 SINCE = 1 << 21
 EACH = 2000
@@ -175,7 +175,7 @@ def test_code_of_many_processes_waits_in_little_memory(tmp_path: Path) -> None:
     with Trace(many(tmp_path / "perf.data", 8000, processes=True)) as trace:
         (cpu,) = trace.streams
         cpu.ran()
-        with at_most(140):
+        with assert_peak_memory(140):
             runs = cpu.totals().runs
         assert int(runs.count.sum()) == 2 * 7999
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import rtit
-from plain import HEAD
 from rtit.packets import encode
 from rtit.trace import Instructions, Settings, Stream, ipc, points, tables, timing
 from rtit.trace.packets import KINDS
+from support.streams import SYNC
 
 UNKNOWN = (1 << 64) - 1
 START = 1 << 20
@@ -40,7 +40,7 @@ def cyc(cycles: int) -> bytes:
 
 
 def stream(packets: bytes, **settings: Any) -> Stream:
-    head = HEAD.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
+    head = SYNC.replace(encode("CBR", ratio=10), TMA + encode("CBR", ratio=10))
     known = {"nom_freq": 20, "cpuid_15": (1, 10), **settings}
     return rtit.decode(head + packets, IMAGE, **known).streams[0]
 
@@ -91,7 +91,7 @@ def test_frequency() -> None:
 
 
 def test_what_is_not_known() -> None:
-    head = HEAD.replace(encode("TSC", tsc=START), b"")
+    head = SYNC.replace(encode("TSC", tsc=START), b"")
     (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
     assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
         (0, 0, UNKNOWN, 0)
@@ -117,7 +117,7 @@ packet = st.one_of(
     st.integers(-50, 3000).map(lambda n: ("tsc", n)),
     st.integers(1, 5000).map(cyc),
     st.sampled_from(
-        [encode("CBR", ratio=20), encode("OVF") + encode("FUP", ip_bytes=1, payload=0x1000), HEAD]
+        [encode("CBR", ratio=20), encode("OVF") + encode("FUP", ip_bytes=1, payload=0x1000), SYNC]
     ),
 )
 

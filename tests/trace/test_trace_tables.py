@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import rtit
-from plain import HEAD
 from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.trace import Selection, Settings, Stream, Times, Trace
+from support.streams import SYNC
 
 BACK = encode("TIP", ip_bytes=6, payload=0x1000)
 
@@ -19,9 +19,9 @@ BACK = encode("TIP", ip_bytes=6, payload=0x1000)
 @pytest.fixture
 def trace() -> Trace:
     """Threads 5 and 6, 3 and 2 times jmp rax; of the second some bytes are lost."""
-    made = rtit.decode(HEAD + BACK * 3, rtit.Image().add(0x1000, b"\xff\xe0"))
+    made = rtit.decode(SYNC + BACK * 3, rtit.Image().add(0x1000, b"\xff\xe0"))
     (one,) = made.streams
-    (other,) = rtit.decode(HEAD + BACK * 2 + b"\x05" + HEAD).streams
+    (other,) = rtit.decode(SYNC + BACK * 2 + b"\x05" + SYNC).streams
     made.streams[:] = [
         replace(one, tid=5, pid=5, name="one"),
         replace(one, source=other.source, tid=6, pid=6, cpu=2, name="other"),
@@ -98,13 +98,13 @@ def test_functions_and_times_of_a_recording(traces: Path) -> None:
 
 
 def _stream(settings: dict[str, int], packets: bytes) -> Stream:
-    return rtit.decode(HEAD + packets, rtit.Image().add(0x1000, b"\xff\xe0"), **settings).streams[0]  # type: ignore[arg-type]
+    return rtit.decode(SYNC + packets, rtit.Image().add(0x1000, b"\xff\xe0"), **settings).streams[0]  # type: ignore[arg-type]
 
 
 def test_cycles_and_frequency() -> None:
     # 50 cycles in 100 ticks of the TSC, between two PSBs
     packets = encode("CYC", cycles=50) + BACK * 5
-    later = HEAD.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=(1 << 20) + 100))
+    later = SYNC.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=(1 << 20) + 100))
     counts = _stream({"nom_freq": 10}, packets + later).counts()
     assert (counts.cycles, counts.measured_cycles, counts.measured_ticks) == (50, 50, 100)
     assert (counts.ipc, counts.frequency) == (5 / 50, 0.5)
@@ -115,7 +115,7 @@ def test_cycles_and_frequency() -> None:
 def test_the_tsc_of_a_guest() -> None:
     guest = encode("PIP", nr=1, cr3=0x5000) + encode("TSC", tsc=20_000 // 2 + 7000)
     image = rtit.Image().add(0x1000, b"\xff\xe0")
-    head = HEAD.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=10_000))
+    head = SYNC.replace(encode("TSC", tsc=1 << 20), encode("TSC", tsc=10_000))
     (stream,) = rtit.decode(head + guest + BACK * 3, image, guest_tsc=(7000, 1 << 47)).streams
     assert stream.blocks().columns()["time"].tolist()[-1] == 20_000
     with pytest.raises(UsageError, match="guest_tsc multiplier is -1"):

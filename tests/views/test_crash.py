@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from rtit.capture import Request, start
 from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import record_to_end, require_backend
 
 ProgramBuilder = Callable[[str], Path]
 SOURCE = Path(__file__).resolve().parent.parent / "programs" / "crash_late.c"
@@ -21,7 +20,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "programs" / "crash_late.c"
 
 @pytest.fixture(params=["qemu", "ptrace"])
 def backend(request: pytest.FixtureRequest) -> str:
-    need(request.param)
+    require_backend(request.param)
     return str(request.param)
 
 
@@ -33,7 +32,7 @@ def test_the_last_line_and_the_report(
 ) -> None:
     data = tmp_path / "data"
     exe = program("crash_late")
-    to_the_end(start(Request([str(exe)], backend=backend, output=data)))
+    record_to_end(start(Request([str(exe)], backend=backend, output=data)))
     lines = SOURCE.read_text().splitlines()
     place = 1 + next(n for n, line in enumerate(lines) if "*nowhere = value;" in line)
     capfd.readouterr()
@@ -76,9 +75,9 @@ def test_a_trace_that_ends_before_has_no_last_calls(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     data = tmp_path / "data"
-    need("qemu")
+    require_backend("qemu")
     exe, event = program("crash_late"), "intel_pt/cyc,noretcomp,psb_period=0/u"
-    to_the_end(start(Request([str(exe)], backend="qemu", output=data, event=event, **stop)))
+    record_to_end(start(Request([str(exe)], backend="qemu", output=data, event=event, **stop)))
     capfd.readouterr()
     main(["report", str(data)])
     report = capfd.readouterr().out
@@ -90,9 +89,9 @@ def test_a_trace_whose_end_is_damaged_has_no_last_calls(
     program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, exe = tmp_path / "data", program("crash_late")
-    need("qemu")
+    require_backend("qemu")
     event = "intel_pt/psb_period=5/u"
-    to_the_end(start(Request([str(exe)], backend="qemu", output=data, event=event)))
+    record_to_end(start(Request([str(exe)], backend="qemu", output=data, event=event)))
     with Trace(data) as trace:
         [stream] = trace.streams
         piece = stream.source.pieces[0]  # type: ignore[attr-defined]

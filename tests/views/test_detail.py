@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from live import Live, Recorder
 from rtit.capture.ptrace import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace
 from rtit.views.fields import DETAILED, LISTED
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -22,7 +22,7 @@ def data(
     program: ProgramBuilder, record: Recorder, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Threads, with CYCs and an MTC every tick of the crystal."""
-    live: Live = record([program("threads")])
+    live: RecordedProgram = record([program("threads")])
     path = tmp_path_factory.mktemp("detail") / "perf.data"
     replay(live.log, path, event="intel_pt/cyc,mtc_period=0/u")
     return path

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from live import Live, Recorder
 from rtit.cli.main import main
 from rtit.trace import Trace
+from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def threads(program: ProgramBuilder, record: Recorder) -> Live:
+def threads(program: ProgramBuilder, record: Recorder) -> RecordedProgram:
     return record([program("threads")])
 
 
@@ -26,7 +26,9 @@ def listed(capfd: pytest.CaptureFixture[str], data: Path, *options: str) -> list
     return found.out.splitlines()
 
 
-def test_every_instruction_in_order(threads: Live, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_instruction_in_order(
+    threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = [line.split() for line in listed(capfd, threads.data, "--fields", "tid,time,ip")]
     with Trace(threads.data) as trace:
         clock = trace.data.time_conversion
@@ -41,7 +43,7 @@ def test_every_instruction_in_order(threads: Live, capfd: pytest.CaptureFixture[
         ]
 
 
-def test_merged_by_time(threads: Live, capfd: pytest.CaptureFixture[str]) -> None:
+def test_merged_by_time(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
     one_by_one = listed(capfd, threads.data, "--fields", "time,tid,ip")
     order = {tid: n for n, tid in enumerate(dict.fromkeys(line.split()[1] for line in one_by_one))}
     assert len(order) > 2
@@ -62,7 +64,7 @@ def test_merged_by_time(threads: Live, capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_first_and_the_last_of_each_thread(
-    threads: Live, capfd: pytest.CaptureFixture[str]
+    threads: RecordedProgram, capfd: pytest.CaptureFixture[str]
 ) -> None:
     every = listed(capfd, threads.data, "--fields", "tid,ip")
     tids = list(dict.fromkeys(line.split()[0] for line in every))
@@ -74,7 +76,7 @@ def test_the_first_and_the_last_of_each_thread(
         assert tail == [line for lines in by_thread for line in lines[len(lines) - count :]]
 
 
-def test_parts_of_the_code(threads: Live, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parts_of_the_code(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
     every = listed(capfd, threads.data, "--fields", "ip,sym")
     names = [line.split()[1].partition("+")[0] for line in every]
     name = max(set(names) - {"memset", "threads"}, key=names.count)
@@ -88,7 +90,7 @@ def test_parts_of_the_code(threads: Live, capfd: pytest.CaptureFixture[str]) -> 
     assert some == wanted
 
 
-def test_parts_of_the_time(threads: Live, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parts_of_the_time(threads: RecordedProgram, capfd: pytest.CaptureFixture[str]) -> None:
     every = listed(capfd, threads.data, "--fields", "time,ip")
     times = sorted({int(line.split()[0]) for line in every})
     first, last = times[len(times) // 3], times[len(times) // 2]

@@ -9,13 +9,12 @@ from signal import SIGSEGV
 
 import pytest
 
-from back_ends import need
-from live import ends, to_the_end
 from rtit.capture import Request, start
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process
 from rtit.views.processes import Node, lines
+from support.recordings import record_to_end, require_backend, thread_ends
 
 ProgramBuilder = Callable[[str], Path]
 
@@ -63,11 +62,11 @@ def test_a_chain_of_any_length() -> None:
 def test_the_tree_is_what_ran(
     backend: str, program: ProgramBuilder, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    need(backend)
+    require_backend(backend)
     data, truth = tmp_path / "data", tmp_path / "truth"
     exe = program("endings")
-    to_the_end(start(Request([str(exe), "child"], backend=backend, output=data, truth=truth)))
-    ran = {tid: count for tid, (_, count, _) in ends(truth).items()}
+    record_to_end(start(Request([str(exe), "child"], backend=backend, output=data, truth=truth)))
+    ran = {tid: count for tid, (_, count, _) in thread_ends(truth).items()}
     capfd.readouterr()
     main(["report", str(data), "--json"])
     report = json.loads(capfd.readouterr().out)

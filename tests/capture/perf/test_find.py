@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hardware import Machine, machine
 from rtit.capture.options import PtOptions
 from rtit.capture.perf import find
 from rtit.capture.perf.find import Found, find_perf, limits, no_hardware, no_permission
 from rtit.cli.main import main
 from rtit.errors import UsageError
+from support.sysfs import MachineFactory, machine
 
 __all__ = ["machine"]
 
@@ -39,7 +39,7 @@ def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({}, ["has PT, but the kernel", "Linux 4.2"]),
     ],
 )
-def test_no_pmu(cpu: dict[str, str], words: list[str], machine: Machine) -> None:
+def test_no_pmu(cpu: dict[str, str], words: list[str], machine: MachineFactory) -> None:
     machine(pmu=False, **cpu)
     answer = find_perf()
     assert isinstance(answer, str)
@@ -47,19 +47,19 @@ def test_no_pmu(cpu: dict[str, str], words: list[str], machine: Machine) -> None
     assert answer == no_hardware()
 
 
-def test_no_sys(machine: Machine) -> None:
+def test_no_sys(machine: MachineFactory) -> None:
     root = machine(pmu=False)
     (root / find.PMUS).rmdir()
     assert "cannot be seen" in str(no_hardware())
 
 
-def test_no_perf(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_perf(machine: MachineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     machine()
     monkeypatch.setenv("PATH", "/nowhere")
     assert "perf is not installed" in str(find_perf())
 
 
-def test_a_perf_that_does_not_work(machine: Machine, perf: Path) -> None:
+def test_a_perf_that_does_not_work(machine: MachineFactory, perf: Path) -> None:
     machine()
     perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-49 >&2\nexit 2\n")
     answer = str(find_perf())
@@ -81,7 +81,7 @@ def test_a_perf_that_does_not_work(machine: Machine, perf: Path) -> None:
     ],
 )
 def test_what_is_permitted(
-    paranoid: str, user: bool, kernel: bool, everybody: bool, machine: Machine
+    paranoid: str, user: bool, kernel: bool, everybody: bool, machine: MachineFactory
 ) -> None:
     machine(paranoid=paranoid)
     answers = [no_permission(), no_permission(kernel=True), no_permission(everybody=True)]
@@ -99,12 +99,12 @@ def test_what_is_permitted(
     assert (no_permission() is None) == user
 
 
-def test_a_kernel_without_perf_events(machine: Machine, perf: Path) -> None:
+def test_a_kernel_without_perf_events(machine: MachineFactory, perf: Path) -> None:
     machine(paranoid=None)
     assert "no perf events" in str(find_perf())
 
 
-def test_what_the_processor_has(machine: Machine, perf: Path) -> None:
+def test_what_the_processor_has(machine: MachineFactory, perf: Path) -> None:
     """The model of the profile, the capabilities and the legal periods are those of the files."""
     machine()
     found = find_perf()
@@ -121,7 +121,7 @@ def test_what_the_processor_has(machine: Machine, perf: Path) -> None:
             PtOptions.parse(f"intel_pt/{wrong}/u", profile=profile)
 
 
-def test_limits_of_the_kernel(machine: Machine) -> None:
+def test_limits_of_the_kernel(machine: MachineFactory) -> None:
     """Documentation/admin-guide/sysctl/kernel.rst: CAP_IPC_LOCK (14) has no limit, and
     kptr_restrict 1 hides addresses from those without CAP_SYSLOG (34), 2 from all; CAP_PERFMON (38)
     is neither.
@@ -146,7 +146,7 @@ def test_limits_of_the_kernel(machine: Machine) -> None:
     assert limits() == []
 
 
-def test_doctor(machine: Machine, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor(machine: MachineFactory, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     assert main(["doctor"]) == 0
     lines = {line[:21].strip(): line[23:] for line in capsys.readouterr().out.splitlines()}

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import rtit
-from hardware import Machine, machine
-from live import Recorder
 from rtit.capture import Extent, Request, start
 from rtit.capture.perf import Found
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
+from support.recordings import Recorder
+from support.sysfs import MachineFactory, machine
 
 __all__ = ["machine"]
 
@@ -62,7 +62,7 @@ sys.exit(ended)
 
 @pytest.fixture
 def perf(
-    machine: Machine,
+    machine: MachineFactory,
     program: ProgramBuilder,
     record: Recorder,
     tmp_path: Path,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from live import RTIT
 from rtit.capture.qemu import open_files
 from rtit.capture.qemu.open_files import OpenFiles
+from support.recordings import RTIT
 
 FEW = 40
 # All are there at once, however long it takes to start one: each waits for a byte.

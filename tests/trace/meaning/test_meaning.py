@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from plain import stream
 from rtit.packets import Value, encode
 from rtit.trace import Selection, Stream, Times
 from rtit.trace.meaning import (
@@ -22,6 +21,7 @@ from rtit.trace.meaning import (
     as_json,
     describe,
 )
+from support.streams import make_stream
 
 CODE = {0x1000: "90" * 32, 0x2000: "90" * 32}
 
@@ -48,7 +48,7 @@ def told(packets: bytes) -> list[Happening]:
 
 
 def decoded(packets: bytes) -> Stream:
-    return stream(packets, CODE)
+    return make_stream(packets, CODE)
 
 
 def lines(packets: bytes) -> list[str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plain import Bytes
 from rtit.image import Image
 from rtit.trace import Settings, Stream
 from rtit.trace.meaning import describe
+from support.streams import ChunkedBytes
 
 # Read off the expectations that come with the cases. Where ours says more it was added by hand
 # from the packets and the code: where and why tracing ended or was off, where an event led, CBRs,
@@ -127,5 +127,5 @@ def test_a_published_case(cases: Path, name: str) -> None:
         each for each in json.loads((cases / "index.json").read_text()) if each["name"] == name
     )
     image = Image().add_file(cases / f"{name}.bin", int(case["image_base"], 16))
-    stream = Stream(Bytes((cases / f"{name}.pt").read_bytes()), image, Settings())
+    stream = Stream(ChunkedBytes((cases / f"{name}.pt").read_bytes()), image, Settings())
     assert [describe(each) for each in stream.events()] == CASES[name]

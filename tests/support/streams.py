@@ -1,4 +1,4 @@
-"""A stream that comes from no file: bytes, code and settings."""
+"""Packet streams that are made in memory: a PSB+ to begin with, and `Stream`s of bytes and code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rtit.image import Image
 from rtit.packets import encode
 from rtit.trace import Settings, Stream
 
-HEAD = (
+SYNC = (
     encode("PSB")
     + encode("TSC", tsc=1 << 20)
     + encode("CBR", ratio=10)
@@ -16,10 +16,11 @@ HEAD = (
     + encode("FUP", ip_bytes=6, payload=0x1000)
     + encode("PSBEND")
 )
+"""A PSB+ in 64-bit mode with TSC 1 << 20 at IP 0x1000."""
 
 
-class Bytes:
-    """A source in memory, given in parts of `step` bytes."""
+class ChunkedBytes:
+    """A source of bytes in memory that hands them out in chunks of `step` bytes."""
 
     def __init__(self, data: bytes, step: int = 7) -> None:
         self._data = data
@@ -34,9 +35,9 @@ class Bytes:
             yield memoryview(self._data)[start : start + self._step]
 
 
-def stream(packets: bytes, code: dict[int, str], **settings: int | bool) -> Stream:
-    """`packets` behind a PSB+ whose FUP is 0x1000; `code` has hexadecimal text by address."""
+def make_stream(packets: bytes, code: dict[int, str], **settings: int | bool) -> Stream:
+    """Return the stream of `SYNC` and `packets`; `code` maps addresses to hexadecimal text."""
     image = Image()
     for address, text in code.items():
         image.add(address, bytes.fromhex(text))
-    return Stream(Bytes(HEAD + packets), image, Settings(**settings), tid=7, pid=7)  # type: ignore[arg-type]
+    return Stream(ChunkedBytes(SYNC + packets), image, Settings(**settings), tid=7, pid=7)  # type: ignore[arg-type]

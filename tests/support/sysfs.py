@@ -1,4 +1,4 @@
-"""Made machines: the files by which a kernel tells of its processor and its PT."""
+"""Fake /proc and /sys trees of a machine with Intel PT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rtit.capture.perf import find
 
-Machine = Callable[..., Path]
+MachineFactory = Callable[..., Path]
 INTEL = {
     "vendor_id": "GenuineIntel",
     "cpu family": "6",
@@ -18,7 +18,7 @@ INTEL = {
     "stepping": "3",
     "flags": "fpu vme tsc_known_freq intel_pt",
 }
-# of a Skylake, as its kernel shows them
+# A Skylake.
 CAPS = {
     "max_subleaf": "1",
     "cr3_filtering": "1",
@@ -40,8 +40,8 @@ CAPS = {
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes the kernel's files of a machine."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineFactory:
+    """Make the files of a machine, and have `rtit.capture.perf.find` read them."""
 
     def made(
         *,

@@ -1,4 +1,4 @@
-"""Large real programs, run as they are and recorded under QEMU, each once and shared."""
+"""Large real programs: each runs once on its own and once recorded under QEMU, for all tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import RTIT
+from support.recordings import RTIT, require_backend
 
 SECONDS = 900
 
@@ -85,8 +84,8 @@ ctypes.string_at(8)
 """
 
 
-def text(folder: Path, lines: int) -> Path:
-    """Lines that are neither in order nor all alike: about 28 bytes each."""
+def write_text_lines(folder: Path, lines: int) -> Path:
+    """Write a file of lines of about 28 bytes, unsorted and all different."""
     path = folder / f"text-{lines}"
     if not path.exists():
         numbers = ((i * 7919 % 1_000_003, i, i * i) for i in range(lines))
@@ -94,7 +93,8 @@ def text(folder: Path, lines: int) -> Path:
     return path
 
 
-def tree(folder: Path) -> Path:
+def write_tree(folder: Path) -> Path:
+    """Write 60 folders of 60 files each."""
     root = folder / "tree"
     if not root.exists():
         for i in range(60):
@@ -105,21 +105,21 @@ def tree(folder: Path) -> Path:
     return root
 
 
-def source(folder: Path) -> Path:
-    """A C file, under a name that does not depend on where the suite is."""
+def copy_c_source(folder: Path) -> Path:
+    """Copy a C file, so that its path does not depend on where the suite is."""
     path = folder / "source.c"
-    shutil.copyfile(Path(__file__).parent / "programs" / "sorting.c", path)
+    shutil.copyfile(Path(__file__).parents[1] / "programs" / "sorting.c", path)
     return path
 
 
-def python(script: str) -> Callable[[Path], list[str]]:
+def python_command(script: str) -> Callable[[Path], list[str]]:
     return lambda _: [os.path.realpath(sys.executable), "-S", "-c", script]
 
 
-def compiler_proper(folder: Path) -> list[str]:
-    """cc1 alone: one process from its start to its end."""
+def cc1_command(folder: Path) -> list[str]:
+    """Return a command that runs cc1 alone: a single process."""
     whole = folder / "source.i"
-    subprocess.run(["gcc", "-E", "-P", str(source(folder)), "-o", str(whole)], check=True)
+    subprocess.run(["gcc", "-E", "-P", str(copy_c_source(folder)), "-o", str(whole)], check=True)
     found = subprocess.run(
         ["gcc", "-print-prog-name=cc1"], capture_output=True, text=True, check=True
     )
@@ -129,8 +129,10 @@ def compiler_proper(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """`argv` makes the command, given a folder for its inputs; `tool` is what must be installed;
-    `instructions` is how many it executes at least, `code` its exit code as a shell tells it.
+    """A program to record.
+
+    `argv` returns the command, given a folder for its inputs; `instructions` is the least number
+    that the program executes, `tool` must be installed, `code` is the exit code that a shell gives.
     """
 
     argv: Callable[[Path], list[str]]
@@ -139,37 +141,41 @@ class Program:
     code: int = 0
 
 
-PROGRAMS = {
-    "ls": Program(lambda at: ["ls", "-lR", str(tree(at))], 20_000_000, "ls"),
-    "gzip": Program(lambda at: ["gzip", "-c", str(text(at, 40_000))], 150_000_000, "gzip"),
+LARGE_PROGRAMS = {
+    "ls": Program(lambda at: ["ls", "-lR", str(write_tree(at))], 20_000_000, "ls"),
+    "gzip": Program(
+        lambda at: ["gzip", "-c", str(write_text_lines(at, 40_000))], 150_000_000, "gzip"
+    ),
     "xz": Program(
-        lambda at: ["xz", "-T2", "-c", "--block-size=524288", str(text(at, 40_000))],
+        lambda at: ["xz", "-T2", "-c", "--block-size=524288", str(write_text_lines(at, 40_000))],
         1_000_000_000,
         "xz",
     ),
-    "python": Program(python(SCRIPT), 40_000_000, code=5),
+    "python": Program(python_command(SCRIPT), 40_000_000, code=5),
     "gcc": Program(
-        lambda at: ["gcc", "-O2", "-o", "program", str(source(at)), "-lm"], 80_000_000, "gcc"
+        lambda at: ["gcc", "-O2", "-o", "program", str(copy_c_source(at)), "-lm"], 80_000_000, "gcc"
     ),
     "sort": Program(
-        lambda at: ["sort", "--parallel=2", "-n", str(text(at, 150_000))], 150_000_000, "sort"
+        lambda at: ["sort", "--parallel=2", "-n", str(write_text_lines(at, 150_000))],
+        150_000_000,
+        "sort",
     ),
     "node": Program(lambda _: ["node", "-e", NODE], 50_000_000, "node", 6),
     "bash": Program(lambda _: ["bash", "-c", SHELL], 10_000_000, "bash", 11),
-    "crash": Program(python(CRASH), 20_000_000, code=128 + signal.SIGSEGV),
+    "crash": Program(python_command(CRASH), 20_000_000, code=128 + signal.SIGSEGV),
     "killed": Program(
         lambda _: ["bash", "-c", "seq 1 3000 | sort -n | tail -1; kill -9 $$"],
         2_000_000,
         "bash",
         128 + signal.SIGKILL,
     ),
-    "cc1": Program(compiler_proper, 50_000_000, "gcc"),
+    "cc1": Program(cc1_command, 50_000_000, "gcc"),
 }
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a program behaved: exit code as a shell tells it, standard output, the files it left."""
+class ProgramOutcome:
+    """Exit code as a shell gives it, standard output, and the files that a program left."""
 
     code: int
     stdout: bytes
@@ -177,36 +183,37 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Large:
-    """A recorded program, and how it ran without."""
+class LargeRecording:
+    """A recording, with the outcomes of the program alone and recorded."""
 
     data: Path
     truth: Path
-    native: Ended
-    recorded: Ended
+    native: ProgramOutcome
+    recorded: ProgramOutcome
     stderr: str
 
 
-LargeRecorder = Callable[..., Large]
+LargeRecorder = Callable[..., LargeRecording]
 
 
 @pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeRecorder]:
-    """Records one of `PROGRAMS` through the command line; the same options again give the same
-    recording. They are deleted at the end: there are hundreds of megabytes.
+    """Record one of `LARGE_PROGRAMS` through the command line, once for the same options.
+
+    The recordings are deleted at the end: they take hundreds of megabytes.
     """
-    need("qemu")
+    require_backend("qemu")
     folder = tmp_path_factory.mktemp("large")
     inputs = folder / "inputs"
     inputs.mkdir()
-    natives: dict[str, Ended] = {}
-    made: dict[tuple[str, ...], Large] = {}
+    natives: dict[str, ProgramOutcome] = {}
+    made: dict[tuple[str, ...], LargeRecording] = {}
 
-    def recorded(name: str, *options: str) -> Large:
+    def recorded(name: str, *options: str) -> LargeRecording:
         key = (name, *options)
         if key in made:
             return made[key]
-        program = PROGRAMS[name]
+        program = LARGE_PROGRAMS[name]
         if shutil.which(program.tool) is None:
             pytest.skip(f"{program.tool} is not installed")
         argv = program.argv(inputs)
@@ -216,15 +223,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeRecorder]:
         data, truth = place.with_suffix(".data"), place.with_suffix(".truth")
         command = [*RTIT, "record", "-q", "--backend", "qemu", "-o", str(data)]
         ended, stderr = run([*command, "--truth", str(truth), *options, "--", *argv], place)
-        made[key] = Large(data, truth, natives[name], ended, stderr)
+        made[key] = LargeRecording(data, truth, natives[name], ended, stderr)
         return made[key]
 
     yield recorded
     shutil.rmtree(folder)
 
 
-def run(argv: list[str], folder: Path) -> tuple[Ended, str]:
-    """Run a command in a new folder; also what it said on standard error."""
+def run(argv: list[str], folder: Path) -> tuple[ProgramOutcome, str]:
+    """Run a command in a new folder; return its outcome and standard error."""
     folder.mkdir()
     done = subprocess.run(
         argv,
@@ -236,4 +243,4 @@ def run(argv: list[str], folder: Path) -> tuple[Ended, str]:
     )
     files = {each.name: each.read_bytes() for each in folder.iterdir()}
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return Ended(code, done.stdout, files), done.stderr.decode(errors="replace")
+    return ProgramOutcome(code, done.stdout, files), done.stderr.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A program with all that a profile tells of, recorded once, and the tools that read profiles."""
+"""A recorded program for profiles, and the tools of other projects that read profiles."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from back_ends import need
-from live import to_the_end
 from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture import Request, start
 from rtit.cli.main import main
+from support.recordings import record_to_end, require_backend
 
-LLVM = [Path("/usr/lib") / f"llvm-{version}" / "bin" for version in range(22, 15, -1)]
+LLVM_FOLDERS = [Path("/usr/lib") / f"llvm-{version}" / "bin" for version in range(22, 15, -1)]
 FLAGS = ["-gdwarf-4", "-O2", "-fno-optimize-sibling-calls", "-Wl,-q"]
 
 
 @dataclass(frozen=True)
-class Profiled:
-    """The program, and its recording."""
+class ProfiledProgram:
+    """A program and its recording."""
 
     program: Path
     data: Path
 
     def written(self, tool: str, *options: str) -> Path:
-        """`rtit profile --for tool`."""
+        """Run `rtit profile --for tool` and return the file that it wrote."""
         output = self.data.parent / f"profile.{tool}"
         words = ["profile", str(self.data), "--for", tool, "-o", str(output), *options]
         assert main(words) == 0
@@ -36,28 +35,28 @@ class Profiled:
 
 
 @pytest.fixture(scope="session")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> ProfiledProgram:
     try:
         program = compiled("profiled", [str(SOURCES / "profiled.c")], language="c", flags=FLAGS)
     except CannotBuildError as error:
         pytest.skip(str(error))
-    need("qemu")
+    require_backend("qemu")
     data = tmp_path_factory.mktemp("profiled") / "perf.data"
-    to_the_end(start(Request([str(program)], backend="qemu", output=data)))
-    return Profiled(program, data)
+    record_to_end(start(Request([str(program)], backend="qemu", output=data)))
+    return ProfiledProgram(program, data)
 
 
-Tool = Callable[..., str]
+ToolRunner = Callable[..., str]
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Tool:
-    """Runs a tool of another project in a folder of its own, and gives what it says; skips where it
-    is not installed.
+def run_tool(tmp_path: Path) -> ToolRunner:
+    """Run a tool of another project in a temporary folder and return its output; skip the test if
+    the tool is not installed.
     """
 
     def ran(name: str, *words: str | Path) -> str:
-        places = [place / name for place in LLVM if (place / name).exists()]
+        places = [place / name for place in LLVM_FOLDERS if (place / name).exists()]
         found = shutil.which(name) or (str(places[0]) if places else None)
         if found is None:
             pytest.skip(f"{name} is not installed")

@@ -1,4 +1,4 @@
-"""Every result of a recording, decoded by the table of steps and by the walker."""
+"""Every result of a recording, decoded by the fast path and by the interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rtit._core import Flow
 from rtit.trace import Settings, Stream, Trace
 
-WAYS: dict[str, Callable[[Flow], Any]] = {
+RESULTS: dict[str, Callable[[Flow], Any]] = {
     "count": Flow.count,
     "totals": Flow.totals,
     "rows": lambda flow: digest(flow.next),
@@ -20,31 +20,31 @@ WAYS: dict[str, Callable[[Flow], Any]] = {
 }
 
 
-def same_as_walked(recording: str | PathLike[str]) -> int:
-    """Asserts that steps change nothing in any stream of a recording; how many there were."""
+def assert_interpreter_agrees(recording: str | PathLike[str]) -> int:
+    """Assert that both paths agree for each stream of a recording; return how many there are."""
     with Trace(recording) as trace:
         streams = [stream for stream in trace.streams if stream.size]
         for stream in streams:
-            assert_same(stream)
+            assert_stream_agrees(stream)
         return len(streams)
 
 
-def assert_same(stream: Stream) -> None:
+def assert_stream_agrees(stream: Stream) -> None:
     assert isinstance(stream.settings, Settings)
-    walked = replace(stream, settings=replace(stream.settings, walk=True), _flow=None)
-    for name, way in WAYS.items():
-        found, expected = outcome(stream, way), outcome(walked, way)
+    interpreted = replace(stream, settings=replace(stream.settings, walk=True), _flow=None)
+    for name, result in RESULTS.items():
+        found, expected = outcome(stream, result), outcome(interpreted, result)
         assert found == expected, name
     stream.forget()
 
 
-def outcome(stream: Stream, way: Callable[[Flow], Any]) -> list[Any]:
+def outcome(stream: Stream, result: Callable[[Flow], Any]) -> list[Any]:
     flow = stream.native()
-    return [way(flow), flow.counts(), flow.ledger()]
+    return [result(flow), flow.counts(), flow.ledger()]
 
 
 def digest(take: Callable[[int], Any]) -> list[str]:
-    """A digest of each column, however the rows are cut into chunks."""
+    """Return a digest of each column, independent of how the rows are cut into chunks."""
     digests: dict[int, Any] = {}
     for columns in chunks(take):
         for index, column in enumerate(columns):

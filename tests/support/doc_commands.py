@@ -1,4 +1,4 @@
-"""The commands of the README, and a place where they run as a reader would run them."""
+"""The commands and the Python of README and docs, and `run_readme_commands`."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import shutil
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 
 
-def commands() -> list[str]:
-    """What stands behind a prompt, in order."""
+def readme_commands() -> list[str]:
+    """Return the commands after a prompt, in order."""
     lines = README.read_text().splitlines()
     return [line.removeprefix("    $ ") for line in lines if line.startswith("    $ ")]
 
 
-def programs(page: Path = README) -> list[str]:
-    """The Python that it shows."""
+def python_blocks(page: Path = README) -> list[str]:
+    """Return the blocks of Python of a page."""
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run_all(folder: Path, programs_in: Path) -> None:
-    """Run every command in `folder`, with `rtit` and perhaps others from `programs_in`.
+def run_readme_commands(folder: Path, programs_in: Path) -> None:
+    """Run every command in `folder`, with `rtit` and other programs from `programs_in`.
 
-    Those of perf and gdb are left out where these are not installed. Raises AssertionError with
-    what was printed for one that fails.
+    Commands of perf and gdb are skipped if these are not installed. Raises AssertionError with the
+    output of a command that fails.
     """
     shutil.copy("/bin/true", folder / "program")
     environment = {**os.environ, "PATH": f"{programs_in}:{os.environ['PATH']}"}
-    for command in commands():
+    for command in readme_commands():
         tool = command.removeprefix("rtit ").partition(" ")[0]
         if tool in ("perf", "gdb") and shutil.which(tool) is None:
             continue
@@ -44,6 +44,6 @@ def run_all(folder: Path, programs_in: Path) -> None:
             check=False,
             timeout=300,
         )
-        # 141: the reader of a pipe had enough
+        # 141: SIGPIPE, the reader of a pipe has closed it
         assert ended.returncode in (0, 141), f"{command}\n{ended.stdout}{ended.stderr}"
         assert "Traceback" not in ended.stderr, command

@@ -1,4 +1,4 @@
-"""Sessions of the gdb that is installed, and recordings for them."""
+"""Sessions of the installed gdb with `rtit gdb`, and recordings for them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rtit
-from live import RTIT, ends, to_the_end
 from rtit.capture import Request, start
 from rtit.gdb.target import Target
+from support.recordings import RTIT, record_to_end, thread_ends
 
-RECORDED = re.compile(r"^Recorded (\d+) instructions in \d+ functions \((\d+) gaps\)", re.MULTILINE)
+RECORDED_LINE = re.compile(
+    r"^Recorded (\d+) instructions in \d+ functions \((\d+) gaps\)", re.MULTILINE
+)
 FRAME = re.compile(r"^#\d+ +(?:0x[0-9a-f]+ in )?(\S+) \(", re.MULTILINE)
-HIT = re.compile(r"^Breakpoint 1, ", re.MULTILINE)
+BREAKPOINT_HIT = re.compile(r"^Breakpoint 1, ", re.MULTILINE)
 
 ProgramBuilder = Callable[[str], Path]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What one session of gdb gave."""
+class GdbSession:
+    """Exit status and output of a session of gdb."""
 
     status: int
     out: str
@@ -30,19 +32,21 @@ class Said:
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """Instructions and gaps, as `info record` counts them."""
-        found = RECORDED.search(self.out)
+        """Instructions and gaps that `info record` counts."""
+        found = RECORDED_LINE.search(self.out)
         assert found is not None, self.out + self.err
         return int(found[1]), int(found[2])
 
     @property
     def frames(self) -> list[str]:
-        """Functions of all backtraces, as they came."""
+        """The functions of all backtraces, in order."""
         return FRAME.findall(self.out)
 
 
-def debugged(data: Path, *commands: str, options: tuple[str, ...] = (), path: str = "") -> Said:
-    """`rtit gdb` with these commands of gdb."""
+def run_gdb(
+    data: Path, *commands: str, options: tuple[str, ...] = (), path: str = ""
+) -> GdbSession:
+    """Run `rtit gdb` with commands of gdb."""
     words = [word for each in commands for word in ("--ex", each)]
     ended = subprocess.run(
         [*RTIT, "gdb", str(data), *options, "--gdb", "gdb -nx", "--batch", *words],
@@ -58,24 +62,25 @@ def debugged(data: Path, *commands: str, options: tuple[str, ...] = (), path: st
         },
     )
     assert "Traceback" not in ended.stderr, ended.stderr
-    return Said(ended.returncode, ended.stdout, ended.stderr)
+    return GdbSession(ended.returncode, ended.stdout, ended.stderr)
 
 
-def recorded(folder: Path, *argv: str | Path, backend: str = "auto", **more: object) -> Path:
+def record_program(folder: Path, *argv: str | Path, backend: str = "auto", **more: object) -> Path:
+    """Record a program and return the recording."""
     words = tuple(map(str, argv))
     request = Request(words, backend=backend, output=folder / "data", **more)  # type: ignore[arg-type]
-    to_the_end(start(request))
+    record_to_end(start(request))
     return folder / "data"
 
 
-def of_truth(truth: Path) -> int:
-    """How many instructions the one thread executed."""
-    [(_, instructions, _)] = ends(truth).values()
+def executed_instructions(truth: Path) -> int:
+    """Return how many instructions the only thread of a truth file executed."""
+    [(_, instructions, _)] = thread_ends(truth).values()
     return instructions
 
 
-def names_of_callers(data: Path) -> list[str]:
-    """Of the thread that crashed."""
+def caller_names(data: Path) -> list[str]:
+    """Return the names of the functions on the stack of the thread that crashed."""
     with rtit.Trace(data) as trace:
         target = Target(trace, last=1 << 40, tell=lambda _: None)
         found = target.callers(target.tid)

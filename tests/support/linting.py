@@ -1,4 +1,4 @@
-"""Recordings of our own are legal streams."""
+"""What the linter finds in a recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rtit.trace import Trace
 
 
 def lint_findings(recording: Path) -> list[str]:
-    """What the linter finds in each stream, with PSBs as often as the recording asked for."""
+    """Return the findings in each stream; PSBs must be as frequent as the recording asked for."""
     with Trace(recording) as trace:
         event = trace.data.intel_pt
         assert event is not None

@@ -1,0 +1,218 @@
+"""Programs recorded once and shared by tests, the fixtures for them, and `require_backend`.
+
+A single step costs tens of microseconds, so no program is recorded twice in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rtit.capture.events import EventLog
+from rtit.capture.qemu import Found, find_qemu
+from rtit.capture.recording import Recording
+from rtit.capture.session import Session
+from rtit.perfdata import PerfData, records
+from support.processes import (
+    all_waiting_again,
+    running_program,
+    thread_statuses,
+    voluntary_switches,
+    wait_until,
+)
+
+THREAD_END = 4
+"""Kind of the records of a truth file that `thread_ends` reads."""
+RTIT = [sys.executable, "-m", "rtit"]
+
+
+@dataclass(frozen=True)
+class RecordedProgram:
+    """The files of a recording, and the exit status and output of the recorded program."""
+
+    folder: Path
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "perf.data"
+
+    @property
+    def truth(self) -> Path:
+        return self.folder / "truth"
+
+    @property
+    def log(self) -> EventLog:
+        return EventLog.load(self.folder / "events")
+
+
+Recorder = Callable[..., RecordedProgram]
+
+
+def require_backend(backend: str) -> None:
+    """Skip the test if `backend` is "qemu" and no suitable QEMU is installed."""
+    if backend == "qemu":
+        _find_qemu_or_skip()
+
+
+@pytest.fixture(scope="session")
+def qemu() -> Found:
+    """Return the installed QEMU; skip the test if there is no suitable one."""
+    return _find_qemu_or_skip()
+
+
+def _find_qemu_or_skip() -> Found:
+    found = find_qemu()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def finish_recording(session: Session) -> Recording:
+    """Step a session until all programs have ended; kill them after 15 minutes."""
+    deadline = time.monotonic() + 900
+    while session.step(0.2):
+        if time.monotonic() > deadline:
+            session.kill()
+            raise TimeoutError("the program does not end")
+    return session.finish()
+
+
+def record_to_end(session: Session) -> Recording:
+    """Run a new session until all programs have ended, and close it."""
+    with session:
+        return finish_recording(session)
+
+
+def thread_ends(truth: Path) -> dict[int, tuple[int, int, int]]:
+    """Return by tid how each thread of a truth file ended: wait status, number of instructions,
+    and hash of their addresses.
+    """
+    found = {}
+    with truth.open("rb") as file:
+        file.seek(16)
+        while header := file.read(8):
+            kind, size = struct.unpack("<II", header)
+            payload = file.read(size)
+            if kind == THREAD_END:
+                tid, status, instructions, chain = struct.unpack("<IIQQ", payload)
+                found[tid] = (status, instructions, chain)
+    return found
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    """Record a program through the command line, once for the same arguments."""
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    made: dict[tuple[object, ...], RecordedProgram] = {}
+
+    def recorded(argv: Sequence[str | Path], *options: str) -> RecordedProgram:
+        words = tuple(map(str, argv))
+        key = (words, options)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("live")
+            ended = subprocess.run(
+                [
+                    *RTIT,
+                    "record",
+                    "--backend",
+                    "ptrace",
+                    "-q",
+                    "--truth",
+                    "truth",
+                    "--events",
+                    "events",
+                    *options,
+                    "--",
+                    *words,
+                ],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=900,
+            )
+            made[key] = RecordedProgram(folder, words, ended.returncode, ended.stdout, ended.stderr)
+        return made[key]
+
+    return recorded
+
+
+@contextlib.contextmanager
+def attached_recorder(pid: int, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Start `rtit record --pid`; all threads are traced when the body begins."""
+    command = [*RTIT, "record", "-q", "--truth", "truth", "--events", "events", *options]
+    with subprocess.Popen(
+        [*command, "--pid", str(pid)], cwd=folder, stderr=subprocess.PIPE, text=True
+    ) as recorder:
+
+        def traced() -> bool:
+            tracers = {each["TracerPid"] for each in thread_statuses(pid)}
+            return recorder.poll() is not None or "0" not in tracers
+
+        try:
+            wait_until(traced, "tracing")
+            yield recorder
+        finally:
+            recorder.kill()
+
+
+def started_processes(data: Path, pid: int) -> int:
+    """Return how many processes the program has started, from its unfinished recording."""
+    with PerfData(data) as file:
+        return sum(each.pid != pid for each in file.records() if isinstance(each, records.Fork))
+
+
+Attacher = Callable[[Path], RecordedProgram]
+
+
+@pytest.fixture(scope="session")
+def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
+    """Record a running program for a while, detach, and let the program end; once per program.
+
+    Exit status and output are those of the whole program.
+    """
+    if sys.platform != "linux":
+        pytest.skip("recording needs Linux")
+    made: dict[Path, RecordedProgram] = {}
+
+    def attached(program: Path) -> RecordedProgram:
+        if program not in made:
+            folder = tmp_path_factory.mktemp("attached")
+            with running_program(program) as process:
+                before = voluntary_switches(process.pid)
+                with attached_recorder(process.pid, folder) as recorder:
+                    data = folder / "perf.data"
+                    # The recorder writes 16384 instructions at a time. A program that waits
+                    # executes fewer.
+                    if program.name.startswith("workers"):
+                        wait_until(lambda: data.stat().st_size > 24000, "a trace")
+                        # The program starts a thread, a process, a thread, a process.
+                        wait_until(lambda: started_processes(data, process.pid) > 1, "processes")
+                    else:
+                        wait_until(
+                            lambda: all_waiting_again(process.pid, before), "calls made again"
+                        )
+                    recorder.send_signal(signal.SIGINT)
+                    _, said = recorder.communicate(timeout=300)
+                    assert recorder.returncode == 0, said
+                stdout, _ = process.communicate("\n", timeout=300)
+            made[program] = RecordedProgram(
+                folder, (str(program),), process.returncode, stdout, said
+            )
+        return made[program]
+
+    return attached
