@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import floods
-import sideband_floods
 from rtit.cli.main import main
 from rtit.trace import Trace
 from rtit.views import spool
+from support.oversized import write_oversized
 
 VERBS = [["report"], ["report", "--json"], ["events"], ["edges"], ["instructions"]]
 
@@ -33,7 +32,7 @@ print(code, words[words.index("VmHWM:") + 1], file=sys.stderr)
 
 def lossy(folder: Path) -> Path:
     """Hundreds of threads, each with hundreds of losses."""
-    return sideband_floods.recorded(folder / "lossy-threads.data", 1)
+    return write_oversized(folder, "lossy-threads", 1)
 
 
 def peak(verb: list[str], path: Path) -> int:
@@ -47,7 +46,7 @@ def peak(verb: list[str], path: Path) -> int:
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_memory_of_many_accounts(verb: list[str], tmp_path: Path) -> None:
-    one = floods.recorded(tmp_path, "overflow", 1 << 10)
+    one = write_oversized(tmp_path, "overflow", 1 << 10)
     taken = peak(verb, lossy(tmp_path)) - peak(verb, one)
     assert taken < 6, f"{taken} MB"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import floods
+from support.oversized import CODE_SIZE, write_oversized
 from torture.budgets import VERBS
 
 MOST = 256
-CODE = 64 + floods.CODE // 1_000_000
+CODE = 64 + CODE_SIZE // 1_000_000
 """Megabytes of a recording's code, and of what is kept of it."""
 
 TAKES = """
@@ -30,7 +30,7 @@ print(words[words.index("VmHWM:") + 1], file=sys.stderr)
 @pytest.mark.parametrize("verb", ["profile", "report", "edges", "diff"])
 def test_of_new_places_without_end(verb: str, tmp_path: Path) -> None:
     """Each packet is a place that has not run before, and an edge."""
-    path = floods.recorded(tmp_path, "targets", 12_000_000)
+    path = write_oversized(tmp_path, "targets", 12_000_000)
     words = [sys.executable, "-c", TAKES, *(word.format(path) for word in VERBS[verb])]
     done = subprocess.run(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True

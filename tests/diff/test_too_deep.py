@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from floods import recorded
 from rtit import Trace
 from rtit.diff import diff
 from rtit.diff.text import as_json, text
 from rtit.profile import profile
 from rtit.profile.calls import followed
+from support.oversized import write_oversized
 
 
 def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
-    short, deep = recorded(folder, "calls", 1000), recorded(tmp_path, "calls", 80_000)
+    short, deep = write_oversized(folder, "calls", 1000), write_oversized(tmp_path, "calls", 80_000)
     with Trace(short) as one, Trace(deep) as other:
         (stream,) = other.select()
         found = profile(other, [stream])
@@ -38,7 +38,7 @@ def test_calls_that_are_not_told_apart_are_told(tmp_path: Path) -> None:
 
 
 def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
-    path = recorded(tmp_path, "calls", 1000)
+    path = write_oversized(tmp_path, "calls", 1000)
 
     def calls(places: int) -> tuple[list[int], int, list[str]]:
         with Trace(path, places=places) as trace:
@@ -61,7 +61,10 @@ def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
 def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
-    short, long = recorded(folder, "targets", 1000), recorded(tmp_path, "targets", 80_000)
+    short, long = (
+        write_oversized(folder, "targets", 1000),
+        write_oversized(tmp_path, "targets", 80_000),
+    )
     with Trace(short) as one, Trace(long) as other:
         assert not diff(one, other).gaps
     with Trace(short, places=10) as one, Trace(long, places=10) as other:

@@ -15,17 +15,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dwarf_floods
-import elf_floods
 from rtit.image import FileSymbols
 from support.limits import assert_peak_memory
+from support.oversized_elf import (
+    DWARF_KINDS,
+    NEXT_LINE,
+    TEXT,
+    build_dwarf_elf,
+    line_program,
+    repeated_functions,
+    shared_object,
+)
 
 SHF_COMPRESSED, ZSTD = 1 << 11, 2
 MOST = 1 << 27
 """What compressed sections unpack to, together."""
 LARGEST = 1 << 28
 """A larger file is not searched."""
-LINES = dwarf_floods.KINDS["dwarf-lines"](1 << 10)
+LINES = DWARF_KINDS["dwarf-lines"](1 << 10)
 
 
 def told(path: Path) -> tuple[int, bool]:
@@ -35,7 +42,7 @@ def told(path: Path) -> tuple[int, bool]:
 
 
 def written(path: Path, sections: dict[str, bytes]) -> Path:
-    path.write_bytes(elf_floods.with_sections(elf_floods.code(1 << 10), sections))
+    path.write_bytes(shared_object(repeated_functions(1 << 10), sections))
     return path
 
 
@@ -84,12 +91,12 @@ def test_numbers_of_files_that_are_not_there(tmp_path: Path) -> None:
     """Four million rows, each of another file: what its name is would be remembered of each."""
     number = np.arange(1 << 21, 3 << 21, dtype=np.uint32)
     rows = np.empty((len(number), 6), np.uint8)
-    rows[:, 0], rows[:, 5] = 4, dwarf_floods.ONE_LINE_ON  # DW_LNS_set_file
+    rows[:, 0], rows[:, 5] = 4, NEXT_LINE  # DW_LNS_set_file
     for column in range(4):
         rows[:, 1 + column] = number >> np.uint32(7 * column) & np.uint32(127)
     rows[:, 1:4] |= 128
-    program = dwarf_floods.program(rows.tobytes())
-    unit = dwarf_floods.KINDS["dwarf-programs"](1)
+    program = line_program(rows.tobytes())
+    unit = DWARF_KINDS["dwarf-programs"](1)
     path = written(tmp_path / "it.so", {**unit, ".debug_line": program})
     del rows, number, program
     with assert_peak_memory(100):
@@ -113,11 +120,11 @@ def test_who_waits_is_heard(kind: str, how: str, tmp_path: Path) -> None:
     that raises, or else it is answered.
     """
     path = tmp_path / "it.so"
-    path.write_bytes(dwarf_floods.elf(kind, 1 << 22))
+    path.write_bytes(build_dwarf_elf(kind, 1 << 22))
     native = FileSymbols(path).native
     asks: dict[str, Callable[[], object]] = {
         "lines": native.lines,
-        "line": partial(native.line, elf_floods.TEXT),
+        "line": partial(native.line, TEXT),
     }
     call: Callable[[Callable[[], object]], object] = operator.call
     native.at(0)

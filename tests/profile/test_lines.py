@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dwarf_floods
-import elf_floods
 from rtit.image import FileSymbols
 from rtit.profile.lines import lines_of, stretches, windows_of
 from support.limits import assert_peak_memory
+from support.oversized_elf import TEXT, build_dwarf_elf, build_large_elf
 
 SIZE = 1 << 20
 UNIT, LINE = 1 << 16, 8
@@ -21,10 +20,10 @@ UNIT, LINE = 1 << 16, 8
 @pytest.mark.parametrize("step", [1, 7, 1000, 100_000])
 def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
     path = tmp_path / "it.so"
-    path.write_bytes(elf_floods.elf(SIZE))
+    path.write_bytes(build_large_elf(SIZE))
     symbols = FileSymbols(path)
     offsets = np.arange(0, SIZE + 2 * step, step, dtype=np.uint64)
-    found = lines_of(symbols, offsets + elf_floods.TEXT)
+    found = lines_of(symbols, offsets + TEXT)
     names = [found.files[number] if number >= 0 else "" for number in found.file.tolist()]
     assert names == [
         f"/nowhere/source{at // UNIT}.c" if at < SIZE else "" for at in offsets.tolist()
@@ -36,14 +35,14 @@ def test_lines_of_what_is_asked_for(step: int, tmp_path: Path) -> None:
 
 def test_a_few_of_many_lines_are_few(tmp_path: Path) -> None:
     path = tmp_path / "it.so"
-    path.write_bytes(elf_floods.elf(8 * SIZE, aliases=1))
+    path.write_bytes(build_large_elf(8 * SIZE, aliases=1))
     symbols = FileSymbols(path)
     assert len(symbols.offsets)
-    asked = np.array([elf_floods.TEXT, SIZE], np.uint64)
+    asked = np.array([TEXT, SIZE], np.uint64)
     with assert_peak_memory(16):
         found = lines_of(symbols, asked)
         [part] = stretches(symbols, windows_of(asked))
-    assert found.line.tolist() == [1, (SIZE - elf_floods.TEXT) % UNIT // LINE + 1]
+    assert found.line.tolist() == [1, (SIZE - TEXT) % UNIT // LINE + 1]
     assert len(part.start) < 100
 
 
@@ -51,7 +50,7 @@ def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
     """Its lines are those of each time."""
     path = tmp_path / "it.so"
     for ranges in (1, 1 << 11):
-        path.write_bytes(elf_floods.elf(UNIT, aliases=1, ranges=ranges))
+        path.write_bytes(build_large_elf(UNIT, aliases=1, ranges=ranges))
         [whole] = stretches(FileSymbols(path))
         assert len(whole.start) == UNIT // LINE
 
@@ -59,7 +58,7 @@ def test_a_unit_that_has_its_code_again_and_again(tmp_path: Path) -> None:
 def test_parts_have_so_many_lines_and_no_more(tmp_path: Path) -> None:
     """2^19, by the decision on what grows."""
     path = tmp_path / "it.so"
-    path.write_bytes(dwarf_floods.elf("dwarf-lines", 2 * SIZE))
+    path.write_bytes(build_dwarf_elf("dwarf-lines", 2 * SIZE))
     symbols = FileSymbols(path)
     first, *others = [len(part.start) for part in stretches(symbols)]
     assert first == 1 << 19
@@ -67,7 +66,7 @@ def test_parts_have_so_many_lines_and_no_more(tmp_path: Path) -> None:
     # a line a byte
     assert sum([first, *others]) == SIZE
     starts, *_, following, _ = symbols.native.lines()
-    assert (len(starts), following) == (1 << 19, elf_floods.TEXT + (1 << 19))
+    assert (len(starts), following) == (1 << 19, TEXT + (1 << 19))
 
 
 def test_windows_are_few_however_many_places_are_asked_for() -> None:

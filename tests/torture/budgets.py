@@ -44,13 +44,10 @@ VERBS = {
 
 
 def main() -> int:
-    import dwarf_floods
-    import elf_floods
-    import sideband_floods
-    from floods import FLOODS
-    from sideband_floods import SIDEBAND
+    from support.oversized import PACKET_KINDS, RECORD_KINDS, write_oversized
+    from support.oversized_elf import DWARF_KINDS, ELF_KINDS
 
-    every = [*SIDEBAND, *FLOODS, *elf_floods.KINDS, *dwarf_floods.KINDS]
+    every = [*RECORD_KINDS, *PACKET_KINDS, *ELF_KINDS, *DWARF_KINDS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kinds", nargs="*", help=" ".join(every))
     parser.add_argument("--verbs", default=",".join(VERBS))
@@ -59,14 +56,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=600, help="of CPU time, for one verb")
     arguments = parser.parse_args()
     wrong = 0
-    with tempfile.TemporaryDirectory(prefix="floods-") as folder:
+    with tempfile.TemporaryDirectory(prefix="budgets-") as folder:
         for kind in arguments.kinds or every:
             for megabytes in arguments.megabytes.split(","):
                 path = Path(folder) / f"{kind}.data"
-                of_code = (each for each in (elf_floods, dwarf_floods) if kind in each.KINDS)
-                recorded = next(of_code, sideband_floods).recorded
-                # its memory would be taken for that of the verbs
-                writer = Process(target=recorded, args=(path, int(float(megabytes) * 1e6)))
+                # A process of its own: a child inherits the peak of its parent's memory.
+                size = int(float(megabytes) * 1e6)
+                writer = Process(target=write_oversized, args=(Path(folder), kind, size))
                 writer.start()
                 writer.join()
                 for verb in arguments.verbs.split(","):

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
-from floods import CODE, START, recorded
 from rtit.errors import UsageError
 from rtit.packets import encode
 from rtit.profile import profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
 from rtit.trace.sums import Sums, places_of
+from support.oversized import CODE_SIZE, START, write_oversized
 from support.streams import SYNC
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 5)))
@@ -101,7 +101,7 @@ DAMAGED = SEVERAL[:300_000] + b"\x02\x05" + SEVERAL[300_000:] + b"\x02"
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("places", [1, 100, 2999])
 def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, places: int) -> None:
-    image = rtit.Image().add(START, b"\xff\xe0" * (CODE >> 6))
+    image = rtit.Image().add(START, b"\xff\xe0" * (CODE_SIZE >> 6))
     whole = rtit.decode(data, image, threads=1).streams[0].totals()
     made = rtit.decode(data, image, threads=threads, places=places)
     assert made.places == places
@@ -116,7 +116,7 @@ def test_the_first_places_have_their_whole_counts(data: bytes, threads: int, pla
 
 
 def test_several_streams_and_their_profile(tmp_path: Path) -> None:
-    path = recorded(tmp_path, "targets", 40_000)
+    path = write_oversized(tmp_path, "targets", 40_000)
     with Trace(path) as trace, Trace(path, places=500) as less:
         whole, found = profile(trace, trace.streams * 2), profile(less, less.streams * 2)
         taken = sum(whole.transfers.values())

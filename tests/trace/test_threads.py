@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from floods import START
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
@@ -16,6 +15,7 @@ from rtit.profile.stat import stat
 from rtit.trace import Selection, Stream, Trace, threads
 from rtit.views.statistics import statistics
 from support.limits import assert_peak_memory
+from support.oversized import START
 
 SINCE = 1 << 21
 EACH = 2000

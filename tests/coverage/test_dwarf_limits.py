@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import dwarf_floods
-import elf_floods
 from rtit.cli.main import main
 from rtit.coverage import coverage, lines, sources
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
+from support.oversized import write_oversized
+from support.oversized_elf import DWARF_KINDS, FUNCTION_INSTRUCTIONS, FUNCTION_SIZE
 
 SIZE = 1 << 21
 """Bytes of DWARF."""
@@ -26,7 +26,7 @@ VERBS = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("kind", dwarf_floods.KINDS)
+@pytest.mark.parametrize("kind", DWARF_KINDS)
 def test_memory_of_dwarf_that_asks_for_more(
     kind: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -34,8 +34,8 @@ def test_memory_of_dwarf_that_asks_for_more(
     small.mkdir()
     words = [*VERBS[verb], "-o", str(tmp_path / "out")]
     # what it loads is no part of it
-    assert main([*words, str(elf_floods.recorded(small / "elf-little.data", 1 << 14))]) == 0
-    path = dwarf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
+    assert main([*words, str(write_oversized(small, "elf-little", 1 << 14))]) == 0
+    path = write_oversized(tmp_path, kind, SIZE)
     capsys.readouterr()
     with assert_peak_memory(100):
         code = main([*words, str(path)])
@@ -48,7 +48,7 @@ def test_lines_that_did_not_run_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ran is told in any case."""
-    path = elf_floods.recorded(tmp_path / "elf-little.data", 1 << 20)
+    path = write_oversized(tmp_path, "elf-little", 1 << 20)
 
     def told() -> tuple[dict[tuple[str, int], int], int, int, list[str]]:
         with Trace(path) as trace:
@@ -62,7 +62,7 @@ def test_lines_that_did_not_run_have_an_end(
     assert not lost
     # a line has 8 bytes of code, a function a branch
     assert len(whole) == (1 << 20) // 8
-    assert ways_found == 2 * ((1 << 20) // elf_floods.FUNCTION)
+    assert ways_found == 2 * ((1 << 20) // FUNCTION_SIZE)
     monkeypatch.setattr(lines, "_IDLE", 64 * 1000)
     some, same_ways, fewer_found, lost = told()
     assert {line: count for line, count in whole.items() if count} == {
@@ -78,20 +78,20 @@ def test_lines_that_did_not_run_have_an_end(
 
 
 def test_two_million_lines_that_did_not_run(tmp_path: Path) -> None:
-    path = dwarf_floods.recorded(tmp_path / "dwarf-lines.data", 9 << 19)
+    path = write_oversized(tmp_path, "dwarf-lines", 9 << 19)
     with Trace(path) as trace:
         found = coverage([(trace, trace.streams)])
     [source] = sources(found)
     assert len(found.losses) == 1
     # up to the last branch of 60 functions, each instruction on a line of its own
-    assert 59 < source.covered / elf_floods.INSTRUCTIONS < 60
+    assert 59 < source.covered / FUNCTION_INSTRUCTIONS < 60
     assert 1 << 20 < source.lines_found <= 1 << 21
 
 
 def test_parts_of_the_addresses_make_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = elf_floods.recorded(tmp_path / "elf-whole.data", 8 * LINES)
+    path = write_oversized(tmp_path, "elf-whole", 8 * LINES)
     out = tmp_path / "out"
     words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
     assert main(words) == 0

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import elf_floods
-import floods
 from rtit.cli.main import main
 from support.limits import assert_peak_memory
+from support.oversized import write_oversized
 
 SIZE = 1 << 21
 """Of code: 622,592 instructions, and a call from each function to the next."""
@@ -23,8 +22,8 @@ def test_memory_of_a_file_that_all_ran(tool: str, tmp_path: Path) -> None:
     small.mkdir()
     words = ["profile", "--for", tool, "-o", str(tmp_path / "out")]
     # what it loads is no part of it
-    assert main([*words, str(elf_floods.recorded(small / "elf-whole.data", 1 << 12))]) == 0
-    path = elf_floods.recorded(tmp_path / "elf-whole.data", SIZE)
+    assert main([*words, str(write_oversized(small, "elf-whole", 1 << 12))]) == 0
+    path = write_oversized(tmp_path, "elf-whole", SIZE)
     with assert_peak_memory(MOST[tool]):
         assert main([*words, str(path)]) == 0
 
@@ -34,7 +33,7 @@ def test_memory_of_calls_within_thousands(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     words = ["profile", "--for", "pprof", "-o", str(tmp_path / "out")]
-    main([*words, str(floods.recorded(small, "deep", 1 << 10))])
-    path = floods.recorded(tmp_path, "deep", 1 << 18)
+    main([*words, str(write_oversized(small, "deep", 1 << 10))])
+    path = write_oversized(tmp_path, "deep", 1 << 18)
     with assert_peak_memory(120):
         main([*words, str(path)])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import floods
 import rtit
 from rtit.trace.functions import functions
+from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
 """Straight code, then jmp rax."""
@@ -18,28 +18,28 @@ NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"
 def _jumps() -> tuple[list[bytes], int]:
     """TIPs to 2^19 and more places that are a jump each."""
     count = (1 << 19) + 5000
-    return [floods.tip(number * 40503 % (floods.CODE // 2) * 2) for number in range(count)], count
+    return [tip(number * 40503 % (CODE_SIZE // 2) * 2) for number in range(count)], count
 
 
 def _straight() -> tuple[list[bytes], int]:
     """TIPs into straight code: 2^24 and more instructions in stretches that are one each."""
     packets, ran = [], 0
     for number in range(2**16):
-        block, nops = number % (floods.CODE // 1024), number * 7 % 1022
-        packets.append(floods.tip(block * 1024 + 1021 - nops))
+        block, nops = number % (CODE_SIZE // 1024), number * 7 % 1022
+        packets.append(tip(block * 1024 + 1021 - nops))
         ran += nops + 1
     return packets, ran
 
 
-@pytest.mark.parametrize(("code", "made"), [(floods.JUMPS, _jumps), (NOPS, _straight)])
+@pytest.mark.parametrize(("code", "made"), [(JUMPS, _jumps), (NOPS, _straight)])
 def test_none_is_lost(
     tmp_path: Path, code: bytes, made: Callable[[], tuple[list[bytes], int]]
 ) -> None:
     packets, ran = made()
     path = tmp_path / "flood.data"
-    with floods.with_code(path, code) as out:
+    with recording_with_code(path, code) as out:
         # what runs after the last packet is not known
-        flood = floods.PSB_PLUS + b"".join(packets) + floods.tip(0)
+        flood = PSB_PLUS + b"".join(packets) + tip(0)
         out.auxtrace(1, 1, flood, None, 3)
     ran += code.index(b"\xff") + 1
     with rtit.Trace(path) as trace:

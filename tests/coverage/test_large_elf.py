@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import elf_floods
 from rtit.cli.main import main
 from rtit.coverage import Coverage, coverage, sources
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
+from support.oversized import write_oversized
+from support.oversized_elf import ELF_KINDS, FUNCTION_SIZE, TEXT
 
 SIZE = 1 << 21
 """Of code: 622,592 instructions and 262,144 lines if all of it runs."""
@@ -24,14 +25,14 @@ def covered(path: Path) -> Coverage:
 
 
 @pytest.mark.parametrize("form", ["text", "html", "lcov", "cobertura", "drcov", "afl"])
-@pytest.mark.parametrize("kind", elf_floods.KINDS)
+@pytest.mark.parametrize("kind", ELF_KINDS)
 def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     words = ["coverage", "--format", form, "-o", str(tmp_path / "out")]
     # what it loads is no part of it
-    assert main([*words, str(elf_floods.recorded(small / f"{kind}.data", 1 << 12))]) == 0
-    path = elf_floods.recorded(tmp_path / f"{kind}.data", SIZE)
+    assert main([*words, str(write_oversized(small, kind, 1 << 12))]) == 0
+    path = write_oversized(tmp_path, kind, SIZE)
     with assert_peak_memory(MOST[kind]):
         assert main([*words, str(path)]) == 0
 
@@ -39,8 +40,8 @@ def test_memory_of_each_format(kind: str, form: str, tmp_path: Path) -> None:
 def test_what_is_told_of_it(tmp_path: Path) -> None:
     """By how the file is made: a line has 8 bytes, each function branches once by turns."""
     size = 1 << 17
-    functions = size // elf_floods.FUNCTION
-    found = covered(elf_floods.recorded(tmp_path / "elf-whole.data", size))
+    functions = size // FUNCTION_SIZE
+    found = covered(write_oversized(tmp_path, "elf-whole", size))
     one, other = sources(found)
     assert [one.path, other.path] == ["/nowhere/source0.c", "/nowhere/source1.c"]
     assert list(one.lines) == list(range(1, size // 16 + 1))
@@ -49,7 +50,7 @@ def test_what_is_told_of_it(tmp_path: Path) -> None:
     assert one.ways + other.ways == ran
     assert one.ways_found == other.ways_found == functions
     [first, *_] = one.branches
-    assert (first.address, first.line) == (elf_floods.TEXT + 52, 7)
+    assert (first.address, first.line) == (TEXT + 52, 7)
     assert first.taken + first.passed == 1
     [(_, count, here)] = [row for row in one.each_line_with_branches() if row[0] == 7]
     assert (count, here) == (1, [first])

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import sideband_floods
-from floods import FLOODS, PSB_PLUS, recorded
 from rtit import decode
 from rtit.image import images
 from rtit.packets import encode
 from rtit.perfdata import PerfData
 from rtit.trace import Stream, Trace, Trust
 from support.limits import assert_peak_memory
+from support.oversized import PACKET_KINDS, PSB_PLUS, RECORD_KINDS, write_oversized
 
 SIZE = 1 << 21
 ANEW = ("mode", "targets", "calls", "deep", "overflow")
@@ -30,9 +29,9 @@ TAKES: list[Callable[[Stream], Iterable[object]]] = [
 ]
 
 
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("flood", PACKET_KINDS)
 def test_memory_does_not_grow_with_a_flood(flood: str, tmp_path: Path) -> None:
-    path = recorded(tmp_path, flood, SIZE)
+    path = write_oversized(tmp_path, flood, SIZE)
     for take in TAKES:
         with Trace(path) as trace:
             (stream,) = trace.streams
@@ -57,7 +56,7 @@ def test_memory_of_an_account(
     look: Callable[[Stream], int], megabytes: int, tmp_path: Path
 ) -> None:
     """Its spans one at a time, and as columns with a text each."""
-    with Trace(recorded(tmp_path, "overflow", SIZE)) as trace:
+    with Trace(write_oversized(tmp_path, "overflow", SIZE)) as trace:
         (stream,) = trace.streams
         overflows = stream.counts().packets["OVF"]
         with assert_peak_memory(megabytes):
@@ -91,13 +90,13 @@ KEPT = {
 """Floods of what is kept: megabytes. The file has one, and records are kept to be sorted."""
 
 
-@pytest.mark.parametrize("flood", sideband_floods.SIDEBAND)
+@pytest.mark.parametrize("flood", RECORD_KINDS)
 def test_memory_of_what_records_tell(flood: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    path = sideband_floods.recorded(tmp_path / f"{flood}.data", SIZE // 2)
+    path = write_oversized(tmp_path, flood, SIZE // 2)
     # what it loads is no part of it
-    with Trace(sideband_floods.recorded(small / f"{flood}.data", 1)) as trace:
+    with Trace(write_oversized(small, flood, 1)) as trace:
         look(trace)
     with Trace(path) as trace, assert_peak_memory(KEPT.get(flood.removeprefix("guest-"), 24)):
         look(trace)
@@ -123,9 +122,9 @@ def test_what_records_tell_has_one_end(
     monkeypatch.setattr(images, "_ROOM", room)
     small = tmp_path / "small"
     small.mkdir()
-    with Trace(sideband_floods.recorded(small / f"{kinds}.data", 1)) as trace:
+    with Trace(write_oversized(small, kinds, 1)) as trace:
         look(trace)
-    path = sideband_floods.recorded(tmp_path / f"{kinds}.data", room)
+    path = write_oversized(tmp_path, kinds, room)
     with Trace(path) as trace:
         tracemalloc.start()
         try:
@@ -140,7 +139,7 @@ def test_what_records_tell_has_one_end(
 
 def test_bytes_that_records_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are kept natively, and take room themselves."""
-    path = sideband_floods.recorded(tmp_path / "poke-large.data", 1 << 20)
+    path = write_oversized(tmp_path, "poke-large", 1 << 20)
     for room, fits in ((1 << 22, False), (1 << 25, True)):
         monkeypatch.setattr(images, "_ROOM", room)
         monkeypatch.setattr(PerfData, "size", room)
