@@ -1,6 +1,6 @@
 """Measures the packetizers, recording and decoding, beside QEMU, libipt and perf, in one run.
 
-Writes bench/results/DATE.json and DATE.md, unless --no-save. Only ratios carry over to other
+Writes bench/results/DATE.md, unless --no-save. Only ratios carry over to other
 machines.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -106,9 +105,7 @@ def main() -> int:
     if not arguments.no_save:
         results = BENCH / "results"
         results.mkdir(exist_ok=True)
-        path = results / f"{result['date']}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        path.with_suffix(".md").write_text(text)
+        (results / f"{result['date']}.md").write_text(text)
     return 0
 
 

@@ -8,7 +8,6 @@ and leaves them in bench/results.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -201,10 +200,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if not arguments.no_save:
-        stem = BENCH / "results" / f"{today}-workloads"
-        stem.with_suffix(".md").write_text(text)
-        kept = {"date": today, "machine": machine, "load": load, "results": results}
-        stem.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")
+        (BENCH / "results" / f"{today}-workloads.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,172 +1,134 @@
-"""Who may import whom. The decoder and the trace unit share the packet table and the instruction
-classes, nothing else.
+"""Which parts of the Python package and which crates may import which.
+
+The decoder and the trace unit share the packet table and the instruction classes, nothing else.
 """
 
 from __future__ import annotations
 
+import ast
 import tomllib
+from collections.abc import Container, Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
 
-from layers import rust_modules
-from layers.python_modules import dependencies
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "rtit"
 
-# part -> the parts that it may import (itself always, and what everything may import: `errors`,
-# `lazy` and `readable`)
+FOR_ALL = {"errors", "lazy", "readable"}
+"""Parts that every part may import."""
 PYTHON = {
-    "errors": set(),
-    "lazy": set(),
-    "readable": set(),
-    "generated": set(),
-    "packets": {"generated"},
-    "registers": set(),
-    "linter": {"packets"},
-    "unit": {"packets", "registers", "generated"},
-    "processor": {"unit", "registers", "packets"},
-    "x86": {"_core"},
-    "emulate": {"processor", "unit", "x86"},
-    "scenario": {"processor", "unit", "registers", "packets"},
-    "perfdata": {"_core"},
-    "image": {"_core"},
-    "capture": {"processor", "unit", "registers", "perfdata", "image", "_core"},
-    "sideband": {"perfdata", "image"},
-    "trace": {"sideband", "image", "perfdata", "packets", "_core"},
-    "views": {"trace", "_core"},
-    "testing": {"capture", "counting", "diff", "profile", "trace"},
-    "gdb": {"views", "trace", "image", "_core"},
-    "profile": {"trace", "image", "x86", "_core"},
-    "counting": {"capture", "profile", "trace", "image", "_core"},
-    "coverage": {"profile", "trace", "image", "x86", "_core"},
-    "diff": {"profile", "trace", "image", "x86", "_core"},
+    "generated": "",
+    "packets": "generated",
+    "registers": "",
+    "linter": "packets",
+    "unit": "packets registers generated",
+    "processor": "unit registers packets",
+    "x86": "_core",
+    "emulate": "processor unit x86",
+    "scenario": "processor unit registers packets",
+    "perfdata": "_core",
+    "image": "_core",
+    "capture": "processor unit registers perfdata image _core",
+    "sideband": "perfdata image",
+    "trace": "sideband image perfdata packets _core",
+    "views": "trace _core",
+    "testing": "capture counting diff profile trace",
+    "gdb": "views trace image _core",
+    "profile": "trace image x86 _core",
+    "counting": "capture profile trace image _core",
+    "coverage": "profile trace image x86 _core",
+    "diff": "profile trace image x86 _core",
+    **dict.fromkeys(FOR_ALL, ""),
 }
 CRATES = {
-    "memory": set(),
-    "packet": {"memory"},
-    "x86": set(),
-    "image": {"memory"},
-    "truth": {"memory"},
-    "unit": {"packet"},
-    "flow": {"memory", "packet", "x86", "image"},
-    "listing": {"memory", "x86", "image", "flow"},
-    "tracer": {"x86", "truth"},
-    "qemu": {"x86", "truth", "unit"},
-    "python": {
-        "memory",
-        "packet",
-        "x86",
-        "image",
-        "truth",
-        "flow",
-        "listing",
-        "tracer",
-        "unit",
-    },
-}
-
-# the files and folders of a part from above to below, for each may use those below it alone; those
-# on one line do not know each other
-LAYERS = {
-    "python/rtit/capture": (
-        "backends",
-        "ptrace qemu perf",
-        "file session",
-        "request",
-        "store window",
-        "clocks events filters options program recording",
-        "private",
-        "named_file",
-    ),
-    "crates/qemu/src": (
-        "callbacks replaced",
-        "process",
-        "events",
-        "shared",
-        "thread",
-        "interface",
-        "failure",
-    ),
+    "packet": "",
+    "x86": "",
+    "image": "",
+    "truth": "",
+    "unit": "packet",
+    "flow": "packet x86 image",
+    "listing": "x86 image flow",
+    "tracer": "x86 truth",
+    "qemu": "x86 truth unit",
+    "python": "packet x86 image truth flow listing tracer unit pyo3",
 }
 
 
-@pytest.fixture(scope="module")
-def used() -> dict[str, frozenset[str]]:
-    """By part, the modules that it imports."""
-    graph = dependencies(PACKAGE)
-    parts = {name: name.split(".")[1] for name in graph if name != "rtit"}
-    return {
-        part: frozenset().union(*(graph[name] for name in parts if parts[name] == part))
-        for part in parts.values()
+@cache
+def imports() -> dict[str, set[str]]:
+    """Return by module of the package the modules that it imports, also within functions."""
+    paths = {module_name(path): path for path in [*PACKAGE.rglob("*.py"), PACKAGE / "_core.pyi"]}
+    graph: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        names = set(imported_names(module, path))
+        graph[module] = {nearest(name, paths) for name in names} - {"", module}
+    return graph
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def nearest(name: str, modules: Container[str]) -> str:
+    """Return the module that defines a dotted name; "" if the name is not of the package."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imported_names(module: str, path: Path) -> Iterator[str]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=source, names=names, level=level):
+                base = resolve_name("." * level + (source or ""), package)
+                yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(func=ast.Name("exports"), args=[_, ast.Dict(keys=keys)]):
+                # A package that loads names of its modules on use depends on these modules.
+                yield from (f"{module}.{ast.literal_eval(key)}" for key in keys if key)
+
+
+def part(module: str) -> str:
+    return f"{module}.".split(".")[1]
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_part_imports_only_the_parts_below_it(name: str) -> None:
+    used = {
+        part(other) for module in imports() if part(module) == name for other in imports()[module]
     }
+    assert used <= {*PYTHON[name].split(), *FOR_ALL, name}
 
 
-def parts_of(modules: frozenset[str]) -> set[str]:
-    return {name.split(".")[1] for name in modules if name != "rtit"}
+def test_every_part_but_the_command_line_has_a_rule() -> None:
+    assert {part(module) for module in imports()} - {*PYTHON} == {"", "__main__", "_core", "cli"}
 
 
-@pytest.mark.parametrize("part", PYTHON)
-def test_python_directions(part: str, used: dict[str, frozenset[str]]) -> None:
-    assert parts_of(used[part]) <= PYTHON[part] | {part, "errors", "lazy", "readable"}
-    assert "rtit" not in used[part]
-
-
-def test_nothing_imports_the_command_line(used: dict[str, frozenset[str]]) -> None:
-    users = {part for part, modules in used.items() if "cli" in parts_of(modules)}
+def test_only_main_imports_the_command_line() -> None:
+    users = {part(module) for module, used in imports().items() if "cli" in map(part, used)}
     assert users == {"__main__", "cli"}
 
 
-def test_every_part_has_a_rule() -> None:
-    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py"}
-    found |= {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert found - set(PYTHON) == {"__init__", "__main__", "cli"}
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    assert len(imports()) > 100
+    TopologicalSorter(imports()).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("crate", CRATES)
-def test_crate_directions(crate: str) -> None:
+def test_crate_depends_only_on_the_crates_below_it(crate: str) -> None:
     manifest = tomllib.loads((ROOT / "crates" / crate / "Cargo.toml").read_text())
     tables = [manifest, *manifest.get("target", {}).values()]
     names = {name for table in tables for name in table.get("dependencies", {})}
-    used = {name.removeprefix("rtit-") for name in names if name.startswith("rtit-")}
-    assert used <= CRATES[crate]
+    ours = {name.removeprefix("rtit-") for name in names if name.startswith(("rtit-", "pyo3"))}
+    assert ours <= {*CRATES[crate].split()}
 
 
 def test_every_crate_has_a_rule() -> None:
-    assert {path.name for path in (ROOT / "crates").iterdir()} == set(CRATES)
-
-
-def test_only_the_border_knows_python() -> None:
-    for crate in CRATES:
-        manifest = tomllib.loads((ROOT / "crates" / crate / "Cargo.toml").read_text())
-        assert ("pyo3" in manifest["dependencies"]) == (crate == "python"), crate
-
-
-@pytest.mark.parametrize("folder", LAYERS)
-def test_layers_within(folder: str) -> None:
-    if folder.startswith("crates"):
-        graph, face, separator = rust_modules.dependencies(ROOT / folder), "crate", "::"
-    else:
-        graph, separator = dependencies(PACKAGE), "."
-        face = folder.removeprefix("python/").replace("/", ".")
-    height = {
-        f"{face}{separator}{name}": -at
-        for at, names in enumerate(LAYERS[folder])
-        for name in names.split()
-    }
-    begin = len(face) + len(separator)
-
-    def side(name: str) -> str:
-        return name[:begin] + name[begin:].split(separator, maxsplit=1)[0]
-
-    inside = [name for name in graph if name.startswith(face + separator)]
-    assert {side(name) for name in inside} == set(height)
-    wrong = [
-        f"{name} -> {other}"
-        for name in inside
-        for other in graph[name]
-        if other in inside and side(other) != side(name)
-        if height[side(other)] >= height[side(name)]
-    ]
-    assert wrong == []
+    assert {path.name for path in (ROOT / "crates").iterdir()} == {*CRATES}

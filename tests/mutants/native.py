@@ -4,8 +4,8 @@
 
 `native.txt` has the changes, made by hand. All go into one copy of the crates, each behind a
 switch that the environment sets, so that one build does for all; then the requirement's own tests
-are run with one switch at a time. `native_results.txt` is written anew where no row is named. Exit
-code 1 if a change goes unnoticed.
+are run with one switch at a time. Without ROW the results are written to
+`build/mutants/native_results.txt`. Exit code 1 if a change goes unnoticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from requirements.check import TESTS, claimed  # noqa: E402
 
 TREE = ROOT / "build" / "mutants" / "native"
 TARGET = ROOT / "build" / "mutants" / "target"
-RESULTS = HERE / "native_results.txt"
+RESULTS = ROOT / "build" / "mutants" / "native_results.txt"
 SWITCH = """
 /// Whether the change of this number is made.
 #[doc(hidden)]

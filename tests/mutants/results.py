@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results.txt"
+RESULTS = HERE.parents[1] / "build" / "mutants" / "results.txt"
+"""A run of whole.py goes on from this file."""
 EQUIVALENT = HERE / "equivalent.txt"
 """Mutations that change nothing that the model promises, each with the reason."""
 RUST = "crates/"
@@ -53,6 +54,7 @@ def save(results: dict[str, Result]) -> None:
         f"{each.who}\t{each.digest}\t{each.by}\t{each.name}\n"
         for each in sorted(results.values(), key=lambda each: each.name)
     ]
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(
         "# Who noticed, digest of the file, by what, mutation. Made by whole.py.\n" + "".join(lines)
     )

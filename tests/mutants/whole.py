@@ -5,8 +5,9 @@ allows, and says which test is the first to notice each.
 
 A line carries a rule if a test of a requirement runs it; only those count. First come the tests of
 requirements that run the line, then the others. Code that also ran while the tests were loaded is
-mutated in a process of its own as well, for all tests. What was found is in `results.txt`, a line a
-mutation; a run goes on from there, and does again what is of a file that has changed since. Exit
+mutated in a process of its own as well, for all tests. The results are in
+`build/mutants/results.txt`, a line a mutation; a run goes on from there, and repeats mutations of
+files that have changed since. Exit
 code 1 if no requirement's test notices a mutation and neither `equivalent.txt` nor `no_row.txt` has
 the reason, if one of these explains what needs it no more, or if time was too short.
 """
