@@ -2,48 +2,57 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Installed: what building and `make demo` need; what tests and lint need besides.
 READY := $(VENV)/.ready
+DEV := $(VENV)/.dev
+# Built: the native module and the QEMU plugin, with the profile `release` or `tests`. One takes the place of the other.
 BUILT := $(VENV)/.built
+TESTED := $(VENV)/.built-tests
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test lint bench conformance mutants mutants-whole package miri audit qemu clean
+.PHONY: demo test test-all lint bench conformance mutants mutants-whole package miri audit qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
 
-# Some tests wait, for a program or a time: a process more than there are cores. A file's tests stay together.
+# Some tests wait for a program or a time: one process more than there are cores. The tests of a file share fixtures and stay together.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 
-# Rust's tests are built and run beside Python's; what they say comes at the end.
-test: $(BUILT)
+# Everyday work: every property with few examples, and no slow tests. The Rust tests run beside the Python tests.
+test: $(TESTED)
 	@echo 'cargo test --profile tests --workspace --exclude rtit-python --quiet &'
 	@cargo test --profile tests --workspace --exclude rtit-python --quiet >$(VENV)/tests.log 2>&1 & beside=$$!; \
 	trap 'kill $$beside 2>/dev/null' INT TERM; \
-	echo '$(BIN)/pytest -q -n $(WORKERS) --dist loadfile'; $(BIN)/pytest -q -n $(WORKERS) --dist loadfile; code=$$?; \
+	echo '$(PYTEST)'; $(PYTEST); code=$$?; \
 	wait $$beside || { code=$$?; cat $(VENV)/tests.log; echo 'cargo test failed'; }; \
 	grep -c '^test result: ok' $(VENV)/tests.log | sed 's/$$/ groups of Rust tests passed/'; exit $$code
 
-lint: $(BUILT)
+# Also the slow tests, and every property with all its examples.
+test-all: test
+	$(PYTEST) -m 'slow or hypothesis' --hypothesis-profile=full
+
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --profile tests --workspace --all-targets --quiet -- -D warnings
 	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target
-	RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
+	RUSTDOCFLAGS='-D warnings' cargo doc --profile tests --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
 
-bench: $(BUILT)
+bench: $(DEV) $(BUILT)
 	$(BIN)/python bench/run.py
 
-conformance: $(BUILT)
+conformance: $(DEV)
 	$(BIN)/python tests/requirements/check.py
 
-mutants: $(BUILT)
+mutants: $(TESTED)
 	$(BIN)/python tests/mutants/run.py --count 45
 	$(BIN)/python tests/mutants/run_rust.py --count 5
 
 # Every mutation, for hours; goes on where it was left.
-mutants-whole: $(BUILT)
+mutants-whole: $(TESTED)
 	$(BIN)/python tests/mutants/whole.py
 
 # Miri runs the code and watches every access: with nightly Rust, miri and rust-src, and without what makes system calls. Minutes.
@@ -77,7 +86,12 @@ package: $(READY)
 # pip is asked for nothing but wheels that PyPI has for Python 3.11 to 3.14.
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25' 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
+	$(BIN)/python -m pip install --quiet 'maturin>=1.7,<2' 'numpy>=1.25'
+	touch $@
+
+# 800 MB, of which `make demo` needs nothing.
+$(DEV): $(READY)
+	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
@@ -87,6 +101,14 @@ $(READY): pyproject.toml
 $(BUILT): $(READY) $(SOURCES)
 	$(BIN)/python build_backend/rtit_build.py
 	$(BIN)/maturin develop --release --quiet
+	rm -f $(TESTED)
+	touch $@
+
+# The profile of the Rust tests, which have built all dependencies already, or will use these.
+$(TESTED): $(DEV) $(SOURCES)
+	$(BIN)/python build_backend/rtit_build.py tests
+	$(BIN)/maturin develop --profile tests --quiet
+	rm -f $(BUILT)
 	touch $@
 
 # Recording is fast with QEMU and works without: installed where this user may, passed over where not.

@@ -41,18 +41,21 @@ prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editable
 
 
-def build_plugin() -> Path | None:
-    """Build the plugin into the package; its path, or None where it is of no use."""
+def build_plugin(profile: str = "release") -> Path | None:
+    """Build the plugin with a profile of Cargo into the package and return its path.
+
+    Return None on a platform that cannot use it.
+    """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
-    cargo = ["cargo", "rustc", "--release", "--quiet", "--package", "rtit-qemu", "--lib"]
+    cargo = ["cargo", "rustc", "--profile", profile, "--quiet", "--package", "rtit-qemu", "--lib"]
     subprocess.run([*cargo, "--", "-C", "strip=symbols"], cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     place = ROOT / "python" / "rtit" / "_plugin" / PLUGIN
     place.parent.mkdir(exist_ok=True)
     # A new file in the place of the old: a QEMU that runs keeps the one it has mapped.
     fresh = place.with_suffix(".new")
-    shutil.copyfile(target / "release" / PLUGIN, fresh)
+    shutil.copyfile(target / profile / PLUGIN, fresh)
     fresh.replace(place)
     return place
 
@@ -70,4 +73,4 @@ def build_editable(directory: str, settings: Any = None, metadata: str | None = 
 
 
 if __name__ == "__main__":
-    print(build_plugin() or "no plugin on this platform")
+    print(build_plugin(*sys.argv[1:]) or "no plugin on this platform")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from programs.plugin import program
 from support.large_programs import large
 from support.profiles import profiled, run_tool
+from support.properties import register_profiles
 from support.recordings import attach, qemu, record
 
 __all__ = ["attach", "large", "profiled", "program", "qemu", "record", "run_tool"]
 
-# A busy machine is no reason to fail.
-hypothesis.settings.register_profile(
-    "rtit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("rtit")
+register_profiles()
 
 ROOT = Path(__file__).resolve().parent.parent
 

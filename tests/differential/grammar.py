@@ -71,7 +71,7 @@ def compared(first: int, count: int) -> Comparison:
     cargo = shutil.which("cargo")
     if cargo is None:
         raise CannotCompareError("cargo is not installed")
-    command = ["run", "--release", "--quiet", "-p", "rtit-packet", "--example", "grammar"]
+    command = ["run", "--profile", "tests", "--quiet", "-p", "rtit-packet", "--example", "grammar"]
     streams = [str(first), str(count)]
     with (
         subprocess.Popen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
@@ -14,6 +14,7 @@ from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory
+from support.properties import examples
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -70,7 +71,7 @@ def rel(target: int, following: int) -> bytes:
     return (target - following).to_bytes(4, "little", signed=True)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(slots(), st.integers(1, 400))
 def test_what_unicorn_executes_is_decoded(code: bytes, count: int) -> None:
     unicorn = pytest.importorskip("unicorn", reason="unicorn is not installed")

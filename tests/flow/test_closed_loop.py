@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import encode, encode_tnt
@@ -240,7 +240,6 @@ def chain(ips: list[int]) -> int:
 
 
 @pytest.mark.spec("DEC-003", "DTIP-002", "RET-005", "TIP-003", "TIP-004", "PGE-006")
-@settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, WORD),
     st.integers(1, 60),
@@ -286,7 +285,6 @@ def test_what_ran_comes_back(
     assert (at, value) == (len(seen), chain(seen))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, WORD), st.integers(1, 60))
 def test_rows_are_runs(seed: int, size: int) -> None:
     random = Random(seed)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import encode
+from support.properties import examples
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -62,7 +63,7 @@ def whole(trace: bytes, way: str) -> list[bytes]:
     most=st.sampled_from([700, 6000, 20_000, 65_536]),
     threads=st.sampled_from([1, 1, 2]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_what_is_held_does_not_change(seed: int, way: str, most: int, threads: int) -> None:
     trace, chosen = stream(seed), random.Random(seed)
     take = taker(trace, way, threads=threads)

@@ -10,9 +10,10 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from scenario.encoding import PREFIX, encode
+from support.properties import examples
 from unit.execution import program as execution
 from unit.execution.run import traced
 from unit.world import program as world
@@ -49,7 +50,7 @@ def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any
 
 
 @pytest.mark.spec("PGD-008", "PGD-009", "PGD-010", "DEC-007", "DEC-008")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(execution.all_settings())
 def test_what_filters_let_pass(chosen: execution.Settings) -> None:
     run, _, stream = traced(chosen)
@@ -64,7 +65,7 @@ def test_what_filters_let_pass(chosen: execution.Settings) -> None:
 
 
 @pytest.mark.spec("DEC-004", "FUP-005", "MTSX-003", "PTW-006")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(plans())
 def test_what_happens_in_a_world(plan: world.Plan) -> None:
     run = World(plan)
@@ -79,7 +80,7 @@ def test_what_happens_in_a_world(plan: world.Plan) -> None:
 
 
 @pytest.mark.spec("OVF-011", "OVF-013")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(plans(overflows=True))
 def test_what_is_left_around_overflows(plan: world.Plan) -> None:
     """Of each piece between two overflows a beginning, and of the last all."""

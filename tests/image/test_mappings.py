@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.image import Images
@@ -32,7 +32,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**{name: str(folder / name) for name in "ab?"}, "-": "//anon"}
 
 
-@settings(deadline=None)
 @given(events=st.lists(_event, max_size=12), ask=st.integers(0, 130))
 def test_bytes_and_mappings_agree(
     files: dict[str, str], events: list[tuple[object, ...]], ask: int

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from programs.build import PROGRAMS
@@ -39,7 +39,6 @@ def test_every_scenario(scenario: Scenario) -> None:
     assert rules == (["fup"] if LITERAL in scenario.source else [])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
 def test_everything_at_random(plan: Plan) -> None:
     assert list(lint(World(plan).run())) == []

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import rtit
 from rtit.cli.main import main
 from rtit.errors import InputError, RtitError
 from rtit.trace import pack_list
+from support.properties import examples
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
-CHANGES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+CHANGES = examples(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="session")

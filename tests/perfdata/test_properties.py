@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError, UnsupportedError
@@ -28,6 +28,7 @@ from rtit.perfdata import (
 from rtit.perfdata.auxtrace import IntelPtInfo
 from rtit.perfdata.cursor import Cursor
 from rtit.perfdata.features import format_facts, parse_facts
+from support.properties import examples
 
 U64 = st.integers(0, (1 << 64) - 1)
 U32 = st.integers(0, (1 << 32) - 1)
@@ -112,7 +113,6 @@ def folder() -> Any:
         yield Path(name)
 
 
-@settings(max_examples=100)
 @given(steps=st.lists(STEPS, max_size=12), close=st.booleans())
 def test_what_is_written_is_read(folder: Path, steps: list[Step], close: bool) -> None:
     path = folder / "perf.data"
@@ -175,7 +175,7 @@ def read_everything(path: Path) -> None:
                 ask(file)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(data=st.data())
 def test_flipped_bytes(folder: Path, data: st.DataObject) -> None:
     content = bytearray(small_file(folder))
@@ -188,7 +188,7 @@ def test_flipped_bytes(folder: Path, data: st.DataObject) -> None:
     read_everything(path)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_words_of_any_value(folder: Path, data: st.DataObject) -> None:
     """Sizes and offsets at their extremes, where sums wrap and products grow."""
@@ -202,7 +202,6 @@ def test_words_of_any_value(folder: Path, data: st.DataObject) -> None:
     read_everything(path)
 
 
-@settings(max_examples=100)
 @given(content=st.binary(max_size=400), piped=st.booleans())
 def test_any_bytes(folder: Path, content: bytes, piped: bool) -> None:
     path = folder / "any"

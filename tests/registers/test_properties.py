@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection
@@ -24,6 +24,7 @@ from rtit.registers import (
     wrmsr,
 )
 from rtit.unit.output.topa import ENTRY
+from support.properties import examples
 
 REGISTERS = [*MSRS.values(), ENTRY, *(row for leaf in LEAVES.values() for row in leaf.values())]
 U64 = st.integers(0, 2**64 - 1)
@@ -84,7 +85,7 @@ def test_no_two_fields_share_a_bit_and_none_is_forgotten() -> None:
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 @pytest.mark.parametrize("msr", Msr)
 @given(registers=FILES, rest=VALUES)
-@settings(max_examples=15)
+@examples(15)
 def test_a_reserved_bit_faults_and_changes_nothing(
     profile: Profile, msr: Msr, registers: RegisterFile, rest: int
 ) -> None:

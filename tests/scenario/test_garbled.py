@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import ScenarioError
@@ -13,6 +13,7 @@ from rtit.packets import NAMES
 from rtit.scenario import parse, run, shipped
 from rtit.scenario.vocabulary import PLAIN_SETTINGS, events
 from rtit.scenario.vocabulary import settings as setting_fields
+from support.properties import examples
 
 TEXTS = [path.read_text() for path in shipped()]
 FIELDS = [f"{name}=" for fields in setting_fields().values() for name in fields]
@@ -90,7 +91,7 @@ def attempt(text: str) -> None:
     assert "\n" not in refusal
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.sampled_from(TEXTS), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_changed_scenarios(text: str, count: int, chance: random.Random) -> None:
     other = chance.choice(TEXTS)
@@ -101,13 +102,11 @@ def test_changed_scenarios(text: str, count: int, chance: random.Random) -> None
     attempt("\n".join(" ".join(line) for line in lines))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=8))
 def test_words_at_random(lines: list[list[str]]) -> None:
     attempt("\n".join(" ".join(line) for line in lines))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text(text: str) -> None:
     attempt(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
@@ -126,7 +126,6 @@ def test_published_cases_one_after_the_other(traces: Path) -> None:
         max_size=6,
     )
 )
-@settings(max_examples=60)
 def test_damaged_traces_leave_nothing_behind(plans: list[tuple[int, bool, int, int]]) -> None:
     code = image()
     decoder = rtit.Decoder(code)

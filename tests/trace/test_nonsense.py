@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit
@@ -119,7 +119,6 @@ def test_empty_pieces_without_end_can_be_interrupted(take: str) -> None:
     assert b"KeyboardInterrupt" in said
 
 
-@settings(max_examples=50)
 @given(
     st.booleans(),
     st.lists(st.tuples(st.integers(1, 5), st.none() | st.integers(0, 300)), min_size=1, max_size=6),

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection, IllegalEvent, RtitError, UndefinedOpcode, UsageError
@@ -160,7 +160,6 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(list(PLACES)), st.integers(0, 1 << 32))
 def test_a_refused_event_changes_nothing(name: str, place: str, seed: int) -> None:
     random = Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
@@ -14,6 +14,7 @@ from rtit.capture.store.ring import PSB, Ring, Snapshot
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import Piece, Writer
 from rtit.trace.snapshots import connected
+from support.properties import examples
 
 SIZES = st.sampled_from((4096, 5000, 8192, 40_000))
 
@@ -54,7 +55,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 CHUNKS = st.lists(st.integers(300, 20_000), min_size=1, max_size=5)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 1000), st.integers(1, 6_000), CHUNKS, SIZES)
 def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], size: int) -> None:
     data = trace(seed, count)
@@ -76,7 +77,7 @@ def test_the_last_bytes_from_a_psb_on(seed: int, count: int, sizes: list[int], s
     assert not any(isinstance(each, BadBytes) for each in scan(held))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 1000), st.integers(100, 6_000), CHUNKS, SIZES, st.data())
 def test_snapshots_join_to_what_there_was(
     seed: int, count: int, sizes: list[int], size: int, draw: st.DataObject
@@ -104,7 +105,6 @@ def test_snapshots_join_to_what_there_was(
             assert one.aux_offset <= other.aux_offset <= one.aux_offset + one.size
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300))
 def test_rings_of_threads_that_ended_are_bounded(steps: list[tuple[int, bool]]) -> None:
     file = File()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from support.properties import examples
 
 pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -18,13 +20,13 @@ SEEDS = st.integers(0, (1 << 64) - 1)
 
 
 @pytest.mark.spec("DEC-002", "DEC-003", "DEC-004", "DEC-014")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(SEEDS, st.sampled_from(STEPS))
 def test_what_was_executed_is_decoded(seed: int, steps: int) -> None:
     check_run(Run(seed, steps))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(SEEDS, SEEDS)
 def test_damage_makes_nothing_up(seed: int, where: int) -> None:
     run, random = Run(seed, 300), Random(where)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtit._core import BulkUnit
@@ -29,6 +29,7 @@ from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PT
 from rtit.unit import Memory, Parameters, TimeModel
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.parameters.table import PSB_PLUS_ORDER
+from support.properties import examples
 
 TID = 77
 CODE = 0x40_0000
@@ -291,7 +292,7 @@ def make_case(seed: int, length: int) -> Case:
 cases = partial(st.builds, make_case, st.integers(0, (1 << 64) - 1), st.integers(0, 150))
 
 
-@settings(max_examples=2000, deadline=None)
+@examples(2000)
 @given(cases())
 @example(Case(length=600))
 @example(make_case(1240731, 8))
@@ -300,7 +301,7 @@ def test_bulk_bytes_are_those_of_the_reference(case: Case) -> None:
     assert case.bulk() == case.reference()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), st.sampled_from((128, 4096)))
 def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
     case.room, case.filters = None, ()
@@ -315,7 +316,7 @@ def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
     assert unit.take() == whole[-size:]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.data())
 def test_a_damaged_state_is_refused_or_runs(case: Case, data: st.DataObject) -> None:
     unit, after = case.unit(), case.unit()

@@ -6,18 +6,18 @@ A program is laid out in memory once; a run takes random turns in it.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
 from rtit.unit import Memory
+from support.properties import examples
 from unit.execution.decoder import Decoder
 from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
 from unit.execution.run import Run, traced
 
 
-@settings(max_examples=80, deadline=None)
 @given(all_settings())
 def test_the_path_is_in_the_packets(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
@@ -27,7 +27,7 @@ def test_the_path_is_in_the_packets(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_every_psb_is_a_beginning(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
@@ -41,7 +41,7 @@ def test_every_psb_is_a_beginning(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("EN-011", "FCPL-002")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
@@ -56,7 +56,7 @@ def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("CYC-001", "CYC-006", "CYC-007", "CYC-013", "CYC-014")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
@@ -73,7 +73,7 @@ def test_cyc_tells_all_active_cycles(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("MSRSTS-016", "MSRSTS-017", "PSB-015")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_packet_byte_count(chosen: Settings) -> None:
     run, stream, out = traced(chosen)
@@ -91,7 +91,7 @@ def test_packet_byte_count(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("TRCEN-003")
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(all_settings())
 def test_memory_holds_the_stream(chosen: Settings) -> None:
     run, _, out = traced(chosen)
@@ -100,7 +100,7 @@ def test_memory_holds_the_stream(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("TOPA-002", "TOPA-004", "TOPA-006", "TOPA-007")
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(all_settings(), st.lists(st.sampled_from((4096, 8192)), min_size=1, max_size=3))
 def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
     chosen.ctl |= {"CYCEn": 1, "CycThresh": 0, "User": 1}
@@ -119,7 +119,7 @@ def test_regions_hold_the_stream(chosen: Settings, sizes: list[int]) -> None:
 
 
 @pytest.mark.spec("FUP-003")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_a_fup_is_never_alone(chosen: Settings) -> None:
     _, stream, _ = traced(chosen)
@@ -137,7 +137,7 @@ def test_a_fup_is_never_alone(chosen: Settings) -> None:
     assert not pending
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings(), st.integers(0, 500))
 def test_a_restored_unit_goes_on_alike(chosen: Settings, steps: int) -> None:
     out = bytearray()
@@ -168,7 +168,7 @@ def test_a_restored_unit_goes_on_alike(chosen: Settings, steps: int) -> None:
     assert other.unit.snapshot() == after
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(all_settings())
 def test_ranges_that_hold_everything_change_nothing(chosen: Settings) -> None:
     """The fast path of near branches against the whole rule, which ranges in use demand."""

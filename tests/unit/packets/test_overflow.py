@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
@@ -18,6 +18,7 @@ from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters
 from rtit.unit.packets import overflow
+from support.properties import examples
 from unit.execution.decoder import Decoder
 from unit.execution.program import Settings, all_settings
 from unit.execution.run import Run, traced
@@ -98,7 +99,6 @@ def check(run: Overflowing, out: bytes) -> None:
 
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-003", "OVF-006", "RET-006")
-@settings(max_examples=80, deadline=None)
 @given(all_settings())
 def test_what_lies_between_overflows(chosen: Settings) -> None:
     out = bytearray()
@@ -108,7 +108,6 @@ def test_what_lies_between_overflows(chosen: Settings) -> None:
 
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-004")
-@settings(max_examples=80, deadline=None)
 @given(all_settings(), st.integers(256, 700), st.integers(1, 60), st.data())
 def test_a_buffer_that_drains_slowly(
     chosen: Settings, size: int, cycles: int, data: st.DataObject
@@ -125,7 +124,7 @@ def test_a_buffer_that_drains_slowly(
 
 
 @pytest.mark.spec("OVF-005", "OVF-009")
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(all_settings())
 def test_nothing_but_its_own_cyc_comes_out_of_an_overflow(chosen: Settings) -> None:
     out = bytearray()
@@ -169,7 +168,6 @@ def barriers(stream: list[Packet]) -> list[tuple[str, list[int], list[bytes]]]:
 
 
 @pytest.mark.spec("DTIP-001", "DTIP-003", "GOLD-009")
-@settings(max_examples=60, deadline=None)
 @given(all_settings(), st.integers(1, 64))
 def test_deferred_tips_are_the_same_tips(chosen: Settings, limit: int) -> None:
     chosen.ctl |= {"CYCEn": 0, "PSBFreq": 5}
@@ -255,7 +253,6 @@ class Anything:
 
 @pytest.mark.spec("TAB15-001", "TAB15-002", "TAB15-003", "TAB15-004", "TAB15-005", "TAB15-006")
 @pytest.mark.spec("TAB15-007", "TAB15-008", "TAB15-009", "OVF-014", "BBP-004")
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 0, 300, 1000)), st.integers(0, 4))
 def test_what_lies_in_a_block(seed: int, size: int, deferred: int) -> None:
     machine = Anything(seed, Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=deferred))
@@ -273,7 +270,7 @@ def test_what_lies_in_a_block(seed: int, size: int, deferred: int) -> None:
             assert open_block
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 1 << 32), st.sampled_from((0, 300, 1000)), st.integers(0, 150))
 def test_a_restored_unit_knows_of_overflow_and_sleep(seed: int, size: int, steps: int) -> None:
     parameters = Parameters(buffer_bytes=size, drain_cycles=3, deferred_tips=2)

@@ -7,13 +7,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters, VmxControls
+from support.properties import examples
 
 KERNEL, USER, GUEST, STOP = 0x10_0000, 0x20_0000, 0x30_0000, 0x50_0000
 WIDTHS = {(0, 0): 16, (0, 1): 32, (1, 0): 64}
@@ -177,7 +178,7 @@ class Bounded:
 
 
 @pytest.mark.spec("OVF-015", "OVF-016")
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, 1 << 32), st.integers(256, 400), st.integers(1, 30))
 def test_what_is_told_after_an_overflow_is_true(seed: int, size: int, cycles: int) -> None:
     run = Bounded(seed, size, cycles)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from rtit.registers import FULL, PROFILES, Msr, Profile
+from support.properties import examples
 from unit.pairs.machine import Machine, Shape
 from unit.pairs.situations import ANYWHERE, AWAY, SITUATIONS
 from unit.world.plans import plans
@@ -65,7 +66,7 @@ def run(
 
 @pytest.mark.parametrize("first", SITUATIONS)
 # The same draws each time: a run of more, by hand, is a change of these numbers.
-@settings(max_examples=8, deadline=None, phases=(Phase.generate,), derandomize=True)
+@examples(8, phases=(Phase.generate,), derandomize=True)
 @given(
     st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),
     st.sampled_from(ORDERS),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import GeneralProtection, UsageError
@@ -16,6 +16,7 @@ from rtit.registers import CTL, Msr
 from rtit.unit import Memory, Parameters
 from rtit.unit.refusal import IllegalEvent, Shutdown
 from rtit.unit.state.vmx_controls import VmxControls
+from support.properties import examples
 
 BUFFER = 0x100_0000
 TRACED = CTL.encode(TraceEn=1, OS=1, User=1, BranchEn=1)
@@ -314,7 +315,7 @@ def test_nothing_is_shared_between_processors() -> None:
 
 @pytest.mark.spec("MSRGEN-009")
 @given(st.lists(st.integers(0, (1 << 47) - 1), max_size=60))
-@settings(max_examples=30)
+@examples(30)
 def test_output_msrs_are_exact_once_trace_en_is_0(targets: list[int]) -> None:
     """While tracing the pointer may lag behind, it is never ahead; afterwards it is exact."""
     out = bytearray()
@@ -334,7 +335,7 @@ GUEST_EVENTS = ("mov_cr3", "branch", "psb", "switch")
 
 @pytest.mark.spec("TAB52-002", "TAB52-004", "TAB52-006", "PSB-006")
 @given(st.lists(st.sampled_from(GUEST_EVENTS), max_size=30), st.booleans())
-@settings(max_examples=40)
+@examples(40)
 def test_concealed_stream_has_no_sign_of_vmx(events: list[str], event_en: bool) -> None:
     """With the three controls 1 a guest-only stream has no VMCS, no NR, and no CFE or EVD."""
     out = bytearray()

@@ -10,13 +10,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
 from rtit.unit import Memory, VmxControls
+from support.properties import examples
 
 KERNEL, USER, ENCLAVE, GUEST, GUEST_USER = (0x10_0000 * n for n in range(1, 6))
 SMM = 0x3_0000
@@ -198,7 +199,6 @@ def walks(draw: st.DrawFn) -> Walk:
 
 @pytest.mark.spec("SMM-007", "SGX-003", "EN-011", "VMX-008")
 @given(walks())
-@settings(max_examples=60, deadline=None)
 def test_no_ip_from_outside_the_context(walk: Walk) -> None:
     for _ in range(STEPS):
         walk.step()
@@ -219,7 +219,7 @@ def test_no_ip_from_outside_the_context(walk: Walk) -> None:
 
 @pytest.mark.spec("VMX-013")
 @given(walks())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_snapshot_and_restore(walk: Walk) -> None:
     """A unit restored in any context goes on as the one that was not."""
     for _ in range(STEPS // 2):

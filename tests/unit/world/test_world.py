@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
 from rtit.registers import STATUS, Msr
 from rtit.unit import Parameters
+from support.properties import examples
 from unit.world.plans import forms, plans
 from unit.world.program import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, area
 from unit.world.reader import Reader, split
@@ -25,7 +26,6 @@ def followed(world: World, part: list[Packet], *, after_overflow: bool = False) 
 
 
 @pytest.mark.spec("DTIP-001")
-@settings(max_examples=60, deadline=None)
 @given(plans())
 def test_the_path_is_in_the_packets(plan: Plan) -> None:
     world = World(plan)
@@ -34,7 +34,6 @@ def test_the_path_is_in_the_packets(plan: Plan) -> None:
 
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-003")
-@settings(max_examples=60, deadline=None)
 @given(plans(overflows=True))
 def test_the_path_around_overflows(plan: Plan) -> None:
     world = World(plan)
@@ -49,7 +48,7 @@ def test_the_path_around_overflows(plan: Plan) -> None:
 
 
 @pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
 def test_every_psb_is_a_beginning(plan: Plan) -> None:
     world = World(plan)
@@ -61,7 +60,7 @@ def test_every_psb_is_a_beginning(plan: Plan) -> None:
 
 
 @pytest.mark.spec("EN-011", "FCPL-002", "SMM-007")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
 def test_no_ip_from_outside_the_context(plan: Plan) -> None:
     world = World(plan)
@@ -76,7 +75,7 @@ def level(base: int) -> str:
 
 
 @pytest.mark.spec("SGX-001", "SGX-003")
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(plans())
 def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
     world = World(replace(plan, opt_in=0.0))
@@ -85,7 +84,7 @@ def test_no_ip_from_an_enclave_that_opted_out(plan: Plan) -> None:
 
 
 @pytest.mark.spec("CYC-001", "CYC-006", "CYC-007")
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(plans())
 def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
     """Sleep, stopped clocks and SMM count for nothing: no core cycle of tracing passes there."""
@@ -99,7 +98,7 @@ def test_cyc_tells_all_active_cycles(plan: Plan) -> None:
 
 
 @pytest.mark.spec("MSRSTS-016", "MSRSTS-017")
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
 def test_packet_byte_count(plan: Plan) -> None:
     world = World(plan)
@@ -109,7 +108,7 @@ def test_packet_byte_count(plan: Plan) -> None:
 
 
 @pytest.mark.spec("TOPA-002", "TOPA-006", "TRCEN-003")
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(plans(), st.lists(st.sampled_from((4096, 8192)), max_size=3))
 def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
     """In the single range as it is, in a table cut by its regions, again and again."""
@@ -131,7 +130,7 @@ def test_memory_holds_the_stream(plan: Plan, sizes: list[int]) -> None:
     assert world.cpu.get_msr(Msr.OUTPUT_MASK_PTRS) == offset << 32 | number << 7 | 0x7F
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(plans(), forms())
 def test_no_parameter_of_form_changes_what_was_executed(plan: Plan, form: dict[str, Any]) -> None:
     """Two units tell the same of one run: the path, and all but the form of the state."""
@@ -159,7 +158,6 @@ def facts(part: list[Packet]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spec("VMX-013")
-@settings(max_examples=50, deadline=None)
 @given(
     st.booleans().flatmap(lambda overflows: plans(overflows=overflows)),
     st.integers(0, 200),
