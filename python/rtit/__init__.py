@@ -1,11 +1,28 @@
 """rtit: Intel Processor Trace, complete, in software.
 
 `rtit.record([...])` records a program, `rtit.Trace(path)` opens a recording, `rtit.decode(data,
-image)` takes bare PT and an `rtit.Image` of the code, `rtit.Decoder` one short trace after the
-other, `rtit.scenario` runs events on a modelled processor. They load what they need on first use.
+image)` decodes raw PT with an `rtit.Image` of the code, `rtit.Decoder` decodes many short traces,
+`rtit.stat([...])` counts without a trace, and `rtit.scenario` runs events on a modelled processor.
+These names load their modules on first use; errors are there at once.
 """
 
 from __future__ import annotations
+
+from rtit.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    IllegalEvent,
+    ImageError,
+    InputError,
+    PacketError,
+    PerfDataError,
+    RecordError,
+    RtitError,
+    ScenarioError,
+    TruthError,
+    UnsupportedError,
+    UsageError,
+)
 
 TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
 if TYPE_CHECKING:
@@ -15,16 +32,30 @@ if TYPE_CHECKING:
     from rtit.diff import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
-    from rtit.trace import Decoder, Start, Trace, decode
+    from rtit.trace import Decoder, Selection, Start, Trace, decode
 
 __version__: str = "0.1.0"
 
 __all__ = [
+    "ClosedError",
+    "ConcurrentUseError",
     "Decoder",
+    "IllegalEvent",
     "Image",
+    "ImageError",
+    "InputError",
+    "PacketError",
+    "PerfDataError",
+    "RecordError",
     "Recording",
+    "RtitError",
+    "ScenarioError",
+    "Selection",
     "Start",
     "Trace",
+    "TruthError",
+    "UnsupportedError",
+    "UsageError",
     "__version__",
     "assert_same_path",
     "decode",
@@ -38,6 +69,7 @@ _HOMES = {
     "Decoder": "rtit.trace",
     "Image": "rtit.image",
     "Recording": "rtit.capture",
+    "Selection": "rtit.trace",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",
     "assert_same_path": "rtit.diff",

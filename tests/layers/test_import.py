@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import rtit
+import rtit.errors
 from rtit.cli.main import VERBS
 from rtit.perfdata import Writer
 from support.streams import SYNC
@@ -30,14 +31,16 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_import_is_light() -> None:
-    assert loaded("rtit") <= {"rtit", "__future__"}
+    assert loaded("rtit") <= {"rtit", "rtit.errors", "__future__"}
 
 
 def test_public_names() -> None:
-    assert dir(rtit) == [
+    errors = {name for name in dir(rtit.errors) if name.endswith("Error")} | {"IllegalEvent"}
+    assert set(dir(rtit)) - errors == {
         "Decoder",
         "Image",
         "Recording",
+        "Selection",
         "Start",
         "Trace",
         "__version__",
@@ -47,7 +50,8 @@ def test_public_names() -> None:
         "record",
         "scenario",
         "stat",
-    ]
+    }
+    assert errors <= {*dir(rtit)}
     for name in dir(rtit):
         assert getattr(rtit, name) is not None
 
