@@ -2,7 +2,7 @@
 
 What boot patches in by the processor and by its settings (alternatives, thunks, paravirtual calls,
 static keys) is not in the file; calls of the function tracer are no-ops in every kernel that runs,
-and are made so here. See docs/decisions/0027-the-kernel-is-a-space-of-its-own.md.
+and are made so here. See docs/decisions/0027.
 """
 
 from __future__ import annotations
