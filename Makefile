@@ -8,9 +8,10 @@ DEV := $(VENV)/.dev
 # Built: the native module and the QEMU plugin, with the profile `release` or `tests`. One takes the place of the other.
 BUILT := $(VENV)/.built
 TESTED := $(VENV)/.built-tests
+DOCS := $(VENV)/.docs
 SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
 
-.PHONY: demo test test-all lint bench conformance mutants mutants-whole package miri audit qemu clean
+.PHONY: demo test test-all lint docs bench conformance mutants mutants-whole package miri audit qemu clean
 
 demo: $(BUILT) qemu
 	$(BIN)/python demo/run.py
@@ -40,6 +41,10 @@ lint: $(DEV)
 	cargo clippy --profile tests --workspace --all-targets --quiet -- -D warnings
 	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target
 	RUSTDOCFLAGS='-D warnings' cargo doc --profile tests --no-deps --quiet -p rtit-packet -p rtit-x86 -p rtit-image -p rtit-flow
+
+# The documentation as a website, in build/docs.
+docs: $(BUILT) $(DOCS)
+	$(BIN)/sphinx-build --fail-on-warning --fresh-env --quiet --builder html docs build/docs
 
 bench: $(DEV) $(BUILT)
 	$(BIN)/python bench/run.py
@@ -96,6 +101,11 @@ $(DEV): $(READY)
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
 	  echo "no wheels of polars, duckdb and pandas: tests with them will skip"
+	touch $@
+
+# Only `make docs` needs these.
+$(DOCS): $(READY)
+	$(BIN)/python -m pip install --quiet 'sphinx>=8' 'furo>=2024.8' 'myst-parser>=4'
 	touch $@
 
 $(BUILT): $(READY) $(SOURCES)

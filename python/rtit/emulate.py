@@ -1,4 +1,4 @@
-"""Drive a processor from an emulator: the guide is docs/emulate.md."""
+"""Drive a processor from an emulator: the guide is docs/howto/emulator.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As docs/counting.md has it: the runner of `cargo test`."""
+"""As docs/howto/performance-in-ci.md has it: the runner of `cargo test`."""
 
 from __future__ import annotations
 

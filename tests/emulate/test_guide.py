@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "emulate.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "howto" / "emulator.md").read_text()
 PROGRAM = GUIDE.partition("```python\n")[2].partition("```")[0]
 
 

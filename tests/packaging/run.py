@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.doc_commands import python_blocks, run_readme_commands  # noqa: E402
+from support.doc_commands import README, add_examples, python_blocks, run_commands  # noqa: E402
 
 LIBRARIES = ("rtit/_core.abi3.so", "rtit/_plugin/librtit_qemu.so")
 PORTABLE, PLAIN = "pypi", "linux"
@@ -147,8 +147,9 @@ def bare_environment() -> Iterator[Path]:
 def check_installed(python: Path) -> None:
     """The commands and the program of the README run with what is installed."""
     with tempfile.TemporaryDirectory() as folder:
-        run_readme_commands(Path(folder), python.parent)
-        for number, program in enumerate(python_blocks()):
+        add_examples(Path(folder))
+        run_commands(README, Path(folder), python.parent)
+        for number, program in enumerate(python_blocks(README)):
             path = Path(folder) / f"{number}.py"
             path.write_text(program)
             run(python, "-I", path, cwd=Path(folder))

@@ -1,4 +1,4 @@
-"""docs/parameters.md, which is generated."""
+"""docs/reference/parameters.md, which is generated."""
 
 from __future__ import annotations
 

@@ -35,9 +35,10 @@ def test_a_row(row: Row) -> None:
     words = " ".join((Parameters.__doc__ or "").split())
     assert f" {row.name}: {row.values.words}; default " in words
     assert row.reason in words
-    (line,) = (line for line in render().splitlines() if line.startswith(f"| `{row.name}` |"))
-    assert row.values.words in line
-    assert row.reason in line
+    (item,) = (item for item in render().split("\n* ") if item.startswith(f"`{row.name}`: "))
+    item = " ".join(item.split())
+    assert row.values.words in item
+    assert row.reason in item
 
 
 @pytest.mark.parametrize(

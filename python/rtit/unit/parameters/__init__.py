@@ -1,1 +1,1 @@
-"""What the chapter leaves open: `table` declares it, `page` writes docs/parameters.md from that."""
+"""Choices that the Intel SDM leaves open: `table` declares them, `page` documents them."""

@@ -1,6 +1,6 @@
 """What the chapter leaves to the processor, as parameters of the model: one table.
 
-The docstring of `Parameters`, its errors and docs/parameters.md (see `page`) are made from it.
+The docstring of `Parameters`, its errors and docs/reference/parameters.md (by `page`) come from it.
 """
 
 # No `from __future__ import annotations`: the annotations say what values there are.

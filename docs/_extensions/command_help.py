@@ -1,0 +1,48 @@
+"""The directive `command-help`: a section with the help of each command of rtit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def run_rtit(*arguments: str) -> str:
+    """Return the standard output of `rtit ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "rtit", *arguments],
+        env={**os.environ, "COLUMNS": "90"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+class CommandHelp(Directive):
+    """`command-help` with the names of commands as content, one a line."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return a section for each command: its title and its help with all options."""
+        sections: list[nodes.Node] = []
+        for name in filter(None, map(str.strip, self.content)):
+            section = nodes.section(ids=[nodes.make_id(f"rtit {name}")])
+            section += nodes.title(text=f"rtit {name}")
+            text = run_rtit(name, "--help")
+            section += nodes.literal_block(text, text, language="text")
+            sections.append(section)
+        return sections
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("command-help", CommandHelp)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,78 @@
+"""Draw the picture of the README: a real session in a terminal, as SVG.
+
+    python docs/images/make.py
+
+Compiles docs/examples/program.c, records it, runs the commands below and writes session.svg.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = HERE.parent / "examples" / "program.c"
+SESSION = (
+    ("rtit record -q -- ./program", 2),
+    ("rtit report", 15),
+    ("rtit coverage", 5),
+    ("rtit instructions --function is_prime --fields ip,sym,asm --tail 5", 5),
+)
+"""Commands, each with the number of lines of output to show."""
+FONT, WIDTH, LINE, MARGIN = 14, 8.43, 19, 18
+
+
+def run_session(folder: Path) -> list[tuple[str, str]]:
+    """Return the lines of the terminal, each as its kind (`command` or `output`) and its text."""
+    shutil.copy(PROGRAM, folder)
+    subprocess.run(["cc", "-g", "-O2", "-o", "program", PROGRAM.name], cwd=folder, check=True)
+    lines = []
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for command, most in SESSION:
+        output = subprocess.run(
+            command.split(),
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.replace(f"{folder}/", "")
+        lines.append(("command", command))
+        lines += [("output", line) for line in output.rstrip().splitlines()[:most]]
+        lines.append(("output", ""))
+    return lines[:-1]
+
+
+def draw(lines: list[tuple[str, str]]) -> str:
+    """Return the SVG of a terminal with these lines."""
+    width = round(2 * MARGIN + WIDTH * (2 + max(len(text) for _, text in lines)))
+    height = 2 * MARGIN + LINE * len(lines)
+    rows = []
+    for number, (kind, text) in enumerate(lines):
+        y = MARGIN + LINE * number + FONT
+        prompt = '<tspan fill="#7ee787">$ </tspan>' if kind == "command" else ""
+        rows.append(f'<text x="{MARGIN}" y="{y}" class="{kind}">{prompt}{escape(text)}</text>')
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+            "<title>A session with rtit: record, report, coverage, instructions</title>",
+            "<style>",
+            f"text {{ font: {FONT}px ui-monospace, 'DejaVu Sans Mono', Menlo, monospace }}",
+            "text { white-space: pre; fill: #c9d1d9 }",
+            ".command { fill: #ffffff; font-weight: bold }",
+            "</style>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
+            *rows,
+            "</svg>\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        (HERE / "session.svg").write_text(draw(run_session(Path(folder).resolve())))

@@ -1,0 +1,56 @@
+"""The reference documents every public name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+
+import pytest
+
+import rtit
+from support.doc_commands import ROOT
+
+REFERENCE = ROOT / "docs" / "reference" / "python"
+MODULES = sorted(
+    name
+    for page in REFERENCE.glob("*.md")
+    for name in re.findall(r"automodule:: (\S+)", page.read_text())
+)
+PACKAGES = {path.parent.name for path in (ROOT / "python" / "rtit").glob("*/__init__.py")}
+WITHOUT_API = {"cli", "gdb", "views"}
+"""Packages that only the command line uses."""
+
+
+def test_every_package_is_in_the_reference() -> None:
+    listed = {name.split(".")[1] for name in MODULES}
+    assert listed >= PACKAGES - WITHOUT_API
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_is_described(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    constants = import_module("public_constants").describe_constants
+    module = import_module(name)
+    assert module.__doc__
+    described = constants(module)
+    for public in getattr(module, "__all__", ()):
+        member = getattr(module, public)
+        description = member.__doc__ if inspect.isroutine(member) or inspect.isclass(member) else ""
+        assert description or inspect.ismodule(member) or described.get(public), public
+
+
+def test_index_names_the_top_level() -> None:
+    text = (REFERENCE / "index.md").read_text()
+    for public in set(rtit.__all__) - {"__version__"}:
+        assert re.search(rf"\brtit\.{public}\b", text), public
+
+
+def test_top_level_names_are_documented_in_their_module() -> None:
+    documented = {
+        id(getattr(import_module(name), each))
+        for name in MODULES
+        for each in getattr(import_module(name), "__all__", dir(import_module(name)))
+    }
+    for public in set(rtit.__all__) - {"__version__", "scenario"}:
+        assert id(getattr(rtit, public)) in documented, public
