@@ -84,7 +84,7 @@ def processor() -> Any:
     from rtit.capture.store.output import OutputSetup
     from rtit.processor import Arch, Processor
     from rtit.registers import FULL, IA32_RTIT_CTL
-    from rtit.unit import Memory
+    from rtit.unit.output.memory import Memory
 
     memory = Memory(observer=lambda _address, _data: None)
     cpu = Processor(profile=FULL, memory=memory, arch=Arch.user64(cpl=0))

@@ -27,9 +27,10 @@ from rtit.errors import (
 TYPE_CHECKING = False  # the typing module alone would take longer to load than all of this
 if TYPE_CHECKING:
     from rtit import scenario
-    from rtit.capture import Recording, record
-    from rtit.counting import stat
-    from rtit.diff import assert_same_path
+    from rtit.capture.backends import record
+    from rtit.capture.recording import Recording
+    from rtit.counting.run import stat
+    from rtit.diff.whole import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
     from rtit.trace import Decoder, Selection, Start, Trace, decode
@@ -68,15 +69,15 @@ __all__ = [
 _HOMES = {
     "Decoder": "rtit.trace",
     "Image": "rtit.image",
-    "Recording": "rtit.capture",
+    "Recording": "rtit.capture.recording",
     "Selection": "rtit.trace",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",
-    "assert_same_path": "rtit.diff",
+    "assert_same_path": "rtit.diff.whole",
     "decode": "rtit.trace",
     "lint": "rtit.linter",
-    "record": "rtit.capture",
-    "stat": "rtit.counting",
+    "record": "rtit.capture.backends",
+    "stat": "rtit.counting.run",
 }
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture import Extent, Request
+from rtit.capture.request import Request
+from rtit.capture.store.extent import Extent
 from rtit.errors import UsageError
 
 # What `rtit.record` does not offer: it starts a program and waits for its end.

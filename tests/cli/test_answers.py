@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.gdb.debugger import find_gdb

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtit.cli.main import main
-from rtit.counting import Spread
+from rtit.counting.spread import Spread
 from rtit.profile.counts import Stat
 from rtit.profile.table import Losses
 from support.recordings import RTIT, require_backend

@@ -13,8 +13,8 @@ import pytest
 
 import rtit
 from programs.build import PROGRAMS
-from rtit.capture import Request
-from rtit.counting import Counted, Counting
+from rtit.capture.request import Request
+from rtit.counting.run import Counted, Counting
 from rtit.errors import UsageError
 from rtit.profile.stat import stat as decoded
 from support.recordings import require_backend

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.coverage import Source, coverage, sources
-from rtit.diff import diff
+from rtit.diff.whole import diff
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 

@@ -13,11 +13,13 @@ import pytest
 
 import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
-from rtit.diff import Difference, diff
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
+from rtit.diff.difference import Difference
 from rtit.diff.path import _Rows, _shortened, _together
+from rtit.diff.whole import diff
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 

@@ -11,10 +11,11 @@ import pytest
 
 import rtit
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
-from rtit.diff import Difference, diff
-from rtit.diff.difference import Thread
+from rtit.diff.difference import Difference, Thread
+from rtit.diff.whole import diff
 from support.recordings import record_to_end
 
 SOURCE = SOURCES / "parting.c"

@@ -12,8 +12,8 @@ import pytest
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
-from rtit.capture import Extent
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
+from rtit.capture.store.extent import Extent
 from rtit.perfdata import Switches
 from rtit.trace import Trace
 from support.recording_variants import write_compressed_recording, write_sampled_recording

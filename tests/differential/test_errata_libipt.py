@@ -18,7 +18,8 @@ from differential.oracles.raw import Section
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, ERRATA, GOLDMONT_PLUS, SKYLAKE, Msr, Profile
-from rtit.unit import Memory, VmxControls
+from rtit.unit.output.memory import Memory
+from rtit.unit.state.vmx_controls import VmxControls
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from programs.build import SOURCES, compiled
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from support.recordings import record_to_end, require_backend
 

@@ -10,10 +10,10 @@ import pytest
 
 from differential.oracles import perf
 from differential.timed_packets import recording
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.trace import End, Trace
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]

@@ -9,7 +9,7 @@ import pytest
 
 from differential.oracles import libipt, perf
 from differential.oracles.raw import Section
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import RecordedProgram, Recorder

@@ -10,7 +10,7 @@ import pytest
 
 from differential.modes import cuts
 from differential.oracles import perf
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.perfdata import SampleType
 from rtit.trace import Trace
 from support.recording_variants import write_sampled_recording

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from support.recordings import record_to_end
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from differential.oracles import perf
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.perfdata import Switches
 from rtit.trace import Trace
 from support.recordings import Recorder

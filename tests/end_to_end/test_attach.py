@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import OF_MAPPING, Event, Kind
-from rtit.capture.ptrace import start_ptrace
+from rtit.capture.ptrace.session import start_ptrace
 from rtit.capture.ptrace.tracer import PtraceTracer
 from rtit.capture.request import Request
 from rtit.cli.main import main

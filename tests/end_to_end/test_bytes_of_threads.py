@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace import replay
 from rtit.capture.ptrace.machine import Machine
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer

@@ -10,7 +10,7 @@ import pytest
 
 from programs.build import PROGRAMS
 from rtit.capture.events import Kind
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.capture.store.output import OutputSetup
 from rtit.cli.main import main
 from support.both_paths import assert_interpreter_agrees

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture import Extent, Request, start
+from rtit.capture.backends import start
 from rtit.capture.recording import Recording
+from rtit.capture.request import Request
+from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.cli.record import _EPILOG
 from rtit.image.file_symbols import FileSymbols

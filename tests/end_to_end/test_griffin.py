@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import InputError
 from rtit.perfdata.griffin import read_log

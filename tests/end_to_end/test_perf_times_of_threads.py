@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.trace import Trace
 from rtit.trace.source import Bytes
 from support.recordings import Recorder

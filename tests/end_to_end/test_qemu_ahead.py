@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import ALIKE
-from rtit.capture.qemu import Found, find_qemu, start_qemu
+from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.qemu.settings import RUN_AHEAD
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from programs.build import BARE, COMMON, SOURCES, CannotBuildError, compiled
 from programs.faulting import assembly, cases
-from rtit.capture import Request, start
+from rtit.capture.backends import start
 from rtit.capture.qemu.settings import RUN_AHEAD
+from rtit.capture.request import Request
 from rtit.image.file_symbols import FileSymbols
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from programs.build import PROGRAMS
-from rtit.capture.ptrace import replay
-from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.ptrace.session import replay
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.cli.main import main

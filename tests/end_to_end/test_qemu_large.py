@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
 from rtit.views.verify import Verdict, verify

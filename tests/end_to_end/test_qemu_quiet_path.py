@@ -13,12 +13,13 @@ from typing import TypedDict
 import pytest
 
 from programs.build import ALIKE, PROGRAMS
-from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.packets import Packet, scan
 from rtit.trace import Trace
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 from support.large_programs import write_text_lines
 from support.recordings import record_to_end
 

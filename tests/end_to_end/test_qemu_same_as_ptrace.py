@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from programs.build import PROGRAMS, CannotBuildError, compiled
-from rtit.capture.ptrace import start_ptrace
-from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.ptrace.session import start_ptrace
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import Request
 from rtit.trace import Trace
 from support.recordings import Recorder, record_to_end, require_backend, thread_ends

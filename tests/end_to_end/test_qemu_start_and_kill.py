@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import RECORD, Kind
-from rtit.capture.qemu import QemuSession, start_qemu
 from rtit.capture.qemu.counting import start_counting
 from rtit.capture.qemu.folder import RecordingFolder
+from rtit.capture.qemu.session import QemuSession
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import Request
 from support.processes import send_signal_and_wait
 from support.recordings import RTIT, finish_recording

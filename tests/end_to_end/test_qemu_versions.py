@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES
-from rtit.capture.qemu import find_qemu, start_qemu
+from rtit.capture.qemu.find import find_qemu
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from support.recordings import RTIT, record_to_end

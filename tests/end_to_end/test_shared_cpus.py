@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import Kind
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError
 from rtit.perfdata import Switches

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rtit.capture.events import Kind
-from rtit.capture.ptrace import replay
 from rtit.capture.ptrace.recorder import Recorder as TraceUnits
+from rtit.capture.ptrace.session import replay
 from rtit.perfdata import TimeConversion
 from rtit.trace import Branches, End, Selection, Settings, Stream, Times, Trace
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 from support.recordings import RecordedProgram, Recorder
 
 UNKNOWN = (1 << 64) - 1

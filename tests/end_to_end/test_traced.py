@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture import Extent, Request, start
+from rtit.capture.backends import start
 from rtit.capture.recording import Recording
+from rtit.capture.request import Request
+from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend

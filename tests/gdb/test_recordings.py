@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.capture.store.extent import Extent
 from rtit.gdb.target import Target
 from support.gdb import ProgramBuilder, caller_names, executed_instructions, record_program, run_gdb

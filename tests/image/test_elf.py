@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elf_files import CODE_AT, with_segments
 from rtit.errors import ImageError
 from rtit.image import FileSymbols
+from support.elf import CODE_AT, elf_with_segments
 
 core = pytest.importorskip("rtit._core", reason="the native module is not built")
 
@@ -236,7 +236,7 @@ def test_a_function_inside_another_owns_its_bytes(tmp_path: Path) -> None:
 
 def test_more_segments_than_the_header_can_count(tmp_path: Path) -> None:
     path = tmp_path / "p"
-    path.write_bytes(with_segments(150_000))
+    path.write_bytes(elf_with_segments(150_000))
     segments = core.ElfFile(path).segments
     assert len(segments) == 150_000
     assert segments[-1] == (0, CODE_AT + 149_999, 1, 1, 5)

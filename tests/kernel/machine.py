@@ -12,7 +12,8 @@ from kernel import made
 from rtit.emulate import Driver
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Arch, TimeModel
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 from rtit.x86 import Class, Instruction, decode
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 20

@@ -18,7 +18,8 @@ from rtit.perfdata import Switches, records
 from rtit.perfdata.record import HEADER
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Arch, TimeModel
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 
 AT = 0xFFFF_FFFF_8100_0000
 HOST = bytes.fromhex("90 0f01c2 90 90 c3")

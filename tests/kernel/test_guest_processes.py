@@ -18,7 +18,8 @@ from rtit.image.guest_processes import GuestProcess
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.trace import Trace, pack_list
-from rtit.unit import Arch, TimeModel
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 16
 HOST_CR3, CR3 = 0x10_0000, {"one": 0x20_0000, "two": 0x30_0000}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from programs.build import PROGRAMS
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.linter import lint
 from rtit.registers.errata import ERRATA, errata_of
 from rtit.scenario import Scenario, load, run, shipped

@@ -15,7 +15,7 @@ import pytest
 from kernel import recording
 from kernel.machine import Machine
 from kernel.test_paths import busy
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.errors import RtitError
 from rtit.packets import encode
 from rtit.perfdata import PerfData, Switches, Writer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from floods import recorded
+from support.oversized import write_oversized
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other signals")
 
@@ -39,7 +39,7 @@ COMMAND = "import os, sys\nfrom rtit.cli.main import main\n{hook}\nsys.exit(main
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return recorded(tmp_path_factory.mktemp("flood"), "targets", 1 << 20).read_bytes()
+    return write_oversized(tmp_path_factory.mktemp("oversized"), "targets", 1 << 20).read_bytes()
 
 
 @pytest.mark.parametrize("verb", ["report", "packets", "instructions", "stat", "edges"])

@@ -11,7 +11,7 @@ import rtit
 from rtit.processor import Processor
 from rtit.registers import BROADWELL, CTL, FULL, PROFILES, SKYLAKE, Msr, Profile
 from rtit.trace import Branches
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 CODE, BUFFER, SIZE = 0x40_0000, 0x10_0000, 1 << 20
 TIMED = [profile for profile in PROFILES.values() if profile.mtc]

@@ -7,7 +7,7 @@ import pytest
 from rtit.errors import GeneralProtection, IllegalEvent
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, Msr
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 
 BUFFER = 0x10_0000
 ON = CTL.encode(TraceEn=1, BranchEn=1, User=1, DisRETC=1)

@@ -9,7 +9,11 @@ import pytest
 from rtit.errors import IllegalEvent, UsageError
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, STATUS, Msr
-from rtit.unit import Memory, Shutdown, Stamps, TimeModel, VmxControls
+from rtit.unit.events.transfers import Stamps
+from rtit.unit.output.memory import Memory
+from rtit.unit.refusal import Shutdown
+from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.time_model import TimeModel
 
 KERNEL = Arch(cpl=0, cr3=0x5000)
 

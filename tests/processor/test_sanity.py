@@ -11,7 +11,8 @@ import pytest
 from rtit.errors import IllegalEvent
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, RegisterFile
-from rtit.unit import Entry, Memory, write_table
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.topa import Entry, write_table
 
 USER, KERNEL = Arch(), Arch(cpl=0)
 LEGACY = Arch(cpl=0, cs_l=False, cs_d=True, lma=False)

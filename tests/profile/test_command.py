@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
-from rtit.profile import profile
+from rtit.profile.gather import profile
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
 from support.profiles import ProfiledProgram

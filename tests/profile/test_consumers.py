@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rtit.capture import Request, start
-from rtit.profile import Profile, profile
+from rtit.capture.backends import start
+from rtit.capture.request import Request
+from rtit.profile.gather import profile
 from rtit.profile.lines import Owners
+from rtit.profile.table import Profile
 from rtit.trace import End, Trace
 from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import record_to_end

@@ -11,8 +11,9 @@ import pytest
 
 from programs.build import BARE, PROGRAMS
 from rtit.capture.events import Kind
-from rtit.profile import Binary, Profile, profile
+from rtit.profile.gather import profile
 from rtit.profile.stretches import Stretches
+from rtit.profile.table import Binary, Profile
 from rtit.trace import End, Trace
 from rtit.x86 import Class
 from support.recordings import RecordedProgram, Recorder

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rtit
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.gdb.target import Target
 from support.recordings import RTIT, record_to_end, thread_ends
 

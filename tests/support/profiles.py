@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from programs.build import SOURCES, CannotBuildError, compiled
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from support.recordings import record_to_end, require_backend
 

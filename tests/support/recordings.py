@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rtit.capture.events import EventLog
-from rtit.capture.qemu import Found, find_qemu
+from rtit.capture.qemu.find import Found, find_qemu
 from rtit.capture.recording import Recording
 from rtit.capture.session import Session
 from rtit.perfdata import PerfData, records

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.errors import InputError, UsageError
 from rtit.testing.baseline import Baselines, Count, within
 from rtit.trace import Trace

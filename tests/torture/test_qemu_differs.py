@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu import Found
+from rtit.capture.qemu.find import Found
 from torture.cases import (
     BETTER_THAN_QEMU,
     BY_THE_PROCESSOR,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from programs.build import CannotBuildError
-from rtit.capture.qemu import Found
+from rtit.capture.qemu.find import Found
 from support.recordings import require_backend
 from torture.cases import BETTER_THAN_QEMU, QUICK, Case, behaviour, cases, random_case
 from torture.recorded import killed, record, right_as_far_as_it_goes

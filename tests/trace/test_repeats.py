@@ -10,7 +10,8 @@ import pytest
 
 import rtit
 from programs.build import CannotBuildError
-from rtit.capture.qemu import Found, start_qemu
+from rtit.capture.qemu.find import Found
+from rtit.capture.qemu.start import start_qemu
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.packets import encode

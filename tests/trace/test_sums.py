@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.profile import profile
+from rtit.profile.gather import profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
 from rtit.trace.sums import Sums, places_of

@@ -8,8 +8,11 @@ from typing import Any
 
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, TraceUnit, VmxControls
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.vmx_controls import VmxControls
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
+from rtit.unit.unit import TraceUnit
 
 BUFFER, SIZE = 0x10_0000, 1 << 16
 START, HERE, NEXT, THERE = 0x1000, 0x3010, 0x3014, 0x4000

@@ -10,7 +10,8 @@ import pytest
 
 from rtit.errors import IllegalEvent
 from rtit.processor import Arch, Processor
-from rtit.unit import Parameters, VmxControls
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.vmx_controls import VmxControls
 from unit.every_event import CASES, HERE, USER, Case, happen, traced
 
 ADDRESSES = {

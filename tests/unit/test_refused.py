@@ -15,10 +15,15 @@ from hypothesis import strategies as st
 from rtit.errors import GeneralProtection, IllegalEvent, RtitError, UndefinedOpcode, UsageError
 from rtit.processor import Arch, Processor
 from rtit.registers import BROADWELL, CTL, FULL, SKYLAKE, Msr
-from rtit.unit import Memory, Parameters, Shutdown, Stamps, TimeModel, TraceUnit, VmxControls
+from rtit.unit.events.transfers import Stamps
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.state.vmx_controls import NO_CONTROLS
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.refusal import Shutdown
+from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 from rtit.unit.system.xsave import COMPONENT_SIZE, IA32_XSS, PT_STATE
+from rtit.unit.time_model import TimeModel
+from rtit.unit.unit import TraceUnit
 
 TABLE, REGION = 0x1000, 0x10_0000
 KERNEL = Arch(cpl=0, cr3=0x5000)

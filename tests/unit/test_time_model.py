@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.errors import UsageError
-from rtit.unit import Arch, Parameters, TimeModel
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 
 
 @pytest.mark.spec("TIME-001", "TIME-003", "TIME-004")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.trace import Trace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.capture.ptrace import replay
+from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.trace import Trace

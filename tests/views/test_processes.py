@@ -9,7 +9,8 @@ from signal import SIGSEGV
 
 import pytest
 
-from rtit.capture import Request, start
+from rtit.capture.backends import start
+from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process

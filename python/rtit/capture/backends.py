@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rtit.capture.request import Request
     from rtit.capture.session import Session
     from rtit.capture.store.extent import Extent
-    from rtit.unit import TimeModel
+    from rtit.unit.time_model import TimeModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from rtit.errors import UsageError
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 BUS_HZ = TimeModel().bus_hz
 LONGEST_SCHEDULED = 4096

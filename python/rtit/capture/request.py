@@ -15,7 +15,7 @@ from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window, parse_window
 from rtit.errors import ImageError, RecordError, UsageError
 from rtit.registers import FULL
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 if TYPE_CHECKING:
     from rtit.perfdata.filters import Filter

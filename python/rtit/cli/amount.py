@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rtit.capture.store.extent import Extent
-    from rtit.unit import TimeModel
+    from rtit.unit.time_model import TimeModel
 
 _DEFAULT = "4M"  # as perf's for root
 

@@ -11,7 +11,7 @@ from rtit.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    from rtit.views.rows import BRANCH_FIELDS
+    from rtit.views.branch_fields import BRANCH_FIELDS
 
     add_table(parser, ordered=True)
     parser.add_argument(
@@ -26,9 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print them; 3 if something could not be decoded."""
     from rtit.views import rows
+    from rtit.views.branch_fields import BRANCH_FIELDS
 
     fields = [name.strip() for name in arguments.fields.split(",")]
     for name in fields:
-        if name not in rows.BRANCH_FIELDS:
-            raise UsageError(f"no field {name!r}; the fields are {', '.join(rows.BRANCH_FIELDS)}")
+        if name not in BRANCH_FIELDS:
+            raise UsageError(f"no field {name!r}; the fields are {', '.join(BRANCH_FIELDS)}")
     return show("branches", partial(rows.branches, fields=fields), arguments)

@@ -13,7 +13,8 @@ from rtit.capture.private import Reserved
 from rtit.capture.request import Request
 from rtit.cli import counts, out
 from rtit.cli.following import ending_signals, follow
-from rtit.counting import Counted, Counting, Spread, chosen
+from rtit.counting.run import Counted, Counting, chosen
+from rtit.counting.spread import Spread
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:

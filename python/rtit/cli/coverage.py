@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _of(arguments: argparse.Namespace, names: Iterable[str | None]) -> Coverage:
     from rtit.coverage import Coverage
-    from rtit.profile import profile
+    from rtit.profile.gather import profile
 
     result = Coverage()
     for name in names:

@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference."""
-    from rtit.diff import diff
     from rtit.diff.text import as_json, text
+    from rtit.diff.whole import diff
 
     if arguments.steps < 1:
         raise UsageError(f"--steps takes a number from 1 on, not {arguments.steps}")

@@ -16,7 +16,6 @@ from rtit.cli.tabular import add_timing
 from rtit.cli.watching import watched
 from rtit.errors import RtitError, UsageError
 from rtit.packets import BadBytes, Packet, describe, to_json
-from rtit.trace.selection import LATEST
 
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
@@ -54,6 +53,9 @@ class _Shown:
     """The packets of a stream as lines."""
 
     def __init__(self, title: str | None, clock: TimeConversion | None, *, as_json: bool) -> None:
+        from rtit.trace.selection import LATEST
+
+        self._unknown_times = (0, LATEST)
         self._title = title
         self._clock = clock
         self._as_json = as_json
@@ -93,7 +95,7 @@ class _Shown:
             out.line(f"{when} {packet.offset:08x}  {describe(packet)}")
 
     def _time(self, ticks: int) -> str:
-        if ticks in (0, LATEST):
+        if ticks in self._unknown_times:
             return "-"
         return str(ticks if self._clock is None else self._clock.to_nanoseconds(ticks))
 

@@ -18,7 +18,7 @@ from rtit.cli.written import add_dso, add_output, write
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.profile import Binary, Profile
+    from rtit.profile.table import Binary, Profile
     from rtit.trace import Stream, Trace
 
 _ONE = ("bolt", "autofdo", "llvm")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the profile; 3 if something could not be decoded."""
-    from rtit.profile import profile
+    from rtit.profile.gather import profile
 
     tool = arguments.tool
     if tool == "perf" and arguments.dso:

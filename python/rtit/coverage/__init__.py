@@ -6,16 +6,7 @@ write a format each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.coverage.gather import Coverage, coverage
-    from rtit.coverage.lines import Branch, Function, Source, sources
+from rtit.coverage.gather import Coverage, coverage
+from rtit.coverage.lines import Branch, Function, Source, sources
 
 __all__ = ["Branch", "Coverage", "Function", "Source", "coverage", "sources"]
-
-__getattr__ = exports(
-    __name__, {"gather": "Coverage coverage", "lines": "Branch Function Source sources"}
-)

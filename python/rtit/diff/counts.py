@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rtit.profile import Binary, Profile
+    from rtit.profile.table import Binary, Profile
 
 Function = tuple[str, str]
 """The name, "" for none, and the file's name without its folder."""

@@ -16,8 +16,8 @@ from rtit.profile.functions import functions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rtit.profile import Profile
     from rtit.profile.calls import Place
+    from rtit.profile.table import Profile
     from rtit.trace import Stream, Trace
 
 

@@ -18,7 +18,7 @@ from rtit.diff.path import Path
 from rtit.diff.steps import Side
 from rtit.diff.text import text
 from rtit.diff.tree import Tree
-from rtit.profile import profile
+from rtit.profile.gather import profile
 from rtit.trace import Trace
 from rtit.trace.categories import ErrorClass
 from rtit.trace.rounds import further_rounds, sentences

@@ -8,29 +8,24 @@ Bytes that are not known for sure (a missing or changed file) are left out and r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.image.file_symbols import FileSymbols, Function
-    from rtit.image.files import Files, Unusable
-    from rtit.image.headers import Headers, Segment, read_headers
-    from rtit.image.image import Image
-    from rtit.image.images import Images
-    from rtit.image.kept import Kept, Problem
-    from rtit.image.kernel import (
-        GUEST,
-        KERNEL,
-        Kernel,
-        KernelFiles,
-        guest_pid,
-        machine_of,
-        process_in_guest,
-    )
-    from rtit.image.mappings import UPPER, Mapping, guest_path, has_file
-    from rtit.image.regions import Regions
-    from rtit.image.symbols import Location, Symbols
+from rtit.image.file_symbols import FileSymbols, Function
+from rtit.image.files import Files, Unusable
+from rtit.image.headers import Headers, Segment, read_headers
+from rtit.image.image import Image
+from rtit.image.images import Images
+from rtit.image.kept import Kept, Problem
+from rtit.image.kernel import (
+    GUEST,
+    KERNEL,
+    Kernel,
+    KernelFiles,
+    guest_pid,
+    machine_of,
+    process_in_guest,
+)
+from rtit.image.mappings import UPPER, Mapping, guest_path, has_file
+from rtit.image.regions import Regions
+from rtit.image.symbols import Location, Symbols
 
 __all__ = [
     "GUEST",
@@ -59,19 +54,3 @@ __all__ = [
     "process_in_guest",
     "read_headers",
 ]
-
-__getattr__ = exports(
-    __name__,
-    {
-        "file_symbols": "FileSymbols Function",
-        "files": "Files Unusable",
-        "headers": "Headers Segment read_headers",
-        "image": "Image",
-        "images": "Images",
-        "kept": "Kept Problem",
-        "kernel": "GUEST KERNEL Kernel KernelFiles guest_pid machine_of process_in_guest",
-        "mappings": "UPPER Mapping guest_path has_file",
-        "regions": "Regions",
-        "symbols": "Location Symbols",
-    },
-)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from .attr import Attr, SampleType, format_config, parse_config
-    from .auxtrace import IntelPtInfo, Piece, Queue
-    from .clock import TimeConversion
-    from .ending import Ending, Fault
-    from .features import Event, Feature
-    from .output import is_older, rotate
-    from .reader import PerfData
-    from .writer import Switches, Writer
+from .attr import Attr, SampleType, format_config, parse_config
+from .auxtrace import IntelPtInfo, Piece, Queue
+from .clock import TimeConversion
+from .ending import Ending, Fault
+from .features import Event, Feature
+from .output import is_older, rotate
+from .reader import PerfData
+from .writer import Switches, Writer
 
 __all__ = [
     "Attr",
@@ -35,17 +30,3 @@ __all__ = [
     "parse_config",
     "rotate",
 ]
-
-__getattr__ = exports(
-    __name__,
-    {
-        "attr": "Attr SampleType format_config parse_config",
-        "auxtrace": "IntelPtInfo Piece Queue",
-        "clock": "TimeConversion",
-        "ending": "Ending Fault",
-        "features": "Event Feature",
-        "output": "is_older rotate",
-        "reader": "PerfData",
-        "writer": "Switches Writer",
-    },
-)

@@ -6,8 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rtit.registers import FULL, Profile
-from rtit.unit import Arch, Memory, Parameters, Snapshot, TimeModel, TraceUnit
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.refusal import require
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.snapshot import Snapshot
+from rtit.unit.time_model import TimeModel
+from rtit.unit.unit import TraceUnit
 
 
 class Cpu:

@@ -9,10 +9,9 @@ from rtit.errors import UsageError
 from rtit.processor.changes import Changes, ModeChanges, changed, to_kernel
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_cpl, require_here, require_instruction, require_target
-from rtit.unit import Stamps
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report, page_fault
-from rtit.unit.events.transfers import AT_ONCE
+from rtit.unit.events.transfers import AT_ONCE, Stamps
 from rtit.unit.refusal import require
 from rtit.unit.state.arch import CODE_BITS, MODE_FIELDS
 

@@ -7,8 +7,8 @@ from typing import Literal, Unpack
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_here, require_instruction, require_target
-from rtit.unit import Arch, VmxControls
-from rtit.unit.state.vmx_controls import NO_CONTROLS
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 
 
 def smi(cpu: Cpu, ip: int, smbase: int = 0x3_0000, *, aep: int | None = None) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_here
-from rtit.unit import Arch
 from rtit.unit.enables import steering
 from rtit.unit.events import power
 from rtit.unit.events.event_trace import Cfe, Report
 from rtit.unit.events.power import C1
 from rtit.unit.refusal import require, require_no_transaction
+from rtit.unit.state.arch import Arch
 from rtit.unit.system import enclave
 
 

@@ -7,8 +7,7 @@ from typing import Unpack
 from rtit.processor.changes import Changes, changed
 from rtit.processor.core import Cpu
 from rtit.processor.sanity import require_instruction, require_target
-from rtit.unit import VmxControls
-from rtit.unit.state.vmx_controls import NO_CONTROLS
+from rtit.unit.state.vmx_controls import NO_CONTROLS, VmxControls
 from rtit.unit.system.vmx import Failure
 
 

@@ -9,57 +9,52 @@ answer, `words` a value in words, `names` what people type.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.registers.cpuid import LEAVES, Leaf
-    from rtit.registers.errata import ERRATA, Erratum
-    from rtit.registers.fields import Decoded, Field, Register
-    from rtit.registers.file import RegisterFile
-    from rtit.registers.msr import (
-        ADDR,
-        CR3_MATCH,
-        CTL,
-        IA32_RTIT_ADDR0_A,
-        IA32_RTIT_ADDR0_B,
-        IA32_RTIT_ADDR1_A,
-        IA32_RTIT_ADDR1_B,
-        IA32_RTIT_ADDR2_A,
-        IA32_RTIT_ADDR2_B,
-        IA32_RTIT_ADDR3_A,
-        IA32_RTIT_ADDR3_B,
-        IA32_RTIT_CR3_MATCH,
-        IA32_RTIT_CTL,
-        IA32_RTIT_OUTPUT_BASE,
-        IA32_RTIT_OUTPUT_MASK_PTRS,
-        IA32_RTIT_STATUS,
-        MSRS,
-        OUTPUT_BASE,
-        OUTPUT_MASK_PTRS,
-        STATUS,
-        Msr,
-    )
-    from rtit.registers.profiles import (
-        ALDERLAKE,
-        BROADWELL,
-        FULL,
-        GOLDMONT_PLUS,
-        ICELAKE,
-        PROFILES,
-        SKYLAKE,
-        Profile,
-    )
-    from rtit.registers.rules import (
-        check_rdmsr,
-        check_wrmsr,
-        is_canonical,
-        rdmsr,
-        wrmsr,
-        wrmsr_faults,
-    )
-    from rtit.registers.words import Row, explain
+from rtit.registers.cpuid import LEAVES, Leaf
+from rtit.registers.errata import ERRATA, Erratum
+from rtit.registers.fields import Decoded, Field, Register
+from rtit.registers.file import RegisterFile
+from rtit.registers.msr import (
+    ADDR,
+    CR3_MATCH,
+    CTL,
+    IA32_RTIT_ADDR0_A,
+    IA32_RTIT_ADDR0_B,
+    IA32_RTIT_ADDR1_A,
+    IA32_RTIT_ADDR1_B,
+    IA32_RTIT_ADDR2_A,
+    IA32_RTIT_ADDR2_B,
+    IA32_RTIT_ADDR3_A,
+    IA32_RTIT_ADDR3_B,
+    IA32_RTIT_CR3_MATCH,
+    IA32_RTIT_CTL,
+    IA32_RTIT_OUTPUT_BASE,
+    IA32_RTIT_OUTPUT_MASK_PTRS,
+    IA32_RTIT_STATUS,
+    MSRS,
+    OUTPUT_BASE,
+    OUTPUT_MASK_PTRS,
+    STATUS,
+    Msr,
+)
+from rtit.registers.profiles import (
+    ALDERLAKE,
+    BROADWELL,
+    FULL,
+    GOLDMONT_PLUS,
+    ICELAKE,
+    PROFILES,
+    SKYLAKE,
+    Profile,
+)
+from rtit.registers.rules import (
+    check_rdmsr,
+    check_wrmsr,
+    is_canonical,
+    rdmsr,
+    wrmsr,
+    wrmsr_faults,
+)
+from rtit.registers.words import Row, explain
 
 __all__ = [
     "ADDR",
@@ -110,24 +105,3 @@ __all__ = [
 ]
 
 # a recording needs a profile alone
-__getattr__ = exports(
-    __name__,
-    {
-        "cpuid": "LEAVES Leaf",
-        "errata": "ERRATA Erratum",
-        "fields": "Decoded Field Register",
-        "file": "RegisterFile",
-        "msr": (
-            "ADDR CR3_MATCH CTL IA32_RTIT_ADDR0_A IA32_RTIT_ADDR0_B IA32_RTIT_ADDR1_A "
-            "IA32_RTIT_ADDR1_B IA32_RTIT_ADDR2_A IA32_RTIT_ADDR2_B IA32_RTIT_ADDR3_A "
-            "IA32_RTIT_ADDR3_B IA32_RTIT_CR3_MATCH IA32_RTIT_CTL IA32_RTIT_OUTPUT_BASE "
-            "IA32_RTIT_OUTPUT_MASK_PTRS IA32_RTIT_STATUS MSRS OUTPUT_BASE OUTPUT_MASK_PTRS "
-            "STATUS Msr"
-        ),
-        "full": "FULL",
-        "profile": "Profile",
-        "profiles": "ALDERLAKE BROADWELL GOLDMONT_PLUS ICELAKE PROFILES SKYLAKE",
-        "rules": "check_rdmsr check_wrmsr is_canonical rdmsr wrmsr wrmsr_faults",
-        "words": "Row explain",
-    },
-)

@@ -11,7 +11,8 @@ from rtit.registers import CTL, MSRS, Msr
 from rtit.scenario.lines import MOST_PADDING, SHUTDOWN, Reader
 from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.vocabulary import HINTS, STAMPS
-from rtit.unit import Memory, Stamps
+from rtit.unit.events.transfers import Stamps
+from rtit.unit.output.memory import Memory
 from rtit.unit.refusal import Shutdown, require
 from rtit.unit.state.vmx_controls import VmxControls
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtit.registers import FULL, Profile
-from rtit.unit import Arch, Parameters, TimeModel
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from rtit.scenario.lines import FAULTS, MOST_PADDING, REST, hexadecimal_bytes, p
 from rtit.scenario.nodes import Event, Expected, Line, Row, Scenario
 from rtit.scenario.vocabulary import PLAIN_SETTINGS, Signature, events, profile_names, settings
 from rtit.scenario.words import assign, hint, number
-from rtit.unit import Arch, Parameters, TimeModel
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.arch import Arch
+from rtit.unit.time_model import TimeModel
 
 FORMAT = """\
 A file has comments (`#`), settings, and events. An indented line is a packet that the event above

@@ -16,7 +16,7 @@ from rtit.scenario.nodes import Event, Line, Scenario
 from rtit.scenario.parser import load
 from rtit.scenario.vocabulary import settings
 from rtit.scenario.words import assign
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 _MOST_COMPARED = 1 << 20
 """Pairs of packets up to which the likeness of two lists is looked for."""

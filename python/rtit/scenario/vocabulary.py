@@ -15,9 +15,13 @@ from typing import Any, get_args, get_type_hints
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Profile
 from rtit.scenario.words import Kind, integer, kind_of, loads, msr, number, text, truth
-from rtit.unit import Arch, Parameters, Stamps, TimeModel, TraceUnit
+from rtit.unit.events.transfers import Stamps
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.arch import Arch
 from rtit.unit.state.state import State
 from rtit.unit.state.vmx_controls import VmxControls
+from rtit.unit.time_model import TimeModel
+from rtit.unit.unit import TraceUnit
 
 _METHODS = (
     *("at", "reset", "retire", "conditional", "jump", "call", "indirect_jump", "indirect_call"),

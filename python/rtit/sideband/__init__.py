@@ -7,30 +7,12 @@ records in order of time, `threads` and `spaces` have one `apply` each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.sideband.endings import Ended
-    from rtit.sideband.follow import follow
-    from rtit.sideband.losses import Loss, Losses
-    from rtit.sideband.processes import Process
-    from rtit.sideband.threads import Threads
-    from rtit.sideband.turn_list import Turn, TurnList
-    from rtit.sideband.turns import Turns
+from rtit.sideband.endings import Ended
+from rtit.sideband.follow import follow
+from rtit.sideband.losses import Loss, Losses
+from rtit.sideband.processes import Process
+from rtit.sideband.threads import Threads
+from rtit.sideband.turn_list import Turn, TurnList
+from rtit.sideband.turns import Turns
 
 __all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "TurnList", "Turns", "follow"]
-
-__getattr__ = exports(
-    __name__,
-    {
-        "endings": "Ended",
-        "follow": "follow",
-        "losses": "Loss Losses",
-        "processes": "Process",
-        "threads": "Threads",
-        "turn_list": "Turn TurnList",
-        "turns": "Turns",
-    },
-)

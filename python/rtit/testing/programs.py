@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtit import counting
-from rtit.counting import Counted
+from rtit.counting.run import Counted
+from rtit.counting.run import stat as count_program
 from rtit.errors import RtitError
 from rtit.profile.counts import named
 from rtit.profile.stat import stat
@@ -17,7 +17,7 @@ from rtit.testing.baseline import Baselines, Count, verdict, within
 from rtit.trace import Trace
 
 if TYPE_CHECKING:
-    from rtit.capture import Recording
+    from rtit.capture.recording import Recording
 
 Argv = Sequence[str | os.PathLike[str]]
 
@@ -45,7 +45,7 @@ class Programs:
         pytest sets, which differs from test to test, and PYTHONHASHSEED=0 if it is not set. Raises
         UsageError, RecordError.
         """
-        from rtit.capture import record
+        from rtit.capture.backends import record
 
         number = len(self._recordings)
         options.setdefault("env", environment())
@@ -76,7 +76,7 @@ class Programs:
 
     def _counted(self, argv: list[str], env: Mapping[str, str], cwd: Path | str | None) -> Counted:
         if not self._keeps:
-            return counting.stat(argv, env=env, cwd=cwd)
+            return count_program(argv, env=env, cwd=cwd)
         recording = self.record(argv, env=env, cwd=cwd)
         with Trace(recording.path) as trace:
             found = stat(trace, trace.threads)
@@ -121,7 +121,7 @@ class Programs:
         right: Recording | Trace | str | os.PathLike[str],
     ) -> None:
         """As `rtit.assert_same_path`, of recordings, too."""
-        from rtit.diff import assert_same_path
+        from rtit.diff.whole import assert_same_path
 
         one, other = (
             each if isinstance(each, Trace | str | os.PathLike) else each.path

@@ -7,37 +7,32 @@ from plain values (bytes in parts, an image of the code, `Settings`), wherever t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.trace.batch import Batch, Table
-    from rtit.trace.categories import End, ErrorClass, EventKind, Trust
-    from rtit.trace.counts import Counts
-    from rtit.trace.decode import decode
-    from rtit.trace.decoder import Decoder, Run
-    from rtit.trace.ledger import Ledger, Span
-    from rtit.trace.numbers import KnownBlocks, Numbered, Numbers, Runs
-    from rtit.trace.packets import PacketRow, Packets
-    from rtit.trace.places import Place, Places
-    from rtit.trace.results import (
-        Branch,
-        Branches,
-        Instruction,
-        Instructions,
-        SyncPoint,
-        SyncPoints,
-    )
-    from rtit.trace.rounds import Repeats, repeats
-    from rtit.trace.rows import Block, Event, Events, Rows
-    from rtit.trace.selection import Selection, Times
-    from rtit.trace.settings import Settings, Start
-    from rtit.trace.source import AuxBytes, Bytes, Source
-    from rtit.trace.spaces import SpaceKey, Spaces
-    from rtit.trace.stream import Stream
-    from rtit.trace.totals import Edge, EdgeTotals, RunTotal, RunTotals, Totals
-    from rtit.trace.trace import Ended, Process, Trace
+from rtit.trace.batch import Batch, Table
+from rtit.trace.categories import End, ErrorClass, EventKind, Trust
+from rtit.trace.counts import Counts
+from rtit.trace.decoder import Decoder, Run
+from rtit.trace.ledger import Ledger, Span
+from rtit.trace.numbers import KnownBlocks, Numbered, Numbers, Runs
+from rtit.trace.packets import PacketRow, Packets
+from rtit.trace.places import Place, Places
+from rtit.trace.raw_pt import decode
+from rtit.trace.results import (
+    Branch,
+    Branches,
+    Instruction,
+    Instructions,
+    SyncPoint,
+    SyncPoints,
+)
+from rtit.trace.rounds import Repeats, repeats
+from rtit.trace.rows import Block, Event, Events, Rows
+from rtit.trace.selection import Selection, Times
+from rtit.trace.settings import Settings, Start
+from rtit.trace.source import AuxBytes, Bytes, Source
+from rtit.trace.spaces import SpaceKey, Spaces
+from rtit.trace.stream import Stream
+from rtit.trace.totals import Edge, EdgeTotals, RunTotal, RunTotals, Totals
+from rtit.trace.trace import Ended, Process, Trace
 
 __all__ = [
     "AuxBytes",
@@ -91,28 +86,3 @@ __all__ = [
     "decode",
     "repeats",
 ]
-
-__getattr__ = exports(
-    __name__,
-    {
-        "batch": "Batch Table",
-        "categories": "End ErrorClass EventKind Trust",
-        "counts": "Counts",
-        "decode": "decode",
-        "decoder": "Decoder Run",
-        "ledger": "Ledger Span",
-        "numbers": "KnownBlocks Numbered Numbers Runs",
-        "packets": "PacketRow Packets",
-        "places": "Place Places",
-        "results": "Branch Branches Instruction Instructions SyncPoint SyncPoints",
-        "rounds": "Repeats repeats",
-        "rows": "Block Event Events Rows",
-        "selection": "Selection Times",
-        "settings": "Settings Start",
-        "source": "AuxBytes Bytes Source",
-        "spaces": "SpaceKey Spaces",
-        "stream": "Stream",
-        "totals": "Edge EdgeTotals RunTotal RunTotals Totals",
-        "trace": "Ended Process Trace",
-    },
-)

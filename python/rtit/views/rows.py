@@ -15,6 +15,7 @@ from rtit.trace.categories import End
 from rtit.trace.selection import LATEST, Selection
 from rtit.trace.tables import ROWS
 from rtit.trace.totals import BEYOND
+from rtit.views.branch_fields import BRANCH_FIELDS
 from rtit.views.places import lookup
 
 if TYPE_CHECKING:
@@ -41,13 +42,6 @@ def blocks(
     return show.parts(stream.blocks(where, timing=timing), columns, as_json=as_json)
 
 
-BRANCH_FIELDS = {
-    "time": ("time",),
-    "perf_time": ("perf_time",),
-    "source": ("source", "name of source"),
-    "target": ("target", "name of target"),
-    "kind": ("kind",),
-}
 """What a line about a branch may have, and the columns of each."""
 
 

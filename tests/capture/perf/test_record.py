@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.capture import Extent, Request, start
-from rtit.capture.perf import Found
+from rtit.capture.backends import start
+from rtit.capture.perf.find import Found
+from rtit.capture.request import Request
+from rtit.capture.store.extent import Extent
 from rtit.cli.main import main
 from rtit.errors import RecordError, UsageError
 from support.recordings import Recorder

@@ -9,7 +9,7 @@ from rtit.capture.qemu.settings import RUN_AHEAD, plugin_settings
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Window
 from rtit.registers import FULL
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 
 @pytest.mark.parametrize(("set_to", "ahead"), [(None, "auto"), ("", "auto"), ("7", "7")])

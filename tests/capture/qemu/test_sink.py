@@ -17,7 +17,7 @@ from rtit.errors import RecordError
 from rtit.perfdata import TimeConversion, Writer
 from rtit.registers import FULL
 from rtit.trace import Trace
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 TID = 77
 MORE = 1

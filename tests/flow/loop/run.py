@@ -9,8 +9,8 @@ from flow.loop.program import AREAS, KERNEL, USERS, Instruction, make_program
 from rtit.packets import PSB
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters
-from rtit.unit.parameters.table import PSB_EVENTS, PSB_PLUS_ORDER
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import PSB_EVENTS, PSB_PLUS_ORDER, Parameters
 
 _BUFFER, _SIZE = 0x1000_0000, 1 << 22
 _FLAGS = ("TSCEn", "MTCEn", "CYCEn")

@@ -26,9 +26,10 @@ from rtit.perfdata import Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Processor
 from rtit.registers import FULL, IA32_RTIT_OUTPUT_BASE, IA32_RTIT_OUTPUT_MASK_PTRS
-from rtit.unit import Memory, Parameters, TimeModel
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
-from rtit.unit.parameters.table import PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
+from rtit.unit.time_model import TimeModel
 from support.properties import examples
 
 TID = 77

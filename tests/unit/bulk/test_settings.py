@@ -10,7 +10,8 @@ from rtit._core import BulkUnit
 from rtit.capture.events import RECORD, Kind
 from rtit.capture.options import PtOptions
 from rtit.packets import packets
-from rtit.unit import Parameters, TimeModel
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.time_model import TimeModel
 
 PARAMETERS = (
     "tnt_form",

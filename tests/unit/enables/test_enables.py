@@ -9,10 +9,12 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Arch, Memory, State
 from rtit.unit.enables.conditions import context_en, packet_en, trigger_en
 from rtit.unit.enables.configuration import Configuration
 from rtit.unit.enables.filtering import Ranges, cr3_matches
+from rtit.unit.output.memory import Memory
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.state import State
 
 BOTH = (False, True)
 

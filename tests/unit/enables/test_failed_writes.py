@@ -7,7 +7,7 @@ import pytest
 from rtit.errors import GeneralProtection
 from rtit.processor import Processor
 from rtit.registers import CTL, MSRS, PROFILES, Msr, Profile
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.state.last_branches import IA32_DEBUGCTL
 from rtit.unit.system.xsave import IA32_XSS

@@ -13,8 +13,8 @@ from rtit.packets import packets
 from rtit.packets.table import CFE_TYPES, EVD_TYPES
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory
 from rtit.unit.events.event_trace import Cfe, Evd
+from rtit.unit.output.memory import Memory
 
 
 def machine(**ctl: int) -> tuple[Processor, bytearray]:

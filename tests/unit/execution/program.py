@@ -7,8 +7,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from rtit.unit import Parameters
-from rtit.unit.parameters.table import PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PSB_PLUS_ORDER, Parameters
 
 USER, HIGH, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 STEP = 8

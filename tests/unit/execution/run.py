@@ -9,7 +9,7 @@ from random import Random
 from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
 from unit.execution.program import (
     BUFFER,

@@ -9,8 +9,8 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI, Memory
-from rtit.unit.output.memory import Observer
+from rtit.unit.output.memory import Memory, Observer
+from rtit.unit.output.pmi import IA32_PERF_GLOBAL_STATUS, TRACE_TOPA_PMI
 from rtit.unit.output.topa import Entry, write_table
 
 TABLE = 0x10_0000

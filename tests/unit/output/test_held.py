@@ -13,8 +13,9 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import Memory, Parameters
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.parameters.table import Parameters
 
 TABLE = 0x10_0000
 A, B, C, D = 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000

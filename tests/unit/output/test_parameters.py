@@ -9,9 +9,9 @@ import pytest
 
 from rtit.processor import Processor
 from rtit.registers import CTL, FULL, Msr, Profile
-from rtit.unit import Memory, Parameters
-from rtit.unit.output.memory import Range
+from rtit.unit.output.memory import Memory, Range
 from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.parameters.table import Parameters
 
 TABLE, SECOND = 0x10_0000, 0x11_0000
 A, B = 0x20_0000, 0x30_0000

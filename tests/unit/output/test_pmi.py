@@ -7,16 +7,16 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import (
+from rtit.unit.output.memory import Memory
+from rtit.unit.output.pmi import (
     COUNTERS_FROZEN,
     IA32_PERF_GLOBAL_STATUS,
     IA32_PERF_GLOBAL_STATUS_RESET,
     LBRS_FROZEN,
     TRACE_TOPA_PMI,
-    Memory,
-    Parameters,
 )
 from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_TOS
 
 TABLE = 0x10_0000

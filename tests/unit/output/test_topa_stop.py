@@ -9,7 +9,7 @@ import pytest
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
 

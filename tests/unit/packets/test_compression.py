@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rtit.packets import packets
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.packets.compression import NO_LAST_IP, compress, ip_encodings
 
 IPS = st.integers(0, (1 << 64) - 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rtit.packets import Packet, packets
-from rtit.unit import Parameters
+from rtit.unit.parameters.table import Parameters
 from unit.every_event import CASES, HERE, happen, traced
 
 ELIGIBLE = {

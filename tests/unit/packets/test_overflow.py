@@ -16,8 +16,9 @@ from rtit.packets import Packet, packets
 from rtit.packets.table import FORBIDDEN_IN_BLOCK
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters
+from rtit.unit.output.memory import Memory
 from rtit.unit.packets import overflow
+from rtit.unit.parameters.table import Parameters
 from support.properties import examples
 from unit.execution.decoder import Decoder
 from unit.execution.program import Settings, all_settings

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters, VmxControls
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.state.vmx_controls import VmxControls
 from support.properties import examples
 
 KERNEL, USER, GUEST, STOP = 0x10_0000, 0x20_0000, 0x30_0000, 0x50_0000

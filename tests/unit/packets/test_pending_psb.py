@@ -12,8 +12,10 @@ import pytest
 
 from rtit.processor import Processor
 from rtit.registers import CTL, STATUS, Msr
-from rtit.unit import Arch, Memory, VmxControls
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.vmx_controls import VmxControls
 
 TABLE, REGION, STOP = 0x10_0000, 0x20_0000, 0x8000
 PERIOD = 2048

@@ -10,7 +10,7 @@ from rtit.packets import Packet, packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, Msr, Profile, RegisterFile
 from rtit.registers.rules import wrmsr_faults
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.packets.compression import NO_LAST_IP
 from rtit.unit.state.last_branches import DEBUGCTL_LBR, IA32_DEBUGCTL

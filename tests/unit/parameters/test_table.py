@@ -10,9 +10,8 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario.sections import TOPICS
-from rtit.unit import Parameters
 from rtit.unit.parameters.page import render
-from rtit.unit.parameters.table import TABLE
+from rtit.unit.parameters.table import TABLE, Parameters
 from rtit.unit.parameters.values import Row, values_of
 
 SECTIONS = {*TOPICS, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}

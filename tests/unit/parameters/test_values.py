@@ -11,7 +11,7 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.scenario import shipped
-from rtit.unit import Parameters
+from rtit.unit.parameters.table import Parameters
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from rtit.errors import UsageError
 from rtit.registers import Msr
-from rtit.unit import Arch, VmxControls
+from rtit.unit.state.arch import Arch
+from rtit.unit.state.vmx_controls import VmxControls
 
 REAL: dict[str, Any] = {"real_mode": True, "lma": False, "cs_l": False}
 V86: dict[str, Any] = {"v86": True, "lma": False, "cs_l": False}

@@ -9,11 +9,12 @@ import pytest
 
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Parameters, State, TraceUnit
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.state.last_branches import LastBranches
 from rtit.unit.state.saved import Acm, Executive, Smram, Ssa
-from rtit.unit.state.state import Lost
+from rtit.unit.state.state import Lost, State
 from rtit.unit.state.told import Told
+from rtit.unit.unit import TraceUnit
 
 FIXED = {"errata", "ip_encodings", "on_branch_trace", "on_pmi", "parameters", "profile", "shapes"}
 FIXED |= {"tnt_full"}

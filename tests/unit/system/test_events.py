@@ -13,7 +13,8 @@ from rtit.errors import GeneralProtection, UsageError
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, Parameters
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.refusal import IllegalEvent, Shutdown
 from rtit.unit.state.vmx_controls import VmxControls
 from support.properties import examples

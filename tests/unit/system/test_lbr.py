@@ -8,8 +8,10 @@ import pytest
 
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, FULL, SKYLAKE, Msr
-from rtit.unit import Memory, Shutdown, VmxControls
+from rtit.unit.output.memory import Memory
+from rtit.unit.refusal import Shutdown
 from rtit.unit.state.last_branches import IA32_DEBUGCTL, MSR_LASTBRANCH_0_TO_IP, MSR_LASTBRANCH_TOS
+from rtit.unit.state.vmx_controls import VmxControls
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
 
 LBR, TR, BTS, OFF_OS, OFF_USR = 1 << 0, 1 << 6, 1 << 7, 1 << 9, 1 << 10

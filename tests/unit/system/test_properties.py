@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, VmxControls
+from rtit.unit.output.memory import Memory
+from rtit.unit.state.vmx_controls import VmxControls
 from support.properties import examples
 
 KERNEL, USER, ENCLAVE, GUEST, GUEST_USER = (0x10_0000 * n for n in range(1, 6))

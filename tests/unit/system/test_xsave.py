@@ -12,7 +12,7 @@ from rtit.errors import GeneralProtection
 from rtit.packets import packets
 from rtit.processor import Arch, Processor
 from rtit.registers import BROADWELL, CTL, FULL, Msr
-from rtit.unit import Memory
+from rtit.unit.output.memory import Memory
 from rtit.unit.system.xsave import IA32_XSS
 
 BUFFER = 0x100_0000

@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rtit.unit import Parameters
-from rtit.unit.parameters.table import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER
+from rtit.unit.parameters.table import PEBS_BLOCK_ORDER, PSB_EVENTS, PSB_PLUS_ORDER, Parameters
 from unit.world.program import Plan
 
 FLAGS = ("OS", "User", "TSCEn", "MTCEn", "CYCEn", "PTWEn", "FUPonPTW", "PwrEvtEn", "EventEn")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from rtit.unit import Parameters
+from rtit.unit.parameters.table import Parameters
 
 USER, ENCLAVE, KERNEL = 0x40_1000, 0x7F00_0000_1000, 0xFFFF_FFFF_8100_0000
 GUEST_USER, GUEST = 0x50_1000, 0xFFFF_FFFF_9100_0000

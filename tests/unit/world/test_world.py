@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtit.packets import Packet, packets
 from rtit.registers import STATUS, Msr
-from rtit.unit import Parameters
+from rtit.unit.parameters.table import Parameters
 from support.properties import examples
 from unit.world.plans import forms, plans
 from unit.world.program import BUFFER, ENCLAVE, GUEST, KERNEL, SIZE, Plan, area

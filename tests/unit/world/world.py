@@ -14,9 +14,10 @@ from unittest.mock import patch
 
 from rtit.processor import Arch, Processor
 from rtit.registers import CTL, Msr
-from rtit.unit import Memory, VmxControls
+from rtit.unit.output.memory import Memory
 from rtit.unit.output.topa import Entry, write_table
 from rtit.unit.packets import overflow
+from rtit.unit.state.vmx_controls import VmxControls
 from rtit.unit.system.xsave import IA32_XSS, PT_STATE
 from unit.world.program import (
     BUFFER,

@@ -20,7 +20,7 @@ from rtit.capture.session import Session
 from rtit.errors import InputError, RecordError, UnsupportedError, UsageError
 from rtit.perfdata import Ending, PerfData
 from rtit.perfdata.filters import kernel_form
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 _NO_RANDOMIZE = 0x0040000
 _THIS_PERSONALITY = 0xFFFFFFFF

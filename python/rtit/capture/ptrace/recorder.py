@@ -24,8 +24,10 @@ from rtit.perfdata import Ending, Fault, Writer
 from rtit.perfdata.filters import Filter
 from rtit.processor import Arch, Processor
 from rtit.registers import IA32_RTIT_ADDR0_A, IA32_RTIT_CTL, Profile
-from rtit.unit import Memory, Parameters, TimeModel
+from rtit.unit.output.memory import Memory
+from rtit.unit.parameters.table import Parameters
 from rtit.unit.state.arch import CODE_BITS
+from rtit.unit.time_model import TimeModel
 
 # Where the modelled kernel's entry points are. With OS=0 they never reach the stream.
 _SYSCALL_ENTRY = 0xFFFF_FFFF_8100_0000

@@ -18,7 +18,8 @@ from rtit.capture.store.extent import Extent
 from rtit.capture.store.output import OutputSetup
 from rtit.perfdata import Switches
 from rtit.registers import FULL
-from rtit.unit import Parameters, TimeModel
+from rtit.unit.parameters.table import Parameters
+from rtit.unit.time_model import TimeModel
 
 
 class PtraceSession(UnitSession):

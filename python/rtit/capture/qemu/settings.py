@@ -12,7 +12,7 @@ from rtit.capture.options import PtOptions
 from rtit.capture.recording import COMPRESS_AFTER_PSB
 from rtit.capture.store.extent import Extent
 from rtit.capture.window import Edge, Window
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 if TYPE_CHECKING:
     from rtit.perfdata.filters import Filter

@@ -16,7 +16,7 @@ from rtit.capture.store.keeper import Keeper
 from rtit.capture.store.vanished import Place
 from rtit.errors import InputError, RecordError
 from rtit.perfdata import Ending, Fault, Writer
-from rtit.unit import TimeModel
+from rtit.unit.time_model import TimeModel
 
 _TRUTH_HEADER = b"rtit-truth\0\0" + struct.pack("<I", 1)
 _TRUTH_COMPLETE = struct.pack("<II", 5, 0)

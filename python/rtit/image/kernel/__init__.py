@@ -7,20 +7,15 @@ what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` rea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rtit.lazy import exports
-
-if TYPE_CHECKING:
-    from rtit.image.kernel.kernel import Kernel
-    from rtit.image.kernel.numbers import (
-        GUEST,
-        KERNEL,
-        guest_pid,
-        machine_of,
-        process_in_guest,
-    )
-    from rtit.image.kernel.sources import KernelFiles
+from rtit.image.kernel.kernel import Kernel
+from rtit.image.kernel.numbers import (
+    GUEST,
+    KERNEL,
+    guest_pid,
+    machine_of,
+    process_in_guest,
+)
+from rtit.image.kernel.sources import KernelFiles
 
 __all__ = [
     "GUEST",
@@ -31,12 +26,3 @@ __all__ = [
     "machine_of",
     "process_in_guest",
 ]
-
-__getattr__ = exports(
-    __name__,
-    {
-        "kernel": "Kernel",
-        "numbers": "GUEST KERNEL guest_pid machine_of process_in_guest",
-        "sources": "KernelFiles",
-    },
-)

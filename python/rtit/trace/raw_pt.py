@@ -1,4 +1,4 @@
-"""Bare PT and the code: what ran."""
+"""Decoding raw PT: packets of one logical processor, without a perf.data around them."""
 
 from __future__ import annotations
 
