@@ -1,4 +1,4 @@
-"""Bare PT and an image: what a user gives, in all its forms."""
+"""Raw PT and an image: what a user gives, in all its forms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_ran() -> None:
         assert trace.path == stream.title.replace("stream", "mine") == "mine"
         assert repr(trace) == f"<Trace 'mine'; 1 buffer, {len(SYNC + LOOP)} bytes of PT>"
         assert (trace.command_line, trace.facts, trace.clock) == ([], {}, None)
-        with pytest.raises(UnsupportedError, match="mine is bare PT"):
+        with pytest.raises(UnsupportedError, match="mine is raw PT"):
             _ = trace.data
 
 

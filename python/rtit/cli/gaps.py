@@ -72,7 +72,7 @@ class Gaps:
 
     def exit_code(self) -> int:
         """0 if there are none. A file that ends early has one behind its end, told last."""
-        if not self._has_images and not self._trace.is_bare and self._trace.data.beyond:
+        if not self._has_images and not self._trace.is_raw and self._trace.data.beyond:
             self.tell(f"{self._trace.data.beyond:,} bytes are of more buffers than are kept")
         if self._trace.incomplete is not None:
             self.tell(f"{self._trace.path} is incomplete: {self._trace.incomplete}")

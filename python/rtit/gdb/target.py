@@ -33,7 +33,7 @@ class Target:
     some more; `tell` is called with a sentence for people.
 
     `tid` is the thread to look at first; without one it is that which crashed, else the first.
-    Raises UsageError if there is no such thread, UnsupportedError for bare PT.
+    Raises UsageError if there is no such thread, UnsupportedError for raw PT.
     """
 
     def __init__(

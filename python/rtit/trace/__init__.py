@@ -1,6 +1,6 @@
 """What a user opens: a recording, its streams, and what ran.
 
-`Trace` opens a recording, `decode` makes one of bare PT and an `rtit.Image`. A `Stream` is decoded
+`Trace` opens a recording, `decode` makes one of raw PT and an `rtit.Image`. A `Stream` is decoded
 from plain values (bytes in parts, an image of the code, `Settings`), wherever they come from;
 `Rows` and `Span` are what decoding gives, of all or of a `Selection`.
 """

@@ -52,11 +52,11 @@ class Contents:
 
 
 def contents(trace: Trace) -> Contents:
-    """Look at all of a recording or of bare PT, at its packets once. Raises PerfDataError,
+    """Look at all of a recording or of raw PT, at its packets once. Raises PerfDataError,
     UnsupportedError.
     """
-    if trace.is_bare:
-        found = Contents(trace.path, {"what": "bare PT: packets alone"}, [])
+    if trace.is_raw:
+        found = Contents(trace.path, {"what": "raw PT: packets alone"}, [])
     else:
         found = Contents(
             trace.path, dict(_machine(trace.data, trace.guest_comms)), settings_in_words(trace.data)
@@ -151,7 +151,7 @@ def _bare(path: str) -> str:
 
 
 def _hints(trace: Trace, found: Contents) -> Iterator[str]:
-    if not trace.is_bare and trace.data.info is None:
+    if not trace.is_raw and trace.data.info is None:
         yield "nothing in it was traced: record with -e intel_pt//"
         return
     if not any(each.size for each in found.buffers):

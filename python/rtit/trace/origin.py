@@ -53,7 +53,7 @@ class Origin(Protocol):
     @property
     def places(self) -> int: ...
     @property
-    def is_bare(self) -> bool: ...
+    def is_raw(self) -> bool: ...
     @property
     def guest_processes(self) -> Sequence[GuestProcess]: ...
     @property
@@ -109,7 +109,7 @@ class Lookup:
 class Recording:
     """A perf.data file: what is in it is told as long as it is open, ClosedError comes after."""
 
-    is_bare = False
+    is_raw = False
 
     def __init__(
         self,
@@ -382,10 +382,10 @@ class Recording:
         )
 
 
-class Bare:
-    """Bare packets and an image: nothing else is known."""
+class RawPt:
+    """Raw PT: packets and an image, without a perf.data around them."""
 
-    is_bare = True
+    is_raw = True
     command_line: list[str] = []  # noqa: RUF012 - nobody changes them
     facts: dict[str, str] = {}  # noqa: RUF012
     guest_processes: Sequence[GuestProcess] = ()
@@ -429,7 +429,7 @@ class Bare:
 
     @property
     def data(self) -> PerfData:
-        raise UnsupportedError(f"{self.path} is bare PT: there is no perf.data around it")
+        raise UnsupportedError(f"{self.path} is raw PT: there is no perf.data around it")
 
     def streams(self) -> list[Stream]:
         image = self.images.image(_NOBODY)

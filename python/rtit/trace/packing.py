@@ -54,7 +54,7 @@ def write_pack(trace: Trace, file: IO[bytes]) -> Packed:
     """Write the recording of `trace` to `file` with all files that it ran and their debug files,
     and what tells of other code. Of a copy of the kernel's memory only what ran goes in.
 
-    Raises UnsupportedError for bare PT, InputError for a file that cannot be read, OSError.
+    Raises UnsupportedError for raw PT, InputError for a file that cannot be read, OSError.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         return _write(trace, _Writer(archive))

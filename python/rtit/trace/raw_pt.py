@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rtit.image import Image
-from rtit.trace.origin import Bare
+from rtit.trace.origin import RawPt
 from rtit.trace.settings import NO_SCALING, Cpu, Settings, Start, checked, cpu_named, few
 from rtit.trace.source import Source, source_of
 from rtit.trace.spaces import Spaces
@@ -35,7 +35,7 @@ def decode(
     places: int = 0,
     title: str = "PT",
 ) -> Trace:
-    """A trace of bare PT, the packets of one logical processor, and of the code that ran; without
+    """A trace of raw PT, the packets of one logical processor, and of the code that ran; without
     an image it has packets alone.
 
     `data` is anything with a buffer of bytes, or an iterable of such: parts of one stream, taken
@@ -78,4 +78,4 @@ def decode(
         places=places,
     )
     whole = Image() if image is None else image
-    return Trace.of(Bare(source_of(data), whole, checked(settings), title, spaces))
+    return Trace.of(RawPt(source_of(data), whole, checked(settings), title, spaces))

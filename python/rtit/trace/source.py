@@ -139,7 +139,7 @@ class Pieces:
 
 
 class RawFile:
-    """A file of bare PT, read in parts each time."""
+    """A file of raw PT, read in parts each time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)

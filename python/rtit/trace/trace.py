@@ -1,4 +1,4 @@
-"""A trace, opened: a recording, or bare PT with its code."""
+"""A trace, opened: a recording, or raw PT with its code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Ended", "Process", "Trace"]
 
 class Trace:
     """A recording (perf.data), opened for reading. A context manager. `rtit.decode` gives the same
-    of bare PT.
+    of raw PT.
 
     `path` may also be a file open for reading in binary, or a pipe, whose contents are copied to a
     file without a name first; or a pack (see `packed`), whose files then stand for the recorded
@@ -148,7 +148,7 @@ class Trace:
 
     @property
     def path(self) -> str:
-        """The file, or how bare PT is called."""
+        """The file, or how raw PT is called."""
         return self._origin.path
 
     @property
@@ -162,9 +162,9 @@ class Trace:
         return self._origin.guest_processes
 
     @property
-    def is_bare(self) -> bool:
+    def is_raw(self) -> bool:
         """Whether it is packets and code alone, as `rtit.decode` gives it, without `data`."""
-        return self._origin.is_bare
+        return self._origin.is_raw
 
     @property
     def data(self) -> PerfData:
@@ -245,7 +245,7 @@ class Trace:
 
     @cached_property
     def streams(self) -> list[Stream]:
-        """The PT streams, in the order of the file; of bare PT there is one."""
+        """The PT streams, in the order of the file; of raw PT there is one."""
         return self._origin.streams()
 
     @cached_property

@@ -48,10 +48,10 @@ def verify(
     trace: Trace,
     truth_path: str,
     ranges: Callable[[int], tuple[Ranges, Ranges]] = lambda _pid: ((), ()),
-    bare_tid: int | None = None,
+    raw_tid: int | None = None,
 ) -> list[Verdict]:
-    """Compare every thread of a recording with a truth file. Bare PT is compared with the thread
-    `bare_tid`, which need not be given if there is one alone.
+    """Compare every thread of a recording with a truth file. Raw PT is compared with the thread
+    `raw_tid`, which need not be given if there is one alone.
 
     `ranges(pid)` gives the FilterEn and the TraceStop ranges that the recording was made with. A
     recorder that was killed, or that stopped at a size, leaves a recording and a truth that may end
@@ -66,7 +66,7 @@ def verify(
         return verify_snapshots(trace, truth, ranges, cut=cut)
     streams = _of_threads(trace)
     if _NOBODY in streams:
-        threads = [_meant(threads, bare_tid)]
+        threads = [_meant(threads, raw_tid)]
         streams[threads[0][0]] = streams.pop(_NOBODY)
     verdicts = []
     for tid, pid, instructions, _status, _ended in threads:
@@ -112,7 +112,7 @@ _Thread = tuple[int, int, int, int | None, bool]
 """As a truth file has it: tid, pid, instructions, status, whether it has ended."""
 
 _NOBODY = -1
-"""The thread of bare PT."""
+"""The thread of raw PT."""
 
 
 def _meant(threads: list[_Thread], tid: int | None) -> _Thread:
