@@ -6,6 +6,9 @@ A single step costs tens of microseconds, so no program is recorded twice in the
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
+import os
 import signal
 import struct
 import subprocess
@@ -13,6 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -117,38 +122,50 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
     """Record a program through the command line, once for the same arguments."""
     if sys.platform != "linux":
         pytest.skip("recording needs Linux")
-    made: dict[tuple[object, ...], RecordedProgram] = {}
+    command = [*RTIT, "record", "--backend", "ptrace", "-q", "--truth", "truth"]
 
     def recorded(argv: Sequence[str | Path], *options: str) -> RecordedProgram:
         words = tuple(map(str, argv))
-        key = (words, options)
-        if key not in made:
-            folder = tmp_path_factory.mktemp("live")
+
+        def make(folder: Path) -> Outcome:
             ended = subprocess.run(
-                [
-                    *RTIT,
-                    "record",
-                    "--backend",
-                    "ptrace",
-                    "-q",
-                    "--truth",
-                    "truth",
-                    "--events",
-                    "events",
-                    *options,
-                    "--",
-                    *words,
-                ],
+                [*command, "--events", "events", *options, "--", *words],
                 cwd=folder,
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=900,
             )
-            made[key] = RecordedProgram(folder, words, ended.returncode, ended.stdout, ended.stderr)
-        return made[key]
+            return ended.returncode, ended.stdout, ended.stderr
+
+        return recorded_once(tmp_path_factory, "record", words, options, make)
 
     return recorded
+
+
+Outcome = tuple[int, str, str]
+"""Exit status, standard output and standard error of a recorded program."""
+
+
+def recorded_once(
+    factory: pytest.TempPathFactory,
+    how: str,
+    argv: tuple[str, ...],
+    options: tuple[str, ...],
+    make: Callable[[Path], Outcome],
+) -> RecordedProgram:
+    """Return the recording that `make` writes into a folder, made once by all xdist workers."""
+    temporary = factory.getbasetemp()
+    shared = temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary
+    folder = shared / f"{how}-{sha256(repr((argv, options)).encode()).hexdigest()[:16]}"
+    outcome = folder / "outcome.json"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not outcome.exists():
+            outcome.write_text(json.dumps(make(folder)))
+    status, stdout, stderr = json.loads(outcome.read_text())
+    return RecordedProgram(folder, argv, status, stdout, stderr)
 
 
 @contextlib.contextmanager
@@ -187,15 +204,13 @@ def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
     """
     if sys.platform != "linux":
         pytest.skip("recording needs Linux")
-    made: dict[Path, RecordedProgram] = {}
 
     def attached(program: Path) -> RecordedProgram:
-        if program not in made:
-            folder = tmp_path_factory.mktemp("attached")
+        def make(folder: Path) -> Outcome:
+            data = folder / "perf.data"
             with running_program(program) as process:
                 before = voluntary_switches(process.pid)
                 with attached_recorder(process.pid, folder) as recorder:
-                    data = folder / "perf.data"
                     # The recorder writes 16384 instructions at a time. A program that waits
                     # executes fewer.
                     if program.name.startswith("workers"):
@@ -203,16 +218,14 @@ def attach(tmp_path_factory: pytest.TempPathFactory) -> Attacher:
                         # The program starts a thread, a process, a thread, a process.
                         wait_until(lambda: started_processes(data, process.pid) > 1, "processes")
                     else:
-                        wait_until(
-                            lambda: all_waiting_again(process.pid, before), "calls made again"
-                        )
+                        waiting = partial(all_waiting_again, process.pid, before)
+                        wait_until(waiting, "calls made again")
                     recorder.send_signal(signal.SIGINT)
                     _, said = recorder.communicate(timeout=300)
                     assert recorder.returncode == 0, said
                 stdout, _ = process.communicate("\n", timeout=300)
-            made[program] = RecordedProgram(
-                folder, (str(program),), process.returncode, stdout, said
-            )
-        return made[program]
+            return process.returncode, stdout, said
+
+        return recorded_once(tmp_path_factory, "attach", (str(program),), (), make)
 
     return attached
