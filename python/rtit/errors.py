@@ -2,9 +2,14 @@
 
 RtitError
  +-- InputError             a file or stream is bad: names the source, the offset and the bad value
+ |    +-- MissingFileError  a file that does not exist; also a FileNotFoundError
  |    +-- PacketError       bytes that are no legal packet
  |    +-- PerfDataError     a perf.data file that cannot be read
+ |    |    +-- MissingRecordingError   a recording that does not exist; also a MissingFileError
+ |    |    +-- NotPerfDataError        a file of another format
  |    +-- ImageError        an ELF file that is missing, changed or malformed
+ |    |    +-- MissingImageError       a file of code or symbols that does not exist; also a
+ |    |                                MissingFileError
  |    +-- TruthError        a truth file that cannot be read
  |    +-- ScenarioError     a scenario file that cannot be read, or that tells what cannot happen
  +-- UsageError             an option or argument is wrong; lists what is valid
@@ -22,9 +27,16 @@ from __future__ import annotations
 
 
 class RtitError(Exception):
-    """Base of every error that rtit raises on purpose."""
+    """Base of every error that rtit raises on purpose.
+
+    `hint` is what to do about it, for the command line, which prints it below the message.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class InputError(RtitError):
@@ -54,6 +66,18 @@ class InputError(RtitError):
         super().__init__(f"{where}{message}{at}{what}")
 
 
+class MissingFileError(InputError, FileNotFoundError):
+    """A file that does not exist. `filename` and `errno` are those of FileNotFoundError."""
+
+    def __init__(self, message: str, *, source: str) -> None:
+        super().__init__(message, source=source)
+        self.errno = 2  # ENOENT
+        self.filename = source
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class PacketError(InputError):
     """Bytes that are no legal packet."""
 
@@ -62,8 +86,41 @@ class PerfDataError(InputError):
     """A perf.data file that cannot be read."""
 
 
+class MissingRecordingError(PerfDataError, MissingFileError):
+    """A recording that does not exist."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no recording at {path}", source=path)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotPerfDataError(PerfDataError):
+    """A file that does not begin as a perf.data file; `value` is how it begins."""
+
+    def __init__(self, source: str, begin: bytes) -> None:
+        super().__init__("no perf.data file", source=source, offset=0, value=repr(begin))
+
+    def __str__(self) -> str:
+        begin = str(self.value).removeprefix("b")
+        return f"{self.source} is not a perf.data file: it begins with {begin} (offset 0)"
+
+
 class ImageError(InputError):
     """An ELF file that is missing, changed or malformed."""
+
+
+class MissingImageError(ImageError, MissingFileError):
+    """A file of code or symbols that does not exist."""
+
+
+def unreadable_image(error: Exception, source: str) -> ImageError:
+    """Return the error for a file of code or symbols that could not be read."""
+    text = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, FileNotFoundError):
+        return MissingImageError(f"cannot be read: {text}", source=source)
+    return ImageError(f"cannot be read: {text}", source=source)
 
 
 class TruthError(InputError):

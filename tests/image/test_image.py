@@ -57,8 +57,9 @@ def test_an_elf_file_where_it_was_loaded(tmp_path: Path) -> None:
     assert Image().add_elf(program).read(address, size) == expected
     (mapping,) = image.mappings
     assert (mapping.start, mapping.offset) == (0x5555_0000_0000 + address, offset)
-    with pytest.raises(ImageError, match="cannot be read"):
+    with pytest.raises(ImageError, match="cannot be read") as raised:
         Image().add_elf(tmp_path / "none")
+    assert isinstance(raised.value, FileNotFoundError)
     with pytest.raises(UsageError, match="64 bits"):
         Image().add_elf(program, (1 << 64) - 4096)
 

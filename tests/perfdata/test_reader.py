@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -200,8 +201,16 @@ def test_places_that_are_no_files(tmp_path: Path) -> None:
         PerfData(tmp_path)
     with pytest.raises(UnsupportedError):
         PerfData("/dev/null")
-    with pytest.raises(PerfDataError, match="No such file"):
-        PerfData(tmp_path / "missing")
+
+
+def test_a_missing_recording_is_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "missing"
+    with pytest.raises(PerfDataError) as raised:
+        PerfData(path)
+    error = raised.value
+    assert str(error) == f"no recording at {path}"
+    assert isinstance(error, FileNotFoundError)
+    assert (error.filename, error.errno, error.source) == (str(path), errno.ENOENT, str(path))
 
 
 def test_views_outlive_the_file(tmp_path: Path) -> None:

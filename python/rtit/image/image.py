@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rtit.errors import ImageError, UsageError
+from rtit.errors import ImageError, MissingImageError, UsageError
 from rtit.image.files import Files, Unusable
 from rtit.image.mappings import FOREVER, Mappings
 from rtit.image.mappings import Mapping as Mapped
@@ -93,11 +93,17 @@ class Image:
         """The executable segments of an ELF file, with its symbols.
 
         `base` is where its first page lies, as /proc/PID/maps has it; without it the segments are
-        at the addresses that the file gives. Raises ImageError, UsageError.
+        at the addresses that the file gives. Raises ImageError (MissingImageError, also a
+        FileNotFoundError, if there is no such file), UsageError.
         """
         from rtit._core import ElfFile
 
-        elf = ElfFile(path)
+        try:
+            elf = ElfFile(path)
+        except ImageError as error:
+            if Path(path).exists():
+                raise
+            raise MissingImageError(error.message, source=os.fspath(path)) from error
         segments = [each for each in elf.segments if each[2]]
         if not segments:
             raise ImageError("no segment is to be loaded", source=os.fspath(path))

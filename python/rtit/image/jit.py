@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 from rtit.image.mappings import UPPER
 
 _HEADER = struct.Struct("<IIIIIIQQ")
@@ -142,7 +142,7 @@ def files_in(places: Iterable[str | os.PathLike[str]]) -> list[str]:
             try:
                 there = sorted(each.name for each in path.iterdir())
             except OSError as error:
-                raise ImageError(f"cannot be read: {error.strerror}", source=str(path)) from error
+                raise unreadable_image(error, str(path)) from error
             names = [name for kind in (DUMP, MAP) for name in there if kind.fullmatch(name)]
             for name in names[:_MOST_FILES]:
                 if (path / name).is_file():
@@ -172,7 +172,7 @@ def read_jitdump(path: str, name: str | None = None) -> JitDump:
             found = JitDump(pid, path, file.fileno(), in_ticks=in_ticks)
             found.cut = _read_records(found, file, max(size, _HEADER.size), source)
         except OSError as error:
-            raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
+            raise unreadable_image(error, source) from error
     return found
 
 
@@ -250,4 +250,4 @@ def _opened(path: str, source: str) -> BinaryIO:
             raise ImageError("not a regular file", source=source)
         return Path(path).open("rb")
     except OSError as error:
-        raise ImageError(f"cannot be read: {error.strerror}", source=source) from error
+        raise unreadable_image(error, source) from error

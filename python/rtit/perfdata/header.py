@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import NotPerfDataError, PerfDataError, UnsupportedError
 
 from .attr import SMALLEST
 
@@ -62,7 +62,7 @@ class Header:
         if magic == VERSION_1:
             raise UnsupportedError(f"{source}: version 1 of perf.data is not read")
         if magic != MAGIC:
-            raise PerfDataError("no perf.data file", source=source, offset=0, value=repr(magic))
+            raise NotPerfDataError(source, magic)
         if len(file) < PIPE.size:
             raise PerfDataError(
                 "ends within the header", source=source, offset=len(file), value=len(file)

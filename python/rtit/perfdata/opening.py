@@ -14,7 +14,12 @@ import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rtit.errors import PerfDataError, UnsupportedError
+from rtit.errors import (
+    MissingRecordingError,
+    NotPerfDataError,
+    PerfDataError,
+    UnsupportedError,
+)
 
 from .header import MAGICS
 from .parts import MAIN
@@ -36,8 +41,8 @@ class Opened(NamedTuple):
 def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
     """Map a file, given by its path or open for reading in binary, from where it stands on.
 
-    Raises PerfDataError for what is empty, cannot be read, or, of a pipe, does not begin as a
-    perf.data file does; UnsupportedError for devices, and directories that are no recording.
+    Raises MissingRecordingError; PerfDataError for a file that is empty, cannot be read, or, of a
+    pipe, does not begin as a perf.data file; UnsupportedError for devices and other directories.
     """
     if not isinstance(source, str | os.PathLike):
         return _map(source, _name(source))
@@ -48,6 +53,8 @@ def open_map(source: str | os.PathLike[str] | BinaryIO) -> Opened:
             return _of_folder(folder, path)
         with folder.open("rb") as file:
             return _map(file, path)
+    except FileNotFoundError as error:
+        raise MissingRecordingError(path) from error
     except OSError as error:
         raise PerfDataError(f"cannot be read: {error.strerror}", source=path) from error
     except ValueError as error:  # a path with a NUL byte
@@ -85,7 +92,7 @@ def _copy(file: BinaryIO, copy: BinaryIO, name: str) -> int:
     if not begin:
         raise PerfDataError("the file is empty", source=name, offset=0)
     if begin not in MAGICS:
-        raise PerfDataError("no perf.data file", source=name, offset=0, value=repr(begin))
+        raise NotPerfDataError(name, begin)
     part = begin
     try:
         while part:

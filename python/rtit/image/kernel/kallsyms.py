@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 
 _MOST = 1 << 26
 _CODE = frozenset(b"tTwW")
@@ -80,7 +80,7 @@ def _read(name: str) -> bytes:
         with Path(name).open("rb") as file:
             data = file.read(_MOST + 1)
     except (OSError, ValueError) as error:
-        raise ImageError(f"cannot be read: {error}", source=name) from error
+        raise unreadable_image(error, name) from error
     if len(data) > _MOST:
         raise ImageError(f"more than {_MOST:,} bytes of names", source=name)
     return data

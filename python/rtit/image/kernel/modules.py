@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, unreadable_image
 from rtit.image.files import Files
 from rtit.image.image import Image
 from rtit.image.kept import Problem
@@ -136,7 +136,7 @@ def _read(path: str) -> bytes:
         with opened(path, "rb") as file:
             data: bytes = file.read(_MOST + 1)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise ImageError(f"cannot be read: {error}", source=path) from error
+        raise unreadable_image(error, path) from error
     if len(data) > _MOST:
         raise ImageError(f"more than {_MOST:,} bytes of a module", source=path)
     return data
