@@ -96,7 +96,7 @@ $(READY): pyproject.toml
 
 # 800 MB, of which `make demo` needs nothing.
 $(DEV): $(READY)
-	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*'
+	$(BIN)/python -m pip install --quiet 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'ruff==0.17.*' 'mypy==2.4.*' 'shtab>=1.13'
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'unicorn>=2.1.4' || echo "no wheel of unicorn: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'pyarrow>=22' || echo "no wheel of pyarrow: tests with it will skip"
 	$(BIN)/python -m pip install --quiet --only-binary :all: 'polars>=1' 'duckdb>=1.2' 'pandas>=3' || \
@@ -121,11 +121,14 @@ $(TESTED): $(DEV) $(SOURCES)
 	rm -f $(BUILT)
 	touch $@
 
-# Recording is fast with QEMU and works without: installed where this user may, passed over where not.
+# Recording works without QEMU, but slowly. Root gets QEMU by apt; nothing else here needs root.
 qemu:
-	@command -v qemu-x86_64 >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user >/dev/null; } || \
-	  echo "QEMU is not installed and cannot be here: recording by single steps"
+	@if command -v qemu-x86_64 >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing QEMU, for fast recording: apt-get install qemu-user"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq qemu-user >/dev/null && exit 0; \
+	fi; \
+	echo "QEMU is not installed (Debian: apt install qemu-user): recording by single steps, which is slow"
 
 clean:
 	rm -rf $(VENV) target build dist

@@ -1,8 +1,9 @@
-"""How long verbs take of a recording of next to nothing: what starting costs.
+"""How long commands take of a recording of next to nothing: what starting costs.
 
-`PYTHONPATH=python .venv/bin/python bench/starting.py [--repetitions N] [--only VERB ...]` records
-`true` and prints a table, beside `python -c pass` and `python -c "import numpy"`, and leaves it in
-bench/results (not with --only). All take turns, the files of Python compiled before; medians.
+`PYTHONPATH=python .venv/bin/python bench/starting.py [--repetitions N] [--only COMMAND ...]`
+records `true` and prints a table, beside `python -c pass` and `python -c "import numpy"`, and
+leaves it in bench/results (not with --only). Rounds run every command once, with Python's files
+compiled before; the table has medians.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PROGRAM = "/bin/true"
 def commands(folder: Path) -> dict[str, list[str]]:
     """What is measured, as the arguments of Python."""
     data, truth, out = (str(folder / name) for name in ("perf.data", "truth", "out"))
-    verbs: list[list[str]] = [
+    command_lines: list[list[str]] = [
         ["--help"],
         ["report", "--help"],
         ["info", data],
@@ -56,7 +57,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         '`python -c "import numpy"`': ["-c", "import numpy"],
         '`python -c "import rtit"`': ["-c", "import rtit"],
     }
-    for words in verbs:
+    for words in command_lines:
         told = [word.removeprefix(f"{folder}/") for word in words]
         found[f"`rtit {' '.join(told)}`"] = ["-c", MAIN, *words]
     return found
@@ -98,7 +99,7 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=21, metavar="N")
-    parser.add_argument("--only", nargs="+", default=[], metavar="VERB")
+    parser.add_argument("--only", nargs="+", default=[], metavar="COMMAND")
     arguments = parser.parse_args()
     load = clock.load()
     with tempfile.TemporaryDirectory(prefix="rtit-bench-") as folder:

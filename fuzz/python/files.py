@@ -164,14 +164,14 @@ def _packets(folder: Path) -> Path:
 
 def _convert(*words: str) -> None:
     """`rtit convert`: what it wrote can be read."""
-    from rtit.cli import convert
-    from rtit.cli.main import parser
+    from rtit.cli.commands import command_parser
+    from rtit.cli.move import convert
     from rtit.trace import Trace
 
     output = Path(words[1]).parent / "joined.data"
-    argv = ["convert", *words, "-o", str(output)]
+    argv = [*words, "-o", str(output)]
     with redirect_stdout(io.StringIO()):
-        convert.run(parser(argv).parse_args(argv))
+        convert.run(command_parser("convert").parse_args(argv))
     with Trace(output) as trace:
         require(len(trace.streams) == 1, "not one thread")
 
@@ -235,16 +235,16 @@ def _kernel_form(text: str) -> None:
 
 
 def _bare(text: str) -> None:
-    from rtit.cli import bare_values
+    from rtit.cli import raw_options
     from rtit.image import Image
     from rtit.trace import decode
 
     words = (text.split("\n") + [""] * 3)[:8]
-    start = bare_values.start(words[0] or None)
-    ranges = bare_values.filter_ranges(words[1] or None)
-    guest = bare_values.guest_tsc_of_all([words[2]] if words[2] else None)
+    start = raw_options.start(words[0] or None)
+    ranges = raw_options.filter_ranges(words[1] or None)
+    guest = raw_options.guest_tsc_of_all([words[2]] if words[2] else None)
     decode(b"", Image(), start=start, ranges=ranges, guest_tsc=guest)
-    bare_values.guest_tsc(list(filter(None, words[3:])))
+    raw_options.guest_tsc(list(filter(None, words[3:])))
 
 
 def _register(text: str) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.cli.bare import opened_bare
-from rtit.cli.main import VERBS, main, parser
+from rtit.cli.commands import COMMANDS, command_parser
+from rtit.cli.main import main
+from rtit.cli.raw_options import open_raw_trace
 from rtit.packets import encode
 from rtit.trace import Settings, Start, Trace
 from support.recordings import Recorder
@@ -74,7 +75,7 @@ def test_events_and_rules(cases: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["events", *bare(cases, RETURNS)]) == 0
     assert "[disabled]" in (cases / f"{RETURNS}.instructions.txt").read_text()
     assert "disabled" in capsys.readouterr().out
-    assert main(["lint", "--raw", str(cases / f"{RETURNS}.pt"), "--cpu", "6/94/3"]) in (0, 1)
+    assert main(["lint", "--raw", str(cases / f"{RETURNS}.pt"), "--cpu-model", "6/94/3"]) in (0, 1)
 
 
 def test_packets(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +119,7 @@ def test_packets_apply_skd007_of_the_cpu(
 ) -> None:
     raw = tmp_path / "cyc.pt"
     raw.write_bytes(cut_cyc())
-    named = ("--cpu", cpu) if cpu else ()
+    named = ("--cpu-model", cpu) if cpu else ()
     code = main(["packets", "--raw", str(raw), *named, *timing])
     assert code == (3 if "OVF" in lines else 0)
     shown = capsys.readouterr().out.splitlines()
@@ -142,7 +143,7 @@ def test_packets_mark_tma_with_reserved_bits(
 ) -> None:
     raw = tmp_path / "tma.pt"
     raw.write_bytes(strange_tma())
-    assert main(["packets", "--raw", str(raw), *(("--cpu", cpu) if cpu else ())]) == code
+    assert main(["packets", "--raw", str(raw), *(("--cpu-model", cpu) if cpu else ())]) == code
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("  ", 1)[1] for line in shown[2:]] == [*lines, "CBR ratio=9"]
 
@@ -169,13 +170,20 @@ def test_the_times_of_packets(traces: Path, capsys: pytest.CaptureFixture[str]) 
     shown = [["-" if each[end] in unknown else str(each[end]) for end in BOUNDS] for each in found]
     assert [line[:2] for line in lines] == shown
     assert main(["packets", "--timing", "--raw", "-"]) == 2
-    assert "--raw takes a file then" in capsys.readouterr().err
+    assert "with --raw it needs a file, not a pipe" in capsys.readouterr().err
 
 
 def test_an_elf_file_and_its_clocks(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # `mov mov mov mov syscall mov mov syscall`, at the offsets that the recording's notes give
     folder = traces / "dynamorio"
-    words = ["--raw", str(folder / "pt.bin"), "--elf", str(folder / "hello"), "--cpu", "6/85/4"]
+    words = [
+        "--raw",
+        str(folder / "pt.bin"),
+        "--elf",
+        str(folder / "hello"),
+        "--cpu-model",
+        "6/85/4",
+    ]
     clock = ["--mtc-freq", "3", "--nom-freq", "0x25", "--cpuid-15", "2,308"]
     assert main(["instructions", *words, *clock, "--fields", "ip,sym,asm"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -218,7 +226,7 @@ def test_from_a_pipe(cases: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "code", "text"),
     [
-        (["packets", "--timing"], 2, "--raw takes a file then, no pipe"),
+        (["packets", "--timing"], 2, "with --raw it needs a file, not a pipe"),
         (["profile", "--for", "pprof"], 2, "which was read before"),
         (["stat"], 3, " of 35 bytes of PT"),
         (["info"], 0, " 35 "),
@@ -239,32 +247,37 @@ def test_a_pipe_by_its_name(verb: list[str], code: int, text: str, cases: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--elf", "x"], "--elf tells of bare PT: it goes with --raw FILE"),
-        (["--cpuid-15", "2,3"], "--cpuid-15 tells of bare PT"),
+        (["--elf", "x"], "--elf describes raw PT: it needs --raw FILE"),
+        (["--cpuid-15", "2,3"], "--cpuid-15 describes raw PT"),
         (["--raw", "PT", "perf.data"], "two files given: perf.data and --raw PT"),
-        (["--raw", "PT", "--image", "code"], "--image takes FILE@ADDRESS, not 'code'"),
-        (["--raw", "PT", "--image", "code@1g"], "'1g' is no hexadecimal address"),
+        (["--raw", "PT", "--image", "code"], "--image code: expected FILE@ADDRESS"),
+        (["--raw", "PT", "--image", "code@1g"], "--image ...@1g: expected a hexadecimal address"),
         (["--raw", "PT", "--mtc-freq", "16"], "mtc_freq is 16: it has 4 bits"),
-        (["--raw", "PT", "--nom-freq", "x"], "--nom-freq takes a number, not 'x'"),
-        (["--raw", "PT", "--cpuid-15", "2"], "--cpuid-15 takes EAX,EBX, not '2'"),
-        (["--raw", "PT", "--cpu", "6/x"], "cpu '6/x': it is FAMILY/MODEL/STEPPING"),
-        (["--raw", "PT", "--start-time", "soon"], "--start-time takes a number, not 'soon'"),
-        (["--raw", "PT", "--guest-tsc", "x"], "--guest-tsc takes OFFSET[,MULTIPLIER], not 'x'"),
-        (["--raw", "PT", "--filter", "1/2"], "--filter takes 'filter START/SIZE,...' of addresses"),
-        (["--raw", "PT", "--filter", "filter 0/1@a"], "--filter takes 'filter START/SIZE,...'"),
+        (["--raw", "PT", "--nom-freq", "x"], "--nom-freq x: expected a number"),
+        (["--raw", "PT", "--cpuid-15", "2"], "--cpuid-15 2: expected EAX,EBX"),
+        (["--raw", "PT", "--cpu-model", "6/x"], "cpu '6/x': it is FAMILY/MODEL/STEPPING"),
+        (["--raw", "PT", "--start-time", "soon"], "--start-time soon: expected a number"),
+        (["--raw", "PT", "--guest-tsc", "x"], "--guest-tsc x: expected OFFSET[,MULTIPLIER]"),
+        (
+            ["--raw", "PT", "--filter", "1/2"],
+            "--filter '1/2': expected 'filter START/SIZE,...' with addresses",
+        ),
+        (
+            ["--raw", "PT", "--filter", "filter 0/1@a"],
+            "expected 'filter START/SIZE,...' with addresses",
+        ),
         (["--raw", "PT", "--filter", "filter 0/1," * 5], "5 filter ranges: there are 4 at most"),
-        (["--filter", "filter 0/1"], "--filter tells of bare PT: it goes with --raw FILE"),
-        (["--notnt"], "--notnt tells of bare PT"),
-        (["--noretcomp"], "--noretcomp tells of bare PT"),
-        (["--start-time", "1"], "--start-time tells of bare PT"),
-        (["--raw", "PT", "--symfs", "."], "--symfs tells of a recording: it does not go with"),
-        (["--raw", "PT", "--map", "a=b"], "--map tells of a recording"),
-        (["--raw", "PT", "--debuginfod"], "--debuginfod tells of a recording"),
-        (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules tells of a recording"),
-        (["--raw", "PT", "--guestmount", "."], "--guestmount tells of a recording"),
-        (["--raw", "PT", "--guest-process", "1=1/1"], "--guest-process tells of a recording"),
-        (["--raw", "PT", "--guestmodules", "m"], "--guestmodules tells of a recording"),
-        (["--cpu", "6/1", "--cpu", "6/2"], "--cpu names two processors: 6/1 and 6/2"),
+        (["--filter", "filter 0/1"], "--filter describes raw PT: it needs --raw FILE"),
+        (["--notnt"], "--notnt describes raw PT"),
+        (["--noretcomp"], "--noretcomp describes raw PT"),
+        (["--start-time", "1"], "--start-time describes raw PT"),
+        (["--raw", "PT", "--symfs", "."], "--symfs is for a recording, not for --raw"),
+        (["--raw", "PT", "--map", "a=b"], "--map is for a recording"),
+        (["--raw", "PT", "--debuginfod"], "--debuginfod is for a recording"),
+        (["--raw", "PT", "--kernel-modules", "."], "--kernel-modules is for a recording"),
+        (["--raw", "PT", "--guestmount", "."], "--guestmount is for a recording"),
+        (["--raw", "PT", "--guest-process", "1=1/1"], "--guest-process is for a recording"),
+        (["--raw", "PT", "--guestmodules", "m"], "--guestmodules is for a recording"),
     ],
 )
 def test_words_that_do_not_fit(
@@ -275,7 +288,7 @@ def test_words_that_do_not_fit(
 
 
 DECODE = {
-    "cpu": ["--cpu", "6/94/3"],
+    "cpu": ["--cpu-model", "6/94/3"],
     "mtc_freq": ["--mtc-freq", "3"],
     "nom_freq": ["--nom-freq", "0x18"],
     "cpuid_15": ["--cpuid-15", "2,168"],
@@ -289,13 +302,11 @@ DECODE = {
 }
 
 
-@pytest.mark.parametrize("verb", sorted(VERBS))
+@pytest.mark.parametrize("verb", sorted(COMMANDS))
 def test_all_that_decode_takes(verb: str) -> None:
     """Every verb that reads bare PT with its code has an option for each setting."""
-    top = parser([verb])
-    (verbs,) = (each for each in top._actions if isinstance(each.choices, dict))
-    assert isinstance(verbs.choices, dict)
-    have = set(verbs.choices[verb]._option_string_actions)
+    parser = command_parser(verb)
+    have = set(parser.option_names())
     if "--elf" not in have:
         assert verb in NO_CODE
         return
@@ -306,9 +317,9 @@ def test_all_that_decode_takes(verb: str) -> None:
     assert verb not in NO_CODE
     given = [word for words in DECODE.values() for word in words]
     files = ["--raw", *(["a", "b"] if verb == "diff" else [__file__])]
-    arguments = top.parse_args([verb, *given, *files, *NEEDED.get(verb, [])])
+    arguments = parser.parse_args([*given, *files, *NEEDED.get(verb, [])])
     arguments.raw, arguments.file, arguments.input = __file__, None, None
-    trace = opened_bare(arguments, "6/94/3")
+    trace = open_raw_trace(arguments)
     (stream,) = trace.streams
     assert list(stream.spaces or ()) == [(0x5000, 1)]
     assert stream.settings == Settings(
@@ -348,7 +359,7 @@ def test_the_filter_of_a_published_case(cases: Path, capsys: pytest.CaptureFixtu
         ips = re.findall("^[0-9a-f]{16}$", expected, re.M)
         text = f"filter {first:#x}/{last - first + 1:#x}"
         words = ["--raw", f"{path}.pt", "--image", f"{path}.bin@{case['image_base']}"]
-        words += ["--cpu", run["cpus"][0], "--fields", "ip"]
+        words += ["--cpu-model", run["cpus"][0], "--fields", "ip"]
         assert main(["instructions", *words, "--filter", text]) == 0
         assert [int(ip, 16) for ip in capsys.readouterr().out.split()] == [
             int(ip, 16) for ip in ips
@@ -392,7 +403,7 @@ def two_spaces(tmp_path: Path) -> list[str]:
     pt += encode("PIP", cr3=0x6000, nr=0) + encode("TNT", bits="T") + end
     (tmp_path / "pt").write_bytes(pt)
     return [
-        *("--raw", str(tmp_path / "pt"), "--cpu", "6/94/3"),
+        *("--raw", str(tmp_path / "pt"), "--cpu-model", "6/94/3"),
         *("--cr3", "5000", "--image", f"{tmp_path / 'here'}@1000"),
         *("--cr3", "6000,0", "--image", f"{tmp_path / 'there'}@1000"),
     ]
@@ -440,10 +451,10 @@ def test_the_names_of_each_space(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--cr3", "5000"], "--cr3 tells of bare PT"),
-        (["--raw", "pt", "--cr3", "x"], "not 'x'"),
+        (["--cr3", "5000"], "--cr3 describes raw PT"),
+        (["--raw", "pt", "--cr3", "x"], "--cr3 x: expected CR3"),
         (["--raw", "pt", "--cr3", "1,2"], "is no CR3"),
-        (["--raw", "pt", "--cr3", "1,0,2,3"], "not '1,0,2,3'"),
+        (["--raw", "pt", "--cr3", "1,0,2,3"], "--cr3 1,0,2,3: expected CR3"),
     ],
 )
 def test_spaces_that_cannot_be(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
 import pytest
 
-from rtit.cli import cpuid
+from rtit.cli.internals import cpuid
+from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 from rtit.registers import PROFILES
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
+    parser = CommandParser("rtit cpuid")
     cpuid.add_arguments(parser)
     return cpuid.run(parser.parse_args(words))
 

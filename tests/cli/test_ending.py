@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rtit.cli.main import VERBS, main
+from rtit.cli.commands import COMMANDS
+from rtit.cli.main import main
 from support.recordings import RTIT, RecordedProgram, Recorder, require_backend
 
 ProgramBuilder = Callable[[str], Path]
@@ -49,7 +50,7 @@ ELSEWHERE = {"record", "gdb"}
 
 AT = """
 import os, sys
-from rtit.cli import out
+from rtit.cli import output
 from rtit.cli.main import main
 
 waiting = [{number}]
@@ -140,15 +141,15 @@ def at(number: int, holder: str, names: list[str], late: Sequence[int] = ()) -> 
 
 
 def test_every_verb_is_here() -> None:
-    assert READING.keys() | WRITING.keys() | ELSEWHERE == VERBS.keys()
+    assert READING.keys() | WRITING.keys() | ELSEWHERE == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("verb", READING)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_said_is_there(verb: str, number: signal.Signals, run: Runner) -> None:
     """One signal, right behind the first line or the first bytes."""
-    names = ["line", "listed", "octets", "document"]
-    code, said = run(at(number, "out", names), verb, READING[verb])
+    names = ["print_line", "write_lines", "write_bytes", "write_json"]
+    code, said = run(at(number, "output", names), verb, READING[verb])
     assert code == -number
     assert said
 
@@ -160,7 +161,7 @@ BEGUN = {
     "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
 }
 """A file has."""
-OPENED = ("__import__('rtit.cli.written').cli.written", "NamedFile")
+OPENED = ("__import__('rtit.cli.output_file').cli.output_file", "NamedFile")
 
 
 @pytest.mark.parametrize("verb", [verb for verb, words in READING.items() if "PACK" in words])
@@ -210,7 +211,7 @@ def test_a_reader_that_has_stopped(verb: str, number: signal.Signals, run: Runne
         while file.write(bytes(4096)):
             pass
         os.set_blocking(theirs, True)
-        code, _ = run(at(number, "out", ["line"]), verb, READING[verb], theirs)
+        code, _ = run(at(number, "output", ["print_line"]), verb, READING[verb], theirs)
     os.close(ours)
     assert code == -number
 

@@ -30,7 +30,7 @@ def test_a_file_of_perf(traces: Path, capsys: pytest.CaptureFixture[str]) -> Non
     row = next(line for line in text.splitlines() if "cpu 2" in line)
     assert row.split()[0] == "1,392"
     assert "loopy" in text
-    assert "--map RECORDED=FILE" in text
+    assert "--map RECORDED=LOCAL" in text
 
 
 def test_found_by_map(traces: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,4 +93,4 @@ def test_a_time_in_each_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "clock:       perf's, in ns = 0x3e8 + (TSC * 3 >> 1)" in told(capsys, 0, str(path))
     for wrong in ("1.5", "xs", "s", "-1", "1e99999999s", str(1 << 64), "nans"):
         assert main(["info", f"--at={wrong}", str(path)]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        assert capsys.readouterr().err.count("\n") == 2  # with the usage

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
 import pytest
 
-from rtit.cli import msr
+from rtit.cli.internals import msr
+from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
+    parser = CommandParser("rtit msr")
     msr.add_arguments(parser)
     return msr.run(parser.parse_args(words))
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtit.cli
-from rtit.cli import out
+from rtit.cli import output
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Writer
@@ -63,15 +63,15 @@ def test_plain_text_stays(text: str) -> None:
 
 def test_a_line_is_one() -> None:
     stream = io.StringIO()
-    out.line("a\nb", to=stream)
+    output.print_line("a\nb", to=stream)
     assert stream.getvalue() == "a\\nb\n"
 
 
 def test_nothing_else_prints() -> None:
-    """`out` alone knows standard output; what says how far something is has its own line."""
+    """`output` alone knows standard output; what says how far something is has its own line."""
     folder = Path(rtit.cli.__file__).parent
     found = set()
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case (
@@ -82,7 +82,7 @@ def test_nothing_else_prints() -> None:
                     )
                 ):
                     found.add(path.name)
-    assert found <= {"out.py"}
+    assert found <= {"output.py"}
 
 
 @pytest.fixture
@@ -179,6 +179,6 @@ class Collected:
 def test_collections_in_documents_are_lists(
     items: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out.document({"a": Collected(*items), "c": [Collected(*items)]}, indent=2)
+    output.write_json({"a": Collected(*items), "c": [Collected(*items)]}, indent=2)
     expected = json.dumps({"a": list(items), "c": [list(items)]}, indent=2)
     assert capsys.readouterr().out == expected + "\n"

@@ -11,7 +11,8 @@ import pytest
 
 from rtit.capture.backends import Choice
 from rtit.capture.recording import Recording
-from rtit.cli import out, outcome
+from rtit.cli import help_pages, output
+from rtit.cli.look.recording_progress import summary_json, summary_line
 from rtit.perfdata import Ending, Fault
 
 CHOICE = Choice("ptrace", "as asked for")
@@ -55,22 +56,20 @@ CRASHED = replace(
     ],
 )
 def test_the_line(recording: Recording, text: str) -> None:
-    line = outcome.line(recording, CHOICE)
+    line = summary_line(recording, CHOICE)
     assert line.startswith("[ rtit record: 1,076,247 instructions, ")
     assert line.endswith(f"{text}ptrace: as asked for ]")
 
 
 def test_json_is_one_line_with_the_documented_names(capsys: pytest.CaptureFixture[str]) -> None:
-    from rtit.cli import record
-
-    out.document(outcome.as_json(CRASHED, CHOICE, ["./program", "a b"]))
+    output.write_json(summary_json(CRASHED, CHOICE, ["./program", "a b"]))
     text = capsys.readouterr().out
     assert text.count("\n") == 1
     found = json.loads(text)
-    told = record._EPILOG.split("object:")[1].split(".")[0].replace(",", " ").split()
+    told = help_pages.RECORD_JSON.replace(",", " ").split()
     assert set(found) <= set(told)
     assert found["signal"] == SIGSEGV
     assert found["fault"] == {"ip": 0x401000, "address": 0x10, "si_code": 1}
     assert found["ended"] == str(CRASHED.ending)
     assert found["command"] == ["./program", "a b"]
-    assert outcome.as_json(PLAIN, CHOICE, [])["fault"] is None
+    assert summary_json(PLAIN, CHOICE, [])["fault"] is None

@@ -12,14 +12,14 @@ import pytest
 
 from rtit.capture.backends import Choice
 from rtit.capture.recording import NO_SPACE, Totals
-from rtit.cli.progress import Progress
+from rtit.cli.look.recording_progress import RecordingProgress
 
 
 def test_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 20.0])
-    monkeypatch.setattr("rtit.cli.status.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
-    progress = Progress(stream, Choice("qemu", "as asked for"))
+    progress = RecordingProgress(stream, Choice("qemu", "as asked for"))
     totals = Totals(clock=4_000_000, branches=500_000, pt_bytes=99_000)
     session: Any = SimpleNamespace(totals=totals, stopped=None)
     progress.update(cast(Any, session))
@@ -47,8 +47,8 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
     stream: io.StringIO, warned: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = seconds()
-    monkeypatch.setattr("rtit.cli.status.time.monotonic", lambda: next(clock))
-    progress = Progress(stream, Choice("qemu", "as asked for"))
+    monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(clock))
+    progress = RecordingProgress(stream, Choice("qemu", "as asked for"))
     for size in (1.0, 1.1, 1.2, 2.2, 9.9):
         totals = Totals(clock=1, pt_bytes=int(size * 10**9))
         progress.update(cast(Any, SimpleNamespace(totals=totals, stopped=None)))
@@ -60,7 +60,7 @@ def test_large_recording_warns_at_each_doubling_on_a_terminal(
 
 def test_nearly_full_disk_is_reported_once_even_if_quiet() -> None:
     stream = io.StringIO()
-    progress = Progress(stream, Choice("qemu", "as asked for"), quiet=True)
+    progress = RecordingProgress(stream, Choice("qemu", "as asked for"), quiet=True)
     session: Any = SimpleNamespace(totals=Totals(), stopped=NO_SPACE)
     progress.update(session)
     progress.update(session)

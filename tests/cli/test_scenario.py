@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rtit.cli import scenario
+from rtit.cli.internals import scenario
+from rtit.cli.parser import CommandParser
 from rtit.errors import UsageError
 
 # Table 33-55 rows 4 and 13; the FUP's address and a packet too many are wrong on purpose.
@@ -30,7 +30,7 @@ retire 0x3001
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
+    parser = CommandParser("rtit scenario")
     scenario.add_arguments(parser)
     return scenario.run(parser.parse_args(words))
 
@@ -145,7 +145,7 @@ def test_list(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_format(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--format") == 0
+    assert run("--syntax") == 0
     out = capsys.readouterr().out
     assert "`#GP` and `#UD` for faults" in out
     assert "\\n" not in out
@@ -156,7 +156,7 @@ def test_format(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_usage(tmp_path: Path) -> None:
-    assert "--list shows the names" in usage()
+    assert "no scenario given" in usage()
     assert "did you mean table_33_10_begin" in usage("table_33_10_begn")
     assert "no .scenario file" in usage(str(tmp_path))
     assert "give one FILE" in usage("--raw", "x", "acm", "getsec")

@@ -154,21 +154,21 @@ def test_every_line(record: Recorder, capsys: pytest.CaptureFixture[str]) -> Non
 def test_edges_beyond_the_limit_are_told_of(
     bare: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["edges", *bare, "--json", "--places", "2"]) == 3
+    assert main(["edges", *bare, "--json", "--max-edges", "2"]) == 3
     told = capsys.readouterr()
     found = [json.loads(line) for line in told.out.splitlines()]
     edges = sorted(BRANCHES, key=lambda edge: edge[:2])
     assert [(each["source"], each["target"], each["kind"]) for each in found] == edges[:2]
-    sentence = "1 transfers are at too many places: they are in no count by place"
-    assert f"{sentence} (--places N keeps more)" in told.err
-    assert main(["edges", *bare, "--places", "3"]) == 0
+    sentence = "1 transfers are beyond --max-edges: they are only in the total"
+    assert sentence in told.err
+    assert main(["edges", *bare, "--max-edges", "3"]) == 0
 
 
 def test_edges_that_are_wanted_are_counted_wherever_they_are(
     bare: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     edges = sorted(BRANCHES, key=lambda edge: edge[:2])
-    only = ["edges", *bare, "--json", "--places", "1"]
+    only = ["edges", *bare, "--json", "--max-edges", "1"]
     for at in sorted({source for source, _, _ in edges}):
         wanted = [edge for edge in edges if edge[0] == at]
         # of two from one place there is one
@@ -224,10 +224,10 @@ def test_threads_change_nothing(
 ) -> None:
     pt = Path(bare[1])
     pt.write_bytes((SYNC + encode("TNT", bits="TTTTTT")) * 8000)  # several segments
-    one = printed(capsys, verb, *bare, "--threads", "1")
+    one = printed(capsys, verb, *bare, "--jobs", "1")
     assert len(one) >= 2
     for threads in ("2", "3"):
-        same = printed(capsys, verb, *bare, "--threads", threads) == one
+        same = printed(capsys, verb, *bare, "--jobs", threads) == one
         assert same
-    assert main([verb, *bare, "--threads", "256"]) == 2
-    assert "threads is 256" in capsys.readouterr().err
+    assert main([verb, *bare, "--jobs", "256"]) == 2
+    assert "--jobs 256: expected" in capsys.readouterr().err

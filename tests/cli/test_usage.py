@@ -1,55 +1,147 @@
-"""Words that the command line has no place for."""
+"""Errors of the command line: one sentence, and what to do next."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from rtit.cli.main import main
+from rtit.perfdata import Writer
+
+REPORT = "  usage: rtit report [options] [FILE]      (rtit report --help)\n"
+RECORD = "  usage: rtit record [options] [--] PROGRAM [ARGS...]      (rtit record --help)\n"
+COMMANDS = "  rtit --help lists the commands\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "usage", "error"),
+    ("words", "error", "next_step"),
     [
-        (["recrod", "ls"], "usage: rtit [", "no verb 'recrod' (did you mean record?)"),
-        (["xyzzy"], "usage: rtit [", "no verb 'xyzzy';"),
+        (["recrod", "ls"], "rtit: unknown command 'recrod'; did you mean 'record'?", COMMANDS),
+        (["instr"], "rtit: unknown command 'instr'; did you mean 'instructions'?", COMMANDS),
+        (["xyzzy"], "rtit: unknown command 'xyzzy'", COMMANDS),
+        (["--jsn"], "rtit: unknown option '--jsn'", COMMANDS),
         (
             ["record", "--filtr", "filter main", "--", "ls"],
-            "usage: rtit record [options]",
-            "no option --filtr (did you mean --filter?)",
+            "rtit record: unknown option --filtr; did you mean --filter?",
+            RECORD,
         ),
         (
             ["record", "--snapshto=4M", "--", "ls"],
-            "usage: rtit record [options]",
-            "no option --snapshto (did you mean --snapshot?)",
+            "rtit record: unknown option --snapshto; did you mean --snapshot?",
+            RECORD,
         ),
         (
-            ["report", "--jsn", "perf.data"],
-            "usage: rtit report [",
-            "no option --jsn (did you mean --json?)",
+            ["report", "--tidd", "1"],
+            "rtit report: unknown option --tidd; did you mean --tid?",
+            REPORT,
         ),
-        (["report", "--zzzz"], "usage: rtit report [", "no option --zzzz\n"),
-        (["report", "perf.data", "more"], "usage: rtit report [", "unexpected argument 'more'"),
-        (["record", "--backend", "gdb", "ls"], "usage: rtit record [options]", "'gdb'"),
-        (["diff", "--top", "-1", "a", "b"], "usage: rtit diff [", "--top"),
-        (["report", "--top", "-1"], "usage: rtit report [", "--top"),
-        (["--jsn"], "usage: rtit [", "no option --jsn\n"),
+        (
+            ["report", "--cpu_model=6/94/3"],
+            "rtit report: unknown option --cpu_model; did you mean --cpu-model?",
+            REPORT,
+        ),
+        # like no option: dashes do not count
+        (["report", "--zzzz"], "rtit report: unknown option --zzzz", REPORT),
+        (["report", "--abc"], "rtit report: unknown option --abc", REPORT),
+        (["report", "perf.data", "more"], "rtit report: unexpected argument 'more'", REPORT),
+        (["report", "--top"], "rtit report: --top: expected one argument", REPORT),
+        (
+            ["report", "--top", "x"],
+            "rtit report: --top: expected a number from 0 on, got 'x'",
+            REPORT,
+        ),
+        (
+            ["diff", "a"],
+            "rtit diff: the following arguments are required: B",
+            "  usage: rtit diff [options] A B      (rtit diff --help)\n",
+        ),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_words(
-    words: list[str], usage: str, error: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_words_give_an_error_and_a_next_step(
+    words: list[str], error: str, next_step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(words)
+    assert _exit_code(words) == 2
     said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert said.err.startswith(usage)
-    assert error in said.err
-    assert "Traceback" not in said.err
+    assert (said.out, said.err) == ("", f"{error}\n{next_step}")
+
+
+def test_a_wrong_choice_lists_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _exit_code(["record", "--backend", "gdb", "ls"]) == 2
+    error, usage = capsys.readouterr().err.splitlines()
+    assert error.startswith("rtit record: --backend: invalid choice: 'gdb'")
+    assert all(name in error for name in ("auto", "qemu", "ptrace", "perf"))
+    assert f"{usage}\n" == RECORD
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["--time", "5"],
+            "--time 5: expected FROM,TO (either may be empty)\n"
+            "  examples: --time 1000,2000   --time 1.5,   --time ,0.25\n",
+        ),
+        (
+            ["--range", "10"],
+            "--range 10: expected START-END in hexadecimal, END excluded\n"
+            "  example: --range 401000-401080\n",
+        ),
+        (
+            ["--tid", "ls"],
+            "--tid ls: expected numbers, separated by commas; got 'ls'\n"
+            "  usage: rtit instructions [options] [FILE]      (rtit instructions --help)\n",
+        ),
+    ],
+)
+def test_a_wrong_value_gives_an_example_or_the_usage(
+    words: list[str], error: str, plain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["instructions", *words, plain]) == 2
+    assert capsys.readouterr().err == f"rtit instructions: {error}"
+
+
+def test_a_missing_recording_says_how_to_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 1
+    assert capsys.readouterr().err == (
+        "rtit report: no recording at perf.data\n  record one first:  rtit record -- PROGRAM\n"
+    )
+
+
+def test_another_format_is_named_and_raw_suggested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.data"
+    path.write_bytes(b"hello\n")
+    error = f"{path} is not a perf.data file: it begins with 'hello\\n' (offset 0)\n"
+    assert main(["report", str(path)]) == 1
+    next_step = "  for packets without perf.data use --raw\n"
+    assert capsys.readouterr().err == f"rtit report: {error}{next_step}"
+    # a command without --raw
+    assert main(["pack", str(path)]) == 1
+    assert capsys.readouterr().err == f"rtit pack: {error}"
 
 
 def test_a_programs_own_options_are_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     """What follows the program is not looked at, whatever it resembles."""
-    with pytest.raises(SystemExit):
-        main(["record", "--jsn", "x", "echo", "--filtr"])
+    assert _exit_code(["record", "--jsn", "x", "echo", "--filtr"]) == 2
     assert "--filtr" not in capfd.readouterr().err
+
+
+def _exit_code(words: list[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    """A recording of nothing."""
+    with Writer(tmp_path / "perf.data", config=0x2601, cpuid="GenuineIntel,6,94,3") as out:
+        out.auxtrace(7, 7, bytes([0x02, 0x82] * 8), None, 1)
+    return str(tmp_path / "perf.data")

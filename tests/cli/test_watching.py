@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rtit.cli.status import StatusLine
-from rtit.cli.watching import watched
+from rtit.cli.progress import StatusLine, show_progress
 from rtit.image import Image
 from rtit.trace import Settings, Stream
 from support.streams import ChunkedBytes
@@ -31,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr("rtit.cli.status.time.monotonic", tick)
+    monkeypatch.setattr("rtit.cli.progress.time.monotonic", tick)
     return now
 
 
@@ -53,7 +52,7 @@ def test_how_far_it_is(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> N
     terminal = as_stderr(monkeypatch, Terminal())
     both = streams()
     sources = [stream.source for stream in both]
-    with watched("report", both, prints=False):
+    with show_progress("report", both, prints=False):
         assert [stream.read() for stream in both] == [WHOLE, WHOLE]
         assert [stream.size for stream in both] == [len(WHOLE)] * 2
         lines = shown(terminal.getvalue())
@@ -80,7 +79,7 @@ def test_gone_after_an_error(clock: list[float], monkeypatch: pytest.MonkeyPatch
         assert shown(terminal.getvalue())
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), watched("report", [one], prints=False):
+    with pytest.raises(KeyboardInterrupt), show_progress("report", [one], prints=False):
         fail()
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert isinstance(one.source, ChunkedBytes)
@@ -89,17 +88,17 @@ def test_gone_after_an_error(clock: list[float], monkeypatch: pytest.MonkeyPatch
 def test_not_in_the_way_of_output(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = as_stderr(monkeypatch, Terminal())
     monkeypatch.setattr(sys, "stdout", Terminal())
-    with watched("packets", both := streams(), prints=True):
+    with show_progress("packets", both := streams(), prints=True):
         both[0].read()
     assert terminal.getvalue() == ""
-    with watched("report", both, prints=False):
+    with show_progress("report", both, prints=False):
         both[0].read()
     assert shown(terminal.getvalue())
 
 
 def test_nothing_in_files(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     file = as_stderr(monkeypatch, io.StringIO())
-    with watched("report", both := streams(), prints=False):
+    with show_progress("report", both := streams(), prints=False):
         both[0].read()
     assert file.getvalue() == ""
 
@@ -107,11 +106,11 @@ def test_nothing_in_files(clock: list[float], monkeypatch: pytest.MonkeyPatch) -
 def test_nothing_of_what_is_soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = as_stderr(monkeypatch, Terminal())
     seconds: Iterator[float] = iter([0.0, 1.9, 2.0, 2.4, 2.5])
-    monkeypatch.setattr("rtit.cli.status.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("rtit.cli.progress.time.monotonic", lambda: next(seconds))
     line = StatusLine(terminal)
     due = []
     for text in ("a", "b", "c", "d"):
-        due.append(line.due())
+        due.append(line.is_due())
         if due[-1]:
             line.show(text)
     assert due == [False, True, False, True]
@@ -121,6 +120,6 @@ def test_nothing_of_what_is_soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_empty_stream(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = as_stderr(monkeypatch, Terminal())
     empty = Stream(ChunkedBytes(b""), Image(), Settings())
-    with watched("report", [empty], prints=False):
+    with show_progress("report", [empty], prints=False):
         assert empty.read() == b""
     assert terminal.getvalue() == ""

@@ -177,6 +177,6 @@ def test_places_beyond_the_limit_are_missing(backend: str, program: ProgramBuild
     part = rtit.stat(argv, backend=backend, places=5).stat
     assert part.counts["instructions"] == whole.counts["instructions"] == whole.functions.total()
     assert 0 < part.functions.total() < whole.functions.total()
-    assert any("runs of instructions are at too many places" in line for line in part.missing)
+    assert any("runs of instructions are beyond --max-edges" in line for line in part.missing)
     with pytest.raises(UsageError, match="places is -1"):
         rtit.stat(argv, places=-1)

@@ -186,6 +186,6 @@ def test_the_command(ways: Ways, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert not found["identical"]
     assert found["threads"][0]["before"][-1]["source"] == line_of("if (i == 777 && flip)")
-    assert main(["diff", "--steps", "0", plain, flip]) == 2
+    assert main(["diff", "--context", "0", plain, flip]) == 2
     with pytest.raises(AssertionError, match=r"DIFFERENT: 1 of 3 threads"):
         rtit.assert_same_path(plain, flip)

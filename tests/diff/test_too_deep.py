@@ -52,9 +52,9 @@ def test_calls_between_too_many_places_are_told(tmp_path: Path) -> None:
     assert len(whole) > 50
     few, as_many, (told_of,) = calls(100)
     assert few == whole[:50]
-    beyond = f"{sum(whole[50:]):,} calls are between more than 50 pairs of places: "
+    beyond = f"{sum(whole[50:]):,} calls are between more than 50 pairs of caller and callee: "
     assert told_of.startswith(beyond)
-    assert "--places" in told_of
+    assert "--max-edges" in told_of
     assert as_many == ran
 
 
@@ -70,4 +70,4 @@ def test_places_beyond_the_limit_are_told(tmp_path: Path) -> None:
     with Trace(short, places=10) as one, Trace(long, places=10) as other:
         told = diff(one, other).gaps
     assert [line.split(":")[0] for line in told] == ["first", "first", "second", "second"]
-    assert all("at too many places" in line for line in told)
+    assert all("beyond --max-edges" in line for line in told)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtit.cli.main import VERBS
+from rtit.cli.commands import COMMANDS
 from support.doc_commands import (
     PAGES,
     ROOT,
@@ -35,5 +35,5 @@ def test_commands_of_page_succeed(page: Path, tmp_path: Path) -> None:
 def test_every_command_is_run() -> None:
     blocks = [block for page in PAGES for block in console_blocks(page)]
     shown = "\n".join(command for block in blocks for command in block)
-    for name in VERBS:
+    for name in COMMANDS:
         assert re.search(rf"\brtit {name}\b", shown), name

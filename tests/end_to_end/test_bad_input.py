@@ -47,14 +47,18 @@ def one_sentence(ended: subprocess.CompletedProcess[str], code: int) -> str:
 @pytest.mark.parametrize("verb", ["report", "packets", "instructions", "verify"])
 def test_no_such_file(verb: str, tmp_path: Path) -> None:
     more = ["--truth", "none"] if verb == "verify" else []
-    said = one_sentence(run([verb, "nothing.data", *more], tmp_path), 1)
-    assert "nothing.data" in said
-    assert "No such file" in said
+    ended = run([verb, "nothing.data", *more], tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    first, second = ended.stderr.splitlines()
+    assert first == f"rtit {verb}: no recording at nothing.data"
+    assert second == "  record one first:  rtit record -- PROGRAM"
 
 
 def test_not_a_perf_data(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is text\n" * 100)
-    assert "text" in one_sentence(run(["report", "text"], tmp_path), 1)
+    ended = run(["report", "text"], tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("rtit report: text is not a perf.data file: it begins with ")
 
 
 @pytest.fixture

@@ -80,11 +80,11 @@ def test_buffers_of_cpus(traces: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["x.data"], "a recording becomes bare PT: FILE --split DIR"),
-        (["x.data", "--split", "d", "-o", "y"], "FILE --split DIR"),
-        (["--raw", "x.pt"], "bare PT becomes a recording"),
-        (["--raw", "x.pt", "--maps", "m", "-o", "y", "--split", "d"], "bare PT becomes"),
-        (["--mtc-freq", "3", "--split", "d"], "it goes with --raw FILE"),
+        (["x.data"], "a recording needs --split DIR, and no -o or --maps"),
+        (["x.data", "--split", "d", "-o", "y"], "a recording needs --split DIR"),
+        (["--raw", "x.pt"], "--raw needs --maps and -o, and no --split"),
+        (["--raw", "x.pt", "--maps", "m", "-o", "y", "--split", "d"], "--raw needs --maps and -o"),
+        (["--mtc-freq", "3", "--split", "d"], "it needs --raw FILE"),
     ],
 )
 def test_what_is_refused(
@@ -112,12 +112,12 @@ def test_numbers_and_maps_that_cannot_be(
     maps.write_text("402000-401000 r-xp 00001000 08:01 7 /bin/x\n")
     capsys.readouterr()
     assert main(base) == 1
-    assert "a mapping without bytes" in capsys.readouterr().err
+    assert "an empty mapping" in capsys.readouterr().err
     for offset, path in ("1" + "0" * 16, "/bin/x"), ("0", "/" + "x" * 70_000):
         maps.write_text(f"401000-402000 r-xp {offset} 08:01 7 {path}\n")
         assert main(base) == 1
         said = capsys.readouterr().err
-        assert "a mapping of a file that cannot be" in said
+        assert "a mapping with an impossible offset or path" in said
         assert len(said) < 500
     # Offsets are in bytes, and nothing but a newline ends a line.
     first = os.fsencode("401000-402000 r-xp 0 08:01 7 /\r/\u00e4\u20ac\n")

@@ -18,8 +18,8 @@ from rtit.capture.backends import start
 from rtit.capture.recording import Recording
 from rtit.capture.request import Request
 from rtit.capture.store.extent import Extent
+from rtit.cli.look.record import _EPILOG
 from rtit.cli.main import main
-from rtit.cli.record import _EPILOG
 from rtit.image.file_symbols import FileSymbols
 from rtit.perfdata import Fault
 from rtit.trace import Trace

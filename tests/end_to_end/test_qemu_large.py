@@ -131,4 +131,4 @@ def test_verify_says_in_which_window_the_paths_part(large: LargeRecorder, tmp_pa
     assert said is not None, verdict.reason
     assert int(said[1]) == changed >> 20
     assert int(said[2] or said[1]) >= last >> 20
-    assert "--truth-form runs" in verdict.reason
+    assert "--truth-format runs" in verdict.reason

@@ -35,7 +35,7 @@ def test_count_and_function_of_a_crash(
     exe = program("crash_late")
     truth = tmp_path / "truth"
     data = record_program(tmp_path, exe, backend=backend, truth=truth)
-    said = run_gdb(data, "info record", "bt", options=("--form", form))
+    said = run_gdb(data, "info record", "bt", options=("--format", form))
     assert said.recorded == (executed_instructions(truth), 0)
     assert said.frames == ["main"]
     assert re.search(r"crash_late.c:\d+\n\d+\s+\*nowhere = value;", said.out)
@@ -49,7 +49,7 @@ def test_no_gdb_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gdb", "no such file", "--gdb", command]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"rtit gdb: --gdb {command!r}")
-    assert said.count("\n") == 1
+    assert said.count("\n") == 2  # with the usage
 
 
 def test_a_breakpoint_is_hit_backwards(program: ProgramBuilder, tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_a_gdb_without_libipt(shared: Path, tmp_path: Path) -> None:
     )
     fake.chmod(0o755)
     said = run_gdb(shared, "info record", path=f"{tmp_path}:/usr/bin:/bin")
-    assert "built without libipt: it gets blocks instead of packets" in said.err
+    assert "built without libipt: it gets blocks, not packets" in said.err
     assert "Recording format: Branch Trace Store." in said.out
     assert said.recorded == (executed_instructions(shared.with_name("truth")), 0)
-    said = run_gdb(shared, options=("--form", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
+    said = run_gdb(shared, options=("--format", "pt"), path=f"{tmp_path}:/usr/bin:/bin")
     assert said.status == 2
 
 

@@ -123,10 +123,10 @@ def test_several_threads(program: ProgramBuilder, tmp_path: Path) -> None:
     assert set(listed) == set(map(str, counts))
     assert "main" in said.frames
     [other] = counts.keys() - {ended.tid}
-    said = run_gdb(data, "info record", "bt", options=("--thread", str(other)))
+    said = run_gdb(data, "info record", "bt", options=("--tid", str(other)))
     assert said.recorded == (counts[other][1], 0)
     assert "main" in said.frames
-    assert run_gdb(data, options=("--thread", "1")).status == 2
+    assert run_gdb(data, options=("--tid", "1")).status == 2
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
@@ -138,7 +138,7 @@ def test_threads_that_share_cpus(
     data = tmp_path / "data"
     replay(live.log, data, cpus=cpus)
     for tid, (_, instructions, _) in thread_ends(live.truth).items():
-        said = run_gdb(data, "info record", options=("--thread", str(tid)))
+        said = run_gdb(data, "info record", options=("--tid", str(tid)))
         assert said.recorded == (instructions, 0)
         assert f"all {instructions:,} instructions, as blocks" in said.err
 
@@ -203,7 +203,7 @@ def test_a_gap(program: ProgramBuilder, tmp_path: Path, form: str) -> None:
     broken = bytearray(data.read_bytes())
     broken[place : place + 8] = bytes.fromhex("02ff02ff02ff02ff")  # no packets
     data.write_bytes(broken)
-    said = run_gdb(data, "info record", "bt", options=("--form", form))
+    said = run_gdb(data, "info record", "bt", options=("--format", form))
     count, gaps = said.recorded
     assert gaps >= 1
     assert 0 < count < executed_instructions(truth)
@@ -223,7 +223,7 @@ def test_the_snapshot_before_a_crash(program: ProgramBuilder, tmp_path: Path, fo
     with rtit.Trace(data) as trace:
         assert trace.is_snapshot
         instructions = trace.streams[0].counts().instructions
-    said = run_gdb(data, "info record", "bt", "reverse-stepi", options=("--form", form))
+    said = run_gdb(data, "info record", "bt", "reverse-stepi", options=("--format", form))
     assert said.recorded[0] == instructions
     assert said.frames == ["main"]
 
@@ -234,7 +234,7 @@ def test_the_end_alone(program: ProgramBuilder, tmp_path: Path, form: str) -> No
         tmp_path, program("crash_late"), event="intel_pt/psb_period=0/u", truth=tmp_path / "truth"
     )
     whole = executed_instructions(tmp_path / "truth")
-    said = run_gdb(data, "info record", "bt", options=("--form", form, "--last", "2000"))
+    said = run_gdb(data, "info record", "bt", options=("--format", form, "--last", "2000"))
     count, gaps = said.recorded
     assert gaps == 0
     assert 2000 <= count < whole / 2

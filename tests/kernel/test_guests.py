@@ -100,7 +100,7 @@ def test_each_kernel_has_its_code(recorded: Path, tmp_path: Path) -> None:
 
 def test_by_options(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["instructions", str(recorded), "--kcore", str(tmp_path / "host"), "--guest-kcore"]
-    words += [str(tmp_path / "guest"), "--guest-kallsyms", str(tmp_path / "names")]
+    words += [str(tmp_path / "guest"), "--guestkallsyms", str(tmp_path / "names")]
     assert main([*words, "--fields", "ip,sym"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     found = [(int(ip, 16), "guest" if "guest" in name else "host") for ip, name in lines]
@@ -177,7 +177,7 @@ def test_fields_and_tables_are_of_the_kernel_that_ran(
     def lines(verb: str, *more: str) -> list[list[str]]:
         words = [str(recorded), "--kcore", str(tmp_path / "host")]
         words += ["--guest-kcore", str(tmp_path / "guest")]
-        words += ["--guest-kallsyms", str(tmp_path / "names")]
+        words += ["--guestkallsyms", str(tmp_path / "names")]
         assert main([verb, *words, *more]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 

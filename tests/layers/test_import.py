@@ -12,7 +12,7 @@ import pytest
 
 import rtit
 import rtit.errors
-from rtit.cli.main import VERBS
+from rtit.cli.commands import COMMANDS
 from rtit.perfdata import Writer
 from support.streams import SYNC
 
@@ -95,9 +95,9 @@ def after(*commands: tuple[str, ...]) -> set[str]:
     return set(ended.stdout.rpartition("loaded")[2].split())
 
 
-def test_the_help_of_verbs_loads_next_to_nothing() -> None:
-    found = after(*((verb, "--help") for verb in VERBS))
-    assert {f"rtit.cli.{verb}" for verb in VERBS} <= found
+def test_help_of_commands_loads_next_to_nothing() -> None:
+    found = after(*((verb, "--help") for verb in COMMANDS))
+    assert {f"rtit.cli.{command.module}" for command in COMMANDS.values()} <= found
     assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
     # compressors, which argparse loads with shutil to ask for the width of the terminal
     found = after(("report", "--help"))
@@ -146,7 +146,7 @@ def test_registers_need_no_recording(words: tuple[str, ...]) -> None:
 
 
 def test_recording_with_qemu_loads_no_trace_unit() -> None:
-    found = loaded("rtit.cli.record", "rtit.capture.backends", "rtit.capture.qemu.start")
+    found = loaded("rtit.cli.look.record", "rtit.capture.backends", "rtit.capture.qemu.start")
     assert not {name for name in found if name.startswith(("rtit.processor", "rtit.packets"))}
     assert {name for name in found if name.startswith("rtit.unit.")} == {"rtit.unit.time_model"}
     assert not {"numpy", "rtit.trace", "rtit.perfdata.reader"} & found

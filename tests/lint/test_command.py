@@ -51,7 +51,7 @@ def test_rules_may_be_ignored(bare: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["lint", "--raw", str(bare), "--ignore", "psbend,reserved-bits"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["lint", "--raw", str(bare), "--ignore", "psb-end"]) == 2
-    assert "there is no rule 'psb-end'" in capsys.readouterr().err
+    assert "--ignore: unknown rule 'psb-end'" in capsys.readouterr().err
 
 
 def test_errata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

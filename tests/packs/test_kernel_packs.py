@@ -163,7 +163,7 @@ def test_kernels_of_guests(guests: Path, tmp_path: Path, answers: Callable[..., 
         (tmp_path / "here" / name).write_bytes(core(code))
     for name in ("perf.data", "names"):
         shutil.move(tmp_path / name, tmp_path / "here" / name)
-    options = ["--kcore", "host", "--guest-kcore", "guest", "--guest-kallsyms", "names"]
+    options = ["--kcore", "host", "--guest-kcore", "guest", "--guestkallsyms", "names"]
     answers(tmp_path / "here", "perf.data", options)
 
 

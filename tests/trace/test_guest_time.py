@@ -171,7 +171,7 @@ def test_what_no_vmcs_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ["--guest-tsc", "0x10:5", "--guest-tsc", "16:5"],
     ):
         assert main(["events", *options, str(data)]) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        assert capsys.readouterr().err.count("\n") == 2  # with the usage
 
 
 def test_a_stream_that_begins_in_a_guest() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.cli.selecting import add_code, add_ends, add_streams, selection
+from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
@@ -156,7 +156,7 @@ def test_options_that_say_nothing(words: list[str]) -> None:
 
 @pytest.mark.parametrize("word", ["-1", "1.5", "9" * 19, ""])
 def test_a_count_is_a_number(word: str) -> None:
-    with pytest.raises(argparse.ArgumentError, match="number of instructions"):
+    with pytest.raises(argparse.ArgumentError, match="expected a number from 0 on"):
         options(f"--head={word}")
 
 

@@ -100,7 +100,7 @@ def stream(trace: Trace, request: pytest.FixtureRequest) -> Stream:
 @pytest.fixture
 def words(files: Path) -> list[str]:
     one, two = ["--cr3", "5000", "--elf", str(files / "one")], ["--cr3", "6000,1", "--elf"]
-    return ["--raw", str(files / "pt"), "--cpu", "6/94/3", *one, *two, str(files / "two")]
+    return ["--raw", str(files / "pt"), "--cpu-model", "6/94/3", *one, *two, str(files / "two")]
 
 
 def pairs(stream: Stream, where: Selection | None = None) -> list[tuple[int, int]]:

@@ -127,4 +127,4 @@ def test_several_streams_and_their_profile(tmp_path: Path) -> None:
         assert found.losses.runs == found.instructions - found.losses.elsewhere > 0
         assert found.instructions == whole.instructions == whole.losses.elsewhere
         counted = stat(less, less.streams)
-        assert any("--places N keeps more" in line for line in counted.missing)
+        assert any("beyond --max-edges" in line for line in counted.missing)

@@ -1,100 +1,127 @@
-"""What `rtit record` says on stderr while it runs and when it is done."""
+"""Progress on standard error: a line that is written over, and the share of PT that was read."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from rtit.capture.recording import NO_SPACE
-from rtit.cli import out
-from rtit.cli.outcome import line
-from rtit.cli.status import StatusLine
-
 if TYPE_CHECKING:
-    from types import TracebackType
+    from rtit.trace import Source, Stream
 
-    from rtit.capture.backends import Choice
-    from rtit.capture.recording import Recording
-    from rtit.capture.session import Session
-
-_LARGE = 1 << 30
-"""Bytes of PT from which on a recording is called large."""
-_HINTS = {
-    "ptrace": " (single steps: QEMU, or a static or smaller program, is quicker)",
-    "qemu": "",
-    "perf": "",
-}
+_QUIET_SECONDS = 2.0
+_EVERY_TERMINAL = 0.5
+_EVERY_FILE = 10.0
+_STEP = 1 << 16
 
 
-class Progress:
-    """A line with the rate, for recordings that take long; a summary at the end."""
+class StatusLine:
+    """A line that is written over on a terminal, and removed at the end.
 
-    def __init__(self, stream: TextIO, choice: Choice, *, quiet: bool = False) -> None:
+    Elsewhere it prints nothing, or with `also_files` a line now and then. Nothing is shown in the
+    first seconds.
+    """
+
+    def __init__(self, stream: TextIO, *, also_files: bool = False) -> None:
         self._stream = stream
-        self._choice = choice
-        self._quiet = quiet
-        self._line = StatusLine(stream, also_files=True)
-        self._large = _LARGE
-        self._told_of_disk = False
+        self._terminal = stream.isatty()
+        self._on = self._terminal or also_files
+        self._shown = False
+        self._begin = self._now = time.monotonic()
+        self._next = self._begin + (_QUIET_SECONDS if self._terminal else _EVERY_FILE)
 
-    def __enter__(self) -> Progress:
-        return self
+    @property
+    def seconds(self) -> float:
+        """Seconds from the beginning to the last call of `is_due`."""
+        return self._now - self._begin
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._line.clear()
+    def is_due(self) -> bool:
+        """Return whether it is time to `show` a text."""
+        if not self._on:
+            return False
+        self._now = time.monotonic()
+        return self._now >= self._next
 
-    def update(self, session: Session) -> None:
-        """Show where the recording stands, when it is time to."""
-        self._tell_of_disk(session.stopped)
-        if self._quiet or not self._line.due():
-            return
-        totals = session.totals
-        if totals.pt_bytes >= self._large and session.stopped is None:
-            self._warn_of_size(totals.pt_bytes)
-        if self._choice.backend == "perf":
-            self._line.show(f"recording: {totals.pt_bytes:,} bytes of perf.data")
-            return
-        rate = totals.clock / self._line.seconds
-        self._line.show(
-            f"recording: {totals.clock:,} instructions, {totals.branches:,} branches, "
-            f"{totals.pt_bytes:,} bytes of PT, {rate:,.0f} instructions/s"
-            f"{_HINTS[self._choice.backend]}"
-        )
+    def show(self, text: str) -> None:
+        """Show this text now."""
+        self._next = self._now + (_EVERY_TERMINAL if self._terminal else _EVERY_FILE)
+        if self._terminal:
+            self._stream.write(f"\r\x1b[K{text}")
+            self._shown = True
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()
 
-    def _tell_of_disk(self, stopped: str | None) -> None:
-        """Once, also if nothing else is shown: more of the program is not recorded."""
-        if stopped == NO_SPACE and not self._told_of_disk:
-            self._told_of_disk = True
-            self._line.clear()
-            text = "rtit record: warning: the disk is nearly full: recording has stopped"
-            out.line(text, to=self._stream)
+    def clear(self) -> None:
+        """Remove the line before text that stays."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
 
-    def _warn_of_size(self, size: int) -> None:
-        """On a terminal, each time that the recording has twice the size."""
-        while self._large <= size:
-            self._large *= 2
-        if self._stream.isatty():
-            rate = size / self._line.seconds
-            self._line.clear()
-            out.line(
-                f"rtit record: warning: {size / 1e9:.1f} GB so far, {rate / 1e6:.1f} MB more each "
-                "second; --max-size and --snapshot bound that",
-                to=self._stream,
+
+@contextmanager
+def show_progress(command: str, streams: Sequence[Stream], *, prints: bool) -> Iterator[None]:
+    """Show how much of these streams has been read, if standard error is a terminal.
+
+    `prints`: the command writes its output meanwhile; on a terminal that output shows progress
+    itself, and no line is shown.
+    """
+    line = StatusLine(sys.stderr)
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+        yield
+        return
+    counter = _ByteCounter(command, sum(stream.size for stream in streams), line)
+    sources = [stream.source for stream in streams]
+    for stream in streams:
+        stream.source = _CountedSource(stream.source, counter)
+    try:
+        yield
+    finally:
+        for stream, source in zip(streams, sources, strict=True):
+            stream.source = source
+        line.clear()
+
+
+class _ByteCounter:
+    """Bytes read of all streams. Bytes that are read again count once."""
+
+    def __init__(self, command: str, total: int, line: StatusLine) -> None:
+        self._command = command
+        self._total = total
+        self._line = line
+        self._count = 0
+
+    def add(self, size: int) -> None:
+        self._count += size
+        if self._line.is_due():
+            share = self._count / self._total if self._total else 1
+            self._line.show(
+                f"rtit {self._command}: {share:.0%} of {self._total:,} bytes of PT, "
+                f"{self._line.seconds:.0f} s"
             )
 
-    def summary(self, recording: Recording) -> None:
-        """One line on what was recorded, and every warning."""
-        self._line.clear()
-        self._tell_of_disk(recording.stopped)
-        for warning in recording.warnings:
-            out.line(f"rtit record: warning: {warning}", to=self._stream)
-        if self._quiet:
-            return
-        if recording.stopped is not None:
-            text = f"[ rtit record: stopped {recording.stopped}; the program ran on ]"
-            out.line(text, to=self._stream)
-        out.line(line(recording, self._choice), to=self._stream)
+
+class _CountedSource:
+    """A source that counts the bytes read from it."""
+
+    def __init__(self, source: Source, counter: _ByteCounter) -> None:
+        self._source = source
+        self._counter = counter
+        self._furthest = 0
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    def parts(self) -> Iterator[memoryview]:
+        at = 0
+        for part in self._source.parts():
+            for start in range(0, len(part), _STEP):
+                step = part[start : start + _STEP]
+                at += len(step)
+                self._counter.add(max(0, at - self._furthest))
+                self._furthest = max(self._furthest, at)
+                yield step

@@ -410,7 +410,7 @@ class PerfData:
         for i, number in enumerate(self.header.features):
             at = self.header.data.end + i * SECTION.size
             if at + SECTION.size > whole:
-                self._scan.note(f"the file ends at {whole:#x}, within the table of its features")
+                self._scan.note(f"the file has {whole:,} bytes and ends within its feature table")
                 break
             offset, size = SECTION.unpack_from(self._file, at)
             if offset + size > whole:

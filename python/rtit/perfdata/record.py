@@ -75,7 +75,7 @@ class Record:
     if any.
 
     They are compared and printed here, not by methods that each class has of its own: there are
-    many classes, and every verb loads them.
+    many classes, and every command loads them.
     """
 
     offset: int

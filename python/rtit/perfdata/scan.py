@@ -109,7 +109,7 @@ class Scan:
         self._cut = not counted or header.data.end > whole
         self._end = min(header.data.end, whole) if counted else whole
         if header.data.end > whole:
-            self.note(f"the file ends at {whole:#x}, its records at {header.data.end:#x}")
+            self.note(f"the file has {whole:,} bytes, its records end at byte {header.data.end:,}")
         elif header.attrs is not None and not header.features:
             self.note("the recorder did not finish the file")
         for place in self.walk():

@@ -145,7 +145,7 @@ class Losses:
         if self.calls_between:
             found.append(
                 f"{self.calls_between:,} calls are between more than {self.pairs:,} pairs of "
-                f"places: {counted} (--places N keeps half as many pairs)"
+                f"caller and callee: {counted} (--max-edges N keeps half as many pairs)"
             )
         return found
 

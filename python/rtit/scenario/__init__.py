@@ -4,7 +4,7 @@
 >>> scenario.run(scenario.find("table_33_10_begin")).as_expected
 True
 
-`rtit scenario --format` describes the format; `library/` holds a scenario for every row of the
+`rtit scenario --syntax` describes the format; `library/` holds a scenario for every row of the
 chapter's tables and for much else.
 """
 

@@ -173,7 +173,7 @@ def _hints(trace: Trace, found: Contents) -> Iterator[str]:
         )
     if len(found.missing) > len(kernel):
         yield (
-            "code is missing: bring the files, and name them (--map RECORDED=FILE, --symfs DIR), "
+            "code is missing: bring the files, and name them (--map RECORDED=LOCAL, --symfs DIR), "
             "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
             "all from where it was recorded"
         )

@@ -1,4 +1,4 @@
-"""Which part of what ran is wanted: a plain value, the same for every verb and view.
+"""Which part of what ran is wanted: a plain value, the same for every command and view.
 
 Streams are chosen first, by thread, process, CPU and name: one is taken if each kind that is given
 names it. Of their instructions those count that are within `time` and, if `ranges` or `functions`
@@ -44,7 +44,8 @@ LATEST = (1 << 64) - 1
 
 _DECIMAL = re.compile(r"[0-9]{1,20}")
 _SECONDS = re.compile(r"([0-9]{1,20})\.([0-9]{1,9})")
-_SPELLED = "--time takes A,B: nanoseconds, or seconds with a point in them; A or B may be left out"
+_TIME_FORM = "expected FROM,TO (either may be empty)"
+_TIME_HINT = "examples: --time 1000,2000   --time 1.5,   --time ,0.25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,12 @@ class Selection:
 
 
 def parse_times(text: str) -> Times:
-    """`A,B` as `Times`: whole numbers are nanoseconds, as rtit prints them, numbers with a point
-    seconds, as perf does. Raises UsageError.
+    """`FROM,TO` as `Times`: whole numbers are nanoseconds, as rtit prints them, numbers with a
+    point seconds, as perf prints them. Raises UsageError.
     """
     words = text.split(",")
     if len(words) != 2:
-        raise UsageError(f"--time {text}: {_SPELLED}")
+        raise UsageError(f"--time {text}: {_TIME_FORM}", hint=_TIME_HINT)
     bounds: list[int | None] = []
     seconds = False
     for word in map(str.strip, words):
@@ -148,7 +149,9 @@ def parse_times(text: str) -> Times:
         elif _DECIMAL.fullmatch(word):
             bounds.append(int(word))
         else:
-            raise UsageError(f"--time {text}: {word!r} is no time; {_SPELLED}")
+            raise UsageError(
+                f"--time {text}: {word!r} is not a time; {_TIME_FORM}", hint=_TIME_HINT
+            )
     first, last = bounds
     if any(bound is not None and bound > LATEST for bound in bounds):
         raise UsageError(f"--time {text}: times have 64 bits")
@@ -158,11 +161,12 @@ def parse_times(text: str) -> Times:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """`A-B` as addresses, hexadecimal with or without 0x, B left out. Raises UsageError."""
+    """`START-END` as addresses, hexadecimal with or without 0x, END excluded. Raises UsageError."""
     words = [word.strip().lower().removeprefix("0x") for word in text.split("-")]
     if len(words) != 2 or not all(re.fullmatch("[0-9a-f]{1,16}", word) for word in words):
         raise UsageError(
-            f"--range {text}: it takes A-B, hexadecimal addresses, up to and without B"
+            f"--range {text}: expected START-END in hexadecimal, END excluded",
+            hint="example: --range 401000-401080",
         )
     start, end = (int(word, 16) for word in words)
     if start >= end:
@@ -175,7 +179,9 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     words = text.split(",")
     for word in words:
         if not _DECIMAL.fullmatch(word) or int(word) >> 31:
-            raise UsageError(f"{option} takes numbers joined by commas, not {word!r}")
+            raise UsageError(
+                f"{option} {text}: expected numbers, separated by commas; got {word!r}"
+            )
     return tuple(map(int, words))
 
 

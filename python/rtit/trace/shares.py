@@ -197,9 +197,11 @@ def shared(turns: TurnList, images: Images, data: PerfData) -> Shares | None:
     if not turns.has_guests and not _are_several(turns, images, all_count=all_count):
         return None
     if not can_tell:
+        lacking = "file has no clock" if timed else "trace has no TSC packets (recorded with tsc=0)"
         raise UnsupportedError(
-            f"{data.path}: several threads share a CPU, and without "
-            f"{'the clock' if timed else 'TSC packets'} nothing tells whose code ran when"
+            f"{data.path}: cannot attribute code to threads: several threads share a CPU, and the "
+            f"{lacking}",
+            hint="" if timed else "record without tsc=0",
         )
     switch = None if user_only else images.kernel_address(SWITCH)
     return Shares(turns, images, user_only, switch=switch)

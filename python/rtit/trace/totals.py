@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-BEYOND = "at too many places: they are in no count by place (--places N keeps more)"
+BEYOND = "beyond --max-edges: they are only in the total"
 """What is said of `others`."""
 
 

@@ -180,7 +180,7 @@ def _verdict(
             windows = f"window {first}" if first == last else f"windows {first} and {last}"
             reason += (
                 f"; that is in {windows} of 2^20 instructions, and only a truth recorded with "
-                "--truth-form runs says where"
+                "--truth-format runs says where"
             )
         if lost is not None:
             reason += f"; {lost}"

@@ -135,7 +135,7 @@ def check(request: Request) -> None:
         "--start-at": request.start_at,
         "--stop-at": request.stop_at,
         "--truth": request.truth,
-        "--truth-form": request.truth_form,
+        "--truth-format": request.truth_form,
         "--cpi and --core-clock": request.time not in (None, TimeModel()),
     }
     for option, value in asked.items():

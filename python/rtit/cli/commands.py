@@ -1,0 +1,98 @@
+"""The list of commands, as `rtit --help` shows it, and the parser of one of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from rtit.cli.parser import CommandParser, ProgramParser
+
+if TYPE_CHECKING:
+    import argparse
+    from types import ModuleType
+
+
+class Command(NamedTuple):
+    """A command: its line in `rtit --help`, and its module in `rtit.cli`."""
+
+    summary: str
+    module: str
+
+
+GROUPS = {
+    "Record and look": {
+        "record": Command("Run a program and record it to perf.data", "look.record"),
+        "report": Command("Summarize a recording: threads, hot functions, losses", "look.report"),
+        "instructions": Command("List every executed instruction", "look.instructions"),
+        "branches": Command("List every branch: source and target", "look.branches"),
+        "blocks": Command("List every contiguous run of instructions", "look.blocks"),
+        "edges": Command("Count how often each branch went where", "look.edges"),
+        "events": Command(
+            "List interrupts, transactions, PTWRITEs and power events", "look.events"
+        ),
+        "info": Command("Show the machine, settings and files of a recording", "look.info"),
+    },
+    "Measure and compare": {
+        "stat": Command(
+            "Count instructions, branches and calls; compare with a baseline", "measure.stat"
+        ),
+        "coverage": Command(
+            "Show which lines and branches ran (HTML, lcov, Cobertura, drcov, AFL)",
+            "measure.coverage",
+        ),
+        "profile": Command(
+            "Write exact counts for BOLT, AutoFDO, LLVM, pprof, callgrind, perf", "measure.profile"
+        ),
+        "diff": Command(
+            "Find where two recordings diverge, and what one executed more often", "measure.diff"
+        ),
+        "gdb": Command("Debug a recording in gdb, backwards too", "measure.gdb"),
+    },
+    "Move recordings": {
+        "pack": Command("Put a recording and the code it needs into one file", "move.pack"),
+        "convert": Command(
+            "Split a recording into raw packets and maps, or join them", "move.convert"
+        ),
+    },
+    "Intel PT internals": {
+        "packets": Command("List the packets of a trace", "internals.packets"),
+        "verify": Command("Check a decoded path against what the recorder saw", "internals.verify"),
+        "lint": Command(
+            "Check a packet stream against the rules of the Intel SDM", "internals.lint"
+        ),
+        "scenario": Command("Run events through the modelled trace unit", "internals.scenario"),
+        "msr": Command("Explain the value of a PT register", "internals.msr"),
+        "cpuid": Command("Explain the CPUID leaves of PT", "internals.cpuid"),
+        "doctor": Command("Check what this machine supports", "internals.doctor"),
+    },
+}
+
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+
+def load_command(name: str) -> ModuleType:
+    """Import the module of a command."""
+    return importlib.import_module(f"rtit.cli.{COMMANDS[name].module}")
+
+
+def command_parser(name: str) -> CommandParser:
+    """Return the parser of a command; its module is imported, no other."""
+    parser = (ProgramParser if name == "stat" else CommandParser)(f"rtit {name}")
+    configure(parser, name)
+    return parser
+
+
+def configure(parser: CommandParser, name: str) -> None:
+    """Declare the options of a command."""
+    parser.description = f"{COMMANDS[name].summary}."
+    load_command(name).add_arguments(parser)
+
+
+def add_all_commands(
+    parser: argparse.ArgumentParser,
+) -> argparse._SubParsersAction[CommandParser]:
+    """Add every command with its options, for tools that want the whole command line at once."""
+    commands = parser.add_subparsers(dest="command", parser_class=CommandParser)
+    for name, command in COMMANDS.items():
+        configure(commands.add_parser(name, help=command.summary), name)
+    return commands

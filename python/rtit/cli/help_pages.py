@@ -1,0 +1,109 @@
+"""The pages of `rtit help` that belong to no command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rtit.cli.commands import GROUPS
+
+_HEAD = """usage: rtit COMMAND [options]
+
+Record every branch of a program as Intel Processor Trace, and show what it executed.
+"""
+
+_TAIL = """Other:
+  help          Show the help of a command, or a page: exit-codes, fields, json
+  completion    Print the completion script of a shell
+
+options:
+  -h, --help     Show this help
+  -V, --version  Show the version
+
+'rtit help COMMAND' shows the options of a command. Exit codes: 'rtit help exit-codes'.
+First steps:  rtit record -- ls  &&  rtit report"""
+
+EXIT_CODES = """Commands that read a recording:
+  0  success
+  1  failure; also: verify or diff found a difference, lint has findings, stat exceeded its limit
+  2  wrong usage
+  3  incomplete: part of the trace was lost or could not be decoded; standard error says what
+
+record and stat -- PROGRAM:
+  the exit code of the program (128+N if signal N ended it), or
+  1 if the program returned 0 and stat exceeded its limit, or could not check it
+  2 wrong usage    125 rtit failed    126 program not executable    127 program not found"""
+
+RECORD_JSON = """rtit record --json FILE writes one line with one JSON object:
+  file, command            the recording, and the command line
+  backend, why             the back end, and why it was chosen
+  exit_code                of the program
+  ended, signal            how the program ended in words; the number of its signal, or null
+  fault                    null, or an object with ip, address and si_code
+  executed_instructions, executed_branches
+                           all that ran
+  traced_instructions, traced_branches
+                           the part that decoding gives back; null for a snapshot or a full file
+  partial                  whether a filter, a window, a size or a snapshot left something out
+  threads                  number of threads
+  pt_bytes                 bytes of PT in the file
+  stopped                  why recording stopped early, or null
+  warnings                 list of sentences
+perf does not count: with it instructions, branches and threads are null."""
+
+FIELDS = {
+    "ip": "address of the instruction",
+    "tid": "thread",
+    "time": "time at the start of its run of instructions, in ns: a lower bound (TSC estimate)",
+    "sym": "function, and the offset in it",
+    "asm": "the instruction, disassembled",
+    "pid": "process",
+    "comm": "name of the thread",
+    "cpu": "CPU",
+    "dso": "file of the code",
+    "insn": "bytes of the instruction",
+    "insnlen": "number of these bytes",
+    "bits": "64, 32 or 16 bit code",
+    "in_tx": "whether it ran in a transaction",
+    "earliest": "earliest time at which it can have run",
+    "latest": "latest time at which it can have run",
+    "cycles": "core cycles counted so far",
+    "freq": "core frequency in MHz; cycles per TSC tick if the recording has no clock",
+    "ipc": "instructions per cycle",
+    "perf_time": "the time that perf prints",
+    "guest_pid": "process in the virtual machine",
+    "guest_tid": "thread in the virtual machine",
+    "guest_comm": "name of the thread in the virtual machine",
+}
+
+
+def overview() -> str:
+    """Return the page of `rtit --help`."""
+    lines = [_HEAD]
+    for title, commands in GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {name:<13} {command.summary}" for name, command in commands.items()]
+        lines.append("")
+    lines.append(_TAIL)
+    return "\n".join(lines)
+
+
+def fields() -> str:
+    """Return the page of `rtit help fields`."""
+    from rtit.views.branch_fields import BRANCH_FIELDS
+    from rtit.views.fields import LISTED
+
+    lines = ["rtit instructions --fields LIST, fast:"]
+    lines += [f"  {name:<11} {FIELDS[name]}" for name in LISTED]
+    lines += ["", "slow:"]
+    lines += [f"  {name:<11} {text}" for name, text in FIELDS.items() if name not in LISTED]
+    lines += ["", f"rtit branches --fields LIST: {', '.join(BRANCH_FIELDS)}"]
+    return "\n".join(lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "": overview,
+    "help": overview,
+    "exit-codes": lambda: EXIT_CODES,
+    "fields": fields,
+    "json": lambda: RECORD_JSON,
+}

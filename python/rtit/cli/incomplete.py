@@ -1,0 +1,79 @@
+"""What a command could not read or decode: reported on standard error, and exit code 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.views.spool import Spool
+
+if TYPE_CHECKING:
+    from rtit.trace import Stream, Trace
+
+EXIT_CODE = 3
+AMBIGUOUS = "it is unknown whether code ran before or after a switch of threads"
+
+
+class IncompleteReport:
+    """The gaps of one trace that `command` finds."""
+
+    def __init__(self, command: str, trace: Trace) -> None:
+        self._command = command
+        self._trace = trace
+        self._has_gaps = False
+        self._has_images = False
+        self._lines = Spool()
+
+    def report(self, text: object) -> None:
+        """Print a gap."""
+        self._has_gaps = True
+        output.print_error(self._command, str(text))
+
+    def note(self) -> None:
+        """Note a gap that the command's output shows."""
+        self._has_gaps = True
+
+    def collect(self, stream: Stream) -> None:
+        """Collect the undecoded spans of a stream after it was decoded, for `print_spans`.
+
+        The stream's ledger is released. Loops of unknown repetition are gaps; ambiguous thread
+        switches are reported, but are no gaps.
+        """
+        from rtit.trace.categories import ErrorClass
+
+        ambiguous, repeats = 0, False
+        for span in stream.spans():
+            if span.is_gap:
+                self._has_gaps = True
+                self._lines.add(f"{stream.title}: {span}")
+            elif span.cause == ErrorClass.TURN_UNKNOWN:
+                ambiguous += 1
+            repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
+        if repeats:
+            self._has_gaps = True
+            from rtit.trace.rounds import sentences
+
+            for text in sentences(stream):
+                self._lines.add(f"{stream.title}: {text}")
+        if ambiguous:
+            self._lines.add(f"{stream.title}: {ambiguous:,} times {AMBIGUOUS}")
+        stream.forget()
+
+    def print_spans(self) -> None:
+        """Print the collected spans."""
+        for line in self._lines.lines():
+            output.print_error(self._command, line)
+
+    def print_images(self) -> None:
+        """Print which code is unknown."""
+        self._has_images = True
+        for problem in self._trace.image_problems:
+            self.report(problem)
+
+    def exit_code(self) -> int:
+        """Print what is missing at the end of the recording; return 0 if there are no gaps."""
+        if not self._has_images and not self._trace.is_raw and self._trace.data.beyond:
+            self.report(f"{self._trace.data.beyond:,} bytes are of more buffers than are kept")
+        if self._trace.incomplete is not None:
+            self.report(f"{self._trace.path} is incomplete: {self._trace.incomplete}")
+        return EXIT_CODE if self._has_gaps else 0

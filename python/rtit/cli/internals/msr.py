@@ -1,0 +1,216 @@
+"""`rtit msr REGISTER VALUE`: a register value in words, and whether a write of it is legal."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from rtit.cli import output
+from rtit.cli.parser import CommandParser
+from rtit.cli.selection_options import add_json
+from rtit.errors import UsageError
+from rtit.registers import CTL, MSRS, Msr, Profile, Register, RegisterFile, explain, wrmsr
+from rtit.registers.names import find_profile, find_register, parse_value, unknown
+from rtit.registers.rules import wrmsr_faults
+from rtit.registers.words import set_bits
+
+_EPILOG = """Examples:
+  rtit msr IA32_RTIT_CTL 0x2401
+  rtit msr CTL TraceEn=1 BranchEn=1 MTCEn=1 MTCFreq=3 --profile skylake
+  rtit msr 571H 0x20 --profile goldmont-plus --tracing
+  rtit msr --list
+
+Exit code: 0, 1 if the write faults on the profile, 2 wrong usage
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a write does on `profile`: the reasons for #GP(0), or the value that the MSR then has.
+
+    `changes` are the fields that differ from the value before: name, before, after.
+    """
+
+    profile: Profile
+    faults: tuple[str, ...]
+    after: int | None
+    changes: tuple[tuple[str, int, int], ...]
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit msr [options] REGISTER [VALUE...]"
+    parser.description = "Explain the value of a PT register, and whether writing it is legal."
+    parser.epilog = _EPILOG
+    group = parser.add_argument_group()
+    group.add_argument(
+        "register",
+        nargs="?",
+        metavar="REGISTER",
+        help="IA32_RTIT_CTL, CTL or its address, 570H or 0x570",
+    )
+    group.add_argument(
+        "value",
+        nargs="*",
+        metavar="VALUE",
+        help="A number (9217, 0x2401, 2401H) or fields (TraceEn=1 MTCFreq=3) (default: the reset "
+        "value)",
+    )
+    group = parser.add_argument_group("Check a write")
+    group.add_argument("--profile", metavar="NAME", help="Say whether this processor accepts it")
+    group.add_argument(
+        "--current", metavar="VALUE", help="The value before (default: the reset value)"
+    )
+    group.add_argument(
+        "--tracing", action="store_true", help="TraceEn is 1 when another register is written"
+    )
+    group.add_argument("--vmx", action="store_true", help="The write happens in VMX operation")
+    group = parser.add_argument_group("Output")
+    group.add_argument("--all", action="store_true", help="Also show the fields that are 0")
+    group.add_argument("--list", action="store_true", help="List the registers")
+    add_json(group, "Print JSON")
+    parser.add_general_options()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain the value; return 1 if the write faults on the profile."""
+    if arguments.list:
+        _list(as_json=arguments.json)
+        return 0
+    if arguments.register is None:
+        raise UsageError("no register given", hint="rtit msr --list shows the registers")
+    register = find_register(arguments.register)
+    profile = find_profile(arguments.profile) if arguments.profile else None
+    if profile is None and (arguments.current or arguments.vmx or arguments.tracing):
+        raise UsageError("--current, --vmx and --tracing need --profile")
+    if arguments.tracing and register is CTL:
+        raise UsageError("--tracing is for the other registers; for CTL give --current")
+    value = _value(register, arguments.value)
+    verdict = None
+    if profile is not None:
+        current = register.reset
+        if arguments.current is not None:
+            current = parse_value(arguments.current)
+        verdict = _judge(register, value, current, profile, arguments)
+    if arguments.json:
+        output.write_json(_to_json(register, value, profile, verdict), indent=2)
+    else:
+        _show(register, value, profile, everything=arguments.all)
+        if verdict is not None:
+            _show_verdict(verdict)
+    return int(verdict is not None and bool(verdict.faults))
+
+
+def _value(register: Register, words: list[str]) -> int:
+    """A number, or the reset value with fields replaced."""
+    if not words:
+        return register.reset
+    if len(words) == 1 and "=" not in words[0]:
+        return parse_value(words[0], width=register.width)
+    names = {row.name.lower(): row.name for row in register.fields}
+    contents = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r}: give one number, or fields as NAME=VALUE")
+        if name.lower() not in names:
+            raise UsageError(unknown(f"field of {register.name}", name, names.values()))
+        name = names[name.lower()]
+        contents[name] = parse_value(text, width=register[name].width)
+    return register.encode(**contents)
+
+
+def _judge(
+    register: Register, value: int, current: int, profile: Profile, arguments: argparse.Namespace
+) -> Verdict:
+    msr = _address(register)
+    before = RegisterFile(ctl=int(arguments.tracing))
+    before.write(msr, current)
+    faults = wrmsr_faults(msr, value, current=before, profile=profile, vmx=arguments.vmx)
+    if faults:
+        return Verdict(profile, faults, None, ())
+    current = before.read(msr)
+    wrmsr(before, msr, value, profile=profile, vmx=arguments.vmx)
+    after = before.read(msr)
+    old, new = register.decode(current), register.decode(after)
+    changes = tuple((name, old[name], new[name]) for name in new if old[name] != new[name])
+    return Verdict(profile, (), after, changes)
+
+
+def _show(register: Register, value: int, profile: Profile | None, *, everything: bool) -> None:
+    output.print_line(f"{register.name} ({_address(register):X}H, {register.source}) = {value:#x}")
+    rows = explain(register, value, profile)
+    shown = [row for row in rows if row.shown or everything]
+    width = max((len(row.name) for row in shown), default=0)
+    for row in shown:
+        output.print_line(
+            f"  {row.bits:>5}  {row.name:{width}}  {row.content:#x}  {row.words} ({row.source})"
+        )
+    if hidden := [row.name for row in rows if row not in shown]:
+        output.print_line(f"  0: {', '.join(hidden)}")
+    if reserved := value & register.reserved_mask:
+        output.print_line(f"  reserved, yet set: {set_bits(reserved)} ({reserved:#x})")
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    name = verdict.profile.name
+    if verdict.faults:
+        output.print_line(f"on {name} WRMSR faults, #GP(0):")
+        for reason in verdict.faults:
+            output.print_line(f"  {reason}")
+        return
+    output.print_line(f"on {name} WRMSR is legal; the MSR is then {verdict.after:#x}")
+    for field, before, after in verdict.changes:
+        output.print_line(f"  {field}: {before:#x} -> {after:#x}")
+
+
+def _to_json(
+    register: Register, value: int, profile: Profile | None, verdict: Verdict | None
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "register": register.name,
+        "address": f"{_address(register):#x}",
+        "source": register.source,
+        "value": f"{value:#x}",
+        "fields": [
+            {
+                "name": row.name,
+                "bits": row.bits,
+                "value": row.content,
+                "meaning": row.words,
+                "source": row.source,
+            }
+            for row in explain(register, value, profile)
+        ],
+        "reserved": f"{value & register.reserved_mask:#x}",
+    }
+    if verdict is not None:
+        answer["write"] = {
+            "profile": verdict.profile.name,
+            "legal": not verdict.faults,
+            "faults": list(verdict.faults),
+            "after": None if verdict.after is None else f"{verdict.after:#x}",
+            "changes": [
+                {"field": name, "before": before, "after": after}
+                for name, before, after in verdict.changes
+            ],
+        }
+    return answer
+
+
+def _address(register: Register) -> Msr:
+    return Msr(register.address or 0)
+
+
+def _list(*, as_json: bool) -> None:
+    if as_json:
+        listed = [
+            {"register": each.name, "address": f"{int(msr):#x}", "source": each.source}
+            for msr, each in MSRS.items()
+        ]
+        output.write_json(listed, indent=2)
+        return
+    for msr, each in MSRS.items():
+        fields = ", ".join(row.name for row in each.fields)
+        output.print_line(f"{int(msr):X}H  {each.name:27}  {each.source:16}  {fields}")

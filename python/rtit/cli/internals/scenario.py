@@ -1,0 +1,198 @@
+"""`rtit scenario`: events and their packets side by side, against what is expected."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtit.cli import output
+from rtit.cli.output_file import atomic_file
+from rtit.cli.parser import CommandParser
+from rtit.cli.selection_options import add_json
+from rtit.errors import ScenarioError, UsageError
+
+if TYPE_CHECKING:
+    from rtit.scenario import Scenario
+
+_EPILOG = """Examples:
+  rtit scenario --list
+  rtit scenario table_33_10_begin
+  rtit scenario table_33_10_begin --set tnt_form=long --profile skylake
+  rtit scenario my.scenario --raw trace.pt && rtit packets --raw trace.pt
+
+Exit code: 0 as expected, 1 a difference or a file that is no scenario, 2 wrong usage
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit scenario [options] [FILE...]"
+    parser.description = (
+        "Run events through the modelled trace unit, and compare its packets with those expected."
+    )
+    parser.epilog = _EPILOG
+    parser.add_argument_group().add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="Scenario files, directories of them, or names from --list",
+    )
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--list", action="store_true", help="List the scenarios by section of the Intel SDM"
+    )
+    group.add_argument("--syntax", action="store_true", help="Describe the format of scenarios")
+    add_json(group, "Print JSON")
+    group.add_argument("--quiet", "-q", action="store_true", help="Print only differences")
+    group.add_argument("--raw", metavar="FILE", help="Write the bytes of the one scenario to FILE")
+    group = parser.add_argument_group("Processor")
+    group.add_argument("--profile", metavar="NAME", help="Run on this processor")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="Set a parameter of the unit, as in a `parameters` line; may be repeated",
+    )
+    parser.add_general_options()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run or list; return 1 if something differs or is no scenario."""
+    from rtit.scenario import shipped
+
+    if arguments.syntax:
+        from rtit.scenario.show import format_of_scenarios
+
+        for each in format_of_scenarios():
+            output.print_line(each)
+        return 0
+    paths = list(_paths(arguments.files)) or (shipped() if arguments.list else [])
+    if not paths:
+        raise UsageError("no scenario given", hint="rtit scenario --list shows the names")
+    if arguments.raw and (arguments.list or len(paths) > 1):
+        raise UsageError("--raw writes the bytes of one scenario: give one FILE")
+    return _list(paths, arguments) if arguments.list else _run(paths, arguments)
+
+
+def _paths(words: list[str]) -> Iterator[Path]:
+    from rtit.scenario import find
+    from rtit.scenario.shipped import files_in
+
+    for word in words:
+        path = find(word)
+        if path.is_dir():
+            found = files_in(path)
+            if not found:
+                raise UsageError(f"no .scenario file in {path}")
+            yield from found
+        else:
+            yield path
+
+
+def _loaded(paths: list[Path]) -> Iterator[Scenario | None]:
+    """Each scenario; None, and a sentence on stderr, for what is none."""
+    from rtit.scenario import load
+
+    for path in paths:
+        try:
+            yield load(path)
+        except (ScenarioError, OSError) as error:
+            _complain(error)
+            yield None
+
+
+def _complain(error: ScenarioError | OSError) -> None:
+    text = str(error)
+    if isinstance(error, OSError):
+        text = f"{error.filename}: {error.strerror or error}"
+    output.print_error("scenario", text)
+
+
+def _list(paths: list[Path], arguments: argparse.Namespace) -> int:
+    from rtit.scenario.show import heading_json, listing
+
+    loaded = list(_loaded(paths))
+    scenarios = [each for each in loaded if each is not None]
+    if arguments.json:
+        output.write_json({"scenarios": [heading_json(each) for each in scenarios]}, indent=2)
+    else:
+        for line in listing(scenarios):
+            output.print_line(line)
+    return int(None in loaded)
+
+
+def _run(paths: list[Path], arguments: argparse.Namespace) -> int:
+    from rtit.scenario.runner import override
+
+    parameters = _assignments(arguments.set)
+    documents: list[dict[str, Any]] = []
+    different = refused = 0
+    for scenario in _loaded(paths):
+        if scenario is None:
+            refused += 1
+            continue
+        changed = override(scenario, profile=arguments.profile, parameters=parameters)
+        document, raw = _run_one(changed, arguments)
+        documents.append(document)
+        refused += "error" in document
+        different += not document["as_expected"] and "error" not in document
+        if arguments.raw:
+            with atomic_file(arguments.raw) as file:
+                file.write(raw)
+    if arguments.json:
+        as_expected = not (different or refused)
+        output.write_json({"scenarios": documents, "as_expected": as_expected}, indent=2)
+    elif len(paths) > 1:
+        _sum(len(paths), different, refused)
+    return int(bool(different or refused))
+
+
+def _run_one(scenario: Scenario, arguments: argparse.Namespace) -> tuple[dict[str, Any], bytes]:
+    """Run a scenario, printing unless as JSON: what JSON has of it, and its bytes."""
+    from rtit.scenario import Step, steps
+    from rtit.scenario.show import heading_json, left_width, text_of, title, to_json
+
+    speak = not arguments.json
+    if speak and not arguments.quiet:
+        for each in title(scenario).splitlines():
+            output.print_line(each)
+    done: list[Step] = []
+    document = heading_json(scenario)
+    try:
+        for step in steps(scenario):
+            done.append(step)
+            if speak and not (arguments.quiet and step.as_expected):
+                if arguments.quiet:
+                    output.print_line(f"{scenario.source}:{step.event.line}:")
+                for line in text_of(step, left_width(scenario)):
+                    output.print_line(line)
+    except ScenarioError as error:
+        output.flush()
+        _complain(error)
+        document["error"] = str(error)
+    wrong = sum(not step.as_expected for step in done)
+    document["events"] = [to_json(step) for step in done]
+    document["as_expected"] = not wrong and "error" not in document
+    if speak and not arguments.quiet:
+        packets = sum(len(step.lines) for step in done)
+        if wrong:
+            output.print_line(f"DIFFERENT: {wrong} of {len(done)} events")
+        elif "error" not in document:
+            output.print_line(f"as expected: {len(done)} events, {packets} packets")
+    return document, b"".join(step.raw for step in done)
+
+
+def _sum(total: int, different: int, refused: int) -> None:
+    parts = [f"{different} differ"] if different else []
+    parts += [f"{refused} cannot be run"] if refused else []
+    output.print_line(f"{total} scenarios: {', '.join(parts) or 'all as expected'}")
+
+
+def _assignments(words: list[str]) -> dict[str, str]:
+    for word in words:
+        if "=" not in word:
+            raise UsageError(f"--set {word}: expected NAME=VALUE")
+    return {name: value for name, _, value in (word.partition("=") for word in words)}

@@ -1,0 +1,111 @@
+"""`rtit verify FILE --truth TRUTH`: compares a decoded path with what the recorder saw."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.cli.incomplete import IncompleteReport
+from rtit.cli.input_options import MANY_JOBS, RARE, add_file, add_images, open_trace
+from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
+from rtit.cli.raw_options import add_raw, add_raw_code
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+    from rtit.views.verify import Ranges
+
+
+_EPILOG = """Example:
+  rtit verify --truth ls.truth                    # after: rtit record --truth ls.truth -- ls
+
+Exit code: 1 if a path differs or there is nothing to compare, 3 if the recording ends early and is
+right up to its end.
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit verify [options] --truth FILE [FILE]"
+    parser.epilog = _EPILOG
+    add_file(parser)
+    parser.add_argument_group("Comparison").add_argument(
+        "--truth", required=True, metavar="FILE", help="The file of rtit record --truth"
+    )
+    add_images(parser)
+    group = add_raw(parser)
+    add_raw_code(group)
+    group.add_argument(
+        "--tid", type=int, help="The thread of the packets, if the truth has several"
+    )
+    parser.add_general_options(jobs=MANY_JOBS, rare=RARE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one line for each thread, and the result; return 1 if a path differs or there is
+    nothing to compare, 3 if the recording ends early and is right up to its end.
+    """
+    from rtit.views.verify import verify
+
+    with open_trace(arguments) as trace:
+        with show_progress("verify", trace.threads, prints=False):
+            verdicts = verify(trace, arguments.truth, filter_ranges(trace), arguments.tid)
+        for problem in trace.image_problems:
+            output.print_line(f"image: {problem}")
+        gaps = IncompleteReport("verify", trace).exit_code()
+    total = 0
+    failed = 0
+    for each in verdicts:
+        total += each.instructions
+        if each.identical:
+            text = f"identical: {each.instructions:,} instructions in {each.runs:,} runs"
+            if each.repeated:
+                text += f" ({each.repeated:,} of them in more rounds of loops that have no packets)"
+            if each.shortfall:
+                text += (
+                    f" (a killed recording: {abs(each.shortfall):,} more were executed or traced)"
+                )
+            if each.part:
+                text += f", {each.part} of what was executed"
+            if each.part and each.unchecked:
+                text += f"; {each.unchecked:,} more at its end lie where nothing tells of them"
+        else:
+            failed += 1
+            text = f"DIFFERENT: {each.reason}"
+        output.print_line(f"thread {each.tid}: {text}")
+    if failed:
+        output.print_line(f"DIFFERENT: {failed} of {len(verdicts)} threads")
+        return 1
+    if not total:
+        output.print_line("nothing to compare: no instruction was traced")
+        return 1
+    end = ", as far as the recording goes" if gaps else ""
+    text = f"identical: {total:,} instructions of {len(verdicts)} threads, decoded as executed{end}"
+    output.print_line(text)
+    return gaps
+
+
+def filter_ranges(trace: Trace) -> Callable[[int], tuple[Ranges, Ranges]]:
+    """Return a function of a process: the linear addresses of its FilterEn and TraceStop ranges."""
+    from rtit.perfdata.filters import FILTER_EN, parse_kernel_form
+
+    filters = parse_kernel_form(trace.filter) if trace.filter else []
+    mappings = trace.mappings()
+
+    def ranges(pid: int) -> tuple[Ranges, Ranges]:
+        inside: list[tuple[int, int]] = []
+        stops: list[tuple[int, int]] = []
+        for each in filters:
+            into = inside if each.addr_cfg == FILTER_EN else stops
+            for mapping in mappings.get(pid, []):
+                size = mapping.end - mapping.start
+                found = each.addresses(mapping.start, mapping.offset, size, mapping.path)
+                if found is not None:
+                    into.append(found)
+            if each.addr_cfg == FILTER_EN and not inside:
+                inside.append((0, 0))  # its file is not mapped: the filter lets nothing through
+        return inside, stops
+
+    return ranges

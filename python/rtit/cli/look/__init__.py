@@ -1,0 +1,1 @@
+"""The commands that record a program and show what it executed, one file each."""

@@ -1,0 +1,158 @@
+"""`rtit info FILE`: machine, settings, buffers and files of a recording; nothing is decoded."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.input_options import RARE, add_file, add_images, open_trace
+from rtit.cli.parser import CommandParser
+from rtit.cli.raw_options import add_raw
+from rtit.cli.selection_options import add_json
+from rtit.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from rtit.perfdata import TimeConversion
+    from rtit.trace import Trace
+    from rtit.trace.buffers import Buffer
+    from rtit.trace.contents import Contents
+
+_MOST = 40
+_MOST_THREADS = 12
+
+
+_EPILOG = """Examples:
+  rtit info crash.data
+  rtit info --at 1.5s
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit info [options] [FILE]"
+    parser.description = "Show the machine, settings, buffers and files of a recording."
+    parser.epilog = _EPILOG
+    add_file(parser)
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--at",
+        metavar="TIME",
+        help="Only convert one time between TSC and perf's clock: a TSC value, or a time of perf's "
+        "clock such as 5ns or 1.5s",
+    )
+    add_json(group, "Print one JSON object")
+    add_images(parser)
+    add_raw(parser)
+    parser.add_general_options(rare=RARE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the summary; return 3 if something is missing or lost."""
+    from rtit.trace.contents import contents
+
+    with open_trace(arguments) as trace:
+        if arguments.at is not None:
+            _convert(trace, arguments.at, as_json=arguments.json)
+            return 0
+        found = contents(trace)
+        if arguments.json:
+            from dataclasses import asdict
+
+            output.write_json(asdict(found), indent=2)
+        else:
+            _print(trace, found)
+    return EXIT_CODE if found.losses or found.missing else 0
+
+
+def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
+    from rtit.trace.clocks import seconds
+
+    clock = trace.clock
+    if clock is None:
+        raise UnsupportedError(f"{trace.path} does not say how TSC and perf's clock convert")
+    tsc, nanoseconds = _time(text, clock)
+    if as_json:
+        output.write_json({"tsc": tsc, "nanoseconds": nanoseconds})
+    else:
+        output.print_line(f"TSC    {tsc} ({tsc:#x})")
+        output.print_line(f"perf   {seconds(nanoseconds)} s")
+
+
+def _time(text: str, clock: TimeConversion) -> tuple[int, int]:
+    """TSC and ns of what was given. Raises UsageError."""
+    from decimal import Decimal
+
+    number, unit = (text[:-2], 1) if text.endswith("ns") else (text[:-1], 10**9)
+    try:
+        if not text.endswith("s"):
+            tsc = int(text, 0)
+            found = tsc, clock.to_nanoseconds(tsc)
+        else:
+            exact = Decimal(number) * unit
+            when = int(exact) if abs(exact) < 1 << 64 else -1
+            found = clock.to_tsc(when), when
+    except (ValueError, ArithmeticError):
+        raise UsageError(
+            f"--at {text}: expected a TSC value, or a time such as 5ns or 1.5s"
+        ) from None
+    if not all(0 <= each < 1 << 64 for each in found):
+        raise UsageError(f"--at {text}: a time has 64 bits")
+    return found
+
+
+def _print(trace: Trace, found: Contents) -> None:
+    output.print_line(found.path)
+    for name, text in found.machine.items():
+        output.print_line(f"  {name + ':' if name else '':12} {text}")
+    _list("traced", found.settings)
+    sizes = sum(each.size for each in found.buffers)
+    output.print_line()
+    output.print_line(f"{'bytes of PT':>14} {'PSBs':>9} {'ms':>12}  {len(found.buffers)} buffers")
+    for each in found.buffers[:_MOST]:
+        output.print_line(f"{each.size:14,} {each.psbs:9,} {_span(trace, each):>12}  {each.title}")
+        _threads(each)
+    if len(found.buffers) > 1:
+        rest = len(found.buffers) - _MOST
+        more = f", {rest:,} more than are listed" if rest > 0 else ""
+        output.print_line(f"{sizes:14,} {'':9} {'':12}  all{more}")
+    _list("lost", found.losses)
+    known = len(found.files) - len(found.missing)
+    _list(
+        f"code: {known:,} of {len(found.files):,} files are known",
+        [
+            f"{each.path} (build id {each.build_id or 'not known'})"
+            + (f": {each.problem}" if each.problem is not None else "")
+            for each in sorted(found.files, key=lambda each: each.problem is None)
+        ],
+    )
+    _list("advice", found.hints)
+
+
+def _threads(buffer: Buffer) -> None:
+    """How many bytes each has, the largest first, unless the title says whose all are."""
+    if all(each.title in buffer.title for each in buffer.threads):
+        return
+    for each in buffer.threads[:_MOST_THREADS]:
+        output.print_line(f"{each.size:14,} {'':9} {'':12}    {each.title}")
+    rest = buffer.threads[_MOST_THREADS:]
+    if rest:
+        size, count = sum(each.size for each in rest), sum(each.threads for each in rest)
+        output.print_line(f"{size:14,} {'':9} {'':12}    {count:,} more")
+
+
+def _span(trace: Trace, each: Buffer) -> str:
+    if each.first is None or each.last is None or each.first == each.last or not trace.clock:
+        return "-"
+    return f"{(each.last - each.first) / 1e6:,.3f}"
+
+
+def _list(title: str, texts: list[str]) -> None:
+    if texts or title.startswith("code"):
+        output.print_line()
+        output.print_line(f"{title}:" if texts else title)
+    for text in texts[:_MOST]:
+        output.print_line(f"  {text}")
+    if len(texts) > _MOST:
+        output.print_line(f"  ... and {len(texts) - _MOST:,} more")

@@ -1,0 +1,298 @@
+"""`rtit record [options] -- PROGRAM ARGS`: runs a program and records it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.cli.child_process import add_qemu_env, ending_signals, wait_for_program
+from rtit.cli.look.recording_progress import RecordingProgress, summary_json
+from rtit.cli.parser import CommandParser
+from rtit.readable import json_text
+
+if TYPE_CHECKING:
+    from rtit.capture.store.extent import Extent
+    from rtit.unit.time_model import TimeModel
+
+_DEFAULT_SNAPSHOT = "4M"  # as perf's for root
+_EPILOG = """Exit code: that of the program. Time is modelled (1 ns per instruction, or as --cpi and
+--core-clock say) unless --backend perf. With ptrace there is one clock for all threads, with qemu
+a clock a thread, set to the latest of all at each system call.
+
+Examples:
+  rtit record -- ls -l
+  rtit record --snapshot=8M -- ./program          # what led to the crash
+  rtit record --start-at main --stop-at +1000000 -- ./program
+  rtit record -e intel_pt/cyc=1,mtc_period=3,psb_period=3,noretcomp/u -o ls.data -- ls
+  rtit record --pid 1234                          # until it ends, or Ctrl-C
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = (
+        "rtit record [options] [--] PROGRAM [ARGS...]\n       rtit record [options] --pid PID,..."
+    )
+    parser.description = (
+        "Run a program, or attach to running ones, and record every branch as Intel PT."
+    )
+    parser.epilog = _EPILOG
+    group = parser.add_argument_group()
+    group.add_argument(
+        "-o",
+        "--output",
+        default="perf.data",
+        metavar="FILE",
+        help="File to write (default: perf.data)",
+    )
+    group.add_argument(
+        "-p",
+        "--pid",
+        metavar="PID,...",
+        help="Attach to running processes until they end or Ctrl-C; they then continue unharmed, "
+        "and the exit code is 0",
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="No progress and no summary")
+    group.add_argument(
+        "--json",
+        metavar="FILE",
+        help="Also write how the recording and the program ended, as one JSON object ('rtit help "
+        "json'; -: to standard output, after the program's own)",
+    )
+    _add_limits(parser)
+    _add_methods(parser)
+    _add_rare(parser)
+    parser.add_general_options(
+        rare="modelled time (--cpi, --core-clock), shared CPUs (--cpus), options of perf "
+        "and QEMU, and files for 'rtit verify' (--truth, --events)"
+    )
+    parser.add_argument_group().add_argument(
+        "program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS
+    )
+
+
+def _add_limits(parser: CommandParser) -> None:
+    group = parser.add_argument_group("How much")
+    group.add_argument(
+        "--filter",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="Trace one address range: 'filter main @ ./program'; or stop at one: 'tracestop f @ "
+        "./program'",
+    )
+    group.add_argument(
+        "--start-at",
+        metavar="WHERE",
+        help="Start at FUNCTION[@FILE] or after N instructions",
+    )
+    group.add_argument(
+        "--stop-at",
+        metavar="WHERE",
+        help="Stop at FUNCTION[@FILE], after N instructions, or +N after the start",
+    )
+    group.add_argument(
+        "--snapshot",
+        nargs="?",
+        const=_DEFAULT_SNAPSHOT,
+        metavar="SIZE",
+        help=f"Keep only the last SIZE bytes of each thread (default: {_DEFAULT_SNAPSHOT}). "
+        "Written when recording ends, also after a crash, and on SIGUSR2",
+    )
+    group.add_argument(
+        "--max-size",
+        metavar="SIZE",
+        help="Stop recording at this file size (512K, 64M, 1G); the program continues. Recording "
+        "stops in any case, except with perf, when less than 1 GiB or 5%% of the disk is free",
+    )
+
+
+def _add_methods(parser: CommandParser) -> None:
+    group = parser.add_argument_group("How")
+    group.add_argument(
+        "--backend",
+        choices=("auto", "qemu", "ptrace", "perf"),
+        default="auto",
+        metavar="NAME",
+        help="auto, qemu (fast), ptrace (exact everywhere, slow), perf (PT hardware) (default: "
+        "auto, which picks qemu if it is installed)",
+    )
+    group.add_argument(
+        "-e",
+        "--event",
+        default="intel_pt//u",
+        metavar="EVENT",
+        help="Trace settings as in perf: intel_pt/cyc,mtc_period=3,noretcomp/u",
+    )
+    group.add_argument(
+        "--no-aslr",
+        action="store_true",
+        help="Load at fixed addresses, so that two runs are comparable",
+    )
+
+
+def _add_rare(parser: CommandParser) -> None:
+    group = parser.add_rare_group("Modelled time and CPUs")
+    group.add_argument(
+        "--cpi", default="1", metavar="N", help="Core cycles an instruction takes (default: 1)"
+    )
+    group.add_argument(
+        "--core-clock",
+        default="1GHz",
+        metavar="FREQUENCY",
+        help="Core frequency, which CBR packets report, in steps of 100 MHz (default: 1GHz); the "
+        "TSC runs at 1 GHz",
+    )
+    group.add_argument(
+        "--cpus",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Let the threads share N CPUs, each with a buffer, as perf records machines (ptrace; "
+        "default: one buffer for each thread)",
+    )
+    group = parser.add_rare_group("Files for rtit verify")
+    group.add_argument("--truth", metavar="FILE", help="Also write the path that the tracer saw")
+    group.add_argument(
+        "--truth-format",
+        dest="truth_form",
+        choices=("hashes", "runs"),
+        help="hashes: one for each million instructions (default with qemu); runs: everything, to "
+        "see where a decoded path diverges",
+    )
+    group.add_argument(
+        "--events",
+        metavar="FILE",
+        help="Also write the tracer's events, to run the trace unit over them again",
+    )
+    group = parser.add_rare_group(
+        "With --backend perf (real time; not yet tried on hardware; see rtit doctor)"
+    )
+    group.add_argument(
+        "-a", "--all-cpus", action="store_true", help="Record everything while the program runs"
+    )
+    group.add_argument(
+        "-m",
+        "--mmap-pages",
+        metavar="PAGES[,AUXPAGES]",
+        help="Buffers of the kernel, as perf spells them: ,64M",
+    )
+    group.add_argument(
+        "--perf-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="One more option for perf record, in one word with its value, such as "
+        "--perf-option=-C0-3 or --perf-option=--switch-output=1G; may be repeated",
+    )
+    add_qemu_env(parser.add_rare_group("With --backend qemu"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record; return the program's exit code, 128+N if signal N ended it; 0 with --pid."""
+    from rtit.capture.backends import choose, start_chosen
+    from rtit.capture.private import Reserved
+    from rtit.capture.request import Request, check_distinct
+    from rtit.errors import UsageError
+
+    argv = list(arguments.program)
+    if argv[:1] == ["--"]:
+        del argv[0]
+    pids = _pids(arguments.pid) if arguments.pid is not None else []
+    if not pids and not argv:
+        raise UsageError("no program given", hint="example:  rtit record -- ls -l")
+    wanted = ending_signals()
+    extent = _extent(arguments)
+    if extent.snapshot is not None:
+        wanted.add(signal.SIGUSR2)
+    request = Request(
+        argv,
+        pids=pids,
+        backend=arguments.backend,
+        output=Path(arguments.output),
+        event=arguments.event,
+        filters=arguments.filter,
+        start_at=arguments.start_at,
+        stop_at=arguments.stop_at,
+        extent=extent,
+        time=_time_model(arguments),
+        truth=Path(arguments.truth) if arguments.truth else None,
+        truth_form=arguments.truth_form,
+        aslr=not arguments.no_aslr,
+        blocked=signal.pthread_sigmask(signal.SIG_BLOCK, wanted),
+        all_cpus=arguments.all_cpus,
+        mmap_pages=arguments.mmap_pages,
+        # argparse turns two dashes into a list
+        perf_options=[word or "--" for word in arguments.perf_option],
+        cpus=arguments.cpus,
+        qemu_env=arguments.qemu_env,
+    )
+    written = {
+        "the recording": arguments.output,
+        "--truth": arguments.truth,
+        "--events": arguments.events,
+        "--json": None if arguments.json == "-" else arguments.json,
+    }
+    check_distinct(written)
+    log = None
+    if arguments.events:
+        from rtit.capture.events import EventLog
+
+        log = EventLog()
+    choice = choose(request, log=log is not None)
+    with ExitStack() as files:
+        # A path that cannot be written is an error before the program runs.
+        events, summary = (
+            files.enter_context(Reserved(path)) if path else None
+            for path in (written["--events"], written["--json"])
+        )
+        session, choice = start_chosen(request, choice, log=log)
+        with session, RecordingProgress(sys.stderr, choice, quiet=arguments.quiet) as progress:
+            wait_for_program(session, wanted, patient=not pids, update=progress.update)
+            recording = session.finish()
+            if log is not None and events is not None:
+                with events.writing() as file:
+                    log.write(file)
+            progress.summary(recording)
+        if arguments.json is not None:
+            found = summary_json(recording, choice, ["--pid", arguments.pid] if pids else argv)
+            if summary is None:
+                output.write_json(found)
+            else:
+                with summary.writing() as file:
+                    file.write(json_text(found).encode() + b"\n")
+    return recording.exit_code
+
+
+def _pids(text: str) -> list[int]:
+    from rtit.errors import UsageError
+
+    words = text.split(",")
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and 0 < int(word) < 1 << 31):
+            raise UsageError(f"--pid {text}: expected process ids, separated by commas")
+    return [int(word) for word in words]
+
+
+def _extent(arguments: argparse.Namespace) -> Extent:
+    """Return how much of the trace is kept. Raises UsageError."""
+    from rtit.capture.store.extent import Extent
+    from rtit.capture.store.sizes import parse_size
+
+    snapshot, max_size = arguments.snapshot, arguments.max_size
+    return Extent(
+        snapshot=None if snapshot is None else parse_size(snapshot, "--snapshot"),
+        max_size=None if max_size is None else parse_size(max_size, "--max-size"),
+    )
+
+
+def _time_model(arguments: argparse.Namespace) -> TimeModel:
+    """Return the model of time. Raises UsageError."""
+    from rtit.capture.clocks import parse_cpi, parse_frequency, time_model
+
+    return time_model(cpi=parse_cpi(arguments.cpi), core_hz=parse_frequency(arguments.core_clock))

@@ -1,0 +1,206 @@
+"""`rtit report FILE`: a summary of what ran."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.cli.incomplete import AMBIGUOUS, EXIT_CODE
+from rtit.cli.input_options import MANY_JOBS, add_file, add_reading, open_trace
+from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
+from rtit.cli.selection_options import add_json, add_streams, count, selection
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+    from rtit.views.crash import Crash
+    from rtit.views.processes import Node
+    from rtit.views.statistics import Statistics, StreamStatistics
+
+_CALLS = 5
+_FAULTS = 10
+_MOST = 20
+_STREAMS = 40
+_PROCESSES = 100
+"""Most lines of each kind; --json has all."""
+
+
+_EPILOG = """Examples:
+  rtit report
+  rtit report --top 50 --comm worker crash.data
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit report [options] [FILE]"
+    parser.description = "Summarize a recording: processes, threads, hot functions, faults, losses."
+    parser.epilog = _EPILOG
+    add_file(parser)
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--top", type=count, default=15, metavar="N", help="Show N functions (default: 15)"
+    )
+    add_json(group, "Print one JSON object")
+    add_streams(parser)
+    add_reading(parser, jobs=MANY_JOBS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report; return 3 if something could not be decoded."""
+    from rtit.views.crash import crashes
+    from rtit.views.processes import processes
+    from rtit.views.statistics import statistics
+
+    with open_trace(arguments) as trace:
+        streams = trace.select(selection(arguments))
+        with show_progress("report", streams, prints=False):
+            found = statistics(trace, streams, None if arguments.json else _MOST)
+        faults = crashes(trace, streams)
+        roots = processes(trace, found.streams)
+        if arguments.json:
+            from rtit.views.report_json import report_json
+
+            output.write_json(report_json(trace, found, roots, faults[:_FAULTS], _CALLS), indent=2)
+        else:
+            _print_warnings(trace, found)
+            _print_head(trace, roots, faults)
+            _print_streams(found.streams)
+            _print_functions(found, arguments.top)
+            _print_problems(trace, found)
+        repeats = any(each.repeats for each in found.streams)
+        gaps = found.has_gaps or repeats or trace.image_problems or trace.incomplete
+        return EXIT_CODE if gaps else 0
+
+
+def _print_warnings(trace: Trace, found: Statistics) -> None:
+    """Print first what limits all figures below, and what to do about it."""
+    if trace.incomplete:
+        output.print_line(f"warning: the recording is incomplete: {trace.incomplete}")
+        output.print_line(f"  decoding what is there (exit code {EXIT_CODE})")
+    total = sum(each.pt_bytes for each in found.streams)
+    lost = total - sum(each.exact_bytes for each in found.streams)
+    problems = trace.image_problems
+    if not (lost and problems):
+        return
+    share = f"{lost / total:.1%}" if lost >= total / 1000 else "less than 0.1%"
+    path, reason = problems[0].path, problems[0].message
+    if problems[0].kind == "missing":
+        reason = "file not found"
+    more = f" and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+    output.print_line(
+        f"warning: {share} of the trace was not decoded: the code of {path}{more} is missing "
+        f"({reason})"
+    )
+    output.print_line(f"  give its new place:  rtit report --map {path}=PATH")
+
+
+def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
+    from rtit.views.processes import lines, size
+
+    command = " ".join(trace.command_line)
+    output.print_line(f"{trace.path}: {command}" if command else trace.path)
+    for name, value in trace.facts.items():
+        output.print_line(f"  {name}: {value}")
+    count = size(roots)
+    if count == 1:
+        for ended in trace.endings:
+            output.print_line(f"  {ended}")
+    for fault in faults[:_FAULTS]:
+        _print_fault(fault)
+    _print_rest(len(faults) - _FAULTS, "faults")
+    if count > 1:
+        output.print_line()
+        tree = lines(roots)
+        for line in islice(tree, _PROCESSES):
+            output.print_line(line)
+        rest = list(tree)
+        _print_rest(len(rest) - 1, "lines of processes")
+        for line in rest[-1:]:
+            output.print_line(line)
+
+
+def _print_streams(streams: Sequence[StreamStatistics]) -> None:
+    output.print_line()
+    output.print_line(
+        f"{'instructions':>14} {'branches':>12} {'PT bytes':>12} {'B/1000':>8}  stream"
+    )
+    largest = sorted(streams, key=lambda each: -each.instructions)[:_STREAMS]
+    shown = set(map(id, largest))
+    for each in streams:
+        if id(each) in shown:
+            output.print_line(
+                f"{each.instructions:14,} {each.branches:12,} {each.pt_bytes:12,} "
+                f"{each.bytes_per_1000:8.1f}  {each.title}"
+            )
+            for name, count in each.shares[:_STREAMS]:
+                output.print_line(f"{count:14,} {'':30}    {name}")
+            _print_rest(len(each.shares) - _STREAMS, "threads of this CPU")
+    _print_rest(len(streams) - _STREAMS, "smaller ones")
+
+
+def _print_functions(found: Statistics, top: int) -> None:
+    if found.functions:
+        output.print_line()
+        output.print_line(f"{'instructions':>14} {'share':>7}  function")
+    whole = found.instructions or 1
+    for (name, module), number in found.functions.most_common(top):
+        place = PurePath(module).name or "unknown"
+        output.print_line(
+            f"{number:14,} {number / whole:7.1%}  {f'{name} ({place})' if name else place}"
+        )
+    _print_rest(len(found.functions) - top, "functions")
+    output.print_line()
+
+
+def _print_problems(trace: Trace, found: Statistics) -> None:
+    for problem in trace.image_problems:
+        output.print_line(f"image: {problem}")
+    for each in found.streams:
+        if each.unsure[0]:
+            times, count = each.unsure
+            output.print_line(
+                f"ledger: {each.title}: {times:,} times {AMBIGUOUS}: {count:,} instructions"
+            )
+        for text in each.repeats:
+            output.print_line(f"ledger: {each.title}: {text}")
+        _print_rest(len(each.repeats) - _MOST, "loops of unknown repetition")
+        if each.missing:
+            output.print_line(
+                f"ledger: {each.title}: {each.missing:,} instructions of further rounds are in the "
+                "total and in no function"
+            )
+    if found.streams and not found.has_gaps:
+        whole = sum(each.pt_bytes for each in found.streams)
+        output.print_line(f"ledger: all {whole:,} bytes exact")
+        return
+    exact = [each for each in found.streams if not each.losses]
+    if len(exact) > 1:
+        whole = sum(each.pt_bytes for each in exact)
+        output.print_line(f"ledger: all {whole:,} bytes of {len(exact):,} streams exact")
+    for each in found.streams:
+        if not each.losses and len(exact) > 1:
+            continue
+        share = each.exact_bytes / each.pt_bytes if each.pt_bytes else 1.0
+        part = f"{each.exact_bytes:,} of {each.pt_bytes:,} bytes exact ({share:.1%})"
+        output.print_line(f"ledger: {each.title}: {part}")
+        for text in each.losses:
+            output.print_line(f"  {text}")
+        if len(each.losses) > _MOST:
+            output.print_line(f"  ... and {len(each.losses) - _MOST} more")
+
+
+def _print_rest(count: int, what: str) -> None:
+    if count > 0:
+        output.print_line(f"{'':22}  ... and {count:,} more {what}")
+
+
+def _print_fault(fault: Crash) -> None:
+    place = f"{fault.symbol} ({fault.source})" if fault.source else fault.symbol
+    output.print_line(f"  fault: thread {fault.tid}: {fault.ending} in {place}: {fault.assembly}")
+    for number, (caller, called) in enumerate(fault.calls(_CALLS)):
+        output.print_line(f"    {'' if number else 'last calls:':11} {caller} -> {called}")

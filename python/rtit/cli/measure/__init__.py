@@ -1,0 +1,1 @@
+"""The commands that count, compare and debug recordings, one file each."""

@@ -1,0 +1,146 @@
+"""`rtit coverage FILE...`: which lines, branches and blocks of a program ran."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit import __version__
+from rtit.cli import output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.input_options import (
+    MANY_JOBS,
+    add_max_edges,
+    add_reading,
+    check_map,
+    open_trace,
+)
+from rtit.cli.output_file import add_dso, add_output, write
+from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
+from rtit.cli.raw_options import is_raw
+from rtit.cli.selection_options import add_streams, selection
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.coverage.gather import Code, Coverage
+
+_FORMATS = ("text", "html", "lcov", "cobertura", "drcov", "afl")
+
+
+_EPILOG = """A line ran as often as the most frequent of the places where its code begins;
+a branch is a conditional branch instruction, with two outcomes.
+
+Examples:
+  rtit coverage
+  rtit coverage --format lcov -o coverage.info first.data second.data
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit coverage [options] [FILE...]"
+    parser.description = "Show which lines, branches and blocks of the program ran."
+    parser.epilog = _EPILOG
+    parser.add_argument_group().add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="Recordings, whose coverage is added (default: perf.data)",
+    )
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="text",
+        help="html: one page; lcov: for genhtml; cobertura: XML; drcov: blocks; afl: edge bitmap "
+        "(default: text)",
+    )
+    add_output(group)
+    add_dso(group, "the program")
+    group.add_argument(
+        "--diff-from",
+        action="append",
+        default=[],
+        metavar="BASE",
+        help="Only what ran in none of these recordings; may be repeated",
+    )
+    add_streams(parser)
+    add_max_edges(parser)
+    add_reading(parser, jobs=MANY_JOBS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the coverage; return 3 if something could not be decoded."""
+    raw = is_raw(arguments)
+    if raw and arguments.files:
+        raise UsageError(f"two files given: {arguments.files[0]} and --raw {arguments.raw}")
+    matched: set[str] = set()
+    found = _gather(arguments, [None] if raw else arguments.files or ["perf.data"], matched)
+    if arguments.diff_from:
+        found = found.without(_gather(arguments, arguments.diff_from, matched))
+    check_map(arguments, matched)
+    found.codes = _chosen(found, arguments.dso)
+    write(arguments.output, _parts(arguments.format, found))
+    for line in found.losses:
+        output.print_error("coverage", f"missing: {line}")
+    return EXIT_CODE if found.has_gaps else 0
+
+
+def _gather(
+    arguments: argparse.Namespace, names: Iterable[str | None], matched: set[str]
+) -> Coverage:
+    from rtit.coverage import Coverage
+    from rtit.profile.gather import profile
+
+    result = Coverage()
+    for name in names:
+        arguments.file, arguments.input = name, None
+        with ExitStack() as stack:
+            trace = stack.enter_context(open_trace(arguments, matched))
+            streams = trace.by_thread(selection(arguments))
+            stack.enter_context(show_progress("coverage", streams, prints=False))
+            result.add(profile(trace, streams), trace.path)
+    return result
+
+
+def _chosen(found: Coverage, names: list[str]) -> list[Code]:
+    if "all" in names:
+        return found.codes
+    for name in names:
+        if not any(name in (each.path, Path(each.path).name) for each in found.codes):
+            known = ", ".join(Path(each.path).name for each in found.codes) or "none"
+            raise UsageError(f"no code ran in a file {name}; there is: {known}")
+    wanted = {*names} or found.programs
+    return [each for each in found.codes if wanted & {each.path, Path(each.path).name}]
+
+
+def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
+    from rtit.coverage import sources
+    from rtit.coverage.afl import afl
+    from rtit.coverage.cobertura import cobertura
+    from rtit.coverage.drcov import drcov
+    from rtit.coverage.html import html
+    from rtit.coverage.lcov import lcov
+    from rtit.coverage.text import text
+    from rtit.readable import readable
+
+    if kind == "drcov":
+        return [drcov(found.codes)]
+    if kind == "afl":
+        return [afl(found.codes)]
+    files = sources(found)
+    if not files and kind != "text":
+        output.print_error("coverage", "no file has lines of source in its DWARF")
+    if kind == "cobertura":
+        return _encoded(cobertura(files, f"rtit {__version__}"))
+    writers = {"lcov": lcov, "html": html}
+    lines = writers[kind](files) if kind in writers else map(readable, text(found, files))
+    return _encoded(lines)
+
+
+def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+    return (f"{line}\n".encode(errors="replace") for line in lines)

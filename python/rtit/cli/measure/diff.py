@@ -1,0 +1,109 @@
+"""`rtit diff A B`: where two recordings diverge, and what ran more often in one."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from rtit.cli import output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.input_options import (
+    MANY_JOBS,
+    RARE,
+    add_images,
+    add_max_edges,
+    check_map,
+    open_trace,
+)
+from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
+from rtit.cli.raw_options import add_cpu_model, add_raw_code
+from rtit.cli.selection_options import add_json, add_streams, count, selection
+from rtit.diff.amounts import STEPS, TOP
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.trace import Trace
+
+
+_EPILOG = """Exit code: 0 for the same path, 1 for different paths or a failure, 2 for wrong usage,
+3 for the same path as far as it could be decoded.
+
+Examples:
+  rtit diff good.data bad.data
+  rtit diff --context 30 --top 0 good.data bad.data
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit diff [options] A B"
+    parser.epilog = _EPILOG
+    group = parser.add_argument_group()
+    group.add_argument("first", metavar="A", help="A recording")
+    group.add_argument("second", metavar="B", help="Another recording of the same program")
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--context",
+        type=int,
+        default=STEPS,
+        metavar="N",
+        help=f"Show N instructions before and after the divergence (default: {STEPS})",
+    )
+    group.add_argument(
+        "--top",
+        type=count,
+        default=TOP,
+        metavar="N",
+        help=f"Show N functions and calls with different counts (default: {TOP})",
+    )
+    add_json(group, "Print one JSON object")
+    add_streams(parser)
+    add_images(parser)
+    add_max_edges(parser, calls=True)
+    group = parser.add_rare_group("Raw PT (instead of recordings)")
+    group.add_argument(
+        "--raw",
+        action="store_const",
+        const=True,
+        help="A and B are the packets of one logical processor each, which ran the same code",
+    )
+    add_cpu_model(group)
+    add_raw_code(group)
+    parser.add_general_options(jobs=MANY_JOBS, rare=RARE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the difference; return 1 if the paths diverge."""
+    from rtit.diff.text import as_json, text
+    from rtit.diff.whole import diff
+
+    if arguments.context < 1:
+        raise UsageError(f"--context {arguments.context}: expected a number from 1 on")
+    matched: set[str] = set()
+    with ExitStack() as stack:
+        left, right = (
+            stack.enter_context(_open(arguments, name, matched))
+            for name in (arguments.first, arguments.second)
+        )
+        check_map(arguments, matched)
+        chosen = selection(arguments)
+        streams = left.select(chosen, apart=True), right.select(chosen, apart=True)
+        with show_progress("diff", [*streams[0], *streams[1]], prints=False):
+            found = diff(left, right, streams, steps=arguments.context)
+        if arguments.json:
+            output.write_json(as_json(found), indent=2)
+        else:
+            for line in text(found, arguments.top):
+                output.print_line(line)
+    if not found.identical:
+        return 1
+    return EXIT_CODE if found.gaps else 0
+
+
+def _open(arguments: argparse.Namespace, name: str, matched: set[str]) -> Trace:
+    raw = arguments.raw is not None
+    arguments.raw = name if raw else None
+    arguments.file, arguments.input = None if raw else name, None
+    return open_trace(arguments, matched)

@@ -1,0 +1,183 @@
+"""`rtit gdb FILE`: debugs a recording in gdb, forwards and backwards."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from rtit.cli import output
+from rtit.cli.incomplete import IncompleteReport
+from rtit.cli.input_options import add_file, add_images, open_trace
+from rtit.cli.parser import CommandParser
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from rtit.gdb.debugger import Debugger
+    from rtit.gdb.target import Target
+
+_LAST = 1_000_000
+
+
+_EPILOG = """Examples:
+  rtit gdb crash.data
+  rtit gdb --batch --ex 'break write' --ex reverse-continue --ex bt
+  rtit gdb --listen :1234
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit gdb [options] [FILE]"
+    parser.epilog = _EPILOG
+    add_file(parser)
+    group = parser.add_argument_group("Debugger")
+    group.add_argument(
+        "--ex",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="Run this gdb command first; may be repeated",
+    )
+    group.add_argument("--batch", action="store_true", help="Exit after these commands")
+    group.add_argument(
+        "--gdb",
+        default="gdb",
+        metavar="COMMAND",
+        help="The gdb to start, with options if needed (default: gdb)",
+    )
+    group.add_argument(
+        "--listen",
+        metavar="[HOST:]PORT",
+        help="Start no gdb, wait for one (target remote HOST:PORT); port 0 takes any",
+    )
+    group = parser.add_argument_group("Selection")
+    group.add_argument(
+        "--tid",
+        type=int,
+        metavar="TID",
+        help="Look at this thread first, and at its process (default: the thread that crashed, or "
+        "the first)",
+    )
+    group.add_argument(
+        "--last",
+        type=int,
+        default=_LAST,
+        metavar="N",
+        help=f"Give gdb the last N instructions of each thread, which it holds in memory (default: "
+        f"{_LAST:,})",
+    )
+    group.add_argument(
+        "--format",
+        choices=("pt", "bts"),
+        help="pt: packets, which gdb decodes; bts: blocks, which rtit has decoded (default: pt, if "
+        "gdb was built with libipt)",
+    )
+    add_images(parser)
+    parser.add_general_options(rare="options for JIT code, kernels and guests")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start gdb, or wait for it."""
+    if arguments.last < 1:
+        raise UsageError(f"--last {arguments.last}: expected a number from 1 on")
+    if arguments.listen is not None and (arguments.ex or arguments.batch):
+        raise UsageError("--listen starts no gdb: --ex and --batch do not go with it")
+    from rtit.gdb.debugger import find_gdb
+    from rtit.gdb.server import listening
+    from rtit.gdb.target import Target
+
+    listener = listening(arguments.listen) if arguments.listen is not None else None
+    debugger = find_gdb(arguments.gdb) if listener is None else None
+    form = arguments.format or ("pt" if debugger is None or debugger.has_pt else "bts")
+    if debugger is not None and not debugger.has_pt:
+        _print_note(f"{debugger.words[0]} was built without libipt: it gets blocks, not packets")
+        if form == "pt":
+            raise UsageError(f"{debugger.words[0]} cannot read packets; use --format bts")
+    with open_trace(arguments) as trace:
+        target = Target(trace, arguments.tid, form=form, last=arguments.last, tell=_print_note)
+        for problem in target.program.problems:
+            _print_note(problem)
+        gaps = IncompleteReport("gdb", trace)
+        gaps.print_images()
+        target.describe(target.tid)
+        code = 0
+        if debugger is not None:
+            code = _attached(debugger, target, arguments)
+        elif listener is not None:
+            with listener:
+                _listen(listener, target)
+        if target.gaps:
+            gaps.note()
+        return max(code, gaps.exit_code())
+
+
+def _listen(listener: socket.socket, target: Target) -> None:
+    from rtit.gdb.server import accepted, talk
+
+    host, port, *_ = listener.getsockname()
+    _print_note(f"target remote {f'[{host}]' if ':' in host else host}:{port}")
+    connection = accepted(listener, lambda: True)
+    assert connection is not None
+    talk(connection, target)
+
+
+def _attached(debugger: Debugger, target: Target, arguments: argparse.Namespace) -> int:
+    """Run gdb on this terminal, beside the server; its exit code."""
+    import socket as sockets
+
+    main = target.program.main
+    with (
+        tempfile.TemporaryDirectory(prefix="rtit-gdb-") as folder,
+        ExitStack() as stack,
+        sockets.socket(sockets.AF_UNIX) as listener,
+    ):
+        number = os.open(folder, os.O_PATH)
+        stack.callback(os.close, number)
+        # The path of a socket has some hundred bytes at most, which TMPDIR alone may have.
+        place = f"/proc/{os.getpid()}/fd/{number}/socket"
+        listener.bind(place)
+        listener.listen(1)
+        program = main.path if main is not None else None
+        command = debugger.command(place, program, arguments.ex, batch=arguments.batch)
+        with subprocess.Popen(command) as gdb:
+            # The keyboard sends Ctrl-C to both, and it is meant for gdb; what ends us ends gdb too.
+            handlers: dict[int, Any] = {signal.SIGINT: signal.SIG_IGN}
+            ended: list[int] = []
+
+            def end(number: int, _: object) -> None:
+                ended.append(number)
+                # At SIGTERM gdb 13 may stumble over its Python and leave a core.
+                gdb.send_signal(signal.SIGHUP if signal.SIGHUP in handlers else number)
+
+            for number in (int(signal.SIGTERM), int(signal.SIGHUP)):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    handlers[number] = end
+            before = {number: signal.signal(number, each) for number, each in handlers.items()}
+            try:
+                _serve(listener, target, lambda: gdb.poll() is None)
+            finally:
+                for number, each in before.items():
+                    signal.signal(number, each)
+        if ended:
+            return 128 + ended[0]
+        return 1 if gdb.returncode else 0
+
+
+def _serve(listener: socket.socket, target: Target, going_on: Callable[[], bool]) -> None:
+    """Whoever connects, one after the other: `target remote` may be said again."""
+    from rtit.gdb.server import accepted, talk
+
+    while (connection := accepted(listener, going_on)) is not None:
+        talk(connection, target)
+
+
+def _print_note(text: str) -> None:
+    output.print_error("gdb", text)

@@ -1,0 +1,203 @@
+"""`rtit profile --for TOOL FILE`: exact counts in the format of another tool."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rtit import __version__
+from rtit.cli import output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.input_options import (
+    MANY_JOBS,
+    add_file,
+    add_max_edges,
+    add_reading,
+    open_trace,
+)
+from rtit.cli.output_file import add_dso, add_output, write
+from rtit.cli.parser import CommandParser
+from rtit.cli.progress import show_progress
+from rtit.cli.selection_options import add_streams, selection
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rtit.profile.table import Binary, Profile
+    from rtit.trace import Stream, Trace
+
+_ONE = ("bolt", "autofdo", "llvm")
+"""Formats of one binary each."""
+_NAMED = ("pprof", "callgrind")
+"""Formats with calls, and with code outside of files; calls are followed on a CPU as a whole."""
+
+_EPILOG = """Read the result with:
+  bolt       perf2bolt -p FILE --pa -o OUT.fdata PROGRAM; llvm-bolt PROGRAM -data OUT.fdata ...
+  autofdo    create_llvm_prof --profiler=text --profile=FILE --binary=PROGRAM --out=PROFILE
+             (for programs built with -gdwarf-4; DWARF 5 gives an empty profile)
+  llvm       llvm-profgen --unsymbolized-profile=FILE --use-offset=0 --binary=PROGRAM
+             --output=PROFILE
+  pprof      go tool pprof FILE
+  callgrind  callgrind_annotate FILE; kcachegrind FILE
+  perf       tools that read perf script -F ip,brstack --show-mmap-events, such as
+             llvm-profgen --perfscript=FILE --binary=PROGRAM --output=PROFILE
+
+Examples:
+  rtit profile --for callgrind -o callgrind.out
+  rtit profile --for bolt --dso program -o program.preagg perf.data
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit profile [options] --for TOOL [FILE]"
+    parser.epilog = _EPILOG
+    add_file(parser)
+    group = parser.add_argument_group("Output")
+    group.add_argument(
+        "--for",
+        dest="tool",
+        required=True,
+        metavar="TOOL",
+        choices=[*_ONE, "pprof", "callgrind", "perf"],
+        help="The tool that reads the profile: bolt, autofdo, llvm, pprof, callgrind or perf",
+    )
+    add_output(group)
+    add_dso(
+        group,
+        "for bolt, autofdo and llvm the program, or of several each its own FILE.NAME; for pprof, "
+        "callgrind and perf all",
+    )
+    add_streams(parser)
+    add_max_edges(parser, calls=True)
+    add_reading(parser, jobs=MANY_JOBS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the profile; return 3 if something could not be decoded."""
+    from rtit.profile.gather import profile
+
+    tool = arguments.tool
+    if tool == "perf" and arguments.dso:
+        raise UsageError("--for perf writes all binaries: --dso does not go with it")
+    with open_trace(arguments) as trace:
+        wanted = selection(arguments)
+        streams = trace.by_thread(wanted)
+        with show_progress("profile", streams, prints=False):
+            found = profile(trace, streams)
+            if tool in _ONE and not arguments.dso and found.main is None and found.losses.lines():
+                output.print_error(
+                    "profile", "no code in any file is known to have run; no profile is written"
+                )
+                _missing(found, outside=True)
+                return EXIT_CODE if found.losses.has_gaps else 1
+            if tool in _ONE:
+                binaries = found.chosen(arguments.dso)
+                _write_each(binaries, _lines_of(tool), arguments.output)
+            else:
+                binaries = found.chosen(arguments.dso or ["all"])
+                # calls and samples are followed from one branch to the next
+                of = trace.select if tool in _NAMED else trace.by_thread
+                among = of(wanted, apart=True)
+                text = _whole(tool, trace, among, found, binaries, whole=not arguments.dso)
+                write(arguments.output, text)
+    _say(found, binaries, outside=tool in _NAMED and not arguments.dso)
+    lacking = any(each.symbols.lacks_lines for each in binaries)
+    return EXIT_CODE if found.losses.has_gaps or lacking else 0
+
+
+def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
+    from rtit.profile.autofdo import autofdo, llvm
+    from rtit.profile.bolt import bolt
+
+    return {"bolt": bolt, "autofdo": autofdo, "llvm": llvm}[tool]
+
+
+def _whole(
+    tool: str,
+    trace: Trace,
+    streams: Sequence[Stream],
+    found: Profile,
+    binaries: Sequence[Binary],
+    *,
+    whole: bool,
+) -> Iterable[bytes]:
+    from rtit.profile.callgrind import callgrind
+    from rtit.profile.calls import calls
+    from rtit.profile.perf import perf
+    from rtit.profile.pprof import pprof
+
+    creator = f"rtit {__version__}"
+    if tool == "perf":
+        return _encoded(perf(trace, streams))
+    followed = calls(trace, streams, found, contexts=tool == "pprof")
+    if tool == "pprof":
+        missing = found.losses.lines(outside=not whole)
+        comments = [creator, " ".join(trace.command_line), *missing]
+        return pprof(binaries, followed, comments, outside=whole)
+    named = found.outside if whole else {}
+    return _encoded(callgrind(binaries, followed, trace.command_line, creator, named))
+
+
+def _write_each(
+    binaries: Sequence[Binary], lines: Callable[[Binary], Iterator[str]], output: str | None
+) -> None:
+    if len(binaries) == 1:
+        write(output, _encoded(lines(binaries[0])))
+        return
+    if output is None:
+        raise UsageError(f"{len(binaries)} binaries make as many files: give -o FILE")
+    names = [each.name for each in binaries]
+    for each in binaries:
+        # two files of one name differ by their numbers
+        name = each.name if names.count(each.name) == 1 else f"{each.name}.{each.number}"
+        write(f"{output}.{name}", _encoded(lines(each)))
+
+
+def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
+    return (f"{line}\n".encode(errors="surrogateescape") for line in lines)
+
+
+def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
+    """Print which share of the instructions was written, and what is missing.
+
+    `outside`: code outside of files was written, too.
+    """
+    written = sum(each.instructions for each in binaries)
+    share = written / found.instructions if found.instructions else 0.0
+    names = ", ".join(each.name for each in binaries[:3])
+    if len(binaries) > 3:
+        names += f" and {len(binaries) - 3} more"
+    others = [each for each in found.binaries if each not in binaries]
+    more = ""
+    if others:
+        largest = sorted(others, key=lambda each: -each.instructions)[:3]
+        shares = ", ".join(
+            f"{each.name} {each.instructions / found.instructions:.1%}" for each in largest
+        )
+        more = f"; elsewhere: {shares}"
+    if outside and found.losses.outside:
+        written += found.losses.outside
+        share = written / found.instructions
+        names += " and in no file" if names else ""
+    output.print_line(
+        f"[ rtit profile: {written:,} of {found.instructions:,} instructions ({share:.1%}) ran in "
+        f"{names or 'no file'}{more} ]",
+        to=sys.stderr,
+    )
+    from rtit.profile.lines import MANY_LINES
+
+    for each in binaries:
+        if not len(each.symbols.offsets):
+            output.print_error(
+                "profile", f"{each.name} has no symbols: its functions are not known"
+            )
+        if each.symbols.lacks_lines:
+            output.print_error("profile", f"missing: lines of source of {each.name}, {MANY_LINES}")
+    _missing(found, outside=not outside)
+
+
+def _missing(found: Profile, *, outside: bool) -> None:
+    for line in found.losses.lines(outside=outside):
+        output.print_error("profile", f"missing: {line}")

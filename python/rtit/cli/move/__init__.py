@@ -1,0 +1,1 @@
+"""The commands that move recordings between machines and formats, one file each."""

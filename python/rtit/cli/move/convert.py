@@ -1,0 +1,139 @@
+"""`rtit convert`: splits a recording into raw PT and maps, or joins them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from io import BufferedWriter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtit.capture.private import create
+from rtit.cli import output
+from rtit.cli.incomplete import EXIT_CODE
+from rtit.cli.input_options import add_file, open_trace
+from rtit.cli.parser import CommandParser
+from rtit.cli.raw_options import add_cpu_model, is_raw
+from rtit.cli.selection_options import add_streams, selection
+from rtit.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from rtit.trace import Stream, Trace
+
+
+_EPILOG = """Examples:
+  rtit convert --split parts perf.data
+  rtit convert --raw thread7.pt --maps 7.maps -o perf.data
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = (
+        "rtit convert [options] --split DIR [FILE]\n"
+        "       rtit convert [options] --raw FILE --maps FILE -o FILE\n"
+        "       rtit convert [options] --griffin LOG -o FILE"
+    )
+    parser.epilog = _EPILOG
+    add_file(parser)
+    group = parser.add_argument_group("Split a recording")
+    group.add_argument(
+        "--split",
+        metavar="DIR",
+        help="Write the packets of each buffer to DIR/NAME.pt, and the mappings of each process to "
+        "DIR/PID.maps, in the form of /proc/PID/maps",
+    )
+    add_streams(parser)
+    group = parser.add_argument_group("Make a recording")
+    group.add_argument("-o", "--output", metavar="FILE", help="The recording to write")
+    group.add_argument(
+        "--raw", metavar="FILE", help="Packets of one logical processor, without perf.data"
+    )
+    group.add_argument("--maps", metavar="FILE", help="Its mappings, in the form of /proc/PID/maps")
+    group.add_argument(
+        "--griffin", metavar="LOG", help="A log of Griffin's kernel: PT and pages of code"
+    )
+    group = parser.add_rare_group("Settings of the trace, with --raw or --griffin")
+    add_cpu_model(group)
+    group.add_argument("--noretcomp", action="store_true", help="The trace was made with DisRETC")
+    group.add_argument("--mtc-freq", metavar="N", help="IA32_RTIT_CTL.MTCFreq, 0 to 15")
+    group.add_argument("--nom-freq", metavar="N", help="MSR_PLATFORM_INFO[15:8], 0 to 255")
+    group.add_argument(
+        "--cpuid-15", metavar="EAX,EBX", help="CPUID.15H: TSC ticks in a tick of the crystal"
+    )
+    parser.add_general_options(rare="settings of the trace: CPU model, MTC, RET compression")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert one way or the other; return 3 if the recording is incomplete."""
+    if arguments.griffin is not None:
+        others = (arguments.raw, arguments.maps, arguments.split, arguments.file, arguments.input)
+        if arguments.output is None or any(each is not None for each in others):
+            raise UsageError("--griffin needs -o, and no other input")
+        from rtit.cli.move.assemble import assemble_griffin
+
+        return assemble_griffin(arguments)
+    if is_raw(arguments):
+        if arguments.output is None or arguments.maps is None or arguments.split is not None:
+            raise UsageError("--raw needs --maps and -o, and no --split")
+        from rtit.cli.move.assemble import assemble
+
+        assemble(arguments)
+        return 0
+    if arguments.split is None or arguments.output is not None or arguments.maps is not None:
+        raise UsageError("a recording needs --split DIR, and no -o or --maps")
+    with open_trace(arguments) as trace:
+        _split(trace, selection(arguments).streams(trace.streams), Path(arguments.split))
+        if trace.incomplete is not None:
+            output.print_error("convert", f"{trace.path} is incomplete: {trace.incomplete}")
+        return EXIT_CODE if trace.incomplete is not None else 0
+
+
+def _split(trace: Trace, streams: list[Stream], folder: Path) -> None:
+    from rtit.image.mappings import has_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for stream in streams:
+        name = f"cpu{stream.cpu}" if stream.cpu >= 0 else f"thread{stream.tid}"
+        path = folder / (f"{name}.{stream.part}.pt" if stream.part else f"{name}.pt")
+        _make(path, stream.parts())
+        words = ["rtit", "instructions", "--raw", str(path), *_options(stream)]
+        output.print_line(f"{stream.size:14,} bytes  {shlex.join(words)}")
+    for pid, mappings in trace.mappings().items():
+        lines = [
+            f"{each.start:x}-{each.end:x} r-xp {each.offset:08x} 00:00 0 {each.path}\n"
+            for each in mappings
+            if has_file(each.path) and "\n" not in each.path
+        ]
+        if lines:
+            _make(folder / f"{pid}.maps", map(os.fsencode, lines))
+
+
+def _make(path: Path, parts: Iterable[Buffer]) -> None:
+    """Write a new file; remove it if it cannot be written whole."""
+    path.touch(exist_ok=False)
+    try:
+        with BufferedWriter(create(path)) as file:
+            file.writelines(parts)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _options(stream: Stream) -> Iterator[str]:
+    from rtit.trace.settings import Settings
+
+    settings = stream.settings
+    if not isinstance(settings, Settings):
+        return
+    if settings.cpu is not None:
+        yield from ("--cpu-model", "/".join(map(str, settings.cpu)))
+    ebx, eax = settings.tsc_ctc
+    if ebx and eax:
+        yield from ("--mtc-freq", str(settings.mtc_freq), "--cpuid-15", f"{eax},{ebx}")
+    if settings.max_nonturbo_ratio:
+        yield from ("--nom-freq", str(settings.max_nonturbo_ratio))

@@ -1,0 +1,56 @@
+"""`rtit pack FILE`: puts a recording and the files it needs into one file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rtit.cli import output
+from rtit.cli.incomplete import IncompleteReport
+from rtit.cli.input_options import add_file, add_images, open_trace
+from rtit.cli.output_file import atomic_file
+from rtit.cli.parser import CommandParser
+from rtit.errors import UsageError
+
+_EPILOG = """Examples:
+  rtit pack perf.data -o crash.rtit.zip
+  rtit report crash.rtit.zip                      # on any machine, without other files
+
+The pack holds whole files: the programs and libraries that ran, their debug files, kernel modules,
+jit-PID.dump and perf-PID.map; of --kcore the pages that ran. Check the content before you share it.
+"""
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.usage = "rtit pack [options] [FILE]"
+    parser.epilog = _EPILOG
+    add_file(parser)
+    parser.add_argument_group("Output").add_argument(
+        "-o", "--output", metavar="FILE", help="The pack to write (default: FILE.rtit.zip)"
+    )
+    add_images(parser)
+    parser.add_general_options(rare="options for JIT code, kernels and guests")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the pack; return 3 if something is missing in it."""
+    from rtit.trace.packing import write_pack
+
+    if arguments.output == "-":
+        raise UsageError("-o -: a pack cannot go to standard output; give a file name")
+    with open_trace(arguments) as trace:
+        if arguments.output is None and not Path(trace.path).exists():
+            raise UsageError(f"{trace.path} has no file name: give -o FILE")
+        gaps = IncompleteReport("pack", trace)
+        path = arguments.output or f"{trace.path.rstrip('/')}.rtit.zip"
+        with atomic_file(path, private=True) as file:
+            packed = write_pack(trace, file)
+        gaps.print_images()
+        code = gaps.exit_code()
+    files = f"{packed.files:,} files, {packed.debug_files:,} debug files"
+    missing = f"; {packed.missing:,} files are missing" if packed.missing else ""
+    output.print_line(
+        f"{path}: {Path(path).stat().st_size:,} bytes: the recording, {files}{missing}"
+    )
+    return code

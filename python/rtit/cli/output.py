@@ -1,0 +1,83 @@
+"""The one place that writes to standard output and standard error: text with its control characters
+escaped, JSON, and bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from typing import TextIO
+
+from rtit.readable import json_parts, json_text, readable
+
+
+def print_line(text: str = "", *, to: TextIO | None = None) -> None:
+    """Print one line to standard output, or to another text stream."""
+    stream = sys.stdout if to is None else to
+    stream.write(readable(text, stream.encoding or "utf-8") + "\n")
+
+
+def print_error(command: str, text: str, next_step: str = "") -> None:
+    """Print `rtit COMMAND: text` to standard error, and the next step, if any, indented below."""
+    name = f"rtit {command}" if command else "rtit"
+    print_line(f"{name}: {text}", to=sys.stderr)
+    for line in next_step.splitlines():
+        print_line(f"  {line}", to=sys.stderr)
+
+
+def write_json(value: object, *, indent: int | None = None) -> None:
+    """Write one JSON value to standard output, in ASCII.
+
+    Bytes of names that are not UTF-8 appear as U+DC80 to U+DCFF, as in Python. An indented value is
+    written while it is made; collections in it become lists.
+    """
+    if indent is None:
+        sys.stdout.write(json_text(value) + "\n")
+        return
+    sys.stdout.writelines(json_parts(value, indent, _ListView))
+    sys.stdout.write("\n")
+
+
+class _ListView(list[object]):
+    """A collection as the list that `json` asks for; `iterencode` uses its length and iterator."""
+
+    def __init__(self, items: Collection[object]) -> None:
+        super().__init__()
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._items)
+
+
+def write_lines(text: bytes) -> None:
+    """Write whole lines of UTF-8 from native code, which has escaped the names in them."""
+    stream = sys.stdout
+    if not text.isascii() and (stream.encoding or "utf-8").lower() != "utf-8":
+        text = text.decode().encode(stream.encoding, "backslashreplace")
+    stream.flush()
+    stream.buffer.write(text)
+
+
+def write_bytes(parts: Iterable[bytes]) -> None:
+    """Write a file for another tool to standard output."""
+    flush()
+    for part in parts:
+        sys.stdout.buffer.write(part)
+    sys.stdout.buffer.flush()
+
+
+def flush() -> None:
+    """Write what is buffered, so that it comes before the output of others."""
+    sys.stdout.flush()
+
+
+def discard() -> None:
+    """Drop buffered output that cannot be written: the interpreter would try again at its end."""
+    try:
+        flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

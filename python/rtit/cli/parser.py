@@ -1,0 +1,199 @@
+"""The parser of a command: help in groups, rare options only in --help-all, errors in two lines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rtit.cli import output
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+_WIDEST = 100
+_HELP_COLUMN = 27
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps each line of an option's help at the width of the terminal, or at 100 columns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        layout = {"width": _width(), "max_help_position": _HELP_COLUMN}
+        super().__init__(*args, **{**layout, **kwargs})
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        import textwrap
+
+        return [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
+
+
+@cache
+def _width() -> int:
+    """Return the width of help: of COLUMNS, the terminal, or 100 columns, whichever is known.
+
+    argparse would load all compressors to ask for it.
+    """
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isascii() and given.isdecimal() else 0
+    if not columns:
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:
+            columns = 0
+    return min(columns or _WIDEST, _WIDEST)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The options of one command.
+
+    Groups made by `add_rare_group` appear only in --help-all.
+    """
+
+    def __init__(self, prog: str, **kwargs: Any) -> None:
+        layout = {"add_help": False, "formatter_class": HelpFormatter}
+        super().__init__(prog, **{**kwargs, **layout})
+        self._rare: list[argparse._ArgumentGroup] = []
+
+    def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
+        """Add a group that only --help-all shows."""
+        group = self.add_argument_group(title)
+        self._rare.append(group)
+        return group
+
+    def add_general_options(self, *, jobs: str = "", rare: str = "") -> None:
+        """Add -j if `jobs` (its default in words), -h, and --help-all, which also shows `rare`."""
+        group = self.add_argument_group()
+        if jobs:
+            group.add_argument(
+                "-j",
+                "--jobs",
+                type=int,
+                default=0,
+                metavar="N",
+                help=f"Decode with N threads (default: {jobs})",
+            )
+        group.add_argument("-h", "--help", action=_ShowHelp, const=False, help="Show this help")
+        group.add_argument(
+            "--help-all",
+            action=_ShowHelp,
+            const=True,
+            help=f"Also show {rare}" if rare else argparse.SUPPRESS,
+        )
+
+    def hide_rare_options(self) -> None:
+        """Leave the rare groups out of the help."""
+        for group in self._rare:
+            for action in group._group_actions:
+                action.help = argparse.SUPPRESS
+
+    def option_names(self) -> list[str]:
+        """Return all option strings, rare ones too."""
+        return [option for action in self._actions for option in action.option_strings]
+
+    @property
+    def usage_hint(self) -> str:
+        """One line of usage, and how to get the help."""
+        usage = self.format_usage().splitlines()[0]
+        return f"{usage}      ({self.prog} --help)"
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help. Raises OSError where argparse ignores that it cannot be written."""
+        if file is not None:
+            super().print_help(file)
+            return
+        for line in self.format_help().splitlines():
+            output.print_line(line)
+        output.flush()
+
+    def parse_args(  # type: ignore[override]  # its overloads return other namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse the words; end with exit code 2 for those that are unknown."""
+        arguments, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self._reject(unknown)
+        return arguments
+
+    def _reject(self, words: Sequence[str]) -> NoReturn:
+        word = next((word for word in words if word.startswith("-")), words[0])
+        if not word.startswith("-"):
+            self.error(f"unexpected argument {word!r}")
+        name = word.partition("=")[0]
+        self.error(f"unknown option {name}{suggestion(name, self.option_names())}")
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error, one line of usage and a pointer to --help; end with exit code 2."""
+        command = self.prog.removeprefix("rtit").strip()
+        output.print_error(command, message.removeprefix("argument "), self.usage_hint)
+        sys.exit(2)
+
+
+class ProgramParser(CommandParser):
+    """The options of a command that reads a recording or runs a program: `stat`.
+
+    A program is what follows `--`, or begins with a word that is executable. It becomes `program`,
+    None for a recording.
+    """
+
+    def parse_known_args(  # type: ignore[override]  # its overloads return other namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the options before the program."""
+        words = list(args or ())
+        end = words.index("--") if "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:end], namespace)
+        found.program = words[end + 1 :] if end < len(words) else None
+        found.file = None
+        if not (positional := found.words):
+            return found, unknown
+        if _is_program(positional[0]):
+            found.program = [*positional, *words[end:]]
+            return found, unknown
+        # A recording: options may follow it.
+        found, more = super().parse_known_args(positional[1:], found)
+        found.file = positional[0]
+        return found, [*unknown, *more, *found.words]
+
+
+def _is_program(word: str) -> bool:
+    """Whether a word names an executable file; a file that is there and is not executable is a
+    recording, even if PATH has a program of its name.
+    """
+    import shutil
+
+    return not (Path(word).is_file() and not os.access(word, os.X_OK)) and bool(shutil.which(word))
+
+
+class _ShowHelp(argparse.Action):
+    """Shows the help: of all options if `const`, without the rare ones if not."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **kwargs)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if not self.const and isinstance(parser, CommandParser):
+            parser.hide_rare_options()
+        parser.print_help()
+        parser.exit()
+
+
+def suggestion(word: str, known: Iterable[str], quote: str = "") -> str:
+    """Return `; did you mean X?` if one of the known words is like this one, else nothing."""
+    from difflib import get_close_matches
+
+    bare = word.lstrip("-").lower()
+    by_name = {each.lstrip("-").lower(): each for each in known if len(each) > 2}
+    near = [each for each in by_name if len(bare) > 2 and each.startswith(bare)][:1]
+    near = near or get_close_matches(bare, by_name, n=1, cutoff=0.65)
+    return f"; did you mean {quote}{by_name[near[0]]}{quote}?" if near else ""
