@@ -51,8 +51,8 @@ def test_programs(
     ("argv", "stdout"),
     [
         (["/bin/true"], ""),
-        (["/bin/echo", "hello"], "hello\n"),
-        (["/bin/sh", "-c", "echo one | cat"], "one\n"),
+        pytest.param(["/bin/echo", "hello"], "hello\n", marks=pytest.mark.slow),
+        pytest.param(["/bin/sh", "-c", "echo one | cat"], "one\n", marks=pytest.mark.slow),
     ],
 )
 def test_system_programs(

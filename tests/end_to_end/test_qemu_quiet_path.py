@@ -134,7 +134,7 @@ def test_dynamic(kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> Non
     assert compare(qemu, gzip, tmp_path, kind) > 1_000_000
 
 
-@pytest.mark.parametrize("kind", ["default", "cpi"])
+@pytest.mark.parametrize("kind", ["default", pytest.param("cpi", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", PARTS)
 def test_parts(part: str, kind: str, qemu: Found, gzip: list[str], tmp_path: Path) -> None:
     assert compare(qemu, gzip, tmp_path, kind, PARTS[part]) > 1_000_000

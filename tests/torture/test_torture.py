@@ -25,6 +25,25 @@ def named(mode: str) -> Case:
         pytest.skip(str(error))
 
 
+SLOW_BY_SINGLE_STEPS = {
+    "across_pages",
+    "exec_among_threads",
+    "file_replaced",
+    "reused",
+    "trap_beside_a_timer",
+    "uses_all_numbers",
+    "waits_and_a_blocked_trap",
+    "waits_and_an_ignored_signal",
+    "waits_and_an_ignored_trap",
+    "waits_that_let_a_trap_in",
+}
+"""Modes of 3 to 15 seconds; `make test` runs them under QEMU."""
+BY_SINGLE_STEPS = [
+    pytest.param(mode, marks=[pytest.mark.slow] if mode in SLOW_BY_SINGLE_STEPS else [])
+    for mode in sorted(QUICK)
+]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     if shutil.which("sh") is None:
@@ -32,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("mode", sorted(QUICK))
+@pytest.mark.parametrize("mode", BY_SINGLE_STEPS)
 def test_by_single_steps(mode: str, folder: Path) -> None:
     case = named(mode)
     found = record(case.argv, "ptrace", folder)
@@ -110,7 +129,7 @@ def test_branches_that_go_where_they_do_not_lead(folder: Path) -> None:
 
 def test_every_quick_mode_exists() -> None:
     named("family")
-    assert {case.mode for case in cases()} >= QUICK
+    assert {case.mode for case in cases()} >= QUICK >= SLOW_BY_SINGLE_STEPS
 
 
 @pytest.mark.parametrize("backend", ["ptrace", "qemu"])
