@@ -87,7 +87,7 @@ def test_a_block_with_ip_takes_the_fup_after_it(ip: int) -> None:
 
 
 @pytest.mark.spec("CFE-006", "CFE-007", "TAB50-002")
-def test_whose_fup_it_is_the_cfe_tells() -> None:
+def test_ip_bit_of_cfe_binds_the_next_fup() -> None:
     own = encode("CFE", ip=1, type=2, vector=0) + full("FUP", 0x1009)
     ips, events = decode(psb(0x1009) + own + full("TIP", 0x1007) + stop(0x1008))
     assert ips == [0x1009, 0x1007]
@@ -121,7 +121,7 @@ def test_a_fup_before_psbend_is_status_and_one_after_it_an_event() -> None:
 
 @pytest.mark.spec("DEC-007")
 @pytest.mark.parametrize("lost", [False, True], ids=["TIP.PGE", "OVF FUP"])
-def test_while_tracing_is_off_nothing_moves(lost: bool) -> None:
+def test_packets_while_tracing_is_off_do_not_move_the_ip(lost: bool) -> None:
     between = encode("TSC", tsc=5) + encode("PIP", nr=0, cr3=0x5000) + encode("CBR", ratio=3)
     between += encode("MTC", ctc=1) + encode("CYC", cycles=3) + b"\x99\x01"
     on = encode("OVF") + full("FUP", 0x1007) if lost else full("TIP.PGE", 0x1007)
@@ -132,7 +132,7 @@ def test_while_tracing_is_off_nothing_moves(lost: bool) -> None:
 
 
 @pytest.mark.spec("DEC-008")
-def test_after_trace_stop_nothing_moves_until_tip_pge() -> None:
+def test_packets_after_tracestop_do_not_move_the_ip_until_tip_pge() -> None:
     # there need not be a TIP.PGD before it
     stopped = psb(0x1000) + encode("TraceStop")
     on = full("TIP.PGE", 0x1007) + stop(0x1008)
@@ -154,7 +154,7 @@ def test_far_calls_and_returns_leave_the_call_stack_alone() -> None:
 
 
 @pytest.mark.spec("DEC-014")
-def test_the_mode_before_tip_pge() -> None:
+def test_mode_before_tip_pge_applies_at_its_target() -> None:
     # 48 40 90: one instruction of 64-bit code, three of 32-bit code
     code = space((0x1000, "484090"))
     for mode, ips in ((1, [0x1000]), (2, [0x1000, 0x1001, 0x1002])):
@@ -187,7 +187,7 @@ def test_which_packets_set_last_ip() -> None:
 
 @pytest.mark.spec("PAD-001", "MNT-001")
 @pytest.mark.parametrize("nothing", [encode("PAD"), encode("MNT", payload=0x0202_0202_0202_0202)])
-def test_what_tells_nothing_may_come_anywhere(nothing: bytes) -> None:
+def test_packets_without_meaning_may_come_anywhere(nothing: bytes) -> None:
     call = space((0x1000, "e80b000000 7500 ffe0"), (0x1010, "c3"))
     stream = psb(0x1000) + encode("TSC", tsc=1 << 20) + encode_tnt(2, 0b11) + short("TIP", 0x1010)
     stream += encode("MODE.TSX", in_tx=1, tx_abort=0) + short("FUP", 0x1010)

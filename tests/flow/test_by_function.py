@@ -29,7 +29,7 @@ def totals(stream: bytes, code: Any, regions: list[Any]) -> dict[tuple[str, str]
     return found
 
 
-def test_a_stretch_that_crosses_a_border() -> None:
+def test_straight_code_across_functions_counts_for_both() -> None:
     code = core.Space()
     code.map(0, BASE, bytes.fromhex("909090" + "75fb"))  # 1000 nop; nop; nop; 1003 jnz 1000
     regions = [
@@ -47,7 +47,7 @@ def test_a_stretch_that_crosses_a_border() -> None:
     }
 
 
-def test_code_that_changes_under_one_address() -> None:
+def test_changed_code_counts_for_its_own_function() -> None:
     code = core.Space()
     code.map(0, BASE, bytes.fromhex("9090" + "75fc"))  # nop; nop; jnz 1000
     code.poke(500, BASE, bytes.fromhex("6690"))  # one nop of two bytes
@@ -62,7 +62,7 @@ def test_code_that_changes_under_one_address() -> None:
     assert totals(stream, code, halves) == {("", "0"): 12, ("", "1"): 8, ("", "2"): 12}
 
 
-def test_a_recording(record: Recorder) -> None:
+def test_counts_by_function_of_a_recording_equal_its_instructions(record: Recorder) -> None:
     live = record([Path("/bin/echo"), "hello"])
     with Trace(live.data) as trace:
         [stream] = trace.streams

@@ -247,7 +247,7 @@ def chain(ips: list[int]) -> int:
     st.booleans(),
     st.booleans(),
 )
-def test_what_ran_comes_back(
+def test_decoded_path_equals_executed_path(
     seed: int, size: int, long_tnt: bool, defer: bool, compress: bool
 ) -> None:
     random = Random(seed)
@@ -286,7 +286,7 @@ def test_what_ran_comes_back(
 
 
 @given(st.integers(0, WORD), st.integers(1, 60))
-def test_rows_are_runs(seed: int, size: int) -> None:
+def test_rows_are_straight_runs_of_code(seed: int, size: int) -> None:
     random = Random(seed)
     code = {one.ip: one for one in program(random, size)}
     tracer = Tracer(random, False, False, True)

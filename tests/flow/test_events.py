@@ -64,7 +64,7 @@ STOP = full("FUP", BASE + 1) + encode("TIP.PGD", ip_bytes=0, payload=None)
     + [b"".join(map(evd, order)) + cfe(kind) for order in permutations((1, 2)) for kind in (8, 9)]
     + [evd(1) + encode("MTC", ctc=3) + evd(2) + cfe(9, 3), evd(0) + cfe(0xE, 14)],
 )
-def test_event_data_of_its_event(packets: bytes) -> None:
+def test_evd_belongs_to_the_next_cfe(packets: bytes) -> None:
     """Table 33-51; the order of VMXQ and VMXR varies in the chapter's own tables."""
     assert decode(psb() + packets + STOP) == ([BASE], [None])
 
@@ -81,7 +81,7 @@ def test_event_data_of_its_event(packets: bytes) -> None:
         (evd(0) + full("FUP", BASE + 1), "FUP has no place here"),
     ],
 )
-def test_event_data_that_no_event_has(packets: bytes, wrong: str) -> None:
+def test_misplaced_evd_is_an_error(packets: bytes, wrong: str) -> None:
     _, errors = decode(psb() + packets)
     assert errors[:2] == [None, wrong]
 
@@ -126,7 +126,7 @@ def test_a_packet_that_may_not_come_within_a_block(name: str) -> None:
         BLOCK,
     ],
 )
-def test_others_may(between: bytes) -> None:
+def test_other_packets_may_come_within_a_block(between: bytes) -> None:
     end = encode("BEP", ip=1) + full("FUP", BASE + 1)
     assert decode(psb() + BLOCK + between + end + STOP)[1] == [None]
 
@@ -135,7 +135,7 @@ def test_others_may(between: bytes) -> None:
     ("states", "expected"),
     [([0, 0], []), ([1, 1], [(BASE, 1)]), ([0, 1], [(BASE, 1)]), ([1, 0], [(BASE, 1), (BASE, 0)])],
 )
-def test_a_psb_tells_whether_a_transaction_goes_on(
+def test_psb_reports_whether_a_transaction_continues(
     states: list[int], expected: list[tuple[int, int]]
 ) -> None:
     """Section 33.3.7: the state at the PSB; what had been told before is not told again."""
@@ -143,6 +143,6 @@ def test_a_psb_tells_whether_a_transaction_goes_on(
     assert events(stream, "mode.tsx") == expected
 
 
-def test_a_transaction_that_began_is_not_told_again() -> None:
+def test_begun_transaction_is_not_reported_again() -> None:
     begin = encode("MODE.TSX", in_tx=1, tx_abort=0) + full("FUP", BASE)
     assert events(psb(tsx=0) + begin + psb(tsx=1), "mode.tsx") == [(BASE, 1)]

@@ -64,7 +64,7 @@ def whole(trace: bytes, way: str) -> list[bytes]:
     threads=st.sampled_from([1, 1, 2]),
 )
 @examples(40)
-def test_what_is_held_does_not_change(seed: int, way: str, most: int, threads: int) -> None:
+def test_held_columns_do_not_change(seed: int, way: str, most: int, threads: int) -> None:
     trace, chosen = stream(seed), random.Random(seed)
     take = taker(trace, way, threads=threads)
     held: list[tuple[list[memoryview], list[bytes]]] = []
@@ -84,7 +84,7 @@ def test_what_is_held_does_not_change(seed: int, way: str, most: int, threads: i
         assert [b"".join(parts) for parts in zip(*together, strict=True)] == expected
 
 
-def test_batches_are_as_long_as_asked_for() -> None:
+def test_batch_has_the_requested_length() -> None:
     trace = stream(1)
     take = taker(trace, "ips")
     lengths = []

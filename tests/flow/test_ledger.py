@@ -72,7 +72,7 @@ def check_account(stream: bytes, ledger: list[Any], counts: dict[str, Any]) -> N
         assert size == sum(row[1] - row[0] for row in ledger if row[2] == trust)
 
 
-def test_the_whole_stream() -> None:
+def test_ledger_covers_the_whole_stream() -> None:
     ips, ledger, counts = decode(STREAM)
     assert ips == IPS
     assert ledger == [(0, len(STREAM), "exact", None, None, None, None)]
@@ -85,7 +85,7 @@ def test_the_whole_stream() -> None:
 
 @pytest.mark.spec("DEC-011", "DEC-013")
 @pytest.mark.parametrize("size", range(len(STREAM)))
-def test_cut_at_every_byte(size: int) -> None:
+def test_stream_cut_at_every_byte_has_a_whole_ledger(size: int) -> None:
     stream = STREAM[:size]
     ips, ledger, counts = decode(stream)
     check_account(bytes(stream), ledger, counts)
@@ -129,7 +129,7 @@ def test_a_cyc_before_the_first_psb_is_no_loss() -> None:
     assert ledger == [(0, len(stream), "exact", None, None, None, None)]
 
 
-def test_no_psb_at_all() -> None:
+def test_stream_without_psb_is_lost() -> None:
     assert decode(b"")[1] == []
     assert decode(b"\x00" * 40)[1][0][:5] == (
         0,
@@ -171,7 +171,7 @@ def test_decoding_resumes_at_tip_pge_and_is_exact_again_at_psb() -> None:
         st.tuples(st.integers(0, len(STREAM) - 1), st.integers(1, 255)), min_size=1, max_size=4
     )
 )
-def test_damaged_streams(flips: list[tuple[int, int]]) -> None:
+def test_damaged_stream_has_a_whole_ledger(flips: list[tuple[int, int]]) -> None:
     stream = bytearray(STREAM)
     for at, value in flips:
         stream[at] ^= value
@@ -179,7 +179,7 @@ def test_damaged_streams(flips: list[tuple[int, int]]) -> None:
     check_account(bytes(stream), ledger, counts)
 
 
-def test_rows_by_their_numbers() -> None:
+def test_rows_of_a_span_by_number() -> None:
     flow = core.Flow((psb(0x1000) + b"\x05") * 5, space())
     flow.count()
     rows = flow.ledger()
@@ -197,7 +197,7 @@ def test_any_bytes_like_object_is_a_stream(kind: Any) -> None:
     assert flow.count()["instructions"] == len(IPS)
 
 
-def test_a_flow_is_taken_in_one_way() -> None:
+def test_flow_cannot_mix_kinds_of_results() -> None:
     flow = core.Flow(STREAM, space())
     assert flow.counts() == {}
     flow.next(1)

@@ -90,7 +90,9 @@ def listed(path: Path) -> list[int]:
 
 @pytest.mark.spec("DEC-003", "PGE-006", "PGD-007", "PGD-009", "FUP-005")
 @pytest.mark.parametrize("name", names())
-def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]]) -> None:
+def test_instructions_equal_those_of_libipt(
+    name: str, traces: Path, cases: dict[str, dict[str, Any]]
+) -> None:
     folder = traces / "libipt-cases"
     case = cases[name]
     run = next(run for run in case["runs"] if run["level"] == "instructions")
@@ -105,7 +107,9 @@ def test_instructions(name: str, traces: Path, cases: dict[str, dict[str, Any]])
         assert classes == ERRORS.get(name, [])
 
 
-def test_a_long_line_of_code(traces: Path, cases: dict[str, dict[str, Any]]) -> None:
+def test_straight_code_of_100000_instructions(
+    traces: Path, cases: dict[str, dict[str, Any]]
+) -> None:
     stream = decode(traces / "libipt-cases", cases["linear-fup-tip_pgd"])
     assert ips_of(stream) == list(range(0x100000, 0x100000 + 100000))
     assert list(stream.ledger()) == [Span(0, 0x21, "exact", "")]

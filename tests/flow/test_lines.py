@@ -52,7 +52,7 @@ def lines(stream: bytes, code: Any, fields: str = "asm", **options: Any) -> list
         (0, ["dec ax", "inc ax", "nop", "jmp"]),
     ],
 )
-def test_text_is_that_of_the_mode(mode: int, expected: list[str]) -> None:
+def test_disassembly_follows_the_execution_mode(mode: int, expected: list[str]) -> None:
     stream = psb(mode) + bytes([0x99, mode]) + full("TIP.PGE", BASE)
     stream += encode("TIP.PGD", ip_bytes=6, payload=BASE)
     found = lines(stream, space("484090ebfb"))
@@ -65,7 +65,7 @@ def rounds(count: int) -> bytes:
     return b"".join(encode_tnt(1, 1) for _ in range(count))
 
 
-def test_code_that_changes_is_read_again() -> None:
+def test_changed_code_is_disassembled_again() -> None:
     # 1000 nop; 1001 jnz 1000
     code = space("9075fd")
     code.poke(500, BASE, b"\xf8")  # clc
@@ -78,7 +78,7 @@ def test_code_that_changes_is_read_again() -> None:
     assert firsts == ["nop", "nop", "nop", "clc", "clc", "nop"]
 
 
-def test_names_are_those_of_the_time() -> None:
+def test_symbol_is_that_of_the_time() -> None:
     regions = [
         (BASE, BASE + 0x1000, 0, 500, 0x40, "first", None),
         (BASE, BASE + 0x1000, 500, 1 << 63, 0, "se\x1bcond", None),
@@ -104,7 +104,7 @@ def test_fields_and_their_order() -> None:
     assert flow.lines(1)[0].decode().splitlines()[0] == f"{BASE:16x} {1000 + 0x1234 * 6 // 4:15}"
 
 
-def test_a_packet_that_stands_for_many_instructions_comes_in_parts() -> None:
+def test_packet_of_many_instructions_is_split_into_batches() -> None:
     # 3000 nops and a jump back: 47 rounds in one packet, again and again
     code = space("90" * 3000 + "0f8542f4ffff")
     stream = psb() + full("TIP.PGE", BASE) + encode_tnt(47, (1 << 47) - 1, long=True) * 40
@@ -147,7 +147,7 @@ def flow_text(rows: list[str]) -> tuple[bytes, int]:
     return text.encode(), len(rows)
 
 
-def test_results_are_taken_in_one_way() -> None:
+def test_flow_cannot_mix_lines_and_rows() -> None:
     code = space("90")
     flow = listed(psb(), code, "ip")
     with pytest.raises(ValueError, match="another way"):

@@ -90,7 +90,7 @@ def test_only_the_first_fup_after_an_overflow_is_its_own() -> None:
         b"\x99\x01" + encode("EXSTOP", ip=0),
     ],
 )
-def test_a_fup_is_not_of_the_overflow_after_other_packets(between: bytes) -> None:
+def test_fup_after_other_packets_does_not_belong_to_the_overflow(between: bytes) -> None:
     ips, _, _ = decode(OVF + between + full("FUP", 0x1010) + full("TIP", 0x1100) + ASYNC[:9])
     assert ips == []
 
@@ -192,7 +192,7 @@ BEFORE_GAP = [0x1010, 0x1011, 0x1012] * 33 + [0x1014]
         (full("TIP.PGD", 0x1100) + full("FUP", 0x1100) + full("TIP", 0x1010) + ASYNC, []),
     ],
 )
-def test_at_a_gap_in_the_code(packets: bytes, more: list[int]) -> None:
+def test_decoding_stops_at_a_gap_in_the_code(packets: bytes, more: list[int]) -> None:
     """What ran before it is listed, and decoding goes on at the first IP."""
     ips, spans, flow = decode(GAP + packets)
     assert ips == [*BEFORE_GAP, *more]
@@ -201,7 +201,7 @@ def test_at_a_gap_in_the_code(packets: bytes, more: list[int]) -> None:
     assert flow.ledger()[1][6] == HOLE
 
 
-def test_the_ledger_tells_the_bytes_of_a_gap() -> None:
+def test_ledger_has_the_bytes_of_a_gap() -> None:
     stream = GAP + tnt("T") + full("TIP", 0x1100) + full("FUP", 0x1101)
     rows = [row[:3] for row in decode(stream)[2].ledger()]
     here = len(GAP)
@@ -222,7 +222,7 @@ def test_compressed_returns_after_a_gap_have_no_calls() -> None:
     assert flow.ledger()[-1][4].startswith("a compressed RET at 0x1207 without a matching call")
 
 
-def test_where_tips_are_deferred_one_is_no_place_to_go_on() -> None:
+def test_deferred_tip_does_not_resume_decoding() -> None:
     """Section 33.4.2.3: a result before the TIP may be that of a branch after it."""
     deferred = psb(0x1012) + tnt("N") + full("TIP", 0x1000)
     hole = full("TIP", 0x1014)
@@ -262,7 +262,7 @@ def test_tip_after_lost_code_without_tnt_resumes() -> None:
     assert list(array("Q", flow.ips(100)[0])) == [0x1000, 0x2000, 0x2010, 0x2012, 0x2013, 0x2020]
 
 
-def test_contradiction_is_no_place_to_resume_before_a_psb() -> None:
+def test_decoding_does_not_resume_at_a_contradiction_before_psb() -> None:
     """Bytes may be missing, so that packets are misread and LastIP is wrong."""
     wrong = psb(0x1000) + full("TIP", 0x1100) + full("FUP", 0x1101)
     ips, spans, _ = decode(wrong + full("TIP", 0x1010) + psb(0x1100) + full("FUP", 0x1101))
@@ -300,7 +300,7 @@ def test_pip_inside_filter_after_overflow_is_of_the_mov_cr3(end: bytes) -> None:
     assert flow.counts()["errata"] == {}
 
 
-def test_bad_bytes_are_no_gap_in_the_code() -> None:
+def test_bad_bytes_are_not_a_gap_in_the_code() -> None:
     """The next IP may be compressed against one that was lost."""
     ips, _, _ = decode(psb(0x1010) + b"\x02\x00" + full("TIP", 0x1100) + full("FUP", 0x1101))
     assert ips == []
@@ -308,7 +308,7 @@ def test_bad_bytes_are_no_gap_in_the_code() -> None:
 
 @pytest.mark.spec("PSB-020")
 @pytest.mark.parametrize("pairs", [1, 3, 7])
-def test_a_psb_is_the_end_of_its_run(pairs: int) -> None:
+def test_decoding_of_a_run_ends_at_psb(pairs: int) -> None:
     """What is left of a packet may look like a PSB; decoding goes on at the one behind it."""
     stream = psb(0x1010) + b"\x02\x82" * pairs + psb(0x1100) + full("FUP", 0x1101)
     ips, spans, flow = decode(stream)

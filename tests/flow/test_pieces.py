@@ -41,7 +41,7 @@ def result(stream: Any) -> tuple[list[int], Any, Any]:
 
 
 @pytest.mark.parametrize("largest", [40_000, 100_000, 1 << 30])
-def test_pieces(largest: int) -> None:
+def test_stream_in_pieces_equals_stream_in_one(largest: int) -> None:
     stream = long_stream()
     whole = result(stream)
     assert len(whole[0]) == 80_000 * 6 + 5
@@ -57,7 +57,7 @@ def test_pieces(largest: int) -> None:
     assert result(iter(pieces)) == whole
 
 
-def test_pieces_are_taken_as_decoding_comes_to_them() -> None:
+def test_pieces_are_read_when_decoding_reaches_them() -> None:
     taken = 0
 
     def endless() -> Iterator[bytes]:
@@ -72,11 +72,11 @@ def test_pieces_are_taken_as_decoding_comes_to_them() -> None:
     assert taken < 100
 
 
-def test_no_pieces() -> None:
+def test_stream_without_pieces_is_empty() -> None:
     assert result([]) == result(b"") == ([], result(b"")[1], [])
 
 
-def test_what_is_no_stream() -> None:
+def test_non_stream_is_rejected() -> None:
     with pytest.raises(TypeError, match="neither bytes-like nor an iterable"):
         core.Flow(1, space())
     with pytest.raises(TypeError, match="a piece of the stream is not bytes-like"):

@@ -63,7 +63,7 @@ ASLEEP = encode("EXSTOP", ip=1) + full("FUP", BASE + 2)
 
 
 @pytest.mark.spec("BEP-002")
-def test_a_block_is_where_its_end_says() -> None:
+def test_block_has_the_ip_of_its_bep() -> None:
     block = encode("BBP", sz=0, type=4) + encode("BIP", id=1, sz=0, payload=5)
     end = encode("BEP", ip=1) + full("FUP", BASE + 2)
     found = placed(psb() + block + end + STOP, "block begin", "block item", "block end")
@@ -80,7 +80,7 @@ def test_a_block_is_where_its_end_says() -> None:
 
 @pytest.mark.spec("EVD-005")
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_event_data_is_where_its_event_is(order: tuple[int, int]) -> None:
+def test_evd_has_the_ip_of_its_cfe(order: tuple[int, int]) -> None:
     data = b"".join(encode("EVD", type=kind, payload=0x10 + kind) for kind in order)
     event = encode("CFE", ip=1, type=9, vector=3) + full("FUP", BASE + 2)
     found = placed(psb() + data + event + STOP, "evd", "cfe")
@@ -123,7 +123,7 @@ def test_mwait_pwre_and_pwrx_are_where_the_exstop_is() -> None:
 
 
 @pytest.mark.spec("MTSX-003")
-def test_a_transaction_begins_at_the_fup_and_an_abort_goes_on_at_the_tip() -> None:
+def test_transaction_begins_at_fup_and_abort_continues_at_tip() -> None:
     begin = tsx(1) + full("FUP", BASE + 1)
     abort = tsx(0, 1) + full("FUP", BASE + 4) + full("TIP", BASE + 0x10)
     stream = psb() + begin + abort + full("FUP", BASE + 0x11) + OFF
@@ -136,7 +136,7 @@ def test_a_transaction_begins_at_the_fup_and_an_abort_goes_on_at_the_tip() -> No
 
 @pytest.mark.spec("MTSX-004", "TSX-006")
 @pytest.mark.parametrize("states", [(1,), (1, 0), (0, 1), (1, 0, 1)])
-def test_while_tracing_is_off_the_last_mode_counts(states: tuple[int, ...]) -> None:
+def test_last_mode_packet_while_tracing_is_off_counts(states: tuple[int, ...]) -> None:
     off = psb() + full("FUP", BASE + 1) + OFF
     on = full("TIP.PGE", BASE + 0x10) + full("FUP", BASE + 0x11) + OFF
     found = told(off + b"".join(map(tsx, states)) + on, "mode.tsx")
@@ -145,14 +145,14 @@ def test_while_tracing_is_off_the_last_mode_counts(states: tuple[int, ...]) -> N
 
 @pytest.mark.spec("TSTOP-010")
 @pytest.mark.parametrize("ip", [0, BASE + 0x100])
-def test_trace_stop_after_pgd_is_where_that_is(ip: int) -> None:
+def test_tracestop_after_pgd_has_the_ip_of_the_pgd(ip: int) -> None:
     event = encode("TIP.PGD", ip_bytes=6, payload=ip) if ip else OFF
     stream = psb() + full("FUP", BASE + 1) + event + encode("TraceStop")
     assert told(stream, "stopped") == [("stopped", ip, 0)]
 
 
 @pytest.mark.spec("TSTOP-011")
-def test_trace_stop_after_pge_is_at_the_last_known_ip() -> None:
+def test_tracestop_after_pge_has_the_last_known_ip() -> None:
     off = psb() + full("FUP", BASE + 1) + OFF
     stream = off + full("TIP.PGE", BASE + 0x10) + encode("TraceStop")
     assert told(stream, "stopped") == [("stopped", BASE + 0x10, 0)]
@@ -172,7 +172,7 @@ def test_events_without_branches() -> None:
 
 @pytest.mark.spec("DEC-012")
 @pytest.mark.parametrize("written", range(60))
-def test_a_ring_is_read_from_its_oldest_psb_on(written: int) -> None:
+def test_ring_buffer_is_read_from_its_oldest_psb(written: int) -> None:
     """Section 33.2.7.1: from the write pointer to the end, and on from the start."""
     lap = psb(BASE) + full("FUP", BASE + 1) + OFF
     stream = (lap * 8)[: 3 * len(lap) + written]

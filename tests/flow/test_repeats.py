@@ -58,13 +58,13 @@ def remarks(data: bytes, **settings: Any) -> list[tuple[int, int, int]]:
         (0x1002, 0x1001, [0x1002, 0x1003]),
     ],
 )
-def test_told_once(begin: int, left: int, told: list[int]) -> None:
+def test_loop_without_packets_is_reported_once(begin: int, left: int, told: list[int]) -> None:
     data = stream(begin, full("FUP", left))
     assert ips(data) == told
     assert remarks(data) == [(len(data) - 10, 0, left)]
 
 
-def test_the_runs_say_which_round() -> None:
+def test_runs_of_a_repeat_name_the_loop_iteration() -> None:
     made = flow(stream(0x1000, full("FUP", 0x1002)))
     starts, counts, hashes = (array(code) for code in "QIQ")
     while (columns := made.runs(100)) is not None:
@@ -81,7 +81,7 @@ def test_the_runs_say_which_round() -> None:
         (0x1005, 0x1005),  # in a loop, of which each round has a result
     ],
 )
-def test_not_where_a_packet_counts(begin: int, left: int) -> None:
+def test_loop_with_packets_is_not_reported(begin: int, left: int) -> None:
     assert remarks(stream(begin, full("FUP", left))) == []
 
 

@@ -59,7 +59,7 @@ def follow(stream: bytes, spaces: dict[Any, str], default: str = "") -> list[int
 
 
 @pytest.mark.spec("DEC-015", "PIP-009")
-def test_mov_cr3_changes_the_code_from_the_next_instruction_on() -> None:
+def test_mov_cr3_changes_the_code_from_the_next_instruction() -> None:
     spaces = {(A, 0): FROM, (B, 0): TO}
     # the packet comes before anything that tells of the jmp
     assert follow(begin(pip(A)) + pip(B) + stop(0x1006), spaces) == [0x1000, 0x1001, 0x1004]
@@ -72,7 +72,7 @@ def test_mov_cr3_changes_the_code_from_the_next_instruction_on() -> None:
 
 @pytest.mark.spec("PIP-009")
 @pytest.mark.parametrize("far", ["cf", "0f01c2", "0f01c3"], ids=["iret", "vmlaunch", "vmresume"])
-def test_a_far_transfer_changes_it_at_its_target(far: str) -> None:
+def test_far_transfer_changes_the_code_at_its_target(far: str) -> None:
     # a far transfer at 1000 is none of the new space; its target is
     spaces = {(A, 0): far + "90" * 9, (B, 1): "90" * 8 + "6690"}
     ips = follow(begin(pip(A)) + pip(B, 1) + full("TIP", 0x1008) + stop(0x100A), spaces)
@@ -102,7 +102,7 @@ def test_guests_with_one_cr3_differ_by_nr_and_vmcs_pointer() -> None:
 
 
 @pytest.mark.spec("VMCS-006")
-def test_a_vmcs_pointer_holds_from_the_next_vm_entry_on() -> None:
+def test_vmcs_pointer_holds_from_the_next_vm_entry() -> None:
     # 1000 nop; 1001 vmptrld [rax]; 1004 mov cr3, rax; 1007 nop nop; 1009 vmresume
     host = "90 0fc730 0f22d8 90 90 0f01c3"
     spaces: dict[Any, str] = {
@@ -126,7 +126,7 @@ def test_a_vmcs_pointer_holds_from_the_next_vm_entry_on() -> None:
 
 @pytest.mark.parametrize("walk", [False, True], ids=["steps", "packet by packet"])
 @pytest.mark.parametrize("most", [1, 2, 3, 100])
-def test_where_a_branch_led_is_in_its_batch(most: int, walk: bool) -> None:
+def test_branch_target_is_in_the_batch_of_the_branch(most: int, walk: bool) -> None:
     # 1000 vmlaunch into 1000 je 1002 of the other space
     spaces = {(A, 0): space("0f01c2"), (B, 1): space("7400 90")}
     enter = pip(B, 1) + full("TIP", 0x1000) + encode("TNT", bits="T")
@@ -141,7 +141,7 @@ def test_where_a_branch_led_is_in_its_batch(most: int, walk: bool) -> None:
     assert found == [(0x1000, 1, 2), (0x1000, 2, 2)] * 3
 
 
-def test_keys_are_checked() -> None:
+def test_invalid_space_keys_are_rejected() -> None:
     with pytest.raises(ValueError, match="NR is 2"):
         core.Flow(b"", core.Space(), spaces={(A, 2): core.Space()})
     with pytest.raises(TypeError):

@@ -55,7 +55,7 @@ BRANCHES = {
 
 @pytest.mark.parametrize("then", BRANCHES)
 @pytest.mark.parametrize("between", [b"", CYC], ids=["", "cyc"])
-def test_a_mov_cr3_that_stops_the_trace(then: str, between: bytes) -> None:
+def test_mov_cr3_stops_the_trace(then: str, between: bytes) -> None:
     """Table 33-28: TraceStop by MOV CR3. A branch other than a conditional one would have left its
     target in the TIP.PGD (Table 33-21).
     """
@@ -67,7 +67,7 @@ def test_a_mov_cr3_that_stops_the_trace(then: str, between: bytes) -> None:
 
 
 @pytest.mark.parametrize("then", ["740e", "0f05", "cf", "0f01c2", "0f22d8"])
-def test_a_stop_that_may_be_of_the_branch_behind(then: str) -> None:
+def test_tracestop_that_may_belong_to_a_later_branch_is_unsupported(then: str) -> None:
     """A conditional branch has no target in its TIP.PGD, either. What leaves the context (syscall,
     iret, vmlaunch, mov cr3) has none, and TraceStop is where the context is entered again. So no
     instruction is made up, and the gap is told.
@@ -81,7 +81,7 @@ def test_a_stop_that_may_be_of_the_branch_behind(then: str) -> None:
     [b"", CYC, encode("MODE.TSX", in_tx=0, tx_abort=0) + STOP, full("TIP.PGE", 0x1000)],
     ids=["end", "cyc", "other", "pge"],
 )
-def test_a_mov_cr3_before_the_branch_that_ends_tracing(end: bytes) -> None:
+def test_mov_cr3_before_the_branch_that_ends_tracing(end: bytes) -> None:
     """No TraceStop: the TIP.PGD is that of the branch, as where a kernel is left."""
     ips, spans, _ = decode(psb(0x1000) + PIP + PGD + end, START + "0f05")
     assert (ips, spans) == ([0x1000, 0x1001, 0x1004, 0x1005], ["exact"])
@@ -92,7 +92,7 @@ def test_a_mov_cr3_before_the_branch_that_ends_tracing(end: bytes) -> None:
     [encode("PTW", ip=0, payload_bytes=0, payload=1), encode("EXSTOP", ip=0), psb(0x1004)],
     ids=["ptw", "exstop", "psb"],
 )
-def test_a_packet_between_has_come_past_the_mov_cr3(between: bytes) -> None:
+def test_packet_between_shows_that_mov_cr3_was_executed(between: bytes) -> None:
     ips, spans, _ = decode(psb(0x1000) + PIP + between + PGD + STOP, START + "f30faee0 ffe0")
     assert (ips, spans) == ([0x1000, 0x1001, 0x1004, 0x1005, 0x1009], ["exact"])
 
@@ -114,7 +114,7 @@ def test_a_psb_while_the_processor_waits_for_a_sipi(sipi: bytes, psbs: int) -> N
     assert [ip for kind, ip, _ in events if kind == "enabled"] == [0x1000]
 
 
-def test_no_psb_comes_between_a_fup_and_its_tip() -> None:
+def test_psb_between_fup_and_tip_is_an_error() -> None:
     """Section 33.3.7: where the PSB+ says that tracing is on, something was lost before it."""
     stream = psb(0x1000) + full("FUP", 0x1001) + psb(0x1000) + full("FUP", 0x1001) + PGD
     ips, spans, _ = decode(stream, WAITING)

@@ -46,7 +46,7 @@ PGE = full("TIP.PGE", 0x1000)
 
 
 @pytest.mark.spec("TSC-003", "DEC-016")
-def test_tsc_alone() -> None:
+def test_time_from_tsc_alone() -> None:
     # the run begins after the first TSC; later ones are known to come after it only when it ends
     assert times(tsc(1000), PGE, tsc(2000), step(), step()) == [1000, 2000]
     assert times(tsc(1000), PGE, step(), tsc(3000), step()) == [1000, 1000]
@@ -72,7 +72,9 @@ def test_tsc_wraps_at_56_bits() -> None:
         (12, 0x0FFF, 0, 0x31, 84),  # bits above 15 are not in TMA
     ],
 )
-def test_the_first_mtc(mtc_freq: int, ctc: int, fast: int, payload: int, elapsed: int) -> None:
+def test_first_mtc_after_tma(
+    mtc_freq: int, ctc: int, fast: int, payload: int, elapsed: int
+) -> None:
     packets = [tsc(1 << 40), encode("TMA", ctc=ctc, fast_counter=fast), PGE]
     packets += [encode("MTC", ctc=payload), step(), step()]
     found = times(*packets, mtc_freq=mtc_freq, tsc_ctc=(168, 2))
@@ -89,7 +91,7 @@ def test_mtcs_count_modulo_256_and_may_be_lost() -> None:
 
 
 @pytest.mark.spec("OVF-010")
-def test_mtcs_that_an_overflow_dropped() -> None:
+def test_mtcs_lost_in_an_overflow_are_counted() -> None:
     packets = [tsc(1000), encode("TMA", ctc=0xFE, fast_counter=0), PGE, encode("MTC", ctc=0xFF)]
     packets += [step(), encode("OVF"), encode("MTC", ctc=0x03), full("FUP", 0x1000), step()]
     found = times(*packets, step(), lost=True, mtc_freq=0, tsc_ctc=(3, 1))
@@ -119,7 +121,7 @@ def test_cycles_scale_with_the_ratio() -> None:
 
 
 @pytest.mark.spec("CBR-003")
-def test_a_new_ratio_holds_from_its_cbr_on() -> None:
+def test_new_ratio_holds_from_its_cbr() -> None:
     packets = [tsc(1000), encode("CBR", ratio=10), PGE, encode("CYC", cycles=10)]
     packets += [encode("CBR", ratio=40), step(), encode("CYC", cycles=20), step(), step()]
     assert times(*packets, max_nonturbo_ratio=20) == [1000, 1020, 1030]
@@ -150,13 +152,13 @@ def test_the_frequency_is_cycles_by_the_time_they_took() -> None:
     assert counts(psb_at(1000), encode("CYC", cycles=50), tsc(1100))["measured"] == (0, 0)
 
 
-def test_cycles_take_what_was_measured_last() -> None:
+def test_cycles_use_the_latest_measured_frequency() -> None:
     packets = [psb_at(1000), PGE, encode("CYC", cycles=50), encode("PSB") + tsc(1100)]
     packets += [full("FUP", 0x1000), encode("PSBEND"), encode("CYC", cycles=10), step(), step()]
     assert times(*packets)[-1] == 1120
 
 
-def test_a_cyc_tells_of_the_cycles_before_an_mtc_that_had_none() -> None:
+def test_cyc_counts_cycles_before_an_mtc_without_cyc() -> None:
     # with a threshold no CYC comes with the second MTC; 60 cycles are 120 ticks
     packets = [tsc(1000), encode("TMA", ctc=0, fast_counter=0), encode("CBR", ratio=10), PGE]
     packets += [encode("CYC", cycles=50), encode("MTC", ctc=1), step(), encode("MTC", ctc=2)]
@@ -186,7 +188,7 @@ def test_the_tsc_of_a_guest_is_scaled_and_moved() -> None:
 
 
 @pytest.mark.spec("TIME-016")
-def test_the_time_in_which_nothing_was_traced() -> None:
+def test_time_without_tracing_does_not_count_as_cycles() -> None:
     # 30 cycles at half the TSC's frequency, and a TSC at 5000
     packets = [tsc(1000), encode("CBR", ratio=10), encode("CYC", cycles=30), tsc(5000)]
     assert counts(*packets, max_nonturbo_ratio=20)["inactive"] == 5000 - 1060

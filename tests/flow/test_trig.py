@@ -51,7 +51,7 @@ CASES = ["exstop-trig", "fup-tip-trig", "mode-trig-trig", "psb-fup-ptw-trig"]
 
 
 @pytest.mark.parametrize("name", [*CASES, "tnt-trig", "trig-fup"])
-def test_the_place(name: str, traces: Path) -> None:
+def test_trig_events_equal_those_of_libipt(name: str, traces: Path) -> None:
     folder = traces / "libipt-cases"
     expected = listed((folder / f"{name}.instructions.txt").read_text())
     assert expected
@@ -60,6 +60,6 @@ def test_the_place(name: str, traces: Path) -> None:
     ]
 
 
-def test_one_without_ip_and_count_has_no_place(traces: Path) -> None:
+def test_trig_without_ip_and_count_has_no_address(traces: Path) -> None:
     found = events("trig", traces / "libipt-cases")
     assert found == [(value, 0, value in (3, 5, 7)) for value in range(1, 8)]

@@ -65,7 +65,7 @@ OTHER = [0x1000]
 
 
 @pytest.mark.parametrize("walk", [False, True])
-def test_each_turn_has_its_code(walk: bool) -> None:
+def test_each_interval_decodes_with_its_own_code(walk: bool) -> None:
     stream = PSB + stretch() + tsc(20) + stretch() + tsc(30) + stretch()
     one, two = space(ONE), space(TWO)
     made = flow(stream, [(0, one), (15, two), (25, one)], walk=walk)
@@ -76,14 +76,14 @@ def test_each_turn_has_its_code(walk: bool) -> None:
     assert ips(made) == ONCE + ONCE + OTHER
 
 
-def test_a_turn_holds_from_its_tick_on() -> None:
+def test_interval_includes_its_first_tick() -> None:
     stream = PSB + tsc(20) + stretch()
     assert ips(flow(stream, [(20, space(TWO))])) == OTHER
     assert ips(flow(stream, [(21, space(TWO))])) == ONCE
 
 
 @pytest.mark.parametrize("walk", [False, True])
-def test_what_is_not_followed_is_elsewhere(walk: bool) -> None:
+def test_skipped_interval_is_elsewhere_in_the_ledger(walk: bool) -> None:
     begin = PSB + stretch() + tsc(20)
     passed = full("TIP.PGE", 0x7000) + b"\x0a\x06" + full("TIP", 0x8000) + stretch()
     made = flow(begin + passed + tsc(30) + stretch(), [(15, None), (25, space(ONE))], walk=walk)
@@ -100,14 +100,14 @@ def test_what_is_not_followed_is_elsewhere(walk: bool) -> None:
     assert counts["instructions"] == 4
 
 
-def test_last_ip_is_kept_while_passing_over() -> None:
+def test_last_ip_is_updated_in_skipped_intervals() -> None:
     passed = full("TIP.PGE", 0x5555_0000_1000) + encode("TIP.PGD", ip_bytes=1, payload=0x1234)
     again = encode("TIP.PGE", ip_bytes=4, payload=0x1000) + full("FUP", 0x1002)
     stream = PSB + tsc(20) + passed + tsc(30) + again + encode("TIP.PGD", ip_bytes=0)
     assert ips(flow(stream, [(15, None), (25, space(ONE))])) == ONCE
 
 
-def test_a_psb_in_another_turn() -> None:
+def test_psb_in_a_skipped_interval_is_elsewhere() -> None:
     """It says where the other thread is, which nobody asks; nor is its code known."""
     inside = encode("PSB") + tsc(22) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
     stream = PSB + tsc(20) + full("TIP.PGE", 0x9000) + inside + encode("TIP.PGD", ip_bytes=0)
@@ -116,7 +116,7 @@ def test_a_psb_in_another_turn() -> None:
     assert kinds(made) == ["exact", "elsewhere", "exact"]
 
 
-def test_a_stream_that_begins_in_another_turn() -> None:
+def test_stream_that_begins_in_a_skipped_interval() -> None:
     begin = encode("PSB") + tsc(10) + b"\x99\x01" + full("FUP", 0x9000) + encode("PSBEND")
     stream = begin + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch()
     made = flow(stream, [(0, None), (25, space(ONE))])
@@ -124,14 +124,14 @@ def test_a_stream_that_begins_in_another_turn() -> None:
     assert kinds(made) == ["elsewhere", "exact"]
 
 
-def test_a_loss_in_another_turn_is_told() -> None:
+def test_overflow_in_a_skipped_interval_is_lost_data() -> None:
     stream = PSB + tsc(20) + full("TIP.PGE", 0x7000) + encode("OVF") + full("FUP", 0x7777)
     made = flow(stream + encode("TIP.PGD", ip_bytes=0) + tsc(30) + stretch(), [(15, None)])
     assert ips(made) == []
     assert "lost" in kinds(made)
 
 
-def test_code_that_goes_on_into_another_turn_is_not_certain() -> None:
+def test_code_across_an_interval_start_is_lost() -> None:
     stream = PSB + full("TIP.PGE", 0x1000) + tsc(20) + full("FUP", 0x1002)
     made = flow(stream + encode("TIP.PGD", ip_bytes=0) + stretch(), [(0, space(ONE)), (15, None)])
     ips(made)
@@ -145,7 +145,7 @@ def test_code_that_goes_on_into_another_turn_is_not_certain() -> None:
     assert kinds(made) == ["exact", "elsewhere"]
 
 
-def test_code_that_ends_in_the_tick_in_which_the_next_turn_begins() -> None:
+def test_code_that_ends_in_the_first_tick_of_the_next_interval_is_exact() -> None:
     """It was over then: with CYCs a TIP.PGD may tell the very time of the switch."""
     stream = PSB + full("TIP.PGE", 0x1000) + tsc(15) + encode("TIP.PGD", ip_bytes=0)
     made = flow(stream + stretch(), [(0, space(ONE)), (15, None)])
@@ -153,7 +153,7 @@ def test_code_that_ends_in_the_tick_in_which_the_next_turn_begins() -> None:
     assert kinds(made) == ["exact", "elsewhere"]
 
 
-def test_rows_are_of_one_turn() -> None:
+def test_batch_has_rows_of_one_interval() -> None:
     stream = PSB + stretch() + tsc(20) + stretch() + stretch() + tsc(30) + stretch()
     made = flow(stream, [(0, space(ONE)), (15, space(TWO)), (25, None)])
     found = []
@@ -167,14 +167,14 @@ def test_rows_are_of_one_turn() -> None:
     assert [each for each in hashed if each[1]] == [(1, [2]), (2, [1, 1])]
 
 
-def test_the_turns_in_which_something_ran() -> None:
+def test_visited_lists_intervals_with_executed_code() -> None:
     stream = PSB + stretch() + tsc(20) + tsc(30) + stretch() + stretch() + tsc(40)
     made = flow(stream, [(15, None), (25, None), (35, None)])
     made.count()
     assert made.visited == [0, 2]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_intervals_are_rejected() -> None:
     with pytest.raises(ValueError, match="a turn at 3 comes after one at 5"):
         flow(PSB, [(5, None), (3, None)])
     one = [(None, False, None, None)]
@@ -205,21 +205,33 @@ TMA = encode("TMA", ctc=0, fast_counter=0)
 BEGIN = encode("PSB") + tsc(10) + TMA + b"\x99\x01" + encode("PSBEND")
 
 
-def test_time_tells_neither() -> None:
-    """Two stretches after TSC 10, an MTC that says 20: the turn of 15 began before, between or
-    after them.
-    """
-    one, two = space(ONE), space(TWO)
-    stream = BEGIN + stretch() + stretch() + mtc(1) + stretch()
-    assert doubts(stream, [(0, one), (15, two)]) == [(len(BEGIN + 2 * stretch()), len(BEGIN))]
-    # in the same way if one of both is not followed
-    assert len(doubts(stream, [(0, one), (15, None)])) == 1
-    assert len(doubts(stream, [(0, None), (15, two)])) == 1
-    # a turn of nobody is none
-    assert doubts(stream, [(0, one), (15, two)], idle=(15,)) == []
+SKIPPED = None
+# TSC 10 | run | run | MTC: TSC 20 | run        the second interval starts at TSC 15
+TWO_RUNS = BEGIN + stretch() + stretch()
 
 
-def test_a_packet_between_tells() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "idle", "ambiguous"),
+    [
+        pytest.param(ONE, TWO, (), [(len(TWO_RUNS), len(BEGIN))], id="two decoded threads"),
+        pytest.param(ONE, SKIPPED, (), [(len(TWO_RUNS), len(BEGIN))], id="second thread skipped"),
+        pytest.param(SKIPPED, TWO, (), [(len(TWO_RUNS), len(BEGIN))], id="first thread skipped"),
+        pytest.param(ONE, TWO, (15,), [], id="second interval is idle"),
+    ],
+)
+def test_mtc_after_two_runs_leaves_interval_start_ambiguous(
+    first: str | None,
+    second: str | None,
+    idle: tuple[int, ...],
+    ambiguous: list[tuple[int, int]],
+) -> None:
+    code = [None if each is SKIPPED else space(each) for each in (first, second)]
+    intervals = list(zip((0, 15), code, strict=True))
+
+    assert doubts(TWO_RUNS + mtc(1) + stretch(), intervals, idle) == ambiguous
+
+
+def test_timed_packet_between_runs_narrows_the_ambiguous_span() -> None:
     one, two = space(ONE), space(TWO)
     stream = BEGIN + stretch() + mtc(1) + stretch() + mtc(2) + stretch() + mtc(3) + stretch()
     at = [len(BEGIN + (stretch() + mtc(1)) * number) for number in range(4)]
@@ -235,7 +247,7 @@ def test_a_packet_between_tells() -> None:
     assert len(doubts(told + stretch() + mtc(99), [(0, one), (900, two)])) == 1
 
 
-def test_a_trace_unit_that_was_off() -> None:
+def test_tsc_while_tracing_is_off_makes_interval_start_certain() -> None:
     """A TSC where tracing is off: the unit was turned on again, for another thread. All before was
     one thread's, unless two have come meanwhile.
     """

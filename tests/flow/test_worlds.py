@@ -52,7 +52,7 @@ def decoded(stream: bytes, space: Any, **more: Any) -> tuple[list[int], list[Any
 @pytest.mark.spec("PGD-008", "PGD-009", "PGD-010", "DEC-007", "DEC-008")
 @examples(40)
 @given(execution.all_settings())
-def test_what_filters_let_pass(chosen: execution.Settings) -> None:
+def test_filtered_path_of_a_random_program_is_decoded(chosen: execution.Settings) -> None:
     run, _, stream = traced(chosen)
     space = code(run.program, execution.STEP)
     ips, ledger = decoded(stream, space, no_retcomp=bool(chosen.ctl["DisRETC"]))
@@ -67,7 +67,7 @@ def test_what_filters_let_pass(chosen: execution.Settings) -> None:
 @pytest.mark.spec("DEC-004", "FUP-005", "MTSX-003", "PTW-006")
 @examples(40)
 @given(plans())
-def test_what_happens_in_a_world(plan: world.Plan) -> None:
+def test_events_of_a_random_program_are_decoded(plan: world.Plan) -> None:
     run = World(plan)
     stream = run.run()
     ips, ledger = decoded(
@@ -82,7 +82,7 @@ def test_what_happens_in_a_world(plan: world.Plan) -> None:
 @pytest.mark.spec("OVF-011", "OVF-013")
 @examples(40)
 @given(plans(overflows=True))
-def test_what_is_left_around_overflows(plan: world.Plan) -> None:
+def test_path_around_overflows_of_a_random_program_is_decoded(plan: world.Plan) -> None:
     """Of each piece between two overflows a beginning, and of the last all."""
     run = World(plan)
     stream = run.run()

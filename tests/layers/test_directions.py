@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "rtit"
 
-FOR_ALL = {"errors", "readable"}
+FOR_ALL = ("errors", "readable")
 """Parts that every part may import."""
 PYTHON = {
     "generated": "",

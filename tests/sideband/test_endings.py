@@ -28,7 +28,7 @@ def ended(*records: perf.Record) -> list[Ended]:
     return endings.processes
 
 
-def test_files_of_perf_do_not_say() -> None:
+def test_perf_recordings_have_no_exit_status() -> None:
     assert ended(exits(1, 1), exits(2, 2)) == []
 
 
@@ -41,7 +41,7 @@ def test_a_thread_that_ends_alone_ends_no_process() -> None:
     assert ended(exits(1, 2, Ending(0x500))) == []
 
 
-def test_the_thread_that_took_the_signal_counts() -> None:
+def test_process_ending_is_that_of_the_thread_that_took_the_signal() -> None:
     took = Ending(SIGSEGV, of_process=True, took_signal=True, fault=FAULT)
     other = Ending(SIGSEGV, of_process=True)
     for records in (
@@ -52,16 +52,16 @@ def test_the_thread_that_took_the_signal_counts() -> None:
         assert (one.tid, one.ending) == (2, took)
 
 
-def test_the_process_outlives_its_first_thread() -> None:
+def test_process_lives_after_its_first_thread_ended() -> None:
     late = Ending(0x700, of_process=True)
     [one] = ended(exits(1, 1, Ending(0)), exits(1, 2, late))
     assert (one.tid, one.ending) == (2, late)
 
 
-def test_numbers_are_used_again() -> None:
+def test_reused_tid_has_its_own_ending() -> None:
     found = ended(exits(5, 5, Ending(0x100)), fork(5, 5), exits(5, 5, Ending(0x200)))
     assert [each.ending.exit_code for each in found] == [1, 2]
 
 
-def test_a_new_thread_is_no_new_process() -> None:
+def test_new_thread_starts_no_process() -> None:
     assert len(ended(exits(5, 5, Ending(0)), fork(5, 6), exits(5, 6, Ending(0, True)))) == 1

@@ -28,7 +28,7 @@ def written(path: Path) -> Path:
     return path
 
 
-def test_records_come_in_order_of_time(tmp_path: Path) -> None:
+def test_records_are_sorted_by_time(tmp_path: Path) -> None:
     with PerfData(written(tmp_path / "perf.data")) as data:
         timed = list(in_order(data))
     ours = [(time, type(record)) for time, record in timed if time]
@@ -48,10 +48,12 @@ def test_threads_and_spaces_learn_from_one_walk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 2, 1 << 16])
-def test_many_are_read_again(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_beyond_the_buffer_are_read_again(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their order is the same, also where they are in order already."""
     monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
-    test_records_come_in_order_of_time(tmp_path)
+    test_records_are_sorted_by_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for tid in range(1, 9):
             out.comm(1, tid, 100 + tid, "x")
@@ -73,7 +75,9 @@ def named(path: Path, times: range) -> bytes:
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 16])
-def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_several_files_are_merged(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -87,7 +91,9 @@ def test_of_several_files(kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("size", [0, 7, 0xFFFF])
-def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_file_is_an_error(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rtit.sideband.order._KEPT", 0)
     path = tmp_path / "perf.data"
     body = named(path, range(9, 0, -1))
@@ -104,7 +110,7 @@ def test_a_file_that_changes(size: int, tmp_path: Path, monkeypatch: pytest.Monk
     assert error.value.value == size
 
 
-def test_large_records_are_not_kept(tmp_path: Path) -> None:
+def test_large_records_are_read_again_and_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for number in range(2000):
@@ -115,7 +121,7 @@ def test_large_records_are_not_kept(tmp_path: Path) -> None:
     assert found == sorted(found)
 
 
-def test_more_threads_than_can_be_remembered(
+def test_threads_beyond_the_limit_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module("rtit.sideband.follow")  # the package has its function

@@ -52,7 +52,7 @@ def test_a_machine_without_records() -> None:
     ]
 
 
-def test_turns_are_cut_as_often_as_guests_had_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_of_host_intervals_by_guests_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may say that each CPU ran the one of a machine all the time."""
     monkeypatch.setattr(importlib.import_module("rtit.sideband.guests"), "_FEW", 0)
     found = guests()
@@ -68,7 +68,7 @@ def test_turns_are_cut_as_often_as_guests_had_them(monkeypatch: pytest.MonkeyPat
     assert found.beyond
 
 
-def test_threads_in_there_are_no_others_of_the_host() -> None:
+def test_guest_threads_are_no_host_threads() -> None:
     """Whatever says that there is one."""
     images = Images()
     images.thread(900, 7)
@@ -77,7 +77,7 @@ def test_threads_in_there_are_no_others_of_the_host() -> None:
     assert images._pids[7] == 900
 
 
-def test_of_all_machines_so_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_limit_counts_all_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines have threads of the same numbers."""
     monkeypatch.setattr(importlib.import_module("rtit.sideband.follow"), "_MOST_THREADS", 3)
     ids = {number: (number, 0) for number in range(1, 10)}

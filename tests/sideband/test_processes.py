@@ -34,12 +34,12 @@ def test_a_child_has_its_parent_and_its_name() -> None:
     assert named.name == "true"
 
 
-def test_threads_are_no_processes_and_name_none() -> None:
+def test_thread_adds_no_process_and_no_name() -> None:
     [one] = found(comm(5, 5, "a"), fork(5, 5, 7, 5), comm(5, 7, "worker"), fork(5, 5, 8, 7))
     assert (one.threads, one.name) == ({5, 7, 8}, "a")
 
 
-def test_a_number_used_again_is_another_process_with_an_end_of_its_own() -> None:
+def test_reused_pid_is_a_new_process_with_its_own_end() -> None:
     first, last = Ended(6, 6, 2, Ending(0x100)), Ended(6, 6, 5, Ending(0x200))
     shell, old, new = found(
         comm(5, 5, "sh"), fork(6, 5, 6, 5), comm(5, 5, "sh"), fork(6, 5, 6, 5),
@@ -49,7 +49,7 @@ def test_a_number_used_again_is_another_process_with_an_end_of_its_own() -> None
     assert (old.parent, new.parent, shell.ended) == (shell, shell, None)
 
 
-def test_traced_is_what_a_trace_began_of() -> None:
+def test_process_is_traced_after_itrace_start() -> None:
     processes = found(comm(5, 5, "a"), perf.ItraceStart(0, 12, 0, 0, None, 6, 6))
     assert [(each.pid, each.traced) for each in processes] == [(5, False), (6, True)]
 
@@ -58,7 +58,7 @@ numbers = st.integers(-1, 4)
 
 
 @given(st.lists(st.builds(fork, numbers, numbers, numbers, numbers), max_size=30))
-def test_parents_come_first_whatever_a_file_says(records: list[perf.Fork]) -> None:
+def test_parents_precede_children_in_any_order_of_records(records: list[perf.Fork]) -> None:
     seen: set[int] = set()
     for process in found(*records):
         assert process.parent is None or id(process.parent) in seen

@@ -78,18 +78,18 @@ def test_mtcs_without_a_cyc_of_their_own() -> None:
         pytest.param(encode("OVF") + encode("FUP", ip_bytes=3, payload=0x1000), id="lost"),
     ],
 )
-def test_where_cycles_do_not_tell(between: bytes) -> None:
+def test_bounds_without_usable_cycles(between: bytes) -> None:
     packets = cyc(500) + mtc(1) + BETWEEN + between + mtc(2) + TAKEN
     assert bounds(packets, 1) == (1000, 2000)
 
 
-def test_a_sleep() -> None:
+def test_bounds_across_a_sleep() -> None:
     """A TSC of its own comes where cycles were not counted."""
     packets = cyc(500) + mtc(1) + BETWEEN + tsc(START + 5000) + TAKEN
     assert bounds(packets, 1) == (1000, 5000)
 
 
-def test_lost_bytes() -> None:
+def test_bounds_after_lost_bytes() -> None:
     packets = (
         cyc(500)
         + mtc(1)
@@ -100,7 +100,7 @@ def test_lost_bytes() -> None:
     assert bounds(packets + TAKEN, 1) == (1000, 5000)
 
 
-def test_tracing_was_off() -> None:
+def test_bounds_after_tracing_was_off() -> None:
     """A PSB+ where tracing goes on after a pause, in which nothing was counted."""
     off = encode("TIP.PGD", ip_bytes=0, payload=None)
     start = encode("TIP.PGE", ip_bytes=3, payload=0x1000)
@@ -189,7 +189,7 @@ class Clocks:
 
 
 @given(steps=st.lists(step, max_size=60), threshold=st.sampled_from([0, 0, 16, 128]))
-def test_what_ran_lies_within(steps: list[tuple[str, int]], threshold: int) -> None:
+def test_executed_times_lie_within_bounds(steps: list[tuple[str, int]], threshold: int) -> None:
     clocks = Clocks(threshold)
     for each in steps:
         clocks.do(*each)

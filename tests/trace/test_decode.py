@@ -33,7 +33,7 @@ def ips(stream: Stream) -> list[int]:
     return [int(ip) for part in stream.instructions() for ip in part.ip]
 
 
-def test_what_ran() -> None:
+def test_decode_returns_executed_instructions() -> None:
     with rtit.decode(SYNC + LOOP, image(), title="mine") as trace:
         (stream,) = trace.streams
         assert ips(stream) == RAN
@@ -58,12 +58,12 @@ def test_what_ran() -> None:
         lambda data: (data[at : at + 1] for at in range(len(data))),
     ],
 )
-def test_what_holds_the_packets(form: Callable[[bytes], object]) -> None:
+def test_decode_accepts_any_holder_of_bytes(form: Callable[[bytes], object]) -> None:
     trace = rtit.decode(form(SYNC + LOOP), image())  # type: ignore[arg-type]
     assert ips(trace.streams[0]) == RAN
 
 
-def test_a_live_stream_is_taken_as_decoding_comes_to_it() -> None:
+def test_live_stream_is_read_when_decoding_reaches_it() -> None:
     taken = []
 
     def parts() -> Iterator[bytes]:
@@ -80,7 +80,7 @@ def test_a_live_stream_is_taken_as_decoding_comes_to_it() -> None:
 
 
 @pytest.mark.parametrize("data", [5, "text", None, memoryview(bytes(8))[::2], [b"", 5], [7.0]])
-def test_what_holds_no_packets(data: object) -> None:
+def test_decode_rejects_other_objects(data: object) -> None:
     with pytest.raises(UsageError, match="stream"):
         rtit.decode(data).streams[0].counts()  # type: ignore[arg-type]
 
@@ -129,7 +129,7 @@ def test_last_ip_and_mode_at_the_start() -> None:
     assert ips(stream) == [0xAB_1000, 0xAB_1001, 0xAB_2000, 0xAB_2001]
 
 
-def test_threads_change_nothing() -> None:
+def test_number_of_threads_does_not_change_results() -> None:
     # more than one round of segments
     segment = SYNC + LOOP * 1000
     count = (10 << 20) // len(segment)
@@ -155,7 +155,7 @@ def test_threads_change_nothing() -> None:
         assert found(damaged, threads) == expected
 
 
-def test_threads_change_no_order() -> None:
+def test_number_of_threads_does_not_change_order() -> None:
     # more than one round of segments, and damage in some
     segment = SYNC + LOOP * 400
     data = bytearray(segment * ((3 << 20) // len(segment)))

@@ -233,7 +233,7 @@ def voted(offsets: list[int], vmcs: int = SECOND) -> bytes:
         ([500] * 200 + [900] * 500, 900),
     ],
 )
-def test_votes(offsets: list[int], found: int | None) -> None:
+def test_guest_offset_needs_a_majority_of_samples(offsets: list[int], found: int | None) -> None:
     told = guest_offsets(Bytes(voted(offsets)), TSC_CTC)
     assert told == ({} if found is None else {SECOND: found})
 

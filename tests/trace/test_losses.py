@@ -43,7 +43,9 @@ def recording(path: Path, flags: int, switches: Switches = Switches.NONE) -> Pat
         (0, []),
     ],
 )
-def test_in_the_ledger(tmp_path: Path, flags: int, words: list[str], switches: Switches) -> None:
+def test_losses_are_in_the_ledger(
+    tmp_path: Path, flags: int, words: list[str], switches: Switches
+) -> None:
     path = recording(tmp_path / "perf.data", flags, switches)
     with Trace(path) as trace:
         (stream,) = trace.streams
@@ -61,7 +63,7 @@ def test_in_the_ledger(tmp_path: Path, flags: int, words: list[str], switches: S
     assert main(["events", str(path)]) == (3 if words else 0)
 
 
-def test_behind_the_end(tmp_path: Path) -> None:
+def test_loss_after_the_last_packet(tmp_path: Path) -> None:
     """What an AUX record promises and the file does not have."""
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2401, cpuid="GenuineIntel,6,94,3") as out:
@@ -77,7 +79,7 @@ def test_behind_the_end(tmp_path: Path) -> None:
     ]
 
 
-def test_more_than_are_kept(
+def test_losses_beyond_the_limit_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = recording(tmp_path / "perf.data", 13)

@@ -36,7 +36,7 @@ def in_rows(of: Stream) -> list[list[int]]:
     return [columns[name].tolist() for name in COLUMNS]
 
 
-def test_what_the_numbers_mean() -> None:
+def test_block_ids_name_blocks() -> None:
     numbered = make_stream(ROUND, CODE).numbered()
     assert len(numbered.blocks) == 0
     blocks = []
@@ -81,7 +81,7 @@ def test_runs_are_rows(threads: int, walk: bool) -> None:
     assert len(list(one.ledger())) > 3
 
 
-def test_as_a_table() -> None:
+def test_block_ids_as_a_table() -> None:
     numbered = make_stream(ROUND, CODE).numbered()
     assert repr(numbered) == "<Table of Numbers: id>"
     ids = numbered.columns()["id"]
@@ -90,7 +90,7 @@ def test_as_a_table() -> None:
     assert hasattr(numbered, "__arrow_c_stream__")
 
 
-def test_nothing_ran() -> None:
+def test_block_ids_of_an_empty_stream() -> None:
     (none,) = rtit.decode(b"").streams
     assert expanded(none.numbered()) == [[]] * 5
     assert len(none.numbered().blocks) == 0

@@ -41,7 +41,7 @@ def options(*words: str) -> Selection:
         ("7,7", Times(7, 7)),
     ],
 )
-def test_times(text: str, expected: Times) -> None:
+def test_parse_time(text: str, expected: Times) -> None:
     assert parse_times(text) == expected
 
 
@@ -50,7 +50,7 @@ def test_times(text: str, expected: Times) -> None:
     ["", "5", "1,2,3", "a,", "0x10,", "1.,", ".5,", "1.1234567891,", "9,8", "-1,", "²,",
      f"{1 << 64},", "9" * 5000 + ","],
 )  # fmt: skip
-def test_what_is_no_time(text: str) -> None:
+def test_parse_time_rejects(text: str) -> None:
     with pytest.raises(UsageError, match="--time"):
         parse_times(text)
 
@@ -105,14 +105,14 @@ def test_a_tick_is_within_if_its_nanosecond_is(
         ("0-ffffffffffffffff", (0, LATEST)),
     ],
 )
-def test_ranges(text: str, expected: tuple[int, int]) -> None:
+def test_parse_range(text: str, expected: tuple[int, int]) -> None:
     assert parse_range(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "1000", "1000-1000", "2-1", "-1", "1-", "1-2-3", "main-2", "1-" + "f" * 17]
 )
-def test_what_is_no_range(text: str) -> None:
+def test_parse_range_rejects(text: str) -> None:
     with pytest.raises(UsageError, match="--range"):
         parse_range(text)
 

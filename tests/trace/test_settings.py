@@ -29,7 +29,7 @@ from rtit.trace.settings import of_perf, processor
         (None, None),
     ],
 )
-def test_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
+def test_settings_follow_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> None:
     assert processor(cpuid) == cpu
 
 
@@ -37,7 +37,7 @@ def test_the_processor(cpuid: str | None, cpu: tuple[int, int, int] | None) -> N
     ("name", "cpu"),
     [("loopy-skylake", (6, 94, 3)), ("loopy-broadwell-snapshot", (6, 61, 4))],
 )
-def test_the_processor_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
+def test_settings_of_a_real_trace(name: str, cpu: tuple[int, int, int], traces: Path) -> None:
     with PerfData(traces / "hase" / f"{name}.perf.data") as data:
         assert of_perf(data, 0).cpu == cpu
 

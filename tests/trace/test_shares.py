@@ -42,7 +42,7 @@ def told(found: Shares) -> list[tuple[int, str | None, bool]]:
     ]
 
 
-def test_all_are_followed() -> None:
+def test_decoder_follows_all_threads() -> None:
     codes = ["", "ten", "twenty", "", "ten", "ten"]
     times = [turn.since for turn in TURNS]
     idle = [True, *[False] * 5]
@@ -52,7 +52,7 @@ def test_all_are_followed() -> None:
     assert all_of == list(zip(times, codes, [True] * 6, strict=True))
 
 
-def test_one_thread_is_followed() -> None:
+def test_decoder_follows_selected_threads() -> None:
     codes = [None, "ten", None, None, "ten", None]
     found = shares(TURNS).of((10, 11))
     assert [code for _, code, _ in told(found)] == codes
@@ -98,7 +98,7 @@ def test_guests() -> None:
     assert found.others(TEN) == [(process_in_guest(10, 7), seven), (guest_pid(10), kernel)]
 
 
-def test_the_next_turn_is_another_threads() -> None:
+def test_next_interval_belongs_to_another_thread() -> None:
     """Turns of one that runs a machine follow each other."""
     cut = [Turn(time, 10, 11, InGuest(time, time)) for time in (1, 2, 3)]
     whose = Whose(shares([*cut, Turn(4, 20, 21), Turn(5, 10, 11)]))
@@ -109,7 +109,7 @@ def test_the_next_turn_is_another_threads() -> None:
     assert following == [1, 4, 4, 4, 5, 6]
 
 
-def test_the_last_turn_of_a_thread() -> None:
+def test_last_start_is_that_of_the_latest_interval() -> None:
     for tid, since in ((11, 12), (21, 7), (99, 0)):
         stream = Stream(Bytes(b""), TEN, Settings(), tid=tid, shares=shares(TURNS).of((0, tid)))
         assert stream.last_turn == since

@@ -90,7 +90,7 @@ def test_frequency() -> None:
     assert np.isnan(none["frequency"]).all()
 
 
-def test_what_is_not_known() -> None:
+def test_unknown_times_have_no_bounds() -> None:
     head = SYNC.replace(encode("TSC", tsc=START), b"")
     (bare,) = rtit.decode(head + TAKEN + mtc(1) + TAKEN, IMAGE).streams
     assert set(listed(bare.instructions(timing=True), "time", "earliest", "latest", "cycles")) == {
@@ -143,7 +143,7 @@ TABLES = ("blocks", "instructions", "branches", "raw_events", "sync_points")
 
 @pytest.mark.parametrize("kind", TABLES)
 @given(items=st.lists(packet, max_size=60))
-def test_invariants(kind: str, items: list[Any]) -> None:
+def test_bounds_are_ordered(kind: str, items: list[Any]) -> None:
     one = stream(told(items))
     plain = getattr(one, kind)().columns()
     timed = getattr(one, kind)(timing=True).columns()
@@ -159,7 +159,7 @@ def test_invariants(kind: str, items: list[Any]) -> None:
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9))
-def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], size: int) -> None:
+def test_batch_size_and_fast_path_do_not_change_times(items: list[Any], size: int) -> None:
     packets = told(items * 3)
     expected = {kind: getattr(stream(packets), kind)(timing=True).columns() for kind in TABLES}
     one = stream(packets)
@@ -175,7 +175,9 @@ def test_neither_the_batches_nor_the_steps_make_a_difference(items: list[Any], s
 
 
 @given(items=st.lists(packet, max_size=60), size=st.integers(1, 9), most=st.integers(2, 20))
-def test_where_less_is_kept_bounds_are_wider(items: list[Any], size: int, most: int) -> None:
+def test_bounds_are_wider_when_fewer_samples_are_kept(
+    items: list[Any], size: int, most: int
+) -> None:
     packets = told(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:

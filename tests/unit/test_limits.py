@@ -44,7 +44,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 @pytest.mark.parametrize("ctl", [1, 0], ids=["traced", "untraced"])
-def test_what_does_not_fit_is_refused(name: str, field: str, ctl: int) -> None:
+def test_values_beyond_the_field_are_rejected(name: str, field: str, ctl: int) -> None:
     each, bits = CASES[name], BITS[field]
     for wrong in (1 << bits, -1):
         unit = traced(each, parameters=LITERAL, BranchEn=ctl)
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused(name: str, field: str, ctl: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
-def test_what_fits_is_taken(name: str, field: str) -> None:
+def test_values_within_the_field_are_accepted(name: str, field: str) -> None:
     each = CASES[name]
     happen(traced(each), each, **{field: (1 << BITS[field]) - 1})
 
@@ -77,7 +77,7 @@ WRONG: dict[str, tuple[Case, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_not_there_is_refused(what: str) -> None:
+def test_missing_components_are_rejected(what: str) -> None:
     each, changed = WRONG[what]
     unit = traced(each)
     before = unit.snapshot()
@@ -115,7 +115,7 @@ TAKEN: dict[str, tuple[Case, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("what", TAKEN)
-def test_the_last_that_fits_is_taken(what: str) -> None:
+def test_largest_value_is_accepted(what: str) -> None:
     each, changed = TAKEN[what]
     happen(traced(each), each, **changed)
 

@@ -166,7 +166,7 @@ def arguments(random: Random, event: Callable[..., Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", EVENTS)
 @given(st.sampled_from(list(PLACES)), st.integers(0, 1 << 32))
-def test_a_refused_event_changes_nothing(name: str, place: str, seed: int) -> None:
+def test_rejected_event_changes_nothing(name: str, place: str, seed: int) -> None:
     random = Random(seed)
     cpu, out = machine(random, place)
     unit = cpu.unit
@@ -196,7 +196,7 @@ def test_a_vector_has_eight_bits(vector: int) -> None:
         cpu.interrupt(0x1000, 0x2000, vector=vector)
 
 
-def test_what_tma_cannot_count_is_no_time() -> None:
+def test_crystal_ratio_beyond_fast_counter_is_rejected() -> None:
     """33.4.2.13: FastCounter has 9 bits."""
     fits = TimeModel(crystal_hz=1_000_000, tsc_numerator=512, tsc_denominator=1, bus_hz=51_200_000)
     assert max(map(fits.fast_counter_at, range(2000))) == 511
@@ -229,7 +229,7 @@ def test_a_program_at_cpl_0_has_the_msrs(arch: Arch) -> None:
         cpu.rdmsr(0x10)
 
 
-def test_whoever_drives_a_processor_has_the_msrs_at_any_cpl() -> None:
+def test_set_msr_and_get_msr_work_at_any_cpl() -> None:
     cpu = Processor(arch=Arch(cpl=3))
     cpu.set_msr(Msr.CR3_MATCH, 0x5000)
     assert cpu.get_msr(Msr.CR3_MATCH) == 0x5000

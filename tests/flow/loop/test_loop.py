@@ -22,19 +22,19 @@ SEEDS = st.integers(0, (1 << 64) - 1)
 @pytest.mark.spec("DEC-002", "DEC-003", "DEC-004", "DEC-014")
 @examples(40)
 @given(SEEDS, st.sampled_from(STEPS))
-def test_what_was_executed_is_decoded(seed: int, steps: int) -> None:
+def test_decoded_path_equals_executed_path(seed: int, steps: int) -> None:
     check_run(Run(seed, steps))
 
 
 @examples(25)
 @given(SEEDS, SEEDS)
-def test_damage_makes_nothing_up(seed: int, where: int) -> None:
+def test_damaged_stream_decodes_to_no_false_path(seed: int, where: int) -> None:
     run, random = Run(seed, 300), Random(where)
     for _ in range(4):
         check_damage(run, random)
 
 
-def test_the_runs_are_what_they_are_said_to_be() -> None:
+def test_random_runs_execute_all_kinds_of_code() -> None:
     """All code runs, in every area, but traps; calls go deeper than 64."""
     ran: set[tuple[int, str]] = set()
     could: set[tuple[int, str]] = set()

@@ -298,7 +298,7 @@ cases = partial(st.builds, make_case, st.integers(0, (1 << 64) - 1), st.integers
 @example(Case(length=600))
 @example(make_case(1240731, 8))
 @example(Case(seed=1, length=600, options=PtOptions(cyc=1, psb_period=0)))
-def test_bulk_bytes_are_those_of_the_reference(case: Case) -> None:
+def test_bulk_unit_writes_the_bytes_of_the_reference_unit(case: Case) -> None:
     assert case.bulk() == case.reference()
 
 
@@ -319,7 +319,7 @@ def test_a_circular_region_keeps_the_last_bytes(case: Case, size: int) -> None:
 
 @examples(300)
 @given(cases(), st.data())
-def test_a_damaged_state_is_refused_or_runs(case: Case, data: st.DataObject) -> None:
+def test_damaged_state_is_rejected_or_runs(case: Case, data: st.DataObject) -> None:
     unit, after = case.unit(), case.unit()
     steps = [step for step in case.steps() if isinstance(step, bytes)]
     for step in steps:

@@ -70,12 +70,12 @@ def test_the_fields_of_the_reference_are_settings() -> None:
         ({"colour": 1}, "no setting is called"),
     ],
 )
-def test_settings_that_cannot_be(given: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BulkUnit(**given)
 
 
-def test_ranges_that_cannot_be() -> None:
+def test_impossible_ranges_are_rejected() -> None:
     unit = BulkUnit()
     with pytest.raises(ValueError, match="at most 4 address ranges, not 5"):
         unit.set_ranges([(1, 0, 9)] * 5)
@@ -83,7 +83,7 @@ def test_ranges_that_cannot_be() -> None:
         unit.set_ranges([(3, 0, 9)])
 
 
-def test_records_that_are_none() -> None:
+def test_malformed_records_are_rejected() -> None:
     unit = BulkUnit()
     good = RECORD.pack(Kind.RESUME, 0, 0, 1, 0, 0x40_1000, 5, 0)
     early = RECORD.pack(Kind.JUMP, 0, 2, 1, 0x40_1000, 0x40_1010, 4, 0)

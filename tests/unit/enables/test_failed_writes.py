@@ -80,7 +80,7 @@ def test_every_bit_of_every_msr(profile: Profile, tracing: bool) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_the_trace_goes_on_as_if_nothing_had_been_tried(profile: Profile) -> None:
+def test_failed_write_leaves_the_trace_unchanged(profile: Profile) -> None:
     streams = []
     for tries in (False, True):
         out = bytearray()

@@ -48,7 +48,7 @@ def test_types_of_later_processors_are_read(kind: int) -> None:
     assert kind not in set(Cfe)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_events_are_rejected() -> None:
     cpu, out = machine(BranchEn=1, EventEn=1)
     with pytest.raises(UsageError, match="cpl does not change without a branch"):
         cpu.change_mode(0x1000, 0x1001, cpl=0)  # type: ignore[call-arg]

@@ -19,7 +19,7 @@ from unit.execution.run import Run, traced
 
 
 @given(all_settings())
-def test_the_path_is_in_the_packets(chosen: Settings) -> None:
+def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     decoder = Decoder(run.program)
     decoder.feed(stream)
@@ -29,7 +29,7 @@ def test_the_path_is_in_the_packets(chosen: Settings) -> None:
 @pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
 @examples(40)
 @given(all_settings())
-def test_every_psb_is_a_beginning(chosen: Settings) -> None:
+def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
     whole = Decoder(run.program)
     whole.feed(stream)
@@ -139,7 +139,7 @@ def test_a_fup_is_never_alone(chosen: Settings) -> None:
 
 @examples(40)
 @given(all_settings(), st.integers(0, 500))
-def test_a_restored_unit_goes_on_alike(chosen: Settings, steps: int) -> None:
+def test_restored_unit_continues_identically(chosen: Settings, steps: int) -> None:
     out = bytearray()
     run = Run(chosen, out.extend)
     run.enable()
@@ -170,7 +170,7 @@ def test_a_restored_unit_goes_on_alike(chosen: Settings, steps: int) -> None:
 
 @examples(40)
 @given(all_settings())
-def test_ranges_that_hold_everything_change_nothing(chosen: Settings) -> None:
+def test_filter_over_all_addresses_changes_no_packet(chosen: Settings) -> None:
     """The fast path of near branches against the whole rule, which ranges in use demand."""
     for number in range(4):
         chosen.ctl.pop(f"ADDR{number}_CFG", None)

@@ -83,7 +83,7 @@ def test_trace_stop_delivers_nothing(held: int) -> None:
 
 @pytest.mark.spec("TERR-011")
 @pytest.mark.parametrize("held", [0, 64])
-def test_what_is_buffered_at_an_error_is_lost(held: int) -> None:
+def test_bytes_buffered_at_an_error_are_lost(held: int) -> None:
     """The region before the bad entry is whole, whatever was behind it is nowhere."""
     bad = Entry(B).encode() | 1 << 1
     cpu = start(Entry(A), bad, Entry(TABLE, end=True), held_bytes=held)
@@ -98,7 +98,7 @@ def test_what_is_buffered_at_an_error_is_lost(held: int) -> None:
 
 
 @pytest.mark.spec("TXT-003")
-def test_senter_loses_what_is_buffered() -> None:
+def test_senter_loses_buffered_bytes() -> None:
     cpu = start(Entry(A), Entry(TABLE, end=True), held_bytes=64)
     tips(cpu, 100)
     before = written(cpu)

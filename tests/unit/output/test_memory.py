@@ -45,7 +45,7 @@ def test_snapshots_compare_content() -> None:
     assert one.snapshot() == two.snapshot()
 
 
-def test_a_page_to_store_into_where_nobody_watches() -> None:
+def test_unobserved_store_gets_the_page_itself() -> None:
     memory = Memory()
     page = memory.direct_page(0x1234)
     assert page is not None
@@ -73,7 +73,7 @@ def test_restricted_bytes_are_dropped_and_read_as_ones(method: str) -> None:
 
 
 @pytest.mark.spec("RMEM-001")
-def test_what_is_dropped_is_no_store() -> None:
+def test_dropped_bytes_are_not_observed_as_stores() -> None:
     seen: list[tuple[int, bytes]] = []
     smrr = [(0x1004, 0x1008)]
     memory = Memory(smrr=smrr, observer=lambda at, data: seen.append((at, data)))
@@ -147,7 +147,7 @@ def test_a_single_range_over_restricted_memory_loses_bytes_and_goes_on() -> None
 
 @pytest.mark.spec("RMEM-006")
 @pytest.mark.parametrize("step", [1, 7, 5000])
-def test_or_a_single_range_is_an_error_when_the_pointer_gets_there(step: int) -> None:
+def test_single_range_reaching_restricted_memory_is_an_error(step: int) -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL, smrr_policy="error")
     assert output.enable(SINGLE) is OK
@@ -163,7 +163,7 @@ def test_or_a_single_range_is_an_error_when_the_pointer_gets_there(step: int) ->
 
 @pytest.mark.spec("RMEM-002")
 @pytest.mark.parametrize("step", [1, 7, 256, 5000])
-def test_or_it_is_an_error_when_the_pointer_gets_there(step: int) -> None:
+def test_region_reaching_restricted_memory_is_an_error(step: int) -> None:
     memory = Memory(smrr=[(0x10100, 0x10200)])
     output = Output(memory, profile=FULL, smrr_policy="error")
     write_table(memory, 0x1000, [Entry(0x10000), Entry(0x1000, end=True)])

@@ -63,7 +63,7 @@ class Traced:
         (LBR | FREEZE_LBRS | FREEZE_PERFMON, LBRS_FROZEN | COUNTERS_FROZEN),
     ],
 )
-def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
+def test_pmi_freezes_tracing_and_counters(debugctl: int, frozen: int) -> None:
     """As every PMI it freezes LBRs and counters, if IA32_DEBUGCTL says so; never the trace."""
     traced = Traced()
     cpu, unit = traced.cpu, traced.cpu.unit
@@ -96,7 +96,7 @@ def test_what_a_pmi_freezes(debugctl: int, frozen: int) -> None:
 
 
 @pytest.mark.spec("TPMI-002")
-def test_a_pmi_that_comes_late() -> None:
+def test_late_pmi_arrives_after_its_region_is_filled() -> None:
     """100 bytes of the next region are written before it is taken; by default none but those of
     the event that filled the region.
     """

@@ -107,7 +107,7 @@ def test_memory_is_the_stream_in_region_order(
 
 
 @given(layout=layouts(), cuts=CUTS, other=CUTS, follow=FOLLOW)
-def test_cutting_does_not_matter(
+def test_split_writes_give_the_same_memory(
     layout: Layout, cuts: list[int], other: list[int], follow: Literal["eager", "lazy"]
 ) -> None:
     def run(pieces_: list[bytes]) -> tuple[object, ...]:

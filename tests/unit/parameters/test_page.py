@@ -15,7 +15,7 @@ def test_the_page_is_up_to_date() -> None:
     assert page.main(["--check"]) == 0
 
 
-def test_a_page_that_differs(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_outdated_page_is_reported(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "parameters.md"
     monkeypatch.setattr(page, "TARGET", path)
     assert page.main(["--check"]) == 1

@@ -18,7 +18,7 @@ SECTIONS = {*TOPICS, "33.2.7.2", "33.2.7.4", "33.3.3", "33.4.1"}
 """Of the chapter; scenarios have a topic for most."""
 
 
-def test_it_has_every_field() -> None:
+def test_table_has_every_field() -> None:
     assert [(row.name, row.default) for row in TABLE] == [
         (field.name, field.default) for field in fields(Parameters)
     ]

@@ -45,7 +45,7 @@ from rtit.unit.parameters.table import Parameters
         {"uintr_literal": "both"},
     ],
 )
-def test_refused(wrong: dict[str, Any]) -> None:
+def test_impossible_parameters_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Parameters(**wrong)
 

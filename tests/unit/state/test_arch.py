@@ -30,13 +30,13 @@ V86: dict[str, Any] = {"v86": True, "lma": False, "cs_l": False}
         {"stm": 1 << 64},
     ],
 )
-def test_what_cannot_be(wrong: dict[str, Any]) -> None:
+def test_impossible_states_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Arch(**wrong)
 
 
 @pytest.mark.parametrize("name", ["cr3", "cs_base", "vmcs", "stm"])
-def test_the_last_that_fits(name: str) -> None:
+def test_largest_values_are_accepted(name: str) -> None:
     last: dict[str, Any] = {name: (1 << 64) - 1}
     assert getattr(Arch(**last), name) == last[name]
 

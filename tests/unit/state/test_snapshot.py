@@ -26,7 +26,7 @@ DERIVED = {"bounded", "configuration", "cyc_limit", "defers", "packets", "put", 
 KEPT = {"output", "registers", "state", "time"}
 
 
-def test_what_a_unit_is_made_of() -> None:
+def test_unit_consists_of_known_parts() -> None:
     """A new attribute has to find its place: in the snapshot, or among what needs none."""
     slots: set[str] = set()
     for base in TraceUnit.__mro__:

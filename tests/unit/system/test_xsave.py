@@ -133,7 +133,7 @@ def test_another_thread_in_between() -> None:
 
 
 @pytest.mark.spec("XSV-004")
-def test_by_hand_gives_the_same() -> None:
+def test_manual_save_equals_xsaves() -> None:
     """RDMSR and WRMSR in the order of section 33.3.5.1 save what XSAVES saves."""
     states = []
     for by_hand in (False, True):
@@ -223,7 +223,7 @@ def test_reserved_bytes_fault() -> None:
 
 
 @pytest.mark.spec("XSV-001")
-def test_only_what_is_asked_for() -> None:
+def test_xsaves_stores_only_requested_components() -> None:
     machine = Machine()
     cpu = machine.cpu
     cpu.wrmsr(Msr.CTL, TRACED, next_ip=0x1000)
@@ -240,7 +240,7 @@ def test_only_what_is_asked_for() -> None:
     assert cpu.get_msr(IA32_XSS) == 0
 
 
-def test_both_need_cpl_0() -> None:
+def test_xsaves_and_xrstors_need_cpl_0() -> None:
     machine = Machine()
     machine.cpu.resume(0x1000)
     with pytest.raises(GeneralProtection, match="CPL 3"):

@@ -27,7 +27,7 @@ def followed(world: World, part: list[Packet], *, after_overflow: bool = False) 
 
 @pytest.mark.spec("DTIP-001")
 @given(plans())
-def test_the_path_is_in_the_packets(plan: Plan) -> None:
+def test_packets_decode_to_the_executed_path(plan: Plan) -> None:
     world = World(plan)
     (part,) = split(world.run())
     assert followed(world, part).path == world.truth
@@ -35,7 +35,7 @@ def test_the_path_is_in_the_packets(plan: Plan) -> None:
 
 @pytest.mark.spec("OVF-001", "OVF-002", "OVF-003")
 @given(plans(overflows=True))
-def test_the_path_around_overflows(plan: Plan) -> None:
+def test_packets_decode_to_the_path_around_overflows(plan: Plan) -> None:
     world = World(plan)
     parts = split(world.run())
     assert len(parts) == len(world.pieces)
@@ -50,7 +50,7 @@ def test_the_path_around_overflows(plan: Plan) -> None:
 @pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
 @examples(40)
 @given(st.booleans().flatmap(lambda overflows: plans(overflows=overflows)))
-def test_every_psb_is_a_beginning(plan: Plan) -> None:
+def test_decoding_can_start_at_every_psb(plan: Plan) -> None:
     world = World(plan)
     for number, part in enumerate(split(world.run())):
         whole = followed(world, part, after_overflow=number > 0)
@@ -163,7 +163,7 @@ def facts(part: list[Packet]) -> list[tuple[Any, ...]]:
     st.integers(0, 200),
     st.booleans(),
 )
-def test_a_restored_unit_goes_on_alike(plan: Plan, steps: int, fresh: bool) -> None:
+def test_restored_unit_continues_identically(plan: Plan, steps: int, fresh: bool) -> None:
     """Taken back at any point, the same unit or another one gives the same bytes."""
     world = World(plan)
     with world.watched():
