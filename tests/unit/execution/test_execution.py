@@ -13,17 +13,17 @@ from rtit.processor import Processor
 from rtit.registers import STATUS, Msr
 from rtit.unit.output.memory import Memory
 from support.properties import examples
-from unit.execution.decoder import Decoder
 from unit.execution.program import BUFFER, KERNEL, Settings, all_settings, place
 from unit.execution.run import Run, traced
+from unit.pairs.reader import FilterReader
 
 
 @given(all_settings())
 def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
-    decoder = Decoder(run.program)
-    decoder.feed(stream)
-    assert decoder.path == run.truth
+    reader = FilterReader(run.program)
+    reader.feed(stream)
+    assert reader.path == run.truth
 
 
 @pytest.mark.spec("PSB-002", "PSB-017", "PSB-018")
@@ -31,11 +31,11 @@ def test_packets_decode_to_the_executed_path(chosen: Settings) -> None:
 @given(all_settings())
 def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
-    whole = Decoder(run.program)
+    whole = FilterReader(run.program)
     whole.feed(stream)
     places = [index for index, packet in enumerate(stream) if packet.name == "PSB"]
     for index, mark in zip(places, whole.marks, strict=True):
-        part = Decoder(run.program)
+        part = FilterReader(run.program)
         part.feed(stream[index:])
         assert part.path == whole.path[mark:]
 
@@ -45,12 +45,12 @@ def test_decoding_can_start_at_every_psb(chosen: Settings) -> None:
 @given(all_settings())
 def test_no_ip_of_a_filtered_level(chosen: Settings) -> None:
     run, stream, _ = traced(chosen)
-    decoder = Decoder(run.program)
+    reader = FilterReader(run.program)
     for packet in stream:
         if packet.name == "PSB":
-            decoder.last_ip = 0
+            reader.last_ip = 0
         if "ip_bytes" in packet.fields:
-            ip = decoder.address(dict(packet.fields))
+            ip = reader.address(dict(packet.fields))
             if ip is not None:
                 assert chosen.ctl["OS" if ip >= KERNEL else "User"]
 

@@ -20,11 +20,10 @@ from rtit.unit.output.memory import Memory
 from rtit.unit.packets import overflow
 from rtit.unit.parameters.table import Parameters
 from support.properties import examples
-from unit.execution.decoder import Decoder
 from unit.execution.program import Settings, all_settings
 from unit.execution.run import Run, traced
-
-TIMING = ("CYC", "MTC", "TSC", "TMA", "CBR")
+from unit.pairs.reader import FilterReader
+from unit.world.reader import split
 
 
 class Overflowing(Run):
@@ -62,33 +61,18 @@ class Overflowing(Run):
                 self.cpu.unit.end_overflow(self.ip)
 
 
-def split(stream: list[Packet]) -> list[list[Packet]]:
-    parts: list[list[Packet]] = [[]]
-    for packet in stream:
-        if packet.name == "OVF":
-            parts.append([])
-        else:
-            parts[-1].append(packet)
-    return parts
-
-
 def paths(run: Run, parts: list[list[Packet]]) -> list[list[int]]:
-    """The IPs of each part; the first IP after an OVF comes from nothing before it."""
+    """Return the IPs of each part between overflows."""
     found = []
     for number, part in enumerate(parts):
-        decoder = Decoder(run.program)
-        decoder.last_ip = 0x1234_5678_9ABC_DEF0 if number else 0
-        rest = [packet for packet in part if packet.name not in TIMING]
-        if number and rest and rest[0].name == "FUP":
-            decoder.ip = decoder.address(dict(rest[0].fields))
-            del rest[0]
-        decoder.feed(rest)
-        found.append(decoder.path)
+        reader = FilterReader(run.program, after_overflow=number > 0)
+        reader.feed(part)
+        found.append(reader.path)
     return found
 
 
 def check(run: Overflowing, out: bytes) -> None:
-    parts = split(list(packets(out)))
+    parts = split(out)
     assert len(parts) == len(run.pieces)
     for path, (first, last) in zip(paths(run, parts), run.pieces, strict=True):
         assert path == run.truth[first : first + len(path)]

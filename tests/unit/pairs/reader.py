@@ -1,4 +1,4 @@
-"""The reader of `world`, with filters."""
+"""A reader of packets for random programs with address filters."""
 
 from __future__ import annotations
 
