@@ -1,4 +1,4 @@
-"""The directive `command-help`: a section with the help of each command of rtit."""
+"""The directive `command-help`: a section for each command of rtit, with its help."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ def run_rtit(*arguments: str) -> str:
 
 
 class CommandHelp(Directive):
-    """`command-help` with the names of commands as content, one a line."""
+    """Has commands as content, one a line: `record`, or `help PAGE` for a page of help."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """Return a section for each command: its title and its help with all options."""
+        """Return a section for each command, with the help of all its options."""
         sections: list[nodes.Node] = []
         for name in filter(None, map(str.strip, self.content)):
             section = nodes.section(ids=[nodes.make_id(f"rtit {name}")])
             section += nodes.title(text=f"rtit {name}")
-            text = run_rtit(name, "--help")
+            is_page = name.startswith("help ")
+            text = run_rtit(*name.split()) if is_page else run_rtit(name, "--help-all")
             section += nodes.literal_block(text, text, language="text")
             sections.append(section)
         return sections

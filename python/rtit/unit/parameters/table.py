@@ -1,4 +1,4 @@
-"""What the chapter leaves to the processor, as parameters of the model: one table.
+"""Choices that the Intel SDM leaves to the processor, as parameters of the model: one table.
 
 The docstring of `Parameters`, its errors and docs/reference/parameters.md (by `page`) come from it.
 """
@@ -63,8 +63,8 @@ class Parameters:
     tnt_flush_cycles: int = _packets(
         0,
         "33.4.2.1",
-        "What waits is also sent at each multiple of this many core cycles; 0: time alone sends "
-        "nothing.",
+        "Pending results are also sent at each multiple of this many core cycles; 0: never by "
+        "time.",
         Between(0, _MOST),
     )
     ip_compression: Literal["shortest", "none", "sext48_only", "bdw"] = _packets(
@@ -85,9 +85,9 @@ class Parameters:
     filter_sequential: Literal["never", "at_boundary"] = _packets(
         "never",
         "33.2.5.3",
-        "Code that falls into a FilterEn range is traced from the next taken branch or event on, "
-        "or at once, with TIP.PGE. Falling out of one is seen late in any case: no packet could "
-        "tell where.",
+        "Code that enters a FilterEn range sequentially is traced from the next taken branch or "
+        "event, or immediately, with TIP.PGE. Leaving sequentially always takes effect late: no "
+        "packet could report the place.",
     )
     tracestop_pgd_ip: Literal["target", "suppressed"] = _packets(
         "target", "33.2.5.3", "The payload of the TIP.PGD before TraceStop."
@@ -115,7 +115,7 @@ class Parameters:
     psb_extra: tuple[str, ...] = _psb(
         (),
         "33.4.2.17",
-        "What inserts a PSB+ besides the byte count: setting TraceEn whatever the count, far "
+        "Events that insert a PSB+ besides the byte count: setting TraceEn whatever the count, far "
         "transfers and events, MOV CR3, waking from a C-state, TM1, TM2 or STPCLK#, a change of "
         "frequency.",
         AnyOf(PSB_EVENTS),
@@ -150,7 +150,7 @@ class Parameters:
     topa_cache: Literal["none", "entry", "table"] = _output(
         "entry",
         "33.2.7.2",
-        "An entry is read anew for each write, once when it becomes current, or together with the "
+        "An entry is read again for each write, once when it becomes current, or together with the "
         "rest of its 4 KB of the table. Changes made in the meantime are not seen.",
     )
     pmi_skid: int = _output(
@@ -193,12 +193,12 @@ class Parameters:
     failed_vmentry_packets: tuple[str, ...] = _system(
         ("CFE", "guest_pip", "host_pip"),
         "33.5.2.5",
-        "Which of the packets that may come do come at a late failure: CFE with its FUP, the PIP "
+        "The packets at a late failure, of those that are allowed: CFE with its FUP, the PIP "
         "of the guest, TSC, TMA and CBR (trace_en), the PIP of the host (Table 33-54).",
         AnyOf(FAILED_ENTRY_PACKETS),
     )
     vmx_abort_drop: Literal["tip", "none"] = _system(
-        "tip", "33.5.2.6", "What a VM exit that ends in VMX abort loses."
+        "tip", "33.5.2.6", "The packets that a VM exit loses if it ends in VMX abort."
     )
     rsm_with_lbr: Literal["suspend", "shutdown"] = _system(
         "suspend",
@@ -220,8 +220,8 @@ class Parameters:
     senter_drop: Literal["drop", "keep"] = _system(
         "drop",
         "33.2.9.6",
-        "What GETSEC finds in internal buffers is lost, and with it the end of the trace; or "
-        "written.",
+        "GETSEC loses the bytes in internal buffers, and with them the end of the trace; or "
+        "writes them.",
     )
     acm_timing_packets: bool = _system(
         True, "33.2.9.6", "TSC, TMA and CBR follow an authenticated code module."
@@ -248,7 +248,7 @@ class Parameters:
     ovf_resolve: Literal["level", "explicit"] = _overflow(
         "level",
         "33.3.8",
-        "An overflow resolves when the buffer has come down to ovf_resolve_level, or when told.",
+        "An overflow resolves when the buffer falls to ovf_resolve_level, or by `end_overflow`.",
     )
     ovf_resolve_level: int = _overflow(
         0, "33.3.8", "Bytes left in the buffer then. At most half of it.", Between(0, _MOST // 2)
@@ -262,8 +262,8 @@ class Parameters:
     ovf_psb: Literal["changed", "always", "never"] = _overflow(
         "changed",
         "33.4.1",
-        "A PSB+ follows OVF (and FUP) when something has changed whose packet was lost: the width "
-        "of the code, CR3, a transaction, the VMCS; or always, or never (Table 33-14).",
+        "A PSB+ follows OVF (and FUP) if the packet of a change was lost (code width, CR3, "
+        "transaction, VMCS), or always, or never (Table 33-14).",
     )
     tracestop_in_ovf: Literal["delayed", "dropped"] = _overflow(
         "delayed",
@@ -288,7 +288,7 @@ class Parameters:
         Order(PEBS_BLOCK_ORDER),
     )
     power_min_cstate: Literal["C0.2", "C1"] = _power(
-        "C0.2", "33.4.2.23", "The lightest state that power packets tell of."
+        "C0.2", "33.4.2.23", "The lightest state that power packets report."
     )
     deepest_cstate: int = _power(
         14,
@@ -324,8 +324,8 @@ class Parameters:
     uintr_literal: Literal["full", "table"] = _event_trace(
         "full",
         "33.7",
-        "User interrupts and UIRET have their targets, or only what rows 26 and 27 of Table 33-55 "
-        "show, which no decoder can follow.",
+        "User interrupts and UIRET have their targets, or only the packets of rows 26 and 27 of "
+        "Table 33-55, which no decoder can follow.",
     )
 
     def __post_init__(self) -> None:
