@@ -55,16 +55,17 @@ def draw(lines: list[tuple[str, str]]) -> str:
     rows = []
     for number, (kind, text) in enumerate(lines):
         y = MARGIN + LINE * number + FONT
-        prompt = '<tspan fill="#7ee787">$ </tspan>' if kind == "command" else ""
-        rows.append(f'<text x="{MARGIN}" y="{y}" class="{kind}">{prompt}{escape(text)}</text>')
+        shown = escape(text).replace(" ", "\N{NO-BREAK SPACE}")  # viewers join spaces
+        prompt = '<tspan class="prompt">$\N{NO-BREAK SPACE}</tspan>' if kind == "command" else ""
+        rows.append(f'<text x="{MARGIN}" y="{y}" class="{kind}">\n{prompt}{shown}</text>')
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
             "<title>A session with rtit: record, report, coverage, instructions</title>",
             "<style>",
             f"text {{ font: {FONT}px ui-monospace, 'DejaVu Sans Mono', Menlo, monospace }}",
-            "text { white-space: pre; fill: #c9d1d9 }",
-            ".command { fill: #ffffff; font-weight: bold }",
+            "text { fill: #c9d1d9 }",
+            ".command { fill: #ffffff; font-weight: bold } .prompt { fill: #7ee787 }",
             "</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
             *rows,
