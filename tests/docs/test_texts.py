@@ -11,7 +11,8 @@ import pytest
 from support.doc_commands import README, ROOT, TEXTS
 
 MARKDOWN = pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
-LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 LONGEST_LINE, LONGEST_PARAGRAPH = 120, 6
 
 
@@ -28,10 +29,14 @@ def test_lines_and_paragraphs_are_short(page: Path) -> None:
 
 
 @MARKDOWN
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_lead_to_files_and_headings(page: Path) -> None:
     for link in LINK.finditer(page.read_text()):
-        target = link[1] or link[2]
-        assert (page.parent / target).exists(), target
+        target = page.parent / (link[1] or link[3] or page.name)
+        assert target.exists(), link[0]
+        if link[2]:
+            titles = HEADING.findall(target.read_text())
+            anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert link[2] in anchors, link[0]
 
 
 def test_readme_is_short() -> None:
