@@ -57,7 +57,7 @@ def _vmlinux(path: Path) -> None:
 
 def _module(path: Path) -> None:
     from rtit.image.kernel.kallsyms import Kallsym
-    from rtit.image.kernel.relocate import Module
+    from rtit.image.kernel.modules import Module
 
     module = Module(path.read_bytes(), str(path))
     repr(module.build_id)
@@ -83,7 +83,7 @@ def _map(path: Path) -> None:
 
 
 def _headers(path: Path) -> None:
-    from rtit.image.headers import read_headers
+    from rtit.image.files import read_headers
 
     read_headers(path).bias(0, 0x1000, 0x40_0000)
 
@@ -104,7 +104,7 @@ def _pack(path: Path) -> None:
 
 
 def _pack_list(path: Path) -> None:
-    from rtit.trace.pack_list import Contents
+    from rtit.trace.recording.packs import Contents
 
     try:
         found = Contents.decode(path.read_bytes())
@@ -302,8 +302,7 @@ def _target(folder: Path) -> Target:
 
 def read_gdb(data: bytes, folder: Path) -> None:
     """Lines that a debugger sends, framed but for those that begin with a tab: each is answered."""
-    from rtit.gdb.session import Session
-    from rtit.gdb.wire import framed
+    from rtit.gdb.protocol import Session, framed
 
     session = Session(_target(folder))
     for line in data.split(b"\n")[:40]:

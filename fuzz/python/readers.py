@@ -81,7 +81,7 @@ def _scan_natively(native: ModuleType, data: bytes) -> list[tuple[int, int, str,
 
 def _scan_in_pieces(native: ModuleType, data: bytes, names: list[str]) -> None:
     """Columns, and what the clocks tell, are the same of pieces of any size."""
-    from rtit.trace.packets import KINDS
+    from rtit.trace.tables.packets import KINDS
 
     clocks = 3, (80, 2), 10, 0, (0, 1 << 48)
     size = 1 + sum(data[:3]) % 40

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rtit.capture.backends import record
     from rtit.capture.recording import Recording
     from rtit.counting.run import stat
-    from rtit.diff.whole import assert_same_path
+    from rtit.diff.diff_traces import assert_same_path
     from rtit.image import Image
     from rtit.linter import lint
     from rtit.trace import Decoder, Selection, Start, Trace, decode
@@ -81,7 +81,7 @@ _HOMES = {
     "Selection": "rtit.trace",
     "Start": "rtit.trace",
     "Trace": "rtit.trace",
-    "assert_same_path": "rtit.diff.whole",
+    "assert_same_path": "rtit.diff.diff_traces",
     "decode": "rtit.trace",
     "lint": "rtit.linter",
     "record": "rtit.capture.backends",

@@ -154,11 +154,11 @@ def test_what_was_said_is_there(verb: str, number: signal.Signals, run: Runner) 
     assert said
 
 
-UNPACKED = ("__import__('rtit.trace.packed').trace.packed", "_unpack")
+UNPACKED = ("__import__('rtit.trace.recording.packs').trace.packed", "_unpack")
 """The pack has been opened: its files are in a folder."""
 BEGUN = {
-    "pack": ("__import__('rtit.trace.packing').trace.packing", "_more"),
-    "convert": ("__import__('rtit.trace.source').trace.source.AuxBytes", "_own"),
+    "pack": ("__import__('rtit.trace.recording.packs').trace.packing", "_more"),
+    "convert": ("__import__('rtit.trace.recording.byte_source').trace.source.AuxBytes", "_own"),
 }
 """A file has."""
 OPENED = ("__import__('rtit.cli.output_file').cli.output_file", "NamedFile")

@@ -14,8 +14,8 @@ import pytest
 
 from rtit.cli.main import main
 from rtit.counting.spread import Spread
-from rtit.profile.counts import Stat
-from rtit.profile.table import Losses
+from rtit.profile.stat import Stat
+from rtit.profile.tables import Losses
 from support.recordings import RTIT, require_backend
 
 ProgramBuilder = Callable[[str], Path]

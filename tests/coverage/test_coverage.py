@@ -18,7 +18,7 @@ import pytest
 from programs.build import SOURCES
 from rtit.cli.main import main
 from rtit.coverage import Coverage, Source, coverage, sources
-from rtit.coverage.afl import SIZE
+from rtit.coverage.formats.afl import SIZE
 from rtit.coverage.gather import Code
 from rtit.trace import Trace
 from support.profiles import ProfiledProgram, ToolRunner

@@ -13,7 +13,7 @@ from programs.build import SOURCES
 from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.coverage import Source, coverage, sources
-from rtit.diff.whole import diff
+from rtit.diff.diff_traces import diff
 from rtit.trace import Trace
 from support.recordings import record_to_end, require_backend
 

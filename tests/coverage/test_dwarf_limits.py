@@ -96,12 +96,12 @@ def test_parts_of_the_addresses_make_no_difference(
     words = ["coverage", "--format", "lcov", "-o", str(out), str(path)]
     assert main(words) == 0
     whole = out.read_bytes()
-    monkeypatch.setattr("rtit.profile.lines.MOST", LINES // 32)
+    monkeypatch.setattr("rtit.profile.source_lines.MOST", LINES // 32)
     monkeypatch.setattr(lines, "_PART", 70)
     assert main(words) == 0
     assert out.read_bytes() == whole
     # each part goes over all tables: there are 32 at most
-    monkeypatch.setattr("rtit.profile.lines.MOST", LINES // 33)
+    monkeypatch.setattr("rtit.profile.source_lines.MOST", LINES // 33)
     capsys.readouterr()
     assert main(words) == 3
     assert "of which its DWARF tells more than is read" in capsys.readouterr().err

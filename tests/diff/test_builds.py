@@ -17,9 +17,9 @@ from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.diff.builds import BY_FUNCTION, EXACT, Builds
+from rtit.diff.diff_traces import diff
 from rtit.diff.difference import Difference
-from rtit.diff.path import _Rows, _shortened, _together
-from rtit.diff.whole import diff
+from rtit.diff.paths import _Rows, _shortened, _together
 from rtit.trace import End
 from support.recordings import record_to_end, require_backend
 

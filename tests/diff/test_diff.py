@@ -14,8 +14,8 @@ from programs.build import SOURCES, CannotBuildError, compiled
 from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.cli.main import main
+from rtit.diff.diff_traces import diff
 from rtit.diff.difference import Difference, Thread
-from rtit.diff.whole import diff
 from support.recordings import record_to_end
 
 SOURCE = SOURCES / "parting.c"

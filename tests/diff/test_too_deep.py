@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rtit import Trace
+from rtit.diff.diff_traces import diff
 from rtit.diff.text import as_json, text
-from rtit.diff.whole import diff
+from rtit.profile.builder import profile
 from rtit.profile.calls import followed
-from rtit.profile.gather import profile
 from support.oversized import write_oversized
 
 

@@ -15,7 +15,7 @@ from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
 from rtit.trace import ErrorClass, Stream, Trace
-from rtit.trace.meaning import (
+from rtit.trace.events import (
     ControlEvent,
     Frequency,
     Happening,

@@ -11,7 +11,7 @@ from differential.oracles import perf
 from kernel import recording
 from kernel.machine import Machine
 from rtit.trace import ErrorClass, Trace
-from rtit.trace.meaning import Loss, Overflow
+from rtit.trace.events import Loss, Overflow
 
 NO_CODE, MISMATCH, OVERFLOW = 5, 6, 7
 """Numbers of perf's decoder."""

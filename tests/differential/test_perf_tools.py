@@ -13,7 +13,7 @@ import pytest
 
 from differential.modes import COMPRESSED, MODES
 from rtit.trace import End, Trace
-from rtit.trace.meaning import Interrupt
+from rtit.trace.events import Interrupt
 
 OfMode = Callable[[str], Path]
 NOT_TAKEN = End.CUT

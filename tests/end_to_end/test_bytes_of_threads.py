@@ -16,7 +16,7 @@ from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
 from rtit.trace import Trace
-from rtit.trace.contents import contents
+from rtit.trace.recording.summary import contents
 from support.recordings import RecordedProgram, Recorder
 
 ProgramBuilder = Callable[[str], Path]

@@ -17,7 +17,7 @@ from rtit.capture.request import Request
 from rtit.capture.store import ring
 from rtit.cli.main import main
 from rtit.perfdata import Writer
-from rtit.perfdata.output import OutputFile
+from rtit.perfdata.writer import OutputFile
 from rtit.trace import Trace
 from support.recordings import RTIT, record_to_end, require_backend
 

@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.ptrace.session import replay
 from rtit.trace import Trace
-from rtit.trace.source import Bytes
+from rtit.trace.recording.byte_source import Bytes
 from support.recordings import Recorder
 
 

@@ -12,7 +12,8 @@ import pytest
 from rtit.capture.ptrace.session import replay
 from rtit.cli.main import main
 from rtit.perfdata import Switches
-from rtit.trace import Selection, Trace, threads
+from rtit.trace import Selection, Trace
+from rtit.trace.threads import split
 from support.recordings import Recorder
 
 ProgramBuilder = Callable[[str], Path]
@@ -33,8 +34,8 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on no two threads are decoded apart."""
 
     def never() -> None:
-        monkeypatch.setattr(threads, "FEW", 1)
-        monkeypatch.setattr(threads, "WORK", 0)
+        monkeypatch.setattr(split, "FEW", 1)
+        monkeypatch.setattr(split, "WORK", 0)
 
     return never
 

@@ -15,9 +15,8 @@ import rtit
 from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.errors import RtitError
-from rtit.gdb.session import Session
+from rtit.gdb.protocol import PACKET, Noise, Reader, Session, escaped, framed
 from rtit.gdb.target import Target
-from rtit.gdb.wire import PACKET, Noise, Reader, escaped, framed
 from support.recordings import record_to_end
 
 ANSWER = re.compile(rb"(?:[+-]|\$((?:[^#$]|\}.)*)#([0-9a-f]{2}))*", re.DOTALL)

@@ -15,7 +15,7 @@ from kernel.recording import KERNEL_SIZE, PAGE, _offset
 from kernel.writer import KernelWriter
 from rtit.emulate import Driver
 from rtit.perfdata import Switches, records
-from rtit.perfdata.record import HEADER
+from rtit.perfdata.records import HEADER
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
 from rtit.unit.state.arch import Arch

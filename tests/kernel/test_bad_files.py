@@ -24,7 +24,7 @@ from rtit.image import Files, Kernel, KernelFiles
 from rtit.image.kernel import kernel as kernel_module
 from rtit.image.kernel import modules
 from rtit.image.kernel.kallsyms import read_kallsyms
-from rtit.image.kernel.relocate import Module
+from rtit.image.kernel.modules import Module
 from rtit.image.kernel.vmlinux import Vmlinux
 from rtit.trace import Trace
 
@@ -247,13 +247,13 @@ def test_code_that_comes_everywhere(recorded: Path) -> None:
 
 def test_modules_that_come_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of records may name the same file: it is loaded as often as one may be."""
-    read, whole = [], modules._read
+    read, whole = [], modules._read_modules
 
     def counted(path: str) -> bytes:
         read.append(path)
         return whole(path)
 
-    monkeypatch.setattr(modules, "_read", counted)
+    monkeypatch.setattr(modules, "_read_modules", counted)
     kernel = Kernel(KernelFiles(modules=str(made.module().parent)), Files())
     for time in range(1, 1000):
         kernel.mmap(time, made.MODULE, 0x3000, 0, "/lib/made.ko", None)

@@ -17,7 +17,8 @@ from rtit.emulate import Driver
 from rtit.image.guest_processes import GuestProcess
 from rtit.processor import Processor
 from rtit.registers import CTL, Msr
-from rtit.trace import Trace, pack_list
+from rtit.trace import Trace
+from rtit.trace.recording import packs
 from rtit.unit.state.arch import Arch
 from rtit.unit.time_model import TimeModel
 
@@ -120,10 +121,10 @@ def test_a_pack_has_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert instructions(pack, [], capsys) == [ip for _, ip in ran]
     with zipfile.ZipFile(pack) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    said = json.loads(content[pack_list.LIST])
+    said = json.loads(content[packs.LIST])
     wrong: list[object] = [[1], [[1, 2]], [[-1, None, 5, []]], [[1, None, 5, [[5, 4, 0, "x"]]]]]
     for bad in wrong:
-        content[pack_list.LIST] = json.dumps({**said, "guest_processes": bad}).encode()
+        content[packs.LIST] = json.dumps({**said, "guest_processes": bad}).encode()
         with zipfile.ZipFile(pack, "w") as archive:
             for name, data_of in content.items():
                 archive.writestr(name, data_of)

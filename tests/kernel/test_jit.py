@@ -23,7 +23,7 @@ from rtit.image import Images, Symbols
 from rtit.image.jit import read_jitdump, read_map
 from rtit.packets import encode
 from rtit.perfdata import Writer
-from rtit.sideband.jitted import Jitted
+from rtit.sideband.jit_code import Jitted
 from rtit.trace import Trace
 from support.limits import assert_peak_memory
 
@@ -263,7 +263,7 @@ def test_more_functions_than_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     names.write_text("".join(f"{AT + at:x} 1 f{at}\n" for at in range(3)))
     for most, told in ((2, [" 2 functions"] * 2), (4, ["that programs made"]), (6, [])):
         monkeypatch.setattr("rtit.image.jit.MOST_FUNCTIONS", most)
-        monkeypatch.setattr("rtit.sideband.jitted.MOST_FUNCTIONS", most)
+        monkeypatch.setattr("rtit.sideband.jit_code.MOST_FUNCTIONS", most)
         with Trace(data) as trace:
             problems = [each.message for each in trace.image_problems]
             pairs = zip(problems, told, strict=True)

@@ -13,10 +13,9 @@ from kernel.machine import BPF, BPF_CODE, Machine
 from kernel.writer import KernelWriter
 from rtit.errors import PerfDataError
 from rtit.image import Files, Images, Kept, Kernel, KernelFiles
-from rtit.image.vdso import VDSO, OwnVdso
-from rtit.perfdata.bpf import bpf_code
-from rtit.perfdata.cursor import Cursor
+from rtit.image.files import VDSO, OwnVdso
 from rtit.perfdata.features import Feature
+from rtit.perfdata.records import Cursor, bpf_code
 from rtit.trace import Trace
 
 AT = 0x7FFC_0000_0000

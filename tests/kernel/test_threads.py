@@ -18,9 +18,9 @@ from kernel.test_paths import busy
 from rtit.cli.main import main
 from rtit.errors import UnsupportedError, UsageError
 from rtit.image import KernelFiles
-from rtit.profile.gather import profile
+from rtit.profile.builder import profile
 from rtit.trace import Bytes, End, ErrorClass, Selection, Trace
-from rtit.trace.apart import Shared
+from rtit.trace.threads.extract import Shared
 from rtit.views.statistics import statistics
 
 

@@ -10,8 +10,9 @@ from kernel import recording
 from kernel.machine import Machine
 from kernel.test_threads import long
 from rtit.profile.stat import stat
-from rtit.trace import Trace, threads
-from rtit.trace.functions import functions
+from rtit.trace import Trace
+from rtit.trace.tables.selection import functions
+from rtit.trace.threads import split
 from rtit.views.statistics import statistics
 
 
@@ -27,8 +28,8 @@ def test_counts_of_two(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = stat(trace, apart)
         counts = [each.counts() for each in apart]
         named = statistics(trace, apart)
-    monkeypatch.setattr(threads, "FEW", 1)
-    monkeypatch.setattr(threads, "WORK", 0)
+    monkeypatch.setattr(split, "FEW", 1)
+    monkeypatch.setattr(split, "WORK", 0)
     with Trace(recorded) as trace:
         (both,) = trace.by_thread()
         assert both.is_taken_out

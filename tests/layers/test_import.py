@@ -101,7 +101,7 @@ def test_help_of_commands_loads_next_to_nothing() -> None:
     assert not {"numpy", "rtit._core", "rtit.trace.stream", "rtit.perfdata.records"} & found
     # compressors, which argparse loads with shutil to ask for the width of the terminal
     found = after(("report", "--help"))
-    assert not {"bz2", "json", "rtit.trace.rounds"} & found
+    assert not {"bz2", "json", "rtit.trace.tables.counts"} & found
 
 
 _ASKED_FOR = ("image.guest_processes", "trace.perf_times")

@@ -13,7 +13,7 @@ from rtit.linter import lint
 from rtit.packets import packets
 from rtit.scenario import load, run, shipped
 from rtit.trace import Settings, Stream
-from rtit.trace.meaning import as_json, describe
+from rtit.trace.events import as_json, describe
 from support.streams import ChunkedBytes
 
 RAW = [packet.raw for path in shipped()[::9] for packet in packets(run(load(path)).raw)]

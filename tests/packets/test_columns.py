@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from packets.test_native import piece
 from rtit.packets import PSB, BadBytes, Packet, encode, scan, scan_parts
-from rtit.trace.packets import KINDS, packets
+from rtit.trace.tables.packets import KINDS, packets
 
 
 def seen(stream: Any) -> list[object]:

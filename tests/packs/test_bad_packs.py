@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.cli.main import main
 from rtit.errors import InputError, RtitError
-from rtit.trace import pack_list
+from rtit.trace.recording import packs
 from support.properties import examples
 from support.recordings import Recorder
 
@@ -37,7 +37,7 @@ def good(
 
 def said(good: bytes) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(good)) as archive:
-        found: dict[str, Any] = json.loads(archive.read(pack_list.LIST))
+        found: dict[str, Any] = json.loads(archive.read(packs.LIST))
     return found
 
 
@@ -46,13 +46,13 @@ def made(path: Path, members: dict[str, bytes], contents: object) -> Path:
         for name, data in members.items():
             archive.writestr(name, data)
         if contents is not None:
-            archive.writestr(pack_list.LIST, json.dumps(contents))
+            archive.writestr(packs.LIST, json.dumps(contents))
     return path
 
 
 def members(good: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(good)) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if name != pack_list.LIST}
+        return {name: archive.read(name) for name in archive.namelist() if name != packs.LIST}
 
 
 def refused(path: Path, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_no_list(
 
 def test_json_beyond_measure(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (b"[" * 200_000, b" " * (1 << 25), b"\xff\xfe"):
-        path = made(tmp_path / "bad", {pack_list.LIST: text, **members(good)}, None)
+        path = made(tmp_path / "bad", {packs.LIST: text, **members(good)}, None)
         refused(path, "no pack", monkeypatch)
 
 
@@ -141,7 +141,7 @@ def test_a_bomb(good: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Refused by what the members say, before anything is written; what says less than it grows to
     ends there.
     """
-    monkeypatch.setattr("rtit.trace.packed.ALWAYS", 1 << 20)
+    monkeypatch.setattr("rtit.trace.recording.packs.ALWAYS", 1 << 20)
     contents = {**said(good), "recording": ["recording/perf.data", "recording/bomb"]}
     path = made(tmp_path / "bad", {**members(good), "recording/bomb": bytes(1 << 25)}, contents)
     refused(path, "it would grow from", monkeypatch)

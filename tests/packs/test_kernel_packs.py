@@ -20,7 +20,8 @@ from kernel.test_jit import recorded as with_jit
 from rtit.cli.main import main
 from rtit.image.jit import DUMP as DUMPS
 from rtit.image.kernel.kcore import Kcore
-from rtit.trace import Trace, pack_list
+from rtit.trace import Trace
+from rtit.trace.recording import packs
 
 __all__ = ["guests"]
 
@@ -207,8 +208,8 @@ def test_names_that_are_none(
     assert main(["pack", str(data), "-o", str(pack)]) == 0
     with zipfile.ZipFile(pack) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    said = json.loads(content[pack_list.LIST])
-    content[pack_list.LIST] = json.dumps({**said, "more": {member: "x"}}).encode()
+    said = json.loads(content[packs.LIST])
+    content[packs.LIST] = json.dumps({**said, "more": {member: "x"}}).encode()
     with zipfile.ZipFile(pack, "w") as archive:
         for name, data_of in {**content, member: b"x"}.items():
             archive.writestr(name, data_of)

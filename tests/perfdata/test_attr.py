@@ -7,7 +7,7 @@ import pytest
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion, format_config, parse_config
 from rtit.perfdata.attr import config_value
-from rtit.perfdata.auxtrace import IntelPtInfo
+from rtit.perfdata.aux import IntelPtInfo
 
 
 @pytest.mark.parametrize(

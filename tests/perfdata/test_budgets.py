@@ -14,9 +14,9 @@ import pytest
 from rtit.cli.main import main
 from rtit.errors import PerfDataError
 from rtit.packets import encode
-from rtit.perfdata import PerfData, Writer, pieces
+from rtit.perfdata import PerfData, Writer, aux
 from rtit.perfdata.features import Feature
-from rtit.perfdata.header import FILE
+from rtit.perfdata.file_scan import FILE
 from rtit.trace import Trace
 
 HUGE = 1 << 30
@@ -137,9 +137,9 @@ def test_more_buffers_than_are_kept(
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 5, 2)
     size = path.stat().st_size
-    monkeypatch.setattr(pieces, "_BUFFERS", 2)
+    monkeypatch.setattr(aux, "_BUFFERS", 2)
     # one more for all bytes but a few
-    monkeypatch.setattr(pieces, "_OF_BUFFER", size - 100)
+    monkeypatch.setattr(aux, "_OF_BUFFER", size - 100)
     with Trace(path) as trace:
         assert [stream.tid for stream in trace.streams] == [1, 2, 3]
         whole = {stream.size for stream in trace.streams}
@@ -153,7 +153,7 @@ def test_more_buffers_than_are_kept(
     for verb in ("packets", "lint"):
         assert main([verb, str(path)]) in (1, 3)
         assert "bytes are of more buffers than are kept" in capfd.readouterr().err
-    monkeypatch.setattr(pieces, "_BUFFERS", 5)
+    monkeypatch.setattr(aux, "_BUFFERS", 5)
     with Trace(path) as trace:
         assert len(trace.streams) == 5
         assert not trace.data.beyond
@@ -164,13 +164,13 @@ def test_more_pieces_than_any_recording_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = with_buffers(tmp_path / "perf.data", 2, 5)
-    monkeypatch.setattr(pieces, "_OF_PIECE", path.stat().st_size)
-    monkeypatch.setattr(pieces, "_PIECES", 8)
+    monkeypatch.setattr(aux, "_OF_PIECE", path.stat().st_size)
+    monkeypatch.setattr(aux, "_PIECES", 8)
     with PerfData(path) as data, pytest.raises(PerfDataError, match="more than 9 pieces") as caught:
         data.auxtrace_buffers()
     assert caught.value.offset is not None
     assert main(["report", str(path)]) == 1
     assert "more than 9 pieces of AUX data" in capfd.readouterr().err
-    monkeypatch.setattr(pieces, "_PIECES", 9)
+    monkeypatch.setattr(aux, "_PIECES", 9)
     with PerfData(path) as data:
         assert sum(map(len, data.auxtrace_buffers().values())) == 10

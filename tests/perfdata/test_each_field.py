@@ -21,10 +21,10 @@ from rtit.packets import encode
 from rtit.perfdata import PerfData, Switches, Writer
 from rtit.perfdata import records as perf
 from rtit.perfdata.attr import _ATTR
-from rtit.perfdata.header import FILE
-from rtit.perfdata.record import COMPRESSED, HEADER, SAMPLE, TABLE, Tail
+from rtit.perfdata.file_scan import FILE
+from rtit.perfdata.records import COMPRESSED, HEADER, SAMPLE, TABLE, Tail
 from rtit.trace import Trace
-from rtit.trace.contents import contents
+from rtit.trace.recording.summary import contents
 from support.limits import assert_peak_memory
 from support.recording_variants import (
     SIDEBAND_ID,

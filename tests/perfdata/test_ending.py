@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtit.perfdata import Ending, Fault, PerfData, Writer, records
-from rtit.perfdata.ending import pack_ending, unpack_ending
+from rtit.perfdata.records import pack_ending, unpack_ending
 
 U64 = st.integers(0, 2**64 - 1)
 FAULTS = st.builds(Fault, U64, st.integers(-(2**31), 2**31 - 1), U64)

@@ -9,9 +9,8 @@ import pytest
 
 from rtit.perfdata import PerfData, TimeConversion, Writer, records
 from rtit.perfdata.attr import Attr
-from rtit.perfdata.auxtrace import IntelPtInfo
-from rtit.perfdata.cursor import Cursor
-from rtit.perfdata.records import SampleId
+from rtit.perfdata.aux import IntelPtInfo
+from rtit.perfdata.records import Cursor, SampleId
 
 CONFIG = 0x2601  # pt, mtc, tsc, branch
 

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from rtit.errors import PerfDataError
 from rtit.perfdata import PerfData, TimeConversion, Writer, reader, records
-from rtit.perfdata.header import FILE
-from rtit.perfdata.pieces import Ids
+from rtit.perfdata.aux import Ids
+from rtit.perfdata.file_scan import FILE
 from rtit.perfdata.records import HEADER
 from rtit.trace import Trace
-from rtit.trace.clocks import clocks_in_words
-from rtit.trace.contents import contents
-from rtit.trace.in_words import settings_in_words
+from rtit.trace.recording.settings import clocks_in_words
+from rtit.trace.recording.summary import contents, settings_in_words
 
 U64 = st.integers(0, (1 << 64) - 1)
 ATTR = 128

@@ -25,9 +25,9 @@ from rtit.perfdata import (
     parse_config,
     records,
 )
-from rtit.perfdata.auxtrace import IntelPtInfo
-from rtit.perfdata.cursor import Cursor
+from rtit.perfdata.aux import IntelPtInfo
 from rtit.perfdata.features import format_facts, parse_facts
+from rtit.perfdata.records import Cursor
 from support.properties import examples
 
 U64 = st.integers(0, (1 << 64) - 1)

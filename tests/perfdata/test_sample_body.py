@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rtit.perfdata import PerfData, SampleType
 from rtit.perfdata.attr import Attr
-from rtit.perfdata.sample_body import aux_data, part, raw_data
+from rtit.perfdata.samples import aux_data, part, raw_data
 
 REGS_USER, REGS_INTR = 0b1011, 0b1_0000_0001
 # in the order of the manual: what each has, for an attr with these masks

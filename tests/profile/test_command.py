@@ -11,7 +11,7 @@ import pytest
 from rtit.capture.backends import start
 from rtit.capture.request import Request
 from rtit.cli.main import main
-from rtit.profile.gather import profile
+from rtit.profile.builder import profile
 from rtit.trace import Trace
 from rtit.views.statistics import statistics
 from support.profiles import ProfiledProgram

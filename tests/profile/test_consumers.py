@@ -13,9 +13,9 @@ import pytest
 
 from rtit.capture.backends import start
 from rtit.capture.request import Request
-from rtit.profile.gather import profile
-from rtit.profile.lines import Owners
-from rtit.profile.table import Profile
+from rtit.profile.builder import profile
+from rtit.profile.source_lines import Owners
+from rtit.profile.tables import Profile
 from rtit.trace import End, Trace
 from support.profiles import ProfiledProgram, ToolRunner
 from support.recordings import record_to_end

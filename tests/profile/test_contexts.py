@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.profile.contexts import NONE, Contexts
+from rtit.profile.calls import NONE, Contexts
 
 CALLS = 4
 ROWS = st.lists(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rtit.image import FileSymbols
-from rtit.profile.lines import lines_of, stretches, windows_of
+from rtit.profile.source_lines import lines_of, stretches, windows_of
 from support.limits import assert_peak_memory
 from support.oversized_elf import TEXT, build_dwarf_elf, build_large_elf
 

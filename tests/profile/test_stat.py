@@ -11,7 +11,7 @@ import pytest
 
 from rtit.capture.events import Kind
 from rtit.cli.main import main
-from rtit.profile.gather import profile
+from rtit.profile.builder import profile
 from rtit.trace import Trace
 from support.recordings import Recorder
 

@@ -11,9 +11,8 @@ import pytest
 
 from programs.build import BARE, PROGRAMS
 from rtit.capture.events import Kind
-from rtit.profile.gather import profile
-from rtit.profile.stretches import Stretches
-from rtit.profile.table import Binary, Profile
+from rtit.profile.builder import profile
+from rtit.profile.tables import Binary, Profile, Stretches
 from rtit.trace import End, Trace
 from rtit.x86 import Class
 from support.recordings import RecordedProgram, Recorder

@@ -6,8 +6,8 @@ from signal import SIGSEGV
 
 from rtit.perfdata import Ending, Fault
 from rtit.perfdata import records as perf
-from rtit.perfdata.ending import pack_ending
-from rtit.sideband.endings import Ended, Endings
+from rtit.perfdata.records import pack_ending
+from rtit.sideband.processes import Ended, Endings
 
 FAULT = Fault(0x401000, 1, 0x10)
 

@@ -12,7 +12,7 @@ from rtit.image import Images
 from rtit.perfdata import PerfData, TimeConversion, Writer
 from rtit.perfdata.records import HEADER, Comm, Fork, TextPoke
 from rtit.sideband import follow
-from rtit.sideband.order import in_order
+from rtit.sideband.process_records import in_order
 from support.limits import assert_peak_memory
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)
@@ -52,7 +52,7 @@ def test_records_beyond_the_buffer_are_read_again(
     kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their order is the same, also where they are in order already."""
-    monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
+    monkeypatch.setattr("rtit.sideband.process_records._KEPT", kept)
     test_records_are_sorted_by_time(tmp_path)
     with Writer(tmp_path / "two", config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:
         for tid in range(1, 9):
@@ -78,7 +78,7 @@ def named(path: Path, times: range) -> bytes:
 def test_records_of_several_files_are_merged(
     kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rtit.sideband.order._KEPT", kept)
+    monkeypatch.setattr("rtit.sideband.process_records._KEPT", kept)
     folder = tmp_path / "folder"
     folder.mkdir()
     named(folder / "data", range(1, 40, 4))
@@ -94,7 +94,7 @@ def test_records_of_several_files_are_merged(
 def test_changed_file_is_an_error(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rtit.sideband.order._KEPT", 0)
+    monkeypatch.setattr("rtit.sideband.process_records._KEPT", 0)
     path = tmp_path / "perf.data"
     body = named(path, range(9, 0, -1))
     # the first in the file has the last time
@@ -124,7 +124,9 @@ def test_large_records_are_read_again_and_not_kept(tmp_path: Path) -> None:
 def test_threads_beyond_the_limit_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("rtit.sideband.follow")  # the package has its function
+    module = importlib.import_module(
+        "rtit.sideband.process_records"
+    )  # the package has its function
     monkeypatch.setattr(module, "_MOST_THREADS", 4)
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", time=HALF) as out:

@@ -14,7 +14,7 @@ from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, SampleId
 from rtit.sideband import Turn, TurnList, follow
 from rtit.sideband.guests import Guests
-from rtit.sideband.turn_list import InGuest
+from rtit.sideband.scheduling import InGuest
 
 ONE, OTHER = 500, 600
 """Processes of the host that are machines; thread 1 more is the only CPU of each."""
@@ -79,7 +79,9 @@ def test_guest_threads_are_no_host_threads() -> None:
 
 def test_thread_limit_counts_all_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines have threads of the same numbers."""
-    monkeypatch.setattr(importlib.import_module("rtit.sideband.follow"), "_MOST_THREADS", 3)
+    monkeypatch.setattr(
+        importlib.import_module("rtit.sideband.process_records"), "_MOST_THREADS", 3
+    )
     ids = {number: (number, 0) for number in range(1, 10)}
     path = tmp_path / "perf.data"
     with Writer(path, config=0x2601, cpuid="GenuineIntel,6,94,3", switches=Switches.WIDE) as to:

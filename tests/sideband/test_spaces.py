@@ -9,7 +9,7 @@ import pytest
 from rtit.image import Images
 from rtit.perfdata import records as perf
 from rtit.perfdata.records import Misc, Record, SampleId
-from rtit.sideband.spaces import apply
+from rtit.sideband.mapping_records import apply
 
 PAGE = 4096
 DATA_MAPPING = 1 << 13

@@ -9,9 +9,8 @@ from pathlib import Path
 from rtit.perfdata import PerfData, SampleType
 from rtit.perfdata.attr import WRITTEN
 from rtit.perfdata.features import Feature, pack_index
-from rtit.perfdata.header import FILE, FLAGS_OFFSET, SECTION
+from rtit.perfdata.file_scan import FILE, FLAGS_OFFSET, SECTION, Place
 from rtit.perfdata.records import FIRST_USER_TYPE, HEADER, SAMPLE
-from rtit.perfdata.scan import Place
 
 AUXTRACE, ID_INDEX = 71, 69
 # struct perf_event_attr

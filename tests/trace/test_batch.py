@@ -11,7 +11,7 @@ import pytest
 import rtit
 from rtit.packets import encode
 from rtit.trace import End, Numbers, Stream
-from rtit.trace.results import Branch, Instruction, SyncPoint
+from rtit.trace.tables.rows import Branch, Instruction, SyncPoint
 from support.streams import SYNC
 
 CALL = encode("TIP", ip_bytes=6, payload=0x2000)

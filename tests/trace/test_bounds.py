@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rtit
 from rtit.packets import Packet, encode, scan
 from rtit.trace import Stream
-from rtit.trace.points import Points
+from rtit.trace.time.samples import Points
 from support.streams import SYNC
 
 START = 1 << 20

@@ -20,7 +20,7 @@ import rtit
 from rtit.errors import ConcurrentUseError, UsageError
 from rtit.packets import encode
 from rtit.trace import End, Settings, Start, Stream
-from rtit.trace.source import Bytes
+from rtit.trace.recording.byte_source import Bytes
 from support.streams import SYNC
 
 CODE = bytes.fromhex("7402 90 90 ebfa")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rtit
-from rtit.trace.functions import functions
+from rtit.trace.tables.selection import functions
 from support.oversized import CODE_SIZE, JUMPS, PSB_PLUS, recording_with_code, tip
 
 NOPS = b"\x90" * 1021 + b"\xff\xe0\x90"

@@ -17,8 +17,8 @@ from rtit.perfdata import Writer
 from rtit.scenario.parser import parse
 from rtit.scenario.runner import run
 from rtit.trace import Bytes, Trace
-from rtit.trace.guest_time import HostTime, guest_offsets
-from rtit.trace.source import Source
+from rtit.trace.recording.byte_source import Source
+from rtit.trace.time.guest_time import HostTime, guest_offsets
 
 NO_SCALING = 1 << 48
 FIRST, SECOND = 0x5000, 0x6000

@@ -11,10 +11,10 @@ import pytest
 from rtit.packets import encode
 from rtit.perfdata import PerfData, Switches, Writer
 from rtit.perfdata.records import Comm
-from rtit.sideband.order import in_order
+from rtit.sideband.process_records import in_order
 from rtit.trace import Trace
-from rtit.trace.contents import contents
-from rtit.trace.source import AuxBytes
+from rtit.trace.recording.byte_source import AuxBytes
+from rtit.trace.recording.summary import contents
 from support.limits import assert_peak_memory
 
 TSC = encode("TSC", tsc=10)

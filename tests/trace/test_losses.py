@@ -10,7 +10,7 @@ import pytest
 from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
-from rtit.sideband import losses
+from rtit.sideband import processes
 from rtit.trace import ErrorClass, Trace
 
 PSB = encode("PSB") + encode("TSC", tsc=10) + b"\x99\x01" + encode("PSBEND")
@@ -83,7 +83,7 @@ def test_losses_beyond_the_limit_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = recording(tmp_path / "perf.data", 13)
-    monkeypatch.setattr(losses, "_MOST", 2)
+    monkeypatch.setattr(processes, "_MOST", 2)
     with Trace(path) as trace:
         (stream,) = trace.streams
         assert sum(span.kind == "lost" for span in stream.ledger()) == 2
@@ -92,7 +92,7 @@ def test_losses_beyond_the_limit_are_reported(
     for verb in ("events", "info"):
         assert main([verb, str(path)]) == 3
         assert "losses: there are more than 2" in "".join(capfd.readouterr())
-    monkeypatch.setattr(losses, "_MOST", 3)
+    monkeypatch.setattr(processes, "_MOST", 3)
     with Trace(path) as trace:
         (stream,) = trace.streams
         assert sum(span.kind == "lost" for span in stream.ledger()) == 3

@@ -82,7 +82,7 @@ def test_two_decodings_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     packets = encode("PSB") + encode("TSC", tsc=1000) + tip("FUP") + encode("PSBEND") + tip("TIP")
     (stream,) = rtit.decode(packets, INDIRECT).streams
     one = np.array([7], np.uint64)
-    monkeypatch.setattr("rtit.trace.perf_times.perf_times", lambda *_: iter([one]))
+    monkeypatch.setattr("rtit.trace.time.perf_time.perf_times", lambda *_: iter([one]))
     columns = stream.instructions(perf_time=True).columns()
     assert columns["perf_time"].tolist() == [7, *columns["time"].tolist()[1:]]
     assert len(columns["ip"]) == 2

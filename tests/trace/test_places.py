@@ -12,7 +12,7 @@ import pytest
 from rtit.errors import UsageError
 from rtit.image import FileSymbols, Images
 from rtit.trace import Place, Places, Selection
-from rtit.trace.selection import LATEST
+from rtit.trace.tables.selection import LATEST
 
 BASE = 0x7F00_0000_0000
 SOURCE = """

@@ -13,7 +13,7 @@ from rtit.cli.selection_options import add_code, add_ends, add_streams, selectio
 from rtit.errors import UsageError
 from rtit.perfdata import TimeConversion
 from rtit.trace import Selection, Times
-from rtit.trace.selection import LATEST, parse_range, parse_times
+from rtit.trace.tables.selection import LATEST, parse_range, parse_times
 from support.streams import make_stream
 
 HALF = TimeConversion(shift=1, mult=1, zero=100)

@@ -13,7 +13,7 @@ from rtit.errors import UsageError
 from rtit.image import Image
 from rtit.perfdata import PerfData
 from rtit.trace import Decoder, decode
-from rtit.trace.settings import of_perf, processor
+from rtit.trace.recording.settings import of_perf, processor
 
 
 @pytest.mark.parametrize(

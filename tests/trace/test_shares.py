@@ -5,12 +5,11 @@ from __future__ import annotations
 from rtit._core import Space
 from rtit.image import Image, Images, guest_pid, process_in_guest
 from rtit.sideband import Turn, TurnList
-from rtit.sideband.turn_list import InGuest
-from rtit.trace.settings import Settings
-from rtit.trace.shares import Shares
-from rtit.trace.source import Bytes
+from rtit.sideband.scheduling import InGuest
+from rtit.trace.recording.byte_source import Bytes
+from rtit.trace.recording.settings import Settings
 from rtit.trace.stream import Stream
-from rtit.trace.whose import Whose
+from rtit.trace.threads.schedule import Shares, Whose
 
 TURNS = [
     Turn(0, 0, 0),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rtit.packets import encode
 from rtit.perfdata import Piece
-from rtit.trace.snapshots import connected, overlap, placed
+from rtit.trace.recording.buffers import connected, overlap, placed
 
 PSB = encode("PSB")
 

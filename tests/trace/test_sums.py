@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import rtit
 from rtit.errors import UsageError
 from rtit.packets import encode
-from rtit.profile.gather import profile
+from rtit.profile.builder import profile
 from rtit.profile.stat import stat
 from rtit.trace import Selection, Totals, Trace
-from rtit.trace.sums import Sums, places_of
+from rtit.trace.tables.counts import Sums, places_of
 from support.oversized import CODE_SIZE, START, write_oversized
 from support.streams import SYNC
 

@@ -12,7 +12,8 @@ from rtit.cli.main import main
 from rtit.packets import encode
 from rtit.perfdata import Switches, Writer
 from rtit.profile.stat import stat
-from rtit.trace import Selection, Stream, Trace, threads
+from rtit.trace import Selection, Stream, Trace
+from rtit.trace.threads import split
 from rtit.views.statistics import statistics
 from support.limits import assert_peak_memory
 from support.oversized import START
@@ -71,7 +72,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_it_does_not_grow_with_them(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoders: list[str]
 ) -> None:
-    monkeypatch.setattr(threads, "WORK", 1 << 15)
+    monkeypatch.setattr(split, "WORK", 1 << 15)
     with Trace(many(tmp_path / "perf.data", count)) as trace:
         found = stat(trace, trace.by_thread())
         assert found.counts["instructions"] == 2 * count
@@ -93,14 +94,14 @@ def test_few_are_apart_and_some_as_long_as_it_is_little(
     with Trace(many(tmp_path / "perf.data", 40)) as trace:
         (cpu,) = trace.streams
         work = 40 * (cpu.size + 8 * turns(cpu))
-        monkeypatch.setattr(threads, "WORK", work)
+        monkeypatch.setattr(split, "WORK", work)
         assert len(trace.by_thread()) == len(trace.select()) == 40
-        monkeypatch.setattr(threads, "WORK", work - 1)
+        monkeypatch.setattr(split, "WORK", work - 1)
         (every,) = trace.by_thread()
         assert trace.select()[0].whose == every.whose
         assert [tid for _, tid in every.whose] == [*range(3, 43)]
         assert len(trace.select(apart=True)) == len(trace.by_thread(apart=True)) == 40
-        monkeypatch.setattr(threads, "WORK", 0)
+        monkeypatch.setattr(split, "WORK", 0)
         assert len(trace.select(Selection(tids=tuple(range(5, 21))))) == 16
         del decoders[:]
         (some,) = trace.select(Selection(tids=tuple(range(5, 22))))
@@ -151,7 +152,7 @@ def test_edges_of_threads_together_are_those_of_their_processes(
 
     apart = told()
     assert {f"code{pid}" in str(place) for pid, *place in apart} == {True}
-    monkeypatch.setattr(threads, "WORK", 0)
+    monkeypatch.setattr(split, "WORK", 0)
     assert told() == apart
     assert len({pid for pid, *_ in apart}) == 42 // each
     with Trace(path, places=7) as trace:
@@ -166,8 +167,8 @@ def test_all_cpus_have_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with Trace(path) as trace:
         (cpu,) = trace.streams
         work = 20 * (cpu.size + 8 * turns(cpu))
-        monkeypatch.setattr(threads, "WORK", 2 * work - 1)
-        twice = threads.Threads({}).within([cpu, cpu], None)
+        monkeypatch.setattr(split, "WORK", 2 * work - 1)
+        twice = split.Threads({}).within([cpu, cpu], None)
         assert [each.has_several for each in twice] == [False] * 20 + [True]
 
 
@@ -184,9 +185,9 @@ def test_what_needs_each_by_itself_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = many(tmp_path / "perf.data", 40)
-    monkeypatch.setattr(threads, "WORK", 0)
-    monkeypatch.setattr(threads, "MOST_WORK", 1 << 13)
-    monkeypatch.setattr(threads, "MOST_TIMES", 40)
+    monkeypatch.setattr(split, "WORK", 0)
+    monkeypatch.setattr(split, "MOST_WORK", 1 << 13)
+    monkeypatch.setattr(split, "MOST_TIMES", 40)
     verbs = [
         *(["profile", "--for", name, str(path)] for name in ("callgrind", "perf")),
         ["diff", str(path), str(path)],
@@ -194,7 +195,7 @@ def test_what_needs_each_by_itself_has_an_end(
     for verb in verbs:
         main(verb)
         assert "by itself" not in capsys.readouterr().err
-    monkeypatch.setattr(threads, "MOST_TIMES", 39)
+    monkeypatch.setattr(split, "MOST_TIMES", 39)
     for verb in verbs:
         assert main(verb) == 1
         error = capsys.readouterr().err

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import rtit
 from rtit.packets import encode
-from rtit.trace import Instructions, Settings, Stream, ipc, points, tables, timing
-from rtit.trace.packets import KINDS
+from rtit.trace import Instructions, Settings, Stream
+from rtit.trace.tables import build_tables
+from rtit.trace.tables.packets import KINDS
+from rtit.trace.time import samples
 from support.streams import SYNC
 
 UNKNOWN = (1 << 64) - 1
@@ -165,8 +167,8 @@ def test_batch_size_and_fast_path_do_not_change_times(items: list[Any], size: in
     one = stream(packets)
     assert isinstance(one.settings, Settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "ROWS", size)
-        patch.setattr(timing, "_MOST_WAITING", 1 << 20)
+        patch.setattr(build_tables, "ROWS", size)
+        patch.setattr(samples, "_MAX_PENDING_ROWS", 1 << 20)
         for settings in (one.settings, replace(one.settings, walk=True)):
             for kind in TABLES:
                 found = getattr(replace(one, settings=settings), kind)(timing=True).columns()
@@ -181,9 +183,9 @@ def test_bounds_are_wider_when_fewer_samples_are_kept(
     packets = told(items * 3)
     whole = stream(packets).instructions(timing=True).columns()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "ROWS", size)
-        patch.setattr(timing, "_MOST_WAITING", 0)
-        patch.setattr(points, "_MOST_POINTS", most)
+        patch.setattr(build_tables, "ROWS", size)
+        patch.setattr(samples, "_MAX_PENDING_ROWS", 0)
+        patch.setattr(samples, "_MOST_POINTS", most)
         part = stream(packets).instructions(timing=True).columns()
     assert np.array_equal(part["ip"], whole["ip"])
     went_back = (np.diff(whole["earliest"].astype(np.int64)) < 0).any()
@@ -310,18 +312,18 @@ def test_batches_make_no_difference_to_ipc(rows: list[tuple[int, int]], size: in
     small = np.zeros(len(rows), np.uint8)
     one = Instructions(ips, small, ips, small, small, more={"cycles": cycles})
 
-    def batches() -> Iterator[timing.Clocked[Instructions]]:
+    def batches() -> Iterator[samples.Clocked[Instructions]]:
         step = size or len(rows) or 1
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            yield timing.Clocked(one.take(part), spans[part])
-            yield timing.Clocked(one.take(slice(0, 0)), spans[:0])
+            yield samples.Clocked(one.take(part), spans[part])
+            yield samples.Clocked(one.take(slice(0, 0)), spans[:0])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ipc, "_MOST_WAITING", 1 << 20)
-        found = [value for batch in ipc.with_ipc(batches()) for value in batch.ipc.tolist()]
+        patch.setattr(samples, "_MAX_PENDING_IPC", 1 << 20)
+        found = [value for batch in samples.with_ipc(batches()) for value in batch.ipc.tolist()]
     wanted = reference(cycles.tolist(), spans.tolist())
     assert np.array_equal(found, wanted, equal_nan=True)
     # where less waits some are not known
-    part = [value for batch in ipc.with_ipc(batches()) for value in batch.ipc.tolist()]
+    part = [value for batch in samples.with_ipc(batches()) for value in batch.ipc.tolist()]
     assert all(a == b or np.isnan(a) for a, b in zip(part, wanted, strict=True))

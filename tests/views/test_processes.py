@@ -14,7 +14,7 @@ from rtit.capture.request import Request
 from rtit.cli.main import main
 from rtit.perfdata import Ending
 from rtit.sideband import Ended, Process
-from rtit.views.processes import Node, lines
+from rtit.views.report import Node, lines
 from support.recordings import record_to_end, require_backend, thread_ends
 
 ProgramBuilder = Callable[[str], Path]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtit.views import spool
-from rtit.views.spool import Lines, Spool
+from rtit.views import statistics
+from rtit.views.statistics import Lines, Spool
 
 TEXTS = st.lists(st.text(max_size=6) | st.sampled_from(["\n", "\0", "\udc80"]), max_size=40)
 
@@ -17,8 +17,8 @@ TEXTS = st.lists(st.text(max_size=6) | st.sampled_from(["\n", "\0", "\udc80"]), 
 @pytest.fixture(scope="module", autouse=True, params=[1 << 24, 32], ids=["memory", "file"])
 def _small_parts(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spool, "_PART", 8)
-        patch.setattr(spool, "_ROOM", request.param)
+        patch.setattr(statistics, "_PART", 8)
+        patch.setattr(statistics, "_ROOM", request.param)
         yield
 
 

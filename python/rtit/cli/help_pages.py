@@ -89,8 +89,8 @@ def overview() -> str:
 
 def fields() -> str:
     """Return the page of `rtit help fields`."""
-    from rtit.views.branch_fields import BRANCH_FIELDS
-    from rtit.views.fields import LISTED
+    from rtit.views.instructions import LISTED
+    from rtit.views.rows import BRANCH_FIELDS
 
     lines = ["rtit instructions --fields LIST, fast:"]
     lines += [f"  {name:<11} {FIELDS[name]}" for name in LISTED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtit.cli import output
-from rtit.views.spool import Spool
+from rtit.views.statistics import Spool
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -39,7 +39,7 @@ class IncompleteReport:
         The stream's ledger is released. Loops of unknown repetition are gaps; ambiguous thread
         switches are reported, but are no gaps.
         """
-        from rtit.trace.categories import ErrorClass
+        from rtit.trace.tables.batch import ErrorClass
 
         ambiguous, repeats = 0, False
         for span in stream.spans():
@@ -51,7 +51,7 @@ class IncompleteReport:
             repeats |= span.cause == ErrorClass.REPEATS_UNKNOWN
         if repeats:
             self._has_gaps = True
-            from rtit.trace.rounds import sentences
+            from rtit.trace.tables.counts import sentences
 
             for text in sentences(stream):
                 self._lines.add(f"{stream.title}: {text}")

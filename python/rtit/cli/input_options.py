@@ -174,7 +174,7 @@ def open_trace(arguments: argparse.Namespace, matched: set[str] | None = None) -
     """
     from rtit.image import KernelFiles
     from rtit.trace import Trace
-    from rtit.trace.settings import cpu_named
+    from rtit.trace.recording.settings import cpu_named
 
     if is_raw(arguments):
         return open_raw_trace(arguments)

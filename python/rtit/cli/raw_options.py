@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rtit.image import Image
     from rtit.trace import SpaceKey, Start, Trace
-    from rtit.trace.guest_time import GuestTsc
+    from rtit.trace.time.guest_time import GuestTsc
 
 _CHUNK = 1 << 20
 _RAW_ONLY = (
@@ -145,7 +145,7 @@ def is_piped(raw: str) -> bool:
 def open_raw_trace(arguments: argparse.Namespace) -> Trace:
     """Open the raw PT that the options name. Raises OSError, UsageError and what `decode` does."""
     from rtit.trace import decode
-    from rtit.trace.source import Pieces, RawFile
+    from rtit.trace.recording.byte_source import Pieces, RawFile
 
     if arguments.file is not None or arguments.input is not None:
         named = arguments.file if arguments.file is not None else arguments.input
@@ -258,7 +258,7 @@ def numbers(arguments: argparse.Namespace) -> tuple[int, int, tuple[int, int]]:
 
 def guest_tsc(texts: list[str] | None) -> GuestTsc:
     """Return --guest-tsc: of all guests, by VMCS, or `auto`. Raises UsageError."""
-    from rtit.trace.settings import NO_SCALING
+    from rtit.trace.recording.settings import NO_SCALING
 
     if not texts:
         return NO_SCALING
@@ -290,7 +290,7 @@ def guest_tsc_of_all(texts: list[str] | None) -> tuple[int, int]:
 
 def _scaling(text: str) -> tuple[int, int]:
     """Parse OFFSET[,MULTIPLIER]; the offset may be negative, it is added modulo 2^64."""
-    from rtit.trace.settings import NO_SCALING
+    from rtit.trace.recording.settings import NO_SCALING
 
     try:
         numbers = [int(word, 0) for word in text.split(",")]

@@ -1,4 +1,4 @@
-"""The options that select a part of a recording; see `rtit.trace.selection`."""
+"""The options that select a part of a recording; see `rtit.trace.tables.selection`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def add_json(group: argparse._ArgumentGroup, text: str = "Print one JSON object 
 def selection(arguments: argparse.Namespace) -> Selection:
     """Return what the options select. Raises UsageError."""
     from rtit.trace import Selection
-    from rtit.trace.selection import parse_numbers, parse_range, parse_times
+    from rtit.trace.tables.selection import parse_numbers, parse_range, parse_times
 
     def given(name: str) -> list[str]:
         texts: list[str] = getattr(arguments, name, [])

@@ -10,8 +10,8 @@ import numpy as np
 from rtit.counting import head
 from rtit.counting.tally import MappedFile, Tally
 from rtit.image import Files, Mapping, Unusable, has_file
-from rtit.profile.gather import Gathering
-from rtit.profile.table import NOWHERE, Losses, Profile
+from rtit.profile.builder import Gathering
+from rtit.profile.tables import NOWHERE, Losses, Profile
 from rtit.trace import End
 
 _ENDS = {

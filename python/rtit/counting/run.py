@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 from rtit.capture.backends import Choice, choose, instead_of_qemu
 from rtit.capture.request import Request
 from rtit.counting import head
-from rtit.profile.counts import Stat, totals
-from rtit.profile.table import Losses
+from rtit.profile.stat import Stat, totals
+from rtit.profile.tables import Losses
 
 if TYPE_CHECKING:
     from rtit.capture.qemu.counting import CountSession
@@ -62,7 +62,7 @@ class Counting:
         places: int = 0,
     ) -> None:
         if places:
-            from rtit.trace.settings import Settings, checked
+            from rtit.trace.recording.settings import Settings, checked
 
             checked(Settings(places=places))
         self._choice = choice or chosen(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rtit.profile.counts import Stat, named
+from rtit.profile.stat import Stat, named
 
 Range = tuple[str, int, int]
 """A name, the least count and the greatest."""

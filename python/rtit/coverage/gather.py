@@ -10,15 +10,13 @@ import numpy as np
 
 from rtit._core import Space
 from rtit.image import FileSymbols
-from rtit.profile.addresses import NEAR
-from rtit.profile.columns import places
-from rtit.profile.gather import profile
-from rtit.profile.stretches import Stretches
+from rtit.profile.builder import profile
+from rtit.profile.tables import NEAR, Stretches, places
 from rtit.trace import End
-from rtit.trace.sums import Sums
+from rtit.trace.tables.counts import Sums
 
 if TYPE_CHECKING:
-    from rtit.profile.table import Binary, Profile
+    from rtit.profile.tables import Binary, Profile
     from rtit.trace import Stream, Trace
 
 _ALL = 1 << 62

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rtit.profile.columns import values
-from rtit.profile.lines import MANY_LINES, Stretches, stretches, windows_of
+from rtit.profile.source_lines import MANY_LINES, Stretches, stretches, windows_of
+from rtit.profile.tables import values
 
 if TYPE_CHECKING:
     from rtit.coverage.gather import Code, Coverage

@@ -1,11 +1,19 @@
-"""What two recordings do not share."""
+"""How much of a difference is shown, if nobody says.
+
+What two recordings do not share.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from rtit.diff.counts import Change
-from rtit.diff.steps import Step
+from rtit.diff.paths import Step
+
+STEPS = 8
+"""Instructions on each side of the place where paths part."""
+TOP = 10
+"""Functions and calls whose counts differ."""
 
 
 @dataclass(frozen=True, slots=True)

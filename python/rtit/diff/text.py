@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rtit.diff.amounts import TOP
-from rtit.diff.steps import assembly_of
+from rtit.diff.difference import TOP
+from rtit.diff.paths import assembly_of
 
 if TYPE_CHECKING:
     from rtit.diff.counts import Change, Function
     from rtit.diff.difference import Difference, Later, Thread
+
 
 _PLACES = 5
 _SHOWN = 4

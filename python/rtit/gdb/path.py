@@ -11,7 +11,7 @@ import numpy as np
 
 from rtit.errors import RtitError
 from rtit.trace import End, EventKind, Selection
-from rtit.views.behind import HOLES, Behind
+from rtit.views.trace_tail import HOLES, Behind
 
 if TYPE_CHECKING:
     from rtit.trace import Rows, Stream

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from rtit.errors import UsageError
-from rtit.gdb.session import Session
+from rtit.gdb.protocol import Session
 from rtit.gdb.target import Target
 
 _PART = 1 << 16

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtit.errors import RtitError, UnsupportedError, UsageError
-from rtit.gdb import documents
+from rtit.gdb import qxfer
 from rtit.gdb.calls import callers, next_ip
 from rtit.gdb.path import Path
 from rtit.gdb.program import Program
 from rtit.readable import readable
-from rtit.views.crash import Crash, crashes
+from rtit.views.trace_tail import Crash, crashes
 
 if TYPE_CHECKING:
     from rtit.trace import Stream, Trace
@@ -131,7 +131,7 @@ class Target:
 
     def registers(self, tid: int) -> list[str]:
         """As `documents.registers`."""
-        return documents.registers(self.pc(tid))
+        return qxfer.registers(self.pc(tid))
 
     def callers(self, tid: int) -> list[int]:
         """As `calls.callers`."""
@@ -146,7 +146,7 @@ class Target:
         streams = self.threads[tid]
         alone = len(streams) == 1 and streams[0].shares is None
         form = "pt" if self._form == "pt" and alone else "bts"
-        return documents.configuration(form, sum(each.size for each in streams))
+        return qxfer.configuration(form, sum(each.size for each in streams))
 
     def branches(self, tid: int) -> str:
         """What the thread did, for gdb to follow. Raises what decoding does."""
@@ -155,25 +155,25 @@ class Target:
         if self.as_packets(tid):
             settings = self.threads[tid][0].settings
             cpu = None if isinstance(settings, RtitError) else settings.cpu
-            return documents.packets(path.packets(), cpu)
+            return qxfer.packets(path.packets(), cpu)
         pc = self.pc(tid)
         goes_on = pc is not None and pc == self._next[tid] and not path.turned
-        return documents.blocks(path, pc, goes_on=goes_on)
+        return qxfer.blocks(path, pc, goes_on=goes_on)
 
     def document(self, name: str) -> bytes | None:
         """One that is the same for all threads; None if there is none of this name."""
         match name:
             case "features":
-                return documents.features().encode()
+                return qxfer.features().encode()
             case "auxv":
                 return self.program.auxv()
             case "libraries-svr4":
-                return documents.libraries(self.program).encode()
+                return qxfer.libraries(self.program).encode()
             case "exec-file":
                 main = self.program.main
                 return os.fsencode(main.path) if main is not None else None
             case "threads":
-                return documents.threads((tid, self.name(tid)) for tid in self.threads).encode()
+                return qxfer.threads((tid, self.name(tid)) for tid in self.threads).encode()
         return None
 
     def describe(self, tid: int) -> None:

@@ -9,11 +9,9 @@ Bytes that are not known for sure (a missing or changed file) are left out and r
 from __future__ import annotations
 
 from rtit.image.file_symbols import FileSymbols, Function
-from rtit.image.files import Files, Unusable
-from rtit.image.headers import Headers, Segment, read_headers
-from rtit.image.image import Image
+from rtit.image.files import Files, Headers, Kept, Problem, Segment, Unusable, read_headers
+from rtit.image.image import Image, Regions
 from rtit.image.images import Images
-from rtit.image.kept import Kept, Problem
 from rtit.image.kernel import (
     GUEST,
     KERNEL,
@@ -24,7 +22,6 @@ from rtit.image.kernel import (
     process_in_guest,
 )
 from rtit.image.mappings import UPPER, Mapping, guest_path, has_file
-from rtit.image.regions import Regions
 from rtit.image.symbols import Location, Symbols
 
 __all__ = [

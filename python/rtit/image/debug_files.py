@@ -3,23 +3,38 @@
 They are looked for where gdb looks (its manual, "Debugging Information in Separate Files"): by
 build id below /usr/lib/debug/.build-id, and by the name in .gnu_debuglink beside the file, in
 .debug beside it, and below /usr/lib/debug.
+
+Files by their build ids from debuginfod servers, for who asks for that: the network is not used
+otherwise.
+
+The protocol and the cache are those of elfutils' client (debuginfod(8), debuginfod-find(1)): GET
+URL/buildid/HEX/executable or /debuginfo; the cache has HEX/executable and HEX/debuginfo.
 """
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
+import re
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
-from rtit.errors import ImageError
+from rtit.errors import ImageError, UsageError
 
 if TYPE_CHECKING:
     from rtit._core import ElfFile
 
+
 FOLDER = "/usr/lib/debug"
-_PART = 1 << 20
+_CRC_CHUNK = 1 << 20
 
 
 def debug_file(elf: ElfFile, recorded: str, symfs: str | None) -> ElfFile | None:
@@ -86,8 +101,148 @@ def _crc(path: Path) -> int | None:
     crc = 0
     try:
         with path.open("rb") as file:
-            while part := file.read(_PART):
+            while part := file.read(_CRC_CHUNK):
                 crc = zlib.crc32(part, crc)
     except OSError:
         return None
     return crc
+
+
+URLS, CACHE, TIMEOUT = "DEBUGINFOD_URLS", "DEBUGINFOD_CACHE_PATH", "DEBUGINFOD_TIMEOUT"
+_SCHEMES = ("http", "https")
+_SIGNATURES = "ima:"
+"""How words begin that say whether the files of the servers behind them must be signed."""
+_SECONDS = 30.0
+_LARGEST = 1 << 31
+_DOWNLOAD_CHUNK = 1 << 18
+_SHORTEST = 4
+_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?")
+
+
+class Debuginfod:
+    """Downloads files by build id from the servers `urls` (http or https) to the folder `cache`.
+
+    The servers are asked in order. A server that does not answer within `timeout` seconds, whose
+    transfer takes longer, or that breaks off, is not asked again. A file of more than `largest`
+    bytes, or with another build id, counts as missing and is not kept. Raises UsageError for other
+    URLs.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        cache: str | os.PathLike[str],
+        *,
+        timeout: float = _SECONDS,
+        largest: int = _LARGEST,
+    ) -> None:
+        for url in urls:
+            try:
+                parts = urllib.parse.urlsplit(url)
+                good = parts.scheme in _SCHEMES and bool(parts.netloc)
+            except ValueError:
+                good = False
+            if not good:
+                raise UsageError(f"{URLS}: {url!r} is no address with http or https")
+        self._urls = [url.rstrip("/") for url in urls]
+        self._cache = Path(cache)
+        self._timeout = timeout
+        self._largest = largest
+        self._missing: set[tuple[str, str]] = set()
+        self._open = urllib.request.build_opener(_Redirects).open
+
+    @classmethod
+    def of_environment(cls) -> Debuginfod:
+        """As DEBUGINFOD_URLS, DEBUGINFOD_CACHE_PATH and DEBUGINFOD_TIMEOUT say. Raises UsageError
+        if there is no URL.
+
+        Words such as ima:enforcing are passed over, as by a client of elfutils that was built
+        without verifying signatures: a file is taken by its build id.
+        """
+        words = os.environ.get(URLS, "").split()
+        urls = [word for word in words if not word.startswith(_SIGNATURES)]
+        if not urls:
+            raise UsageError(f"{URLS} names no server, such as https://debuginfod.debian.net")
+        timeout = os.environ.get(TIMEOUT, "")
+        return cls(
+            urls, _cache(), timeout=float(timeout) if _NUMBER.fullmatch(timeout) else _SECONDS
+        )
+
+    def executable(self, build_id: bytes) -> str | None:
+        """The path of the file with this build id; None if no server has it."""
+        return self._find(build_id, "executable")
+
+    def debuginfo(self, build_id: bytes) -> str | None:
+        """The path of its debug file."""
+        return self._find(build_id, "debuginfo")
+
+    def _find(self, build_id: bytes, kind: str) -> str | None:
+        name = build_id.hex()
+        path = self._cache / name / kind
+        with contextlib.suppress(OSError):
+            # An empty one is how elfutils remembers that nobody has it.
+            if path.is_file() and path.stat().st_size:
+                return str(path)
+        if len(build_id) < _SHORTEST or (name, kind) in self._missing:
+            return None
+        for url in list(self._urls):
+            try:
+                if self._fetch(f"{url}/buildid/{name}/{kind}", path, build_id):
+                    return str(path)
+            except urllib.error.HTTPError:
+                continue  # it answers, and has it not
+            except (OSError, http.client.HTTPException, ValueError):
+                self._urls.remove(url)
+        self._missing.add((name, kind))
+        return None
+
+    def _fetch(self, url: str, path: Path, build_id: bytes) -> bool:
+        deadline = time.monotonic() + self._timeout
+        with self._open(url, timeout=self._timeout) as answer:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent) as file:
+                # read1 returns what has arrived: a slow server does not delay the deadline's check.
+                size = self._copy(answer.read1, file, deadline)
+                if not size:
+                    return False
+                # What breaks off ends like what is whole.
+                if answer.headers.get("Content-Length", str(size)).strip() != str(size):
+                    raise ValueError("the answer breaks off")
+                file.flush()
+                if opened_debug_file(file.name, build_id) is None:
+                    return False
+                # The name that is seen has all of it; an empty file may have it before.
+                whole = f"{file.name}.whole"
+                os.link(file.name, whole)
+                Path(whole).replace(path)
+        return True
+
+    def _copy(self, read: Callable[[int], bytes], file: IO[bytes], deadline: float) -> int:
+        """Bytes copied; 0 if there are too many. Raises TimeoutError after the deadline."""
+        size = 0
+        while part := read(_DOWNLOAD_CHUNK):
+            size += len(part)
+            if size > self._largest:
+                return 0
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            file.write(part)
+        return size
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """To http and https alone."""
+
+    def redirect_request(self, *arguments: Any, **keywords: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(*arguments, **keywords)
+        if request is not None and request.type not in _SCHEMES:
+            raise ValueError(f"a redirection to {request.type}")
+        return request
+
+
+def _cache() -> Path:
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "debuginfod_client"

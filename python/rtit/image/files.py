@@ -1,25 +1,220 @@
-"""Files that were mapped while recording: found, checked, read once."""
+"""What an ELF file says of how it is loaded: more than the code, as a debugger needs it.
+
+Files that travel with a recording, instead of those of the machine that it is looked at on.
+
+The vdso: code of the kernel in each process, an ELF file without a file.
+
+Files that were mapped while recording: found, checked, read once.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import struct
+import weakref
+from collections.abc import Iterator, Mapping
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rtit.errors import ImageError
 from rtit.image.debug_files import debug_file, opened_debug_file
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.kept import Kept, KeptFiles, Key, Problem, key
 from rtit.image.mappings import has_file, is_in_guest
-from rtit.image.vdso import VDSO, OwnVdso
 
 if TYPE_CHECKING:
     from rtit._core import Code, ElfFile
-    from rtit.image.debuginfod import Debuginfod
+    from rtit.image.debug_files import Debuginfod
+
+
+PAGE = 4096
+_HEADER = struct.Struct("<4sBBB9xHHIQQQIHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_MAX_SEGMENTS = 65536 // _SEGMENT.size
+"""The kernel takes no more than 64 KiB of program headers."""
+_LOAD, _DYNAMIC, _INTERP = 1, 2, 3
+_EXECUTABLE_KIND = 2
+_FLAGS_1, _PIE = 0x6FFFFFFB, 0x08000000
+_MOST_DYNAMIC = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`size` bytes of the file from `offset` on are at `address`, and zeros behind them up to
+    `memory` bytes. `flags`: 1 executable, 2 writable, 4 readable.
+    """
+
+    offset: int
+    address: int
+    size: int
+    memory: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Addresses are those that the file gives. `table` is where its program headers are loaded, 0
+    if they are not, `count` how many of 56 bytes each; `dynamic` where its dynamic section is, 0
+    without one. `is_program`: it says itself that it is one and no library; `has_loader`: it names
+    an interpreter.
+    """
+
+    entry: int
+    table: int
+    count: int
+    dynamic: int
+    is_program: bool
+    has_loader: bool
+    segments: tuple[Segment, ...]
+
+    def bias(self, offset: int, size: int, start: int) -> int | None:
+        """By how much it was moved, if `size` bytes of the file from `offset` on, with code in
+        them, are at `start`; None if no code of it is there.
+        """
+        for each in self.segments:
+            begin = each.offset & -PAGE
+            if each.flags & 1 and begin < offset + size and offset < each.offset + each.size:
+                return start - offset + each.offset - each.address
+        return None
+
+
+def read_headers(path: str | os.PathLike[str]) -> Headers:
+    """Those of a 64-bit little-endian file. Raises ImageError, OSError."""
+    source = os.fspath(path)
+    with Path(path).open("rb") as file:
+
+        def part(offset: int, size: int) -> bytes:
+            if offset >= os.fstat(file.fileno()).st_size:
+                return b""
+            file.seek(offset)
+            return file.read(size)
+
+        head = part(0, _HEADER.size)
+        if len(head) < _HEADER.size or head[:6] != b"\x7fELF\2\1":
+            raise ImageError("no 64-bit little-endian ELF file", source=source)
+        (*_, kind, _machine, _version, entry, at, _, _, _, size, count) = _HEADER.unpack(head)
+        if size != _SEGMENT.size or count > _MAX_SEGMENTS:
+            raise ImageError("bad program headers", source=source, offset=54, value=count)
+        table = part(at, count * size)
+        if len(table) < count * size:
+            raise ImageError("program headers that are cut off", source=source, offset=at)
+        rows = list(_SEGMENT.iter_unpack(table))
+        segments = tuple(
+            Segment(offset, address, length, memory, flags)
+            for kind_, flags, offset, address, _, length, memory, _ in rows
+            if kind_ == _LOAD
+        )
+        dynamic = next((row for row in rows if row[0] == _DYNAMIC), None)
+        flags_1 = 0
+        if dynamic is not None:
+            entries = part(dynamic[2], min(dynamic[5], _MOST_DYNAMIC))
+            pairs = struct.iter_unpack("<QQ", entries[: len(entries) & -16])
+            flags_1 = next((value for tag, value in pairs if tag == _FLAGS_1), 0)
+    loaded = [
+        each.address + at - each.offset
+        for each in segments
+        if each.offset <= at and at + count * size <= each.offset + each.size
+    ]
+    return Headers(
+        entry=entry,
+        table=loaded[0] if loaded else 0,
+        count=count,
+        dynamic=dynamic[3] if dynamic is not None else 0,
+        is_program=kind == _EXECUTABLE_KIND or bool(flags_1 & _PIE),
+        has_loader=any(row[0] == _INTERP for row in rows),
+        segments=segments,
+    )
+
+
+Kind = Literal["missing", "changed", "truncated", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the bytes of a mapped file are not known.
+
+    `path` is the recorded path, `message` one sentence, `value` the bad value (a build id, a size
+    in bytes) or None.
+    """
+
+    kind: Kind
+    path: str
+    message: str
+    value: str | int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A recorded file: `file` is its copy and `debug` that of its debug file, each None if there is
+    none. `name` is what the file was called where it was copied, `problem` why it was not. The
+    copies are there as long as `owner` is, which is kept with whatever may read in them later.
+    """
+
+    name: str
+    file: str | None = None
+    debug: str | None = None
+    problem: Problem | None = None
+    owner: object = field(default=None, compare=False, repr=False)
+
+
+Key = tuple[str, str]
+"""A recorded path, and the build id that the recording has for it, hexadecimal, "" without one."""
+KeptFiles = Mapping[Key, Kept]
+
+
+def key(path: str, build_id: bytes | None) -> Key:
+    """What a mapped file is found by."""
+    return path, (build_id or b"").hex()
+
+
+VDSO = "[vdso]"
+_MOST = 1 << 20
+
+
+class OwnVdso:
+    """That of this process, as a file without a name."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._build_id: bytes | None = None
+        content = _own()
+        if content is None:
+            return
+        file = os.memfd_create("vdso", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, file)
+        os.write(file, content)
+        self._path = f"/proc/self/fd/{file}"
+        from rtit._core import ElfFile
+
+        try:
+            self._build_id = ElfFile(self._path).build_id
+        except ImageError:
+            self._path = None
+
+    def path_if(self, build_id: bytes) -> str | None:
+        """Its path if this is its build id (padded with zeros or not)."""
+        own = self._build_id
+        same = own is not None and own.ljust(20, b"\0") == build_id.ljust(20, b"\0")
+        return self._path if same else None
+
+
+def _own() -> bytes | None:
+    try:
+        for line in Path("/proc/self/maps").read_bytes().splitlines():
+            if line.endswith(VDSO.encode()):
+                start, end = (int(number, 16) for number in line.split()[0].split(b"-"))
+                with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+                    memory.seek(start)
+                    return memory.read(min(end - start, _MOST))
+    except (OSError, ValueError):
+        pass
+    return None
+
 
 _PAGE = 4096
 _MOST_CODE = 1 << 30

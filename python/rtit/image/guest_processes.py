@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rtit.errors import UsageError
-from rtit.image.files import Files, Unusable
+from rtit.image.files import Files, Problem, Unusable
 from rtit.image.image import Image
-from rtit.image.kept import Problem
 from rtit.image.mappings import FOREVER, UPPER, Mapping, has_file
 
 _LARGEST = 1 << 24

@@ -1,22 +1,103 @@
-"""The code of one address space, put together by whoever knows it."""
+"""Which mapping an address is in, for columns of addresses.
+
+The code of one address space, put together by whoever knows it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections import abc
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import ImageError, MissingImageError, UsageError
 from rtit.image.files import Files, Unusable
-from rtit.image.mappings import FOREVER, Mappings
-from rtit.image.mappings import Mapping as Mapped
+from rtit.image.mappings import FOREVER, Mapping, Mappings
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
     from rtit import _core
+
+
+NOWHERE = -1
+"""Stands for a mapping where there is none."""
+
+
+def reused(mappings: Iterable[Mapping]) -> bool:
+    """Whether an address stands for two things, at different times."""
+    furthest: Mapping | None = None
+    for each in sorted(mappings, key=lambda each: each.start):
+        if furthest is not None and each.start < furthest.end and not each.same_source(furthest):
+            return True
+        if furthest is None or each.end > furthest.end:
+            furthest = each
+    return False
+
+
+class Regions:
+    """The mappings of a process over its life, by address and time."""
+
+    def __init__(self, mappings: Iterable[Mapping]) -> None:
+        import numpy as np
+
+        self.mappings = sorted(mappings, key=lambda each: each.start)
+        self._borders = np.zeros(1, np.uint64)
+        if reused(self.mappings):
+            times = {0}.union(*((each.since, each.until) for each in self.mappings))
+            self._borders = np.array(sorted(times), np.uint64)
+        self._tables: dict[int, Any] = {}
+
+    def at(
+        self, ips: NDArray[np.uint64], times: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """For addresses at times (TSC, in order): rows of `mappings` or NOWHERE, and offsets in
+        what is mapped, or the addresses.
+        """
+        import numpy as np
+
+        if len(self._borders) == 1:
+            return self._in_epoch(0, ips)
+        epochs = np.searchsorted(self._borders, times, "right") - 1
+        rows, offsets = np.full(len(ips), NOWHERE), ips.copy()
+        for epoch in np.unique(epochs).tolist():
+            own = epochs == epoch
+            rows[own], offsets[own] = self._in_epoch(epoch, ips[own])
+        return rows, offsets
+
+    def _in_epoch(self, epoch: int, ips: Any) -> tuple[Any, Any]:
+        import numpy as np
+
+        if epoch not in self._tables:
+            self._tables[epoch] = self._table(epoch)
+        rows, starts, ends, shifts = self._tables[epoch]
+        if not len(rows):
+            return np.full(len(ips), NOWHERE), ips
+        at = np.maximum(np.searchsorted(starts, ips, "right") - 1, 0)
+        inside = (ips >= starts[at]) & (ips < ends[at])
+        return np.where(inside, rows[at], NOWHERE), np.where(inside, ips + shifts[at], ips)
+
+    def _table(self, epoch: int) -> tuple[Any, ...]:
+        import numpy as np
+
+        time = int(self._borders[epoch])
+        rows = [
+            row
+            for row, each in enumerate(self.mappings)
+            if len(self._borders) == 1 or each.since <= time < each.until
+        ]
+        live = [self.mappings[row] for row in rows]
+        return (
+            np.array(rows, np.int64),
+            np.array([each.start for each in live], np.uint64),
+            np.array([each.end for each in live], np.uint64),
+            np.array([each.offset - each.start & FOREVER for each in live], np.uint64),
+        )
+
 
 PAGE = 4096
 """Bytes of a page."""
@@ -81,9 +162,9 @@ class Image:
             file.seek(offset)
             return self.add(address, file.read(-1 if size is None else size), time=time)
 
-    def add_pages(self, pages: Mapping[int, Buffer] | Iterable[tuple[int, Buffer]]) -> Self:
+    def add_pages(self, pages: abc.Mapping[int, Buffer] | Iterable[tuple[int, Buffer]]) -> Self:
         """A dump of pages: bytes by address, of any size. Raises UsageError."""
-        for address, data in pages.items() if isinstance(pages, Mapping) else pages:
+        for address, data in pages.items() if isinstance(pages, abc.Mapping) else pages:
             self.add(address, data)
         return self
 
@@ -120,7 +201,7 @@ class Image:
             except Unusable as error:
                 raise ImageError(error.problem.message, source=os.fspath(path)) from error
             self.native.map(time, start, code)
-            self.mappings.add(Mapped(start, start + size, offset, name, None, time))
+            self.mappings.add(Mapping(start, start + size, offset, name, None, time))
         return self
 
     def remove(self, address: int, size: int, *, time: int = 0) -> Self:

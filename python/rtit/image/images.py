@@ -13,15 +13,13 @@ from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files, Unusable
+from rtit.image.files import VDSO, Files, KeptFiles, Problem, Unusable
 from rtit.image.image import Image
-from rtit.image.kept import KeptFiles, Problem
 from rtit.image.kernel import KERNEL, KernelFiles, guest_pid
 from rtit.image.mappings import FOREVER, UPPER, Mapping, Mappings, has_file
-from rtit.image.vdso import VDSO
 
 if TYPE_CHECKING:
-    from rtit.image.debuginfod import Debuginfod
+    from rtit.image.debug_files import Debuginfod
     from rtit.image.kernel import Kernel
 
 _ROOM = 1 << 27

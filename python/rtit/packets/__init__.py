@@ -10,12 +10,19 @@
 business of those who write and read streams.
 """
 
-from .blocks import item_name
-from .decode import Data, ItemSize, Truncated, decode
-from .encode import Value, encode, encode_cyc, encode_tnt, encoder
-from .packet import Packet, describe, reencode, to_json
-from .scan import PSB, BadBytes, BlockContext, find_psb, packets, scan, scan_parts
-from .table import BLOCK_TYPES, CFE_TYPES, EVD_TYPES, FORBIDDEN_IN_BLOCK, NAMES, WAKE_REASONS
+from rtit.packets.blocks import item_name
+from rtit.packets.decode import Data, ItemSize, Truncated, decode
+from rtit.packets.encode import Value, encode, encode_cyc, encode_tnt, encoder
+from rtit.packets.packet import Packet, describe, reencode, to_json
+from rtit.packets.scan import PSB, BadBytes, BlockContext, find_psb, packets, scan, scan_parts
+from rtit.packets.table import (
+    BLOCK_TYPES,
+    CFE_TYPES,
+    EVD_TYPES,
+    FORBIDDEN_IN_BLOCK,
+    NAMES,
+    WAKE_REASONS,
+)
 
 __all__ = [
     "BLOCK_TYPES",

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from rtit.errors import PacketError
-
-from .encode import Value
-from .packet import Packet
-from .table import (
+from rtit.packets.encode import Value
+from rtit.packets.packet import Packet
+from rtit.packets.table import (
     BLOCK_ITEM,
     BY_NAME,
     CYC_MAX_BYTES,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NoReturn
 
-from .table import BY_NAME, CYC_MAX_BYTES, NAMES, Coding, Declaration, Field
+from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, NAMES, Coding, Declaration, Field
 
 Value = int | str | None
 """A field's value: an int, a TNT's results ("TNT", oldest first), or None for a suppressed IP."""

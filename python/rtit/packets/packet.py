@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .encode import Value, stretch_cyc
-from .encode import encode as _encode
-from .table import BY_NAME, Coding, Declaration
+from rtit.packets.encode import Value, stretch_cyc
+from rtit.packets.encode import encode as _encode
+from rtit.packets.table import BY_NAME, Coding, Declaration
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rtit.generated import write
-
-from .table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
+from rtit.packets.table import BY_NAME, CYC_MAX_BYTES, DECLARATIONS, ESCAPE, Declaration
 
 TARGET = Path(__file__).resolve().parents[3] / "crates" / "packet" / "src" / "table.rs"
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rtit.errors import PacketError
-
-from .decode import Data, ItemSize, Truncated, decode
-from .encode import encode
-from .packet import Packet, has_reserved_bits
-from .table import BY_NAME
+from rtit.packets.decode import Data, ItemSize, Truncated, decode
+from rtit.packets.encode import encode
+from rtit.packets.packet import Packet, has_reserved_bits
+from rtit.packets.table import BY_NAME
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

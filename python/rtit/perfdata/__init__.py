@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from .attr import Attr, SampleType, format_config, parse_config
-from .auxtrace import IntelPtInfo, Piece, Queue
-from .clock import TimeConversion
-from .ending import Ending, Fault
-from .features import Event, Feature
-from .output import is_older, rotate
-from .reader import PerfData
-from .writer import Switches, Writer
+from rtit.perfdata.attr import Attr, SampleType, format_config, parse_config
+from rtit.perfdata.aux import IntelPtInfo, Piece, Queue
+from rtit.perfdata.clock import TimeConversion
+from rtit.perfdata.features import Event, Feature
+from rtit.perfdata.reader import PerfData
+from rtit.perfdata.records import Ending, Fault
+from rtit.perfdata.writer import Switches, Writer, is_older, rotate
 
 __all__ = [
     "Attr",

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from . import records
-from .attr import Attr
-from .cursor import Cursor
+from rtit.perfdata import records
+from rtit.perfdata.attr import Attr
+from rtit.perfdata.records import Cursor
 
 
 class Feature(IntEnum):

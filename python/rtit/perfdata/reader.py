@@ -12,15 +12,11 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from rtit.errors import PerfDataError, UnsupportedError
-
-from . import pieces, records
-from .attr import SMALLEST, Attr
-from .auxtrace import INTEL_PT, IntelPtInfo, Piece, Queue
-from .bpf import bpf_code
-from .clock import TimeConversion
-from .cursor import Cursor
-from .decode import Decoder
-from .features import (
+from rtit.perfdata import aux, records
+from rtit.perfdata.attr import SMALLEST, Attr
+from rtit.perfdata.aux import INTEL_PT, IntelPtInfo, Piece, Queue
+from rtit.perfdata.clock import TimeConversion
+from rtit.perfdata.features import (
     Event,
     Feature,
     WallClock,
@@ -30,12 +26,10 @@ from .features import (
     unpack_pmus,
     unpack_strings,
 )
-from .header import SECTION, Header
-from .opening import open_map
-from .parts import Part, bare, inflated, others
-from .records import HEADER, BuildId, Record
-from .sample import SampleLayouts
-from .scan import Behind, Place, Scan, check_size
+from rtit.perfdata.file_scan import SECTION, Behind, Header, Place, Scan, check_size
+from rtit.perfdata.files import Part, bare, inflated, open_map, others
+from rtit.perfdata.records import HEADER, BuildId, Cursor, Record, bpf_code
+from rtit.perfdata.samples import Decoder, SampleLayouts
 
 _HEADER_ATTR = records.HeaderAttr.layout.number
 _U64 = struct.Struct("<Q")
@@ -184,7 +178,7 @@ class PerfData:
         is copied. A file has so many buffers at most; `beyond` tells of more. Raises PerfDataError
         if it has too many pieces.
         """
-        found = pieces.buffers(self._parts, self._layouts, self.path, self.behind())
+        found = aux.buffers(self._parts, self._layouts, self.path, self.behind())
         self._beyond["buffers"] = found.beyond
         return found.found
 
@@ -198,12 +192,12 @@ class PerfData:
     @property
     def size(self) -> int:
         """Bytes, of all parts."""
-        return pieces.size_of(self._parts)
+        return aux.size_of(self._parts)
 
     @cached_property
     def samples_aux(self) -> bool:
         """Whether samples carry AUX data (`perf record --aux-sample`)."""
-        return pieces.in_samples(self.events)
+        return aux.in_samples(self.events)
 
     def aux_samples(self) -> dict[Queue, list[Piece]]:
         """The AUX data of samples, as `auxtrace_buffers` has that of buffers: each piece has what a
@@ -213,9 +207,9 @@ class PerfData:
         if not self.samples_aux:
             return {}
         places = self._scan.noted[records.IdIndex.layout.number]
-        ids = pieces.Ids(self._decoder.as_type(records.IdIndex, place) for place in places)
+        ids = aux.Ids(self._decoder.as_type(records.IdIndex, place) for place in places)
         given = self.events, ids, self.time_conversion
-        found = pieces.samples(self._parts, self._layouts, self.path, *given)
+        found = aux.samples(self._parts, self._layouts, self.path, *given)
         self._beyond["samples"] = found.beyond
         return found.found
 

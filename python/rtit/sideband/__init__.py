@@ -7,12 +7,8 @@ records in order of time, `threads` and `spaces` have one `apply` each.
 
 from __future__ import annotations
 
-from rtit.sideband.endings import Ended
-from rtit.sideband.follow import follow
-from rtit.sideband.losses import Loss, Losses
-from rtit.sideband.processes import Process
-from rtit.sideband.threads import Threads
-from rtit.sideband.turn_list import Turn, TurnList
-from rtit.sideband.turns import Turns
+from rtit.sideband.process_records import Threads, follow
+from rtit.sideband.processes import Ended, Loss, Losses, Process
+from rtit.sideband.scheduling import Turn, TurnList, Turns
 
 __all__ = ["Ended", "Loss", "Losses", "Process", "Threads", "Turn", "TurnList", "Turns", "follow"]

@@ -9,9 +9,8 @@ from dataclasses import replace
 from rtit.image import Images, Problem, guest_path, process_in_guest
 from rtit.perfdata import PerfData
 from rtit.perfdata import records as perf
-from rtit.sideband import spaces
-from rtit.sideband.turn_list import NOBODY, InGuest, TurnList
-from rtit.sideband.turns import Turns
+from rtit.sideband import mapping_records
+from rtit.sideband.scheduling import NOBODY, InGuest, TurnList, Turns
 
 _FEW = 1 << 16
 """So often turns may be cut, however few guests had."""
@@ -51,7 +50,9 @@ class Guests:
             self.names[machine, record.tid] = record.comm
         elif isinstance(record, perf.Fork) and (machine, record.ptid) in self.names:
             self.names.setdefault((machine, record.tid), self.names[machine, record.ptid])
-        spaces.apply(images, time, self._seen_from_outside(machine, record), machine=machine)
+        mapping_records.apply(
+            images, time, self._seen_from_outside(machine, record), machine=machine
+        )
         # where the host ran it is no matter here
         inside = replace(record, sample_id=replace(who, cpu=vcpu))
         if machine not in self._turns:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rtit.counting.run import Counted
 from rtit.counting.run import stat as count_program
 from rtit.errors import RtitError
-from rtit.profile.counts import named
-from rtit.profile.stat import stat
+from rtit.profile.stat import named, stat
 from rtit.testing.baseline import Baselines, Count, verdict, within
 from rtit.trace import Trace
 
@@ -121,7 +120,7 @@ class Programs:
         right: Recording | Trace | str | os.PathLike[str],
     ) -> None:
         """As `rtit.assert_same_path`, of recordings, too."""
-        from rtit.diff.whole import assert_same_path
+        from rtit.diff.diff_traces import assert_same_path
 
         one, other = (
             each if isinstance(each, Trace | str | os.PathLike) else each.path
@@ -133,7 +132,7 @@ class Programs:
         """Put what was recorded into a folder, each with the files that it needs (`rtit pack`). A
         line about each, for people.
         """
-        from rtit.trace.packing import write_pack
+        from rtit.trace.recording.packs import write_pack
 
         lines = []
         for number, path in enumerate(self._recordings):

@@ -7,31 +7,38 @@ from plain values (bytes in parts, an image of the code, `Settings`), wherever t
 
 from __future__ import annotations
 
-from rtit.trace.batch import Batch, Table
-from rtit.trace.categories import End, ErrorClass, EventKind, Trust
-from rtit.trace.counts import Counts
-from rtit.trace.decoder import Decoder, Run
-from rtit.trace.ledger import Ledger, Span
-from rtit.trace.numbers import KnownBlocks, Numbered, Numbers, Runs
-from rtit.trace.packets import PacketRow, Packets
-from rtit.trace.places import Place, Places
-from rtit.trace.raw_pt import decode
-from rtit.trace.results import (
+from rtit.trace.raw_pt import Decoder, Run, decode
+from rtit.trace.recording.byte_source import AuxBytes, Bytes, Source
+from rtit.trace.recording.settings import Settings, Start
+from rtit.trace.stream import Stream
+from rtit.trace.tables.batch import Batch, End, ErrorClass, EventKind, Table, Trust
+from rtit.trace.tables.block_ids import KnownBlocks, Numbered, Numbers, Runs
+from rtit.trace.tables.counts import (
+    Counts,
+    Edge,
+    EdgeTotals,
+    Repeats,
+    RunTotal,
+    RunTotals,
+    Totals,
+    repeats,
+)
+from rtit.trace.tables.ledger import Ledger, Span
+from rtit.trace.tables.packets import PacketRow, Packets
+from rtit.trace.tables.rows import (
+    Block,
     Branch,
     Branches,
+    Event,
+    Events,
     Instruction,
     Instructions,
+    Rows,
     SyncPoint,
     SyncPoints,
 )
-from rtit.trace.rounds import Repeats, repeats
-from rtit.trace.rows import Block, Event, Events, Rows
-from rtit.trace.selection import Selection, Times
-from rtit.trace.settings import Settings, Start
-from rtit.trace.source import AuxBytes, Bytes, Source
-from rtit.trace.spaces import SpaceKey, Spaces
-from rtit.trace.stream import Stream
-from rtit.trace.totals import Edge, EdgeTotals, RunTotal, RunTotals, Totals
+from rtit.trace.tables.selection import Place, Places, Selection, Times
+from rtit.trace.threads.address_spaces import SpaceKey, Spaces
 from rtit.trace.trace import Ended, Process, Trace
 
 __all__ = [

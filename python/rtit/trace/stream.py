@@ -1,36 +1,210 @@
-"""One stream of packets, and what ran."""
+"""One stream of packets, as the file has it.
+
+One stream of packets, and what ran.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from rtit.errors import RtitError, UnsupportedError
-from rtit.image import Image
-from rtit.trace import tables
-from rtit.trace.apart import Own, Shared
-from rtit.trace.batch import B, Table
-from rtit.trace.categories import ErrorClass
-from rtit.trace.counts import Counts
-from rtit.trace.ipc import COLUMN, with_ipc
-from rtit.trace.ledger import Ledger, Row, Span, account, with_losses
-from rtit.trace.results import Branches, Instructions, SyncPoints
-from rtit.trace.rows import Events, Rows
-from rtit.trace.selection import Selection
-from rtit.trace.spaces import COLUMNS as SPACES
-from rtit.trace.spaces import native_spaces
-from rtit.trace.timing import COLUMNS, clocked
-from rtit.trace.totals import EdgeTotals, RunTotals, Totals
-from rtit.trace.undecoded import Undecoded
-from rtit.trace.whose import Whose, who_ran
+from rtit.image import GUEST, KERNEL, UPPER, Image, Images, guest_pid
+from rtit.perfdata import TimeConversion
+from rtit.trace.recording.byte_source import Source
+from rtit.trace.recording.settings import Settings
+from rtit.trace.tables import build_tables
+from rtit.trace.tables.batch import B, ErrorClass, Table
+from rtit.trace.tables.counts import Counts, EdgeTotals, RunTotals, Totals, places_of
+from rtit.trace.tables.ledger import Ledger, Row, Span, account, with_losses
+from rtit.trace.tables.packets import TIMED, TIMES, Packets, clocks_of, packets, timed_packets
+from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
+from rtit.trace.tables.selection import Filter, Selection
+from rtit.trace.threads.address_spaces import COLUMNS as SPACES
+from rtit.trace.threads.address_spaces import Spaces, native_spaces, pid_of_space
+from rtit.trace.threads.extract import Own, Shared
+from rtit.trace.threads.schedule import Shares, Whose, who_ran
+from rtit.trace.time.samples import COLUMN, COLUMNS, clocked, with_ipc
+
+if TYPE_CHECKING:
+    from rtit.packets import BadBytes, Packet
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Undecoded:
+    """What is known of a stream before it is decoded, and its packets: see `Stream`."""
+
+    source: Source
+    image: Image
+    settings: Settings | RtitError
+    cpu: int = -1
+    tid: int = -1
+    pid: int = -1
+    name: str | None = None
+    part: int = 0
+    clock: TimeConversion | None = None
+    images: Images | None = None
+    spaces: Spaces | None = None
+    shares: Shares | None = None
+    missing: Sequence[tuple[int, str]] = ()
+    kernel: Image | None = None
+    guest: Image | None = None
+    machine: int = 0
+    counters: Mapping[int, str] | None = None
+    _others: list[tuple[int, Image]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.title}, {self.size:,} bytes of PT>"
+
+    @property
+    def title(self) -> str:
+        """How to call it."""
+        where = f"cpu {self.cpu}, " if self.cpu >= 0 else ""
+        if self.tid < 0 and self.cpu < 0:
+            return "stream"
+        title = f"{where}thread {self.tid}" + (f" ({self.name})" if self.name else "")
+        threads = self.shares.threads if self.shares is not None and self.has_several else 1
+        if threads > 1:
+            title = f"{where}{threads} threads"
+        return f"{title}, part {self.part}" if self.part else title
+
+    @property
+    def others(self) -> list[tuple[int, Image]]:
+        """The address spaces beside that of `image`, in the order in which native code numbers
+        them, with their processes: those of `spaces` have numbers of their own.
+        """
+        if self._others is None:
+            self._others = self._all_others()
+        return self._others
+
+    def _all_others(self) -> list[tuple[int, Image]]:
+        images = (self.spaces or {}).values()
+        found = [(pid_of_space(number), image) for number, image in enumerate(images)]
+        found += self.shares.others(self.image) if self.shares is not None else []
+        found += [(KERNEL, self.kernel)] if self.kernel is not None else []
+        pid = guest_pid(self.machine)
+        return found + ([(pid, self.guest)] if self.guest is not None else [])
+
+    @property
+    def has_spaces(self) -> bool:
+        """Whether its rows say in which address space they are."""
+        guests = self.shares is not None and self.shares.has_guests
+        return bool(self.spaces) or self.guest is not None or guests
+
+    @property
+    def in_guest(self) -> list[int]:
+        """Its spaces that are of virtual machines: numbers of `pids`."""
+        return [number for number, pid in enumerate(self.pids) if pid <= GUEST]
+
+    @property
+    def has_several(self) -> bool:
+        """Whether its rows are of several threads."""
+        return self.shares is not None and (self.shares.who is None or len(self.shares.who) > 1)
+
+    @property
+    def whose(self) -> Sequence[tuple[int, int]]:
+        """The threads whose rows it has, as (pid, tid); of all that share a CPU the first one."""
+        if self.shares is None or self.shares.who is None:
+            return [(self.pid, self.tid)]
+        return self.shares.who
+
+    @property
+    def has_one_process(self) -> bool:
+        """Whether all threads whose rows it has are known to be of one process."""
+        known = self.shares is None or self.shares.who is not None
+        return known and len({pid for pid, _ in self.whose}) == 1
+
+    @property
+    def is_taken_out(self) -> bool:
+        """Whether it is one thread's, or some, and all others are followed: `native` is of all."""
+        return self._taken is not None
+
+    @property
+    def _taken(self) -> frozenset[int] | None:
+        return self.shares.taken if self.shares is not None else None
+
+    def code_at(self, ip: int, tid: int | None = None) -> Image:
+        """Where the code at an address is: the kernel's, or that of a thread's process, of its own
+        one without `tid`.
+        """
+        if self.kernel is not None and ip >= UPPER:
+            return self.kernel
+        if tid is None or self.images is None:
+            return self.image
+        return self.images.image(int(tid))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes whose code is in it, its own first."""
+        return self.pid, *(pid for pid, _ in self.others)
+
+    @property
+    def size(self) -> int:
+        """Bytes of PT."""
+        return self.source.size
+
+    def read(self) -> bytes:
+        """All its bytes."""
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[memoryview]:
+        """As `read`, in parts, each good until the next is taken."""
+        return self.source.parts()
+
+    def scan(self, errata: Collection[str] = ()) -> Iterator[Packet | BadBytes]:
+        """Its packets as objects, with their bytes, and what lies between: hundreds of times as
+        slow as `packets`. Bytes that one of `errata` spoils (SKD007, SKZ84) are no packet.
+        """
+        from rtit.packets import scan_parts
+
+        return scan_parts(self.parts(), errata)
+
+    def packets(self, where: Selection | None = None, *, timing: bool = False) -> Table[Packets]:
+        """Its packets; times for them are reckoned if they are asked for or chosen by. Raises the
+        error of `settings` then, if it is one.
+        """
+        wanted = self._wanted(where)
+        if not timing and (wanted is None or not wanted.is_timed):
+            return build_tables.table(Packets, lambda: packets(self.parts()), wanted)
+        clocks = clocks_of(self._known())
+        if timing:
+            return build_tables.table(
+                Packets, lambda: timed_packets(self.parts(), clocks), wanted, TIMED
+            )
+        return build_tables.table(Packets, lambda: packets(self.parts(), clocks), wanted, TIMES)
+
+    @property
+    def places(self) -> int:
+        """How many runs and how many edges have counts of their own where they are added up. Raises
+        the error of `settings`, if it is one.
+        """
+        return self._known().places or places_of(self.size)
+
+    @property
+    def last_turn(self) -> int:
+        """Since when (TSC) its thread had the CPU for the last time; 0 for a stream of one."""
+        return self.shares.last_turn(self.tid) if self.shares is not None else 0
+
+    def _known(self) -> Settings:
+        if isinstance(self.settings, RtitError):
+            raise self.settings.with_traceback(None)
+        return self.settings
+
+    def _wanted(self, where: Selection | None) -> Filter | None:
+        if where is None:
+            return Filter()
+        if not where.takes(self):
+            return None
+        return Filter.meant(where, self.pids, self.images, self.clock)
+
 
 if TYPE_CHECKING:
     from rtit import _core
-    from rtit.trace.meaning.values import Happening
-    from rtit.trace.numbers import Numbered
+    from rtit.trace.events.values import Happening
+    from rtit.trace.tables.block_ids import Numbered
 
     _Runs = tuple[_core.Column, _core.Column, _core.Column]
 
@@ -110,10 +284,10 @@ class Stream(Undecoded):
 
     def events(self, where: Selection | None = None) -> Iterator[Happening]:
         """What happened beside the instructions, with its meaning: interrupts with their vectors,
-        transactions, C-states, PEBS records and so on, in order (`rtit.trace.meaning`). They are
+        transactions, C-states, PEBS records and so on, in order (`rtit.trace.events`). They are
         chosen by their `time` and `address`.
         """
-        from rtit.trace.meaning import chosen, happenings
+        from rtit.trace.events import chosen, happenings
 
         wanted = self._wanted(where)
         if wanted is None:
@@ -132,7 +306,7 @@ class Stream(Undecoded):
         """
         self._check_alone("runs")
         flow, shares = self.native(in_order=True), self.shares
-        while (columns := flow.runs(tables.ROWS)) is not None:
+        while (columns := flow.runs(build_tables.ROWS)) is not None:
             turn = shares.turn(flow.turn) if shares is not None else None
             yield turn.since if turn is not None else 0, columns
 
@@ -172,7 +346,7 @@ class Stream(Undecoded):
     def blocks(self, where: Selection | None = None, *, timing: bool = False) -> Table[Rows]:
         """Runs of instructions that followed each other in memory: `rows` as a table."""
 
-        def rows(flow: _core.Flow) -> tables.Placed[Rows]:
+        def rows(flow: _core.Flow) -> build_tables.Placed[Rows]:
             found = self._rows(flow, timed=not timing, spaced=self._spaced(where))
             return ((each, each.buffer("offset")) for each in found)
 
@@ -183,7 +357,7 @@ class Stream(Undecoded):
         """Blocks as numbers, in order, with a table of the blocks: faster than `blocks`, and a
         tenth of the memory. Raises UnsupportedError as `timed_runs` does.
         """
-        from rtit.trace.numbers import Numbered
+        from rtit.trace.tables.block_ids import Numbered
 
         self._check_alone("numbers")
         return Numbered(lambda: self.native(in_order=True))
@@ -196,7 +370,9 @@ class Stream(Undecoded):
         """
         if perf_time and self._parted is not None:
             return self._parted.instructions(where, timing=timing, perf_time=True)
-        of = self._told(partial(tables.instructions, spaced=self._spaced(where)), timing=timing)
+        of = self._told(
+            partial(build_tables.instructions, spaced=self._spaced(where)), timing=timing
+        )
         more = (*self._spaces, *self._whose)
         return self._table(Instructions, of, where, timing=timing, more=more, perf_time=perf_time)
 
@@ -206,7 +382,7 @@ class Stream(Undecoded):
         """Every branch and other transfer; `edges` adds them up. `perf_time` as `instructions`."""
         if perf_time and self._parted is not None:
             return self._parted.branches(where, timing=timing, perf_time=True)
-        of = self._told(partial(tables.branches, spaced=self._spaced(where)), timing=timing)
+        of = self._told(partial(build_tables.branches, spaced=self._spaced(where)), timing=timing)
         spaces = SPACES if self.has_spaces else ()
         more = (*spaces, *self._whose)
         return self._table(Branches, of, where, timing=timing, more=more, perf_time=perf_time)
@@ -222,14 +398,14 @@ class Stream(Undecoded):
         return self.anew(shares=replace(shares, follows_all=True))
 
     def _told(
-        self, of: Callable[[_core.Flow], tables.Placed[B]], *, timing: bool
-    ) -> Callable[[_core.Flow], tables.Placed[B]]:
+        self, of: Callable[[_core.Flow], build_tables.Placed[B]], *, timing: bool
+    ) -> Callable[[_core.Flow], build_tables.Placed[B]]:
         """The same batches with the columns of who ran, if several threads did."""
         shares = self.shares
         if shares is None:
             return of
 
-        def told(flow: _core.Flow) -> tables.Placed[B]:
+        def told(flow: _core.Flow) -> build_tables.Placed[B]:
             whose = Whose(shares, self.in_guest, timed=not timing)
             for batch, offset in of(flow):
                 if len(batch):
@@ -256,7 +432,7 @@ class Stream(Undecoded):
         """
         rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
         found = self._wanted(where)
-        return tables.table(Events, lambda: tables.of_rows(iter(rows)), found, more)
+        return build_tables.table(Events, lambda: build_tables.of_rows(iter(rows)), found, more)
 
     def sync_points(
         self, where: Selection | None = None, *, timing: bool = False
@@ -264,7 +440,9 @@ class Stream(Undecoded):
         """Every PSB+ that was read."""
         rows, more = self.blocks(timing=timing), COLUMNS if timing else ()
         found = self._wanted(where)
-        return tables.table(SyncPoints, lambda: tables.sync_points(iter(rows)), found, more)
+        return build_tables.table(
+            SyncPoints, lambda: build_tables.sync_points(iter(rows)), found, more
+        )
 
     def totals(self) -> Totals:
         """How often each run of instructions and each edge was taken: without the order, a tenth of
@@ -274,7 +452,7 @@ class Stream(Undecoded):
             return Totals(self._runs_of(self.blocks()), self._edges_of(self.branches()))
         flow = self.native()
         with self._kept():
-            return tables.totals(flow)
+            return build_tables.totals(flow)
 
     def edges(self, where: Selection | None = None) -> EdgeTotals:
         """How often each transfer was taken: of all, those of `totals`; of several address spaces
@@ -295,7 +473,7 @@ class Stream(Undecoded):
         """
         if not self.has_several or self.has_one_process:
             return self.edges(where)
-        return tables.edges_of(self.branches(where), self.places, by_process=True)
+        return build_tables.edges_of(self.branches(where), self.places, by_process=True)
 
     def coverage(self, where: Selection | None = None) -> RunTotals:
         """What ran and how often: of all, the runs of `totals`; of a part, the blocks that have an
@@ -306,10 +484,10 @@ class Stream(Undecoded):
         return self._runs_of(self.blocks(where))
 
     def _runs_of(self, blocks: Table[Rows]) -> RunTotals:
-        return tables.runs_of(blocks, self.places)
+        return build_tables.runs_of(blocks, self.places)
 
     def _edges_of(self, branches: Table[Branches]) -> EdgeTotals:
-        return tables.edges_of(branches, self.places)
+        return build_tables.edges_of(branches, self.places)
 
     def ledger(self) -> Ledger:
         """The account of every byte, as far as it was decoded last; decodes the whole stream
@@ -362,7 +540,7 @@ class Stream(Undecoded):
     def _table(
         self,
         kind: type[B],
-        of: Callable[[_core.Flow], tables.Placed[B]],
+        of: Callable[[_core.Flow], build_tables.Placed[B]],
         where: Selection | None,
         *,
         timing: bool,
@@ -372,8 +550,8 @@ class Stream(Undecoded):
         wanted = self._wanted(where)
         then: Callable[[Iterator[B]], Iterator[B]] = iter
         if perf_time:
-            from rtit.trace.perf_times import COLUMNS as PERF_TIME
-            from rtit.trace.perf_times import with_perf_times
+            from rtit.trace.time.perf_time import COLUMNS as PERF_TIME
+            from rtit.trace.time.perf_time import with_perf_times
 
             more = (*more, *PERF_TIME)
             then = partial(with_perf_times, self, kind)  # type: ignore[type-var]
@@ -391,7 +569,7 @@ class Stream(Undecoded):
 
         counted = kind in (Rows, Instructions)
         times = (*COLUMNS, *((COLUMN,) if counted else ())) if timing else ()
-        return tables.table(kind, batches, wanted, (*more, *times))
+        return build_tables.table(kind, batches, wanted, (*more, *times))
 
     def _rows(
         self, flow: _core.Flow, *, timed: bool = True, spaced: bool = False
@@ -401,7 +579,7 @@ class Stream(Undecoded):
         if self.shares is not None:
             whose = Whose(self.shares, self.in_guest, timed=timed)
         with self._kept():
-            while (columns := flow.next(tables.ROWS)) is not None:
+            while (columns := flow.next(build_tables.ROWS)) is not None:
                 rows = Rows.of(columns, first, spaced=spaced)
                 yield rows if whose is None else whose.tell(rows, flow.turn)
                 first += len(rows)

@@ -14,19 +14,18 @@ from rtit.image.kernel.sources import guests_below
 from rtit.image.mappings import guest_path
 from rtit.perfdata import PerfData, TimeConversion
 from rtit.sideband import Ended, Process
-from rtit.trace import opening, tables
-from rtit.trace.batch import B, Table
-from rtit.trace.guest_time import GuestTsc, check_guests
-from rtit.trace.ledger import Ledger
-from rtit.trace.origin import Lookup, Origin, Recording
-from rtit.trace.packets import Packets
-from rtit.trace.places import Places
-from rtit.trace.results import Branches, Instructions, SyncPoints
-from rtit.trace.rows import Events, Rows
-from rtit.trace.selection import Selection
-from rtit.trace.settings import NO_SCALING, Cpu, Settings, checked
+from rtit.trace.recording import packs
+from rtit.trace.recording.info import Lookup, Origin, Recording
+from rtit.trace.recording.settings import NO_SCALING, Cpu, Settings, checked
 from rtit.trace.stream import Stream
-from rtit.trace.threads import Threads
+from rtit.trace.tables import build_tables
+from rtit.trace.tables.batch import B, Table
+from rtit.trace.tables.ledger import Ledger
+from rtit.trace.tables.packets import Packets
+from rtit.trace.tables.rows import Branches, Events, Instructions, Rows, SyncPoints
+from rtit.trace.tables.selection import Places, Selection
+from rtit.trace.threads.split import Threads
+from rtit.trace.time.guest_time import GuestTsc, check_guests
 
 if TYPE_CHECKING:
     from rtit.image.guest_processes import GuestProcess
@@ -92,7 +91,7 @@ class Trace:
         checked(Settings(threads=threads, places=places))
         check_guests(guest_tsc)
         lookup = Lookup(build_id_cache, asked=debuginfod)
-        pack = opening.pack_in(path)
+        pack = packs.pack_in(path)
         data = PerfData(path) if pack is None else PerfData(pack.recording, name=pack.name)
         self._origin: Origin = Recording(
             data,
@@ -327,7 +326,7 @@ class Trace:
     def ledger(self, where: Selection | None = None) -> Ledger:
         """As `Stream.ledger`, of all streams that `where` takes."""
         chosen = self._chosen(where, self.streams)
-        return tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in chosen])
+        return build_tables.ledgers([(each.ledger(), each.tid, each.cpu) for each in chosen])
 
     def _all(
         self,
@@ -340,7 +339,7 @@ class Trace:
         if where is not None:
             Places(where, self.images).check(pid for each in streams for pid in each.pids)
         parts = [(of(each), each.tid, each.cpu) for each in streams]
-        return tables.one_after_the_other(parts, kind)
+        return build_tables.one_after_the_other(parts, kind)
 
     def _chosen(self, where: Selection | None, among: list[Stream]) -> list[Stream]:
         return among if where is None else where.streams(among)

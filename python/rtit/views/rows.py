@@ -1,4 +1,6 @@
-"""Blocks, branches and edges as lines of text, or a JSON object each: whole lines of UTF-8, a batch
+"""The fields of a line of `rtit branches`. The help lists them and must not load the decoder.
+
+Blocks, branches and edges as lines of text, or a JSON object each: whole lines of UTF-8, a batch
 at a time.
 """
 
@@ -11,12 +13,20 @@ from os.path import basename
 from typing import TYPE_CHECKING, Any
 
 from rtit.readable import json_text, readable
-from rtit.trace.categories import End
-from rtit.trace.selection import LATEST, Selection
-from rtit.trace.tables import ROWS
-from rtit.trace.totals import BEYOND
-from rtit.views.branch_fields import BRANCH_FIELDS
-from rtit.views.places import lookup
+from rtit.trace.tables.batch import End
+from rtit.trace.tables.build_tables import ROWS
+from rtit.trace.tables.counts import BEYOND
+from rtit.trace.tables.selection import LATEST, Selection
+from rtit.views.instructions import lookup
+
+BRANCH_FIELDS = {
+    "time": ("time",),
+    "perf_time": ("perf_time",),
+    "source": ("source", "name of source"),
+    "target": ("target", "name of target"),
+    "kind": ("kind",),
+}
+
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from rtit.capture.events import RECORD, Kind
 from rtit.capture.store.ring import PSB, Ring, Snapshot
 from rtit.packets import BadBytes, scan
 from rtit.perfdata import Piece, Writer
-from rtit.trace.snapshots import connected
+from rtit.trace.recording.buffers import connected
 from support.properties import examples
 
 SIZES = st.sampled_from((4096, 5000, 8192, 40_000))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rtit.packets import Value, encode
 from rtit.trace import Selection, Stream, Times
-from rtit.trace.meaning import (
+from rtit.trace.events import (
     Disabled,
     Frequency,
     Happening,

@@ -9,7 +9,7 @@ import pytest
 
 from rtit.image import Image
 from rtit.trace import Settings, Stream
-from rtit.trace.meaning import describe
+from rtit.trace.events import describe
 from support.streams import ChunkedBytes
 
 # Read off the expectations that come with the cases. Where ours says more it was added by hand

@@ -103,7 +103,7 @@ class _PacketPrinter:
             output.print_line(f"{when} {packet.offset:08x}  {describe(packet)}")
 
     def _time(self, ticks: int) -> str:
-        from rtit.trace.selection import LATEST
+        from rtit.trace.tables.selection import LATEST
 
         if ticks in (0, LATEST):
             return "-"
@@ -143,7 +143,7 @@ class _PacketTimes:
 
 
 def _times(stream: Stream) -> Iterator[tuple[int, dict[str, Any]]]:
-    from rtit.trace.packets import TIMED
+    from rtit.trace.tables.packets import TIMED
 
     for batch in stream.packets(timing=True):
         columns = batch.columns()

@@ -18,7 +18,7 @@ _EPILOG = """Examples:
 
 def add_arguments(parser: CommandParser) -> None:
     """Declare the options."""
-    from rtit.views.branch_fields import BRANCH_FIELDS
+    from rtit.views.rows import BRANCH_FIELDS
 
     parser.usage = "rtit branches [options] [FILE]"
     parser.description = "List every branch and other transfer, one per line."
@@ -37,7 +37,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the branches; return 3 if something could not be decoded."""
     from rtit.views import rows
-    from rtit.views.branch_fields import BRANCH_FIELDS
+    from rtit.views.rows import BRANCH_FIELDS
 
     fields = [name.strip() for name in arguments.fields.split(",")]
     for name in fields:

@@ -38,7 +38,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the events; return 3 if something could not be decoded."""
-    from rtit.trace.places import Places
+    from rtit.trace.tables.selection import Places
 
     with open_trace(arguments) as trace:
         gaps = IncompleteReport("events", trace)
@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(
     stream: Stream, wanted: Selection, clock: TimeConversion | None, *, as_json: bool
 ) -> None:
-    from rtit.trace.meaning import as_json as event_json
-    from rtit.trace.meaning import describe
+    from rtit.trace.events import as_json as event_json
+    from rtit.trace.events import describe
 
     for event in stream.events(wanted):
         time = event.time

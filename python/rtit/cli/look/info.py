@@ -16,8 +16,8 @@ from rtit.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from rtit.perfdata import TimeConversion
     from rtit.trace import Trace
-    from rtit.trace.buffers import Buffer
-    from rtit.trace.contents import Contents
+    from rtit.trace.recording.buffers import Buffer
+    from rtit.trace.recording.summary import Contents
 
 _MOST = 40
 _MOST_THREADS = 12
@@ -50,7 +50,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the summary; return 3 if something is missing or lost."""
-    from rtit.trace.contents import contents
+    from rtit.trace.recording.summary import contents
 
     with open_trace(arguments) as trace:
         if arguments.at is not None:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _convert(trace: Trace, text: str, *, as_json: bool) -> None:
-    from rtit.trace.clocks import seconds
+    from rtit.trace.recording.settings import seconds
 
     clock = trace.clock
     if clock is None:

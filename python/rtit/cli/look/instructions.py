@@ -11,7 +11,7 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.cli.selection_options import add_code, add_ends, add_streams, selection
 from rtit.errors import UsageError
-from rtit.views.fields import DETAILED, LISTED
+from rtit.views.instructions import DETAILED, LISTED
 
 _DEFAULT = "tid,ip,sym,asm"
 _ALL = (*LISTED, *DETAILED)
@@ -49,7 +49,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the instructions; return 3 if something could not be decoded."""
-    from rtit.views.listing import listing
+    from rtit.views.instructions import listing
 
     fields = parse_fields(arguments.fields or (_DEFAULT if arguments.raw is None else _RAW))
     with open_trace(arguments) as trace:

@@ -17,9 +17,9 @@ from rtit.cli.selection_options import add_json, add_streams, count, selection
 
 if TYPE_CHECKING:
     from rtit.trace import Trace
-    from rtit.views.crash import Crash
-    from rtit.views.processes import Node
+    from rtit.views.report import Node
     from rtit.views.statistics import Statistics, StreamStatistics
+    from rtit.views.trace_tail import Crash
 
 _CALLS = 5
 _FAULTS = 10
@@ -52,9 +52,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; return 3 if something could not be decoded."""
-    from rtit.views.crash import crashes
-    from rtit.views.processes import processes
+    from rtit.views.report import processes
     from rtit.views.statistics import statistics
+    from rtit.views.trace_tail import crashes
 
     with open_trace(arguments) as trace:
         streams = trace.select(selection(arguments))
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         faults = crashes(trace, streams)
         roots = processes(trace, found.streams)
         if arguments.json:
-            from rtit.views.report_json import report_json
+            from rtit.views.report import report_json
 
             output.write_json(report_json(trace, found, roots, faults[:_FAULTS], _CALLS), indent=2)
         else:
@@ -100,7 +100,7 @@ def _print_warnings(trace: Trace, found: Statistics) -> None:
 
 
 def _print_head(trace: Trace, roots: Sequence[Node], faults: Sequence[Crash]) -> None:
-    from rtit.views.processes import lines, size
+    from rtit.views.report import lines, size
 
     command = " ".join(trace.command_line)
     output.print_line(f"{trace.path}: {command}" if command else trace.path)

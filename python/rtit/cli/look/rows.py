@@ -43,7 +43,7 @@ def list_rows(
     missing: Sequence[str] = (),
 ) -> int:
     """Print `lines` of each stream, then the sentences in `missing`; return the exit code."""
-    from rtit.trace.places import Places
+    from rtit.trace.tables.selection import Places
 
     options = {"timing": True} if getattr(arguments, "timing", False) else {}
     with open_trace(arguments) as trace:

@@ -94,7 +94,7 @@ def _gather(
     arguments: argparse.Namespace, names: Iterable[str | None], matched: set[str]
 ) -> Coverage:
     from rtit.coverage import Coverage
-    from rtit.profile.gather import profile
+    from rtit.profile.builder import profile
 
     result = Coverage()
     for name in names:
@@ -120,12 +120,12 @@ def _chosen(found: Coverage, names: list[str]) -> list[Code]:
 
 def _parts(kind: str, found: Coverage) -> Iterable[bytes]:
     from rtit.coverage import sources
-    from rtit.coverage.afl import afl
-    from rtit.coverage.cobertura import cobertura
-    from rtit.coverage.drcov import drcov
-    from rtit.coverage.html import html
-    from rtit.coverage.lcov import lcov
-    from rtit.coverage.text import text
+    from rtit.coverage.formats.afl import afl
+    from rtit.coverage.formats.cobertura import cobertura
+    from rtit.coverage.formats.drcov import drcov
+    from rtit.coverage.formats.html import html
+    from rtit.coverage.formats.lcov import lcov
+    from rtit.coverage.formats.text import text
     from rtit.readable import readable
 
     if kind == "drcov":

@@ -20,7 +20,7 @@ from rtit.cli.parser import CommandParser
 from rtit.cli.progress import show_progress
 from rtit.cli.raw_options import add_cpu_model, add_raw_code
 from rtit.cli.selection_options import add_json, add_streams, count, selection
-from rtit.diff.amounts import STEPS, TOP
+from rtit.diff.difference import STEPS, TOP
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the difference; return 1 if the paths diverge."""
+    from rtit.diff.diff_traces import diff
     from rtit.diff.text import as_json, text
-    from rtit.diff.whole import diff
 
     if arguments.context < 1:
         raise UsageError(f"--context {arguments.context}: expected a number from 1 on")

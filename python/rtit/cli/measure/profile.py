@@ -24,7 +24,7 @@ from rtit.cli.selection_options import add_streams, selection
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.profile.table import Binary, Profile
+    from rtit.profile.tables import Binary, Profile
     from rtit.trace import Stream, Trace
 
 _ONE = ("bolt", "autofdo", "llvm")
@@ -76,7 +76,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the profile; return 3 if something could not be decoded."""
-    from rtit.profile.gather import profile
+    from rtit.profile.builder import profile
 
     tool = arguments.tool
     if tool == "perf" and arguments.dso:
@@ -108,8 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines_of(tool: str) -> Callable[[Binary], Iterator[str]]:
-    from rtit.profile.autofdo import autofdo, llvm
-    from rtit.profile.bolt import bolt
+    from rtit.profile.formats.autofdo import autofdo, llvm
+    from rtit.profile.formats.bolt import bolt
 
     return {"bolt": bolt, "autofdo": autofdo, "llvm": llvm}[tool]
 
@@ -123,10 +123,10 @@ def _whole(
     *,
     whole: bool,
 ) -> Iterable[bytes]:
-    from rtit.profile.callgrind import callgrind
     from rtit.profile.calls import calls
-    from rtit.profile.perf import perf
-    from rtit.profile.pprof import pprof
+    from rtit.profile.formats.callgrind import callgrind
+    from rtit.profile.formats.perf import perf
+    from rtit.profile.formats.pprof import pprof
 
     creator = f"rtit {__version__}"
     if tool == "perf":
@@ -186,7 +186,7 @@ def _say(found: Profile, binaries: Sequence[Binary], *, outside: bool) -> None:
         f"{names or 'no file'}{more} ]",
         to=sys.stderr,
     )
-    from rtit.profile.lines import MANY_LINES
+    from rtit.profile.source_lines import MANY_LINES
 
     for each in binaries:
         if not len(each.symbols.offsets):

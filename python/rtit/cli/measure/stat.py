@@ -26,7 +26,7 @@ from rtit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rtit.profile.counts import Baseline, Stat
+    from rtit.profile.stat import Baseline, Stat
 
 _EPILOG = """A program is counted under QEMU without a trace, with its threads and all that it
 starts; without QEMU it is recorded by single steps. The counts are those of a recording of the same

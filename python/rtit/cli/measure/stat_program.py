@@ -19,7 +19,7 @@ from rtit.counting.spread import Spread
 from rtit.errors import UsageError
 
 if TYPE_CHECKING:
-    from rtit.profile.counts import Baseline
+    from rtit.profile.stat import Baseline
 
 
 def run(arguments: argparse.Namespace, baseline: Baseline | None) -> int:

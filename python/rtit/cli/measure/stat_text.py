@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rtit.errors import InputError
-from rtit.profile.counts import Baseline, Stat, named
+from rtit.profile.stat import Baseline, Stat, named
 from rtit.readable import json_of_file, json_text, readable
 
 

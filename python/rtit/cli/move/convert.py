@@ -125,7 +125,7 @@ def _make(path: Path, parts: Iterable[Buffer]) -> None:
 
 
 def _options(stream: Stream) -> Iterator[str]:
-    from rtit.trace.settings import Settings
+    from rtit.trace.recording.settings import Settings
 
     settings = stream.settings
     if not isinstance(settings, Settings):

@@ -8,14 +8,14 @@ what came and went; `kallsyms.py`, `kcore.py`, `vmlinux.py` and `modules.py` rea
 from __future__ import annotations
 
 from rtit.image.kernel.kernel import Kernel
-from rtit.image.kernel.numbers import (
+from rtit.image.kernel.sources import (
     GUEST,
     KERNEL,
+    KernelFiles,
     guest_pid,
     machine_of,
     process_in_guest,
 )
-from rtit.image.kernel.sources import KernelFiles
 
 __all__ = [
     "GUEST",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rtit.errors import ImageError, unreadable_image
 
-_MOST = 1 << 26
+_MAX_KALLSYMS = 1 << 26
 _CODE = frozenset(b"tTwW")
 _ADDRESS_DIGITS = 16
 
@@ -30,7 +30,7 @@ def read_kallsyms(path: str | os.PathLike[str]) -> list[Kallsym]:
     or addresses that the kernel has hidden (all 0).
     """
     name = os.fspath(path)
-    data = _read(name)
+    data = _read_kallsyms(name)
     found = []
     for number, line in enumerate(data.splitlines(), 1):
         words = line.split()
@@ -60,7 +60,7 @@ def read_modules(path: str | os.PathLike[str]) -> list[tuple[str, int, int]]:
     """
     name = os.fspath(path)
     found = []
-    for number, line in enumerate(_read(name).splitlines(), 1):
+    for number, line in enumerate(_read_kallsyms(name).splitlines(), 1):
         words = line.split()
         try:
             size, address = int(words[1]), int(words[5], 16)
@@ -72,17 +72,17 @@ def read_modules(path: str | os.PathLike[str]) -> list[tuple[str, int, int]]:
     return found
 
 
-def _read(name: str) -> bytes:
+def _read_kallsyms(name: str) -> bytes:
     try:
         status = Path(name).stat()
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("not a regular file", source=name)
         with Path(name).open("rb") as file:
-            data = file.read(_MOST + 1)
+            data = file.read(_MAX_KALLSYMS + 1)
     except (OSError, ValueError) as error:
         raise unreadable_image(error, name) from error
-    if len(data) > _MOST:
-        raise ImageError(f"more than {_MOST:,} bytes of names", source=name)
+    if len(data) > _MAX_KALLSYMS:
+        raise ImageError(f"more than {_MAX_KALLSYMS:,} bytes of names", source=name)
     return data
 
 

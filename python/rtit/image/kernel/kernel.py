@@ -9,9 +9,8 @@ from sys import getsizeof
 
 from rtit.errors import ImageError
 from rtit.image.file_symbols import FileSymbols
-from rtit.image.files import Files
+from rtit.image.files import Files, Problem
 from rtit.image.image import PAGE, Image
-from rtit.image.kept import Problem
 from rtit.image.kernel.changes import Changes
 from rtit.image.kernel.kallsyms import Kallsym, read_kallsyms, read_modules
 from rtit.image.kernel.kcore import Kcore

@@ -1,0 +1,1 @@
+"""Writers of coverage files: lcov, Cobertura, drcov, AFL, HTML and text."""

@@ -1,0 +1,1 @@
+"""Writers of profiles for other tools: BOLT, AutoFDO, LLVM, callgrind, pprof and perf."""

@@ -1,0 +1,1 @@
+"""What a recording holds besides its packets: settings, buffers, processes, files of a pack."""

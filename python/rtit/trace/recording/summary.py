@@ -1,0 +1,280 @@
+"""The settings of a recording in words.
+
+What a recording is: who made it, where, with which settings, and what is in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from rtit.image.mappings import has_file
+from rtit.perfdata import records as perf
+from rtit.perfdata.attr import AttrFlag, AuxAction, config_value
+from rtit.perfdata.records import AuxFlag
+from rtit.sideband.processes import WORDS
+from rtit.trace.recording.buffers import Buffer, buffer_of
+from rtit.trace.recording.settings import clocks_in_words
+
+if TYPE_CHECKING:
+    from rtit.perfdata import IntelPtInfo, PerfData
+    from rtit.trace import Trace
+
+
+_PSB_SHIFT = 11
+_MOST_MTC = 15
+
+_SWITCHES = {
+    0: "not recorded",
+    1: "samples of sched:sched_switch",
+    2: "SWITCH, of the traced threads",
+    3: "SWITCH_CPU_WIDE, of all threads",
+}
+
+_MORE = (
+    ("noretcomp", "every RET has its own packet (no RET compression)"),
+    ("ptw", "PTWRITE"),
+    ("fup_on_ptw", "PTWRITE with its address"),
+    ("pwr_evt", "power events"),
+    ("event", "interrupts and exceptions (event trace)"),
+    ("notnt", "no conditional branches (TNT off): what ran cannot be followed"),
+)
+
+
+def switches_in_words(data: PerfData) -> str | None:
+    """How the file tells who had a CPU when; None for buffers of threads."""
+    info = data.info
+    if info is None or not info.per_cpu_mmaps:
+        return None
+    return _SWITCHES.get(info.have_sched_switch, f"of kind {info.have_sched_switch}, not known")
+
+
+def settings_in_words(data: PerfData) -> list[str]:
+    """What was traced, and how; empty without Intel PT."""
+    return list(_settings(data))
+
+
+def _settings(data: PerfData) -> Iterator[str]:
+    info, event = data.info, data.intel_pt
+    if info is None or event is None:
+        return
+    config, flags = event.attr.config, event.attr.flags
+    user, kernel = (not flags & each for each in (AttrFlag.EXCLUDE_USER, AttrFlag.EXCLUDE_KERNEL))
+    what = {
+        (True, True): "user code and kernel",
+        (True, False): "user code",
+        (False, True): "kernel",
+    }
+    where = "a buffer a CPU" if info.per_cpu_mmaps else "a buffer a thread"
+    kind = ", snapshots: the last of each" if info.snapshot_mode else ""
+    if data.samples_aux:
+        kind = ", the last of each with every sample"
+    yield f"{what.get((user, kernel), 'nothing')}, {where}{kind}"
+    if info.filter:
+        yield f"filter: {info.filter}"
+    if not config_value(config, "branch") and config_value(config, "pt"):
+        yield "no branches: what ran cannot be followed"
+    yield _time(data, info, config)
+    yield f"PSB about every {2 << _PSB_SHIFT - 1 + config_value(config, 'psb_period'):,} bytes"
+    yield from (text for term, text in _MORE if config_value(config, term))
+    for counter, of in sorted(data.pebs_counters.items()):
+        yield f"PEBS records of counter {counter}: {of.name or 'an event without a name'}"
+    yield from _actions(data)
+
+
+def _actions(data: PerfData) -> Iterator[str]:
+    if any(each.attr.aux_action & AuxAction.START_PAUSED for each in data.events):
+        yield "the trace begins paused"
+    for action, text in ((AuxAction.PAUSE, "pause"), (AuxAction.RESUME, "resume")):
+        names = [each.name or "?" for each in data.events if each.attr.aux_action & action]
+        if names:
+            yield f"samples that {text} the trace: {', '.join(names)}"
+
+
+def _time(data: PerfData, info: IntelPtInfo, config: int) -> str:
+    if not config_value(config, "tsc"):
+        return "time: none (no TSC packets)"
+    clock = data.time_conversion
+    tick = Fraction(clock.mult, 1 << clock.shift) if clock is not None else None
+    text = "time: TSC packets"
+    if tick is not None:
+        text += f" ({float(1000 / tick):,.0f} MHz)"
+    if config_value(config, "mtc"):
+        period = info.mtc_period(config)
+        if period > _MOST_MTC:
+            return f"{text}, MTC of a period that no processor has ({period:#x})"
+        ticks = 1 << period
+        text += f", MTC every {ticks} crystal clocks"
+        if tick is not None and info.tsc_ctc_n and info.tsc_ctc_d:
+            text += f" ({float(ticks * tick * info.tsc_ctc_n / info.tsc_ctc_d):,.0f} ns)"
+    if config_value(config, "cyc"):
+        threshold = config_value(config, "cyc_thresh")
+        text += ", CYC" + (f" of {1 << threshold - 1} cycles and more" if threshold else "")
+    return text
+
+
+_MOST_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A file that ran: its build id where one is known, and why its code is not known."""
+
+    path: str
+    build_id: str | None
+    problem: str | None
+
+
+@dataclass(slots=True)
+class Contents:
+    """All of a recording; `machine` are facts by name, the rest is in words, a sentence each.
+    `losses` has what is missing but for `files`.
+    """
+
+    path: str
+    machine: dict[str, str]
+    settings: list[str]
+    buffers: list[Buffer] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    files: list[Mapped] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[Mapped]:
+        """Files whose code is not known."""
+        return [each for each in self.files if each.problem is not None]
+
+
+def contents(trace: Trace) -> Contents:
+    """Look at all of a recording or of raw PT, at its packets once. Raises PerfDataError,
+    UnsupportedError.
+    """
+    if trace.is_raw:
+        found = Contents(trace.path, {"what": "raw PT: packets alone"}, [])
+    else:
+        found = Contents(
+            trace.path, dict(_machine(trace.data, trace.guest_comms)), settings_in_words(trace.data)
+        )
+        found.losses.extend(_told(trace))
+        found.files.extend(_files(trace))
+    found.buffers.extend(buffer_of(stream, trace.clock, trace.comms) for stream in trace.streams)
+    found.losses.extend(_seen(found.buffers))
+    known = {each.path for each in found.files}
+    found.losses.extend(str(each) for each in trace.image_problems if each.path not in known)
+    found.hints.extend(_hints(trace, found))
+    return found
+
+
+def _machine(data: PerfData, comms: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str]]:
+    facts = data.facts
+    writer = "rtit" if facts else "perf"
+    rows = (
+        ("written by", f"{writer} {data.version}" if data.version else writer),
+        ("command", " ".join(data.command_line)),
+        ("host", data.hostname),
+        ("kernel", data.release),
+        ("machine", data.arch),
+        ("processor", data.cpuid),
+        ("", data.cpu_description if not facts else None),
+        ("switches", switches_in_words(data)),
+        *facts.items(),
+    )
+    yield from ((name, text) for name, text in rows if text)
+    machines: dict[int, set[int]] = {}
+    for machine, vcpu in data.guest_ids.values():
+        machines.setdefault(machine, set()).add(vcpu)
+    named: dict[int, list[str]] = {}
+    for (whose, _), name in comms.items():
+        named.setdefault(whose, []).append(name)
+    for machine, vcpus in sorted(machines.items()):
+        names = named.get(machine, [])
+        shown = ", ".join(sorted(set(names))[:_MOST_NAMES])
+        more = ", ..." if len(set(names)) > _MOST_NAMES else ""
+        threads = f"; {len(names):,} threads: {shown}{more}" if names else ""
+        yield f"guest {machine}", f"records of {len(vcpus)} of its CPUs{threads}"
+    for number, text in enumerate(clocks_in_words(data)):
+        yield "clock" + (f" {number + 1}" if number else ""), text
+
+
+def _told(trace: Trace) -> Iterator[str]:
+    """Losses that the records tell of."""
+    flags: Counter[AuxFlag] = Counter()
+    events = 0
+    for record in trace.data.records():
+        if isinstance(record, perf.Aux):
+            flags.update(flag for flag in WORDS if record.flags & flag)
+        elif isinstance(record, perf.Lost | perf.LostSamples):
+            events += record.lost
+    if trace.incomplete:
+        yield f"the file is incomplete: {trace.incomplete}"
+    for flag, text in WORDS.items():
+        if flags[flag]:
+            yield f"{flags[flag]:,} times {text}"
+    if events:
+        yield f"{events:,} records beside the trace were lost: names, mappings or switches may be"
+
+
+def _seen(buffers: list[Buffer]) -> Iterator[str]:
+    """Losses that the packets show."""
+    for each in buffers:
+        if each.overflows:
+            yield f"{each.title}: {each.overflows:,} times the processor dropped packets (OVF)"
+        if each.bad:
+            yield f"{each.title}: {each.bad:,} bytes are no packet"
+
+
+def _files(trace: Trace) -> Iterator[Mapped]:
+    build_ids = trace.data.build_ids
+    found: dict[str, Mapped] = {}
+    for mappings in trace.mappings().values():
+        for each in mappings:
+            if not has_file(each.path) and each.problem is None:
+                continue
+            build_id = each.build_id or build_ids.get(_bare(each.path)) or b""
+            text = build_id.hex() if any(build_id) else None
+            problem = each.problem.message if each.problem is not None else None
+            if each.path not in found or problem is not None:
+                found[each.path] = Mapped(each.path, text, problem)
+    return iter(found.values())
+
+
+def _bare(path: str) -> str:
+    """Of the kernel without the symbol that its record has beside it."""
+    end = path.find("]") + 1
+    return path[:end] if path.startswith("[") and end else path
+
+
+def _hints(trace: Trace, found: Contents) -> Iterator[str]:
+    if not trace.is_raw and trace.data.info is None:
+        yield "nothing in it was traced: record with -e intel_pt//"
+        return
+    if not any(each.size for each in found.buffers):
+        yield "the buffers are empty: nothing ran while tracing was on"
+    elif not any(each.psbs for each in found.buffers):
+        yield "no PSB: nothing can be decoded; record more, or with a smaller psb_period"
+    kernel = [each for each in found.missing if each.path.startswith(("[", "/lib/modules/"))]
+    if kernel:
+        yield (
+            "kernel code is missing: record with perf record --kcore, or bring a copy of "
+            "/proc/kcore: --kcore FILE --kallsyms FILE; or --vmlinux FILE --kernel-modules DIR"
+        )
+    used = trace.images.kernel.used if trace.images.kernel is not None else None
+    if used is not None and used.as_linked:
+        keys = f" and {used.keys:,} static keys" if used.keys else ""
+        yield (
+            f"kernel code is as it was linked: what boot patches by the processor{keys} is not in "
+            "it; where the path breaks off in the kernel, a copy of /proc/kcore would help"
+        )
+    if len(found.missing) > len(kernel):
+        yield (
+            "code is missing: bring the files, and name them (--map RECORDED=LOCAL, --symfs DIR), "
+            "or look for their build ids (--buildid-dir ~/.debug, --debuginfod); rtit pack brings "
+            "all from where it was recorded"
+        )
+    if any(each.overflows for each in found.buffers):
+        yield "packets were dropped: record less (a filter, user code alone), or without cyc"
+    if any("AUX buffer" in each for each in found.losses):
+        yield "the AUX buffer was full: record with a larger one (-m ,64M)"

@@ -1,0 +1,1 @@
+"""Decoded results as tables: batches of columns, selections of rows, counts."""

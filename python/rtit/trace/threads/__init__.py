@@ -1,0 +1,1 @@
+"""Which thread ran which part of a stream."""

@@ -1,0 +1,1 @@
+"""Time of rows: timing samples, bounds, perf's times, the clocks of guests."""
