@@ -103,7 +103,7 @@ def test_a_foreign_program_that_is_not_run(folder: Path, qemu: Found) -> None:
     case = Case("over_exec", ("foreign_program", "killed"))
     found = record(case.argv, "qemu", folder)
     assert found.behaviour == behaviour(case.argv, folder)
-    assert found.said.count("it could not be run, and what called for it goes on") == 2
+    assert found.said.count("its exec failed, and the process stays recorded") == 2
     assert "a thread was killed: its last instructions are missing" in found.said
     assert found.right, found.verdict
 

@@ -1,38 +1,42 @@
-//! A QEMU plugin that makes a program under qemu-x86_64 drive Intel PT trace units, one a thread.
+//! A QEMU plugin that records a program: each thread of the program drives an Intel PT trace unit of its own.
 //!
-//! QEMU loads this library twice over: first as a preloaded library, so that the guest's environment can be put right
-//! before `main` and some functions of the C library replaced (`replaced`); then as the plugin. Packets and sideband go to the
-//! recorder over a socket.
+//! QEMU loads this library twice. The dynamic linker preloads it, so that its constructor can restore the program's
+//! environment before `main` and its exported functions can replace some of the C library (`libc_overrides`). QEMU then
+//! loads it as a plugin (`qemu_plugin_install`). Packets and sideband go to the recorder over a socket.
 //!
-//! Where to start reading: `callbacks` (what QEMU calls), then down. Each folder uses those below it alone:
+//! The path of an executed block, which is most of what the plugin does:
 //!
-//! * `replaced`: functions of the C library that QEMU gets from here;
-//! * `callbacks`: a block runs (`callbacks::execution`, the hot path), a block is translated, a system call;
-//! * `process`: the life of the process and its threads: start, fork, execve, end;
-//! * `events`: what happens to a thread among others: user code's borders, edges of the recording, sending;
-//! * `shared`: what the threads share, and the process with the recorder: settings, code bytes, clock, messages;
-//! * `thread`: a thread's path and its trace unit, by itself: blocks in, packets and truth out;
-//! * `interface`: QEMU's plugin functions, its CPU state, the program's memory.
+//! 1. QEMU translates a block. `callbacks::block_translation` describes it as a `TranslationBlock`: its instructions, how
+//!    it ends, where it can lead. `shared::block_registry` sends the recorder code that it does not have yet.
+//! 2. The block runs. Its callback in `callbacks::block_execution` either follows the block at once, appends its number
+//!    to a ring (`shared::block_ring`) from which a second thread follows it, or counts it.
+//! 3. To follow a block is to tell the trace unit how the last block led to this one: `thread::block_transitions`. The
+//!    first block after anything else (a signal, a system call, a new thread) takes the general path,
+//!    `process::follow_block`.
+//! 4. `thread_events::output` sends packets and executed path from time to time.
+//!
+//! Each folder uses only the ones below it: `callbacks` and `libc_overrides`; `process`; `thread_events`; `shared`;
+//! `thread`; `interface`; `fatal_error`. A test checks this order.
 
 mod callbacks;
-mod events;
-mod failure;
+mod fatal_error;
 mod interface;
+mod libc_overrides;
 mod process;
-mod replaced;
 mod shared;
 mod thread;
+mod thread_events;
 
 use std::ffi::{c_char, c_int, CStr};
 
-use callbacks::{syscalls, translation, with_data};
-use failure::complain;
-use interface::{api, ignored};
-use process::start;
-use shared::config::Config;
-use shared::environment;
+use callbacks::{block_translation, syscalls, with_data};
+use fatal_error::print_error;
+use interface::{plugin_api, signals};
+use process::lifecycle;
+use shared::config::RecordingConfig;
+use shared::guest_environment;
 
-/// The version of the plugin interface that we speak: the constructor sets it to what the QEMU at hand does.
+/// The version of the plugin interface that the plugin asks for. QEMU reads it; the constructor sets it.
 #[no_mangle]
 #[allow(non_upper_case_globals)] // QEMU's name
 pub static mut qemu_plugin_version: c_int = 1;
@@ -43,9 +47,9 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     // SAFETY: before main, in the only thread.
-    unsafe { qemu_plugin_version = api::version() };
-    ignored::inherit();
-    environment::take_environment();
+    unsafe { qemu_plugin_version = plugin_api::requested_version() };
+    signals::record_inherited_ignores();
+    guest_environment::take_recorder_variables();
 }
 
 /// The beginning of QEMU's qemu_info_t.
@@ -57,10 +61,10 @@ pub struct Info {
     system: bool,
 }
 
-/// Called by QEMU before the program starts. Anything but 0 makes QEMU give up.
+/// Installs the plugin before the program starts. Any result but 0 makes QEMU exit.
 ///
 /// # Safety
-/// QEMU calls it once, with its own id and facts.
+/// QEMU calls it once, with a valid `info`.
 #[no_mangle]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -71,7 +75,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     match install(id, &*info) {
         Ok(()) => 0,
         Err(problem) => {
-            complain(&problem);
+            print_error(&problem);
             1
         }
     }
@@ -81,17 +85,18 @@ unsafe fn install(id: u64, info: &Info) -> Result<(), String> {
     if info.system || CStr::from_ptr(info.target).to_bytes() != b"x86_64" {
         return Err("the plugin is for qemu-x86_64, QEMU's user mode".to_string());
     }
-    let api = api::Api::load(info.current).map_err(|name| format!("this QEMU has no {name}"))?;
-    let shared = start::start(api, Config::load()?)?;
-    let plain = api::Plain {
-        translation: translation::translated,
-        syscall: syscalls::entered,
-        syscall_return: syscalls::returned,
+    let api = plugin_api::PluginApi::load(info.current)
+        .map_err(|name| format!("this QEMU has no {name}"))?;
+    let shared = lifecycle::start_process(api, RecordingConfig::load()?)?;
+    let plain = plugin_api::CallbacksWithoutId {
+        translation: block_translation::on_translation,
+        syscall: syscalls::on_syscall,
+        syscall_return: syscalls::on_syscall_return,
     };
-    let with_data = api::WithData {
-        translation: with_data::translated,
-        syscall: with_data::entered,
-        syscall_return: with_data::returned,
+    let with_data = plugin_api::CallbacksWithData {
+        translation: with_data::on_translation,
+        syscall: with_data::on_syscall,
+        syscall_return: with_data::on_syscall_return,
     };
     shared.api.register(id, &plain, &with_data);
     Ok(())

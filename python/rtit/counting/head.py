@@ -7,14 +7,14 @@ import struct
 
 from rtit.errors import InputError
 
-# As crates/qemu/src/shared/tally.rs has them; the words after the tables are its `Ended`.
+# As crates/qemu/src/shared/block_counters.rs has them; its `EndedTotals` follow the tables.
 MAGIC = int.from_bytes(b"rtitcnt1", "little")
 TIDS_AT = 1 << 12
 EXITS = 13
 MOST_TABLES = 1 << 10
 _HEAD = struct.Struct(f"<{6 + 2 * EXITS}Q")
 
-# How a block is left: `Exit` of crates/qemu/src/thread/block.rs.
+# How a block is left: `BlockExit` of crates/qemu/src/thread/translation_block.rs.
 CONDITIONAL, JUMP, CALL, INDIRECT_JUMP, INDIRECT_CALL, RETURN, FAR = range(2, 9)
 REPEAT = 11
 

@@ -16,7 +16,7 @@ from rtit.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# As crates/qemu/src/shared/tally.rs has them.
+# As crates/qemu/src/shared/block_counters.rs has them.
 _BLOCKS_AT = 1 << 16
 _MAPPINGS_AT = 1 << 25
 _CELLS_AT = 1 << 26

@@ -1,26 +1,27 @@
-//! System calls: user code is left and comes back, and some of them change what the recording has to say.
+//! A system call begins or returns. The thread leaves and enters user code, and some calls change what must be
+//! recorded: threads, programs, mappings, signal actions, names.
 
 use std::sync::atomic::Ordering;
 
-use crate::callbacks::unlike;
-use crate::failure::die;
-use crate::interface::api::PluginId;
-use crate::interface::{defaults, ignored, memory, taken, turn};
-use crate::process::ending::{leave_kernel, stop_others};
-use crate::process::exec::{follow, plan, stack};
-use crate::process::{faults, lifeline, threads};
-use crate::shared::link::{Kind, Message, OF_PROCESS};
-use crate::shared::ring;
-use crate::shared::state::{shared, Shared};
-use crate::shared::threads::{become_many, thread_of};
-use crate::thread::block::Exit;
-use crate::thread::state::{Call, Thread, KERNEL};
+use crate::callbacks::unsupported_syscalls;
+use crate::fatal_error::exit_with_error;
+use crate::interface::plugin_api::PluginId;
+use crate::interface::{guest_memory, signals};
+use crate::process::exec::{kernel_limits, run_under_qemu, target_program};
+use crate::process::process_end::{leave_kernel, stop_others};
+use crate::process::{fault_causes, lifecycle, lifeline};
+use crate::shared::block_ring;
+use crate::shared::recorder_link::{Message, MessageKind, WHOLE_PROCESS};
+use crate::shared::shared_state::{shared, SharedState};
+use crate::shared::thread_table::{set_multithreaded, thread_of};
+use crate::thread::thread_state::{PendingSyscall, Thread, MODE_KERNEL};
+use crate::thread::translation_block::BlockExit;
 
 const PR_SET_NAME: u64 = 15;
 const ALL: u64 = u64::MAX;
 
 #[allow(clippy::too_many_arguments)] // QEMU's signature
-pub(crate) extern "C" fn entered(
+pub(crate) extern "C" fn on_syscall(
     _id: PluginId,
     vcpu: u32,
     number: i64,
@@ -34,70 +35,77 @@ pub(crate) extern "C" fn entered(
     _a8: u64,
 ) {
     let shared = shared();
-    ring::close(thread_of(vcpu));
+    block_ring::close(thread_of(vcpu));
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
         return;
     };
-    if thread.block.exit == Exit::Syscall {
+    if thread.block.exit == BlockExit::Syscall {
         thread
             .cpu
-            .prove(number, [a1, a2, a3, a4, a5, a6], thread.block.next);
+            .verify_layout(number, [a1, a2, a3, a4, a5, a6], thread.block.next);
     }
-    unlike::note(shared, thread, number, [a1, a2, a3, a4, a5, a6]);
+    unsupported_syscalls::warn_if_unsupported(shared, thread, number, [a1, a2, a3, a4, a5, a6]);
     thread.enter_kernel();
-    faults::forget();
+    fault_causes::clear_signal_notes();
     shared.clock.publish(thread.now());
-    thread.count(shared);
-    let own_files = [&shared.link.socket, &lifeline::FILE];
+    thread.count_towards_window(shared);
+    let own_files = [&shared.link.socket, &lifeline::LIFELINE];
     for file in own_files {
-        file.avoid(&[a1, a2, a3, a4, a5, a6]);
+        file.move_away_from(&[a1, a2, a3, a4, a5, a6]);
     }
-    thread.call = Call {
+    thread.call = PendingSyscall {
         arguments: [a1, a2, a3, a4],
-        cut_off: closed_files(number, a1, a2, a3).map_or([false; 2], |(first, last)| {
-            own_files.map(|file| file.is_within(first, last))
+        cut_off: closed_descriptors(number, a1, a2, a3).map_or([false; 2], |(first, last)| {
+            own_files.map(|file| file.is_in_range(first, last))
         }),
-        ..Call::default()
+        ..PendingSyscall::default()
     };
     match number {
         libc::SYS_exit => {
-            thread.end(wait_status(a1), 0);
-            return threads::forget(vcpu, thread);
+            thread.end_trace(wait_status(a1), 0);
+            return lifecycle::forget_thread(vcpu, thread);
         }
         libc::SYS_exit_group => {
             stop_others(wait_status(a1));
-            thread.end(wait_status(a1), OF_PROCESS);
+            thread.end_trace(wait_status(a1), WHOLE_PROCESS);
             // QEMU would wait for the threads that have been stopped, in vain.
             // SAFETY: ends the process, as the program asked.
             unsafe { libc::_exit(a1 as i32 & 0xff) };
         }
-        libc::SYS_execve => follow::exec(shared, thread, memory::string(a1, 4096), a2, a3),
+        libc::SYS_execve => run_under_qemu::run_under_qemu(
+            shared,
+            thread,
+            guest_memory::read_c_string(a1, 4096),
+            a2,
+            a3,
+        ),
         libc::SYS_execveat => {
-            let path = memory::string(a2, 4096).and_then(|path| plan::path_at(a1, path, a5));
-            follow::exec(shared, thread, path, a3, a4);
+            let path = guest_memory::read_c_string(a2, 4096)
+                .and_then(|path| target_program::execveat_path(a1, path, a5));
+            run_under_qemu::run_under_qemu(shared, thread, path, a3, a4);
         }
         libc::SYS_clone | libc::SYS_clone3 => {
             if number == libc::SYS_clone3 || shares_memory(a1) {
-                become_many();
+                set_multithreaded();
             }
-            threads::expect(thread.tid);
+            lifecycle::expect_child_of(thread.tid);
         }
         _ if installs_action(number, a2) => {
-            thread.call.ignores = ignored::asked(a2);
-            shared.install_handler(a1, a2);
+            thread.call.ignores = signals::action_ignores(a2);
+            shared.record_signal_action(a1, a2);
         }
         _ => {}
     }
     thread.flush_in_kernel(shared);
-    thread.mode.store(KERNEL, Ordering::Release);
-    // from here on the process may end, or another thread's program come, with this one where it is
+    thread.mode.store(MODE_KERNEL, Ordering::Release);
+    // From here on the process may end or run another program, with this thread still waiting for the lock.
     if installs_action(number, a2) {
-        turn::take();
+        signals::lock_signal_actions();
     }
 }
 
-pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result: i64) {
+pub(crate) extern "C" fn on_syscall_return(_id: PluginId, vcpu: u32, number: i64, result: i64) {
     let shared = shared();
     // SAFETY: the vCPU's own thread calls.
     let Some(thread) = (unsafe { thread_of(vcpu).as_mut() }) else {
@@ -105,8 +113,8 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
     };
     leave_kernel(thread);
     let call = std::mem::take(&mut thread.call);
-    stack::widen(call.stack);
-    let Call {
+    kernel_limits::restore_stack_limit(call.stack);
+    let PendingSyscall {
         arguments,
         cut_off,
         ignores,
@@ -117,35 +125,35 @@ pub(crate) extern "C" fn returned(_id: PluginId, vcpu: u32, number: i64, result:
     let [a1, a2, a3, _] = arguments;
     if installs_action(number, a2) {
         if !failed {
-            installed(a1 as i32, ignores);
+            signal_action_installed(a1 as i32, ignores);
         }
-        turn::give_back();
+        signals::unlock_signal_actions();
     }
     if failed {
         if leaves {
-            follow::stay(shared, thread);
+            run_under_qemu::report_failed_exec(shared, thread);
         }
         return;
     }
     let [socket, lifeline] = cut_off;
     if socket {
         if let Err(error) = shared.link.reconnect() {
-            die(&format!("the recorder is gone: {error}"));
+            exit_with_error(&format!("the recorder is gone: {error}"));
         }
     }
     if lifeline {
-        lifeline::hold(&shared.config.folder);
+        lifeline::hold_lifeline(&shared.config.folder);
     }
     match number {
-        libc::SYS_mmap => shared.unmapped(result as u64, a2),
-        libc::SYS_munmap => shared.unmapped(a1, a2),
+        libc::SYS_mmap => shared.forget_mappings(result as u64, a2),
+        libc::SYS_munmap => shared.forget_mappings(a1, a2),
         libc::SYS_mremap => {
-            shared.unmapped(a1, a2);
-            shared.unmapped(result as u64, a3);
+            shared.forget_mappings(a1, a2);
+            shared.forget_mappings(result as u64, a3);
         }
-        // How long these are, they do not say: look at everything anew.
-        libc::SYS_shmat | libc::SYS_shmdt => shared.unmapped(0, ALL),
-        libc::SYS_prctl if a1 == PR_SET_NAME => renamed(shared, thread, a2),
+        // The length of these mappings is unknown: check all code again.
+        libc::SYS_shmat | libc::SYS_shmdt => shared.forget_mappings(0, ALL),
+        libc::SYS_prctl if a1 == PR_SET_NAME => report_thread_name(shared, thread, a2),
         _ => {}
     }
 }
@@ -154,17 +162,17 @@ fn installs_action(number: i64, action: u64) -> bool {
     number == libc::SYS_rt_sigaction && action != 0
 }
 
-/// An action has been installed for a signal, which it `ignores` if that is known.
-fn installed(signal: i32, ignores: Option<bool>) {
+/// Updates the signal state after rt_sigaction; `ignores` is whether the new action ignores the signal, if known.
+fn signal_action_installed(signal: i32, ignores: Option<bool>) {
     if let Some(ignores) = ignores {
-        ignored::installed(signal, ignores);
+        signals::record_ignored(signal, ignores);
     }
-    defaults::installed(signal);
-    taken::installed(signal);
-    faults::wrap(signal);
+    signals::catch_after_sigaction(signal);
+    signals::wrap_after_sigaction(signal);
+    fault_causes::wrap_fault_handler(signal);
 }
 
-/// These flags of clone make a thread. QEMU makes a process of what vfork asks for.
+/// Returns whether these flags of clone make a thread. QEMU turns vfork into a process of its own.
 fn shares_memory(flags: u64) -> bool {
     let flags = flags as i32;
     flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0
@@ -174,16 +182,16 @@ fn wait_status(code: u64) -> u32 {
     (code as u32 & 0xff) << 8
 }
 
-/// The files that a system call closes all at once, first and last.
-fn closed_files(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u64)> {
+/// Returns the first and last descriptor that the call closes, for close_range.
+fn closed_descriptors(number: i64, a1: u64, a2: u64, a3: u64) -> Option<(u64, u64)> {
     const CLOSE_RANGE_CLOEXEC: u64 = 4;
     let closes = number == libc::SYS_close_range && a3 & CLOSE_RANGE_CLOEXEC == 0;
     closes.then_some((a1 & 0xffff_ffff, a2 & 0xffff_ffff))
 }
 
-fn renamed(shared: &Shared, thread: &Thread, name: u64) {
-    if let Some(name) = memory::string(name, 4096) {
-        let mut message = Message::new(Kind::Comm, thread.tid, thread.now());
+fn report_thread_name(shared: &SharedState, thread: &Thread, name: u64) {
+    if let Some(name) = guest_memory::read_c_string(name, 4096) {
+        let mut message = Message::new(MessageKind::Comm, thread.tid, thread.now());
         message.ip = shared.pid().into();
         shared.send(message, &name[..name.len().min(15)]);
     }
@@ -194,17 +202,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_closed() {
+    fn close_range_closes_its_range_unless_cloexec() {
         assert_eq!(
-            closed_files(libc::SYS_close_range, 3, u64::MAX, 0),
+            closed_descriptors(libc::SYS_close_range, 3, u64::MAX, 0),
             Some((3, 0xffff_ffff))
         );
-        assert_eq!(closed_files(libc::SYS_close_range, 3, u64::MAX, 4), None);
-        assert_eq!(closed_files(libc::SYS_read, 3, 4, 5), None);
+        assert_eq!(
+            closed_descriptors(libc::SYS_close_range, 3, u64::MAX, 4),
+            None
+        );
+        assert_eq!(closed_descriptors(libc::SYS_read, 3, 4, 5), None);
     }
 
     #[test]
-    fn exit_codes_as_wait_has_them() {
+    fn wait_status_has_the_exit_code_in_its_second_byte() {
         assert_eq!([wait_status(3), wait_status(u64::MAX)], [0x300, 0xff00]);
     }
 }

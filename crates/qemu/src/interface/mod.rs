@@ -1,10 +1,6 @@
-//! QEMU as it is to a plugin, and the program's memory and signals beneath it. Knows nothing of what is recorded.
+//! QEMU as a plugin sees it, and the memory and signals of the program that it runs. Nothing here knows about recording.
 
-pub(crate) mod api;
-pub(crate) mod cpu;
-pub(crate) mod defaults;
-pub(crate) mod ignored;
-pub(crate) mod memory;
-mod real_time;
-pub(crate) mod taken;
-pub(crate) mod turn;
+pub(crate) mod cpu_state;
+pub(crate) mod guest_memory;
+pub(crate) mod plugin_api;
+pub(crate) mod signals;

@@ -1,8 +1,8 @@
-//! The process does not outlive the recorder, as a ptraced program does not outlive its tracer.
+//! Kills the process when its recorder dies, as a traced program dies with its tracer.
 //!
-//! What sends will notice by itself; what waits in the kernel would wait on. The recorder holds a named pipe open for
-//! writing. Each process holds it open for reading and has asked for SIGKILL when something happens to it: nothing is
-//! ever written, so that is when the last writer is gone.
+//! A thread that sends notices a dead recorder itself, but one that waits in the kernel would wait on. The recorder
+//! therefore holds a named pipe open for writing. Each process holds it open for reading and has asked for SIGKILL on
+//! any event of it (F_SETSIG). Nothing is ever written, so the event is the end of the last writer.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 
-use crate::shared::descriptor::Descriptor;
+use crate::shared::hidden_descriptor::HiddenDescriptor;
 
 const NAME: &str = "alive";
 const F_SETSIG: c_int = 10;
 
-pub(crate) static FILE: Descriptor = Descriptor::none();
-/// What the file is: the program may have closed it and use its number.
+pub(crate) static LIFELINE: HiddenDescriptor = HiddenDescriptor::none();
+/// Identifies the pipe: the program may have closed it and reused its number.
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Ties the calling process to the recorder whose folder it is. Not having it is no reason not to run.
-pub(crate) fn hold(folder: &Path) {
+/// Ties the process to the recorder of `folder`. A failure is ignored: the recording works without it.
+pub(crate) fn hold_lifeline(folder: &Path) {
     let Ok(path) = CString::new(folder.join(NAME).as_os_str().as_bytes()) else {
         return;
     };
     // SAFETY: calls on a path that ends with NUL and on files of our own.
     unsafe {
-        let inherited = FILE.take();
+        let inherited = LIFELINE.release();
         if inherited >= 0 && inode(inherited) == Some(INODE.load(Ordering::Relaxed)) {
             libc::close(inherited);
         }
@@ -38,8 +38,8 @@ pub(crate) fn hold(folder: &Path) {
         if file < 0 {
             return;
         }
-        FILE.set(file);
-        let file = FILE.get();
+        LIFELINE.adopt(file);
+        let file = LIFELINE.get();
         INODE.store(inode(file).unwrap_or(0), Ordering::Relaxed);
         libc::fcntl(file, libc::F_SETOWN, libc::getpid());
         libc::fcntl(file, F_SETSIG, libc::SIGKILL);

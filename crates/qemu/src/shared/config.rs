@@ -1,4 +1,4 @@
-//! What the recorder asked for: the settings in its folder, and what it left in the environment.
+//! The settings of the recording: a file in the recorder's folder, and variables of the environment.
 
 use std::ffi::{c_int, OsStr};
 use std::fs;
@@ -7,59 +7,59 @@ use std::path::PathBuf;
 
 use rtit_unit::Settings;
 
-use crate::shared::environment;
-use crate::shared::maps::Recorder;
-use crate::shared::ranges::Filter;
-use crate::shared::window::Window;
-use crate::thread::path::Truth;
-use crate::thread::state::Legacy;
+use crate::shared::file_mappings::RecorderView;
+use crate::shared::guest_environment;
+use crate::shared::trace_selection::AddressFilter;
+use crate::shared::trace_selection::RecordingWindow;
+use crate::thread::executed_path::TruthSource;
+use crate::thread::thread_state::InheritedState;
 
-/// Of `Config::ahead`: as many as there is room for, if two threads can run at a time.
+/// `ring_blocks`: the largest chunks, if two threads can run at a time.
 const AUTO: usize = usize::MAX;
 
 #[derive(Debug)]
-pub(crate) struct Config {
+pub(crate) struct RecordingConfig {
     pub(crate) folder: PathBuf,
     pub(crate) program: Vec<u8>,
     pub(crate) comm: Vec<u8>,
-    /// The open file that the program is in, where that has no name.
-    pub(crate) held: Option<c_int>,
-    pub(crate) legacy: Legacy,
+    /// The descriptor of the program's file, if that file has no name.
+    pub(crate) program_fd: Option<c_int>,
+    pub(crate) inherited: InheritedState,
     pub(crate) settings: Settings,
-    /// As in `thread::state::Wanted`.
-    pub(crate) truth: Truth,
+    /// The source of the executed path.
+    pub(crate) truth: TruthSource,
     pub(crate) snapshot: bool,
-    pub(crate) joined: u32,
-    pub(crate) filters: Vec<Filter>,
-    pub(crate) recorder: Recorder,
-    pub(crate) window: Window,
-    /// How many blocks the program runs ahead of who follows its path, in a chunk of `shared::ring`: 0 if it does not.
-    pub(crate) ahead: usize,
+    pub(crate) min_run: u32,
+    pub(crate) filters: Vec<AddressFilter>,
+    pub(crate) recorder: RecorderView,
+    pub(crate) window: RecordingWindow,
+    /// Entries of a chunk of `shared::block_ring`; 0: the program follows each block at once.
+    pub(crate) ring_blocks: usize,
 }
 
-impl Config {
-    /// What the recorder left in its folder; a sentence if it cannot be used.
-    pub(crate) fn load() -> Result<Config, String> {
-        let given = environment::given()
+impl RecordingConfig {
+    /// Reads the settings; fails with a sentence for the user.
+    pub(crate) fn load() -> Result<RecordingConfig, String> {
+        let given = guest_environment::recorder_variables()
             .ok_or("this plugin is for `rtit record`, which starts QEMU with it")?;
         let folder = PathBuf::from(OsStr::from_bytes(&given.folder));
         let path = folder.join("settings");
         let text =
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut config = Config {
+        let mut config = RecordingConfig {
             folder,
             program: given.program.clone(),
             comm: given.comm.clone(),
-            held: given.held,
-            legacy: given.legacy(),
+            program_fd: given.program_fd,
+            inherited: given.inherited(),
             settings: Settings::default(),
-            truth: Truth::None,
+            truth: TruthSource::None,
             filters: Vec::new(),
-            recorder: Recorder::default(),
+            recorder: RecorderView::default(),
             snapshot: false,
-            joined: 1,
-            window: Window::default(),
-            ahead: AUTO,
+            min_run: 1,
+            window: RecordingWindow::default(),
+            ring_blocks: AUTO,
         };
         for line in text.lines() {
             let (name, value) = line
@@ -67,27 +67,28 @@ impl Config {
                 .ok_or_else(|| format!("settings: no value: {line}"))?;
             config.apply(name, value)?;
         }
-        // Their edges and their steps are looked for at each block as it runs.
-        let whole = !config.window.used() && matches!(config.truth, Truth::None | Truth::Blocks);
-        if !whole || (config.ahead == AUTO && one_at_a_time()) {
-            config.ahead = 0;
+        // Window edges and instruction callbacks need each block to be followed as it runs.
+        let whole = !config.window.is_used()
+            && matches!(config.truth, TruthSource::None | TruthSource::Blocks);
+        if !whole || (config.ring_blocks == AUTO && has_one_cpu()) {
+            config.ring_blocks = 0;
         }
         config.settings.check().map_err(|error| error.to_string())?;
         Ok(config)
     }
 
-    /// No trace is made: blocks are counted.
-    pub(crate) fn counts(&self) -> bool {
-        self.truth == Truth::Counts
+    /// Returns whether blocks are counted and no trace is made.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.truth == TruthSource::Counts
     }
 
-    /// Not all that runs is traced.
-    pub(crate) fn partial(&self) -> bool {
-        !self.filters.is_empty() || self.window.used()
+    /// Returns whether some code is not traced.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.filters.is_empty() || self.window.is_used()
     }
 
-    /// See `SharedClock::tick`.
-    pub(crate) fn tick(&self) -> u64 {
+    /// See `SharedClock::tsc_tick`.
+    pub(crate) fn tsc_tick(&self) -> u64 {
         let time = &self.settings.time;
         let per_instruction = u64::from(time.max_non_turbo_ratio) * u64::from(time.cpi);
         u64::from(time.core_ratio).div_ceil(per_instruction)
@@ -96,10 +97,10 @@ impl Config {
     fn apply(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "truth" {
             self.truth = match value {
-                "none" => Truth::None,
-                "blocks" => Truth::Blocks,
-                "instructions" => Truth::Instructions,
-                "counts" => Truth::Counts,
+                "none" => TruthSource::None,
+                "blocks" => TruthSource::Blocks,
+                "instructions" => TruthSource::Instructions,
+                "counts" => TruthSource::Counts,
                 _ => {
                     return Err(format!(
                         "truth is none, blocks, instructions or counts, not {value}"
@@ -110,12 +111,12 @@ impl Config {
         }
         match name {
             "joined" => {
-                self.joined = value
+                self.min_run = value
                     .parse()
                     .map_err(|_| format!("joined is a number of instructions, not {value}"))?;
             }
             "ahead" => {
-                self.ahead = match value {
+                self.ring_blocks = match value {
                     "auto" => AUTO,
                     _ => value
                         .parse()
@@ -124,14 +125,14 @@ impl Config {
             }
             "snapshot" => self.snapshot = value == "1",
             "began" => {
-                self.recorder.began = value
+                self.recorder.started_at = value
                     .parse()
                     .map_err(|_| format!("began is a number of nanoseconds, not {value}"))?;
             }
             "view" => self.recorder.view = value.to_string(),
-            "filter" => self.filters.push(Filter::parse(value)?),
-            "start" => self.window.set(false, value)?,
-            "stop" => self.window.set(true, value)?,
+            "filter" => self.filters.push(AddressFilter::parse(value)?),
+            "start" => self.window.set_edge(false, value)?,
+            "stop" => self.window.set_edge(true, value)?,
             _ => self
                 .settings
                 .set(name, value)
@@ -141,7 +142,7 @@ impl Config {
     }
 }
 
-/// Only one thread can run at a time.
-fn one_at_a_time() -> bool {
+/// Returns whether only one thread can run at a time.
+fn has_one_cpu() -> bool {
     std::thread::available_parallelism().map_or(true, |count| count.get() == 1)
 }

@@ -1,25 +1,26 @@
-//! What the threads of the process share, and the process with the recorder.
+//! State that all threads of the process share, and that the process shares with the recorder.
 //!
-//! * `state`: all of it, behind one lock where it changes; `threads`: which thread runs where;
-//! * `config`, `environment`: what the recorder asked for; `window`, `ranges`: where is traced;
-//! * `space`, `maps`: the code bytes that a decoder will have; `code`: blocks, and what is told of them;
-//! * `ring`: blocks that a thread has run and that another is to follow;
-//! * `tally`: how often blocks ran, where that is counted;
-//! * `handlers`: signal handlers; `clock`, `link`: words and messages between the processes; `descriptor`: files that
-//!   are not the program's.
+//! * `shared_state`: all of it; a lock protects the part that changes. `thread_table`: the thread of each vCPU.
+//! * `config`, `guest_environment`: the recorder's settings. `trace_selection`: address filters and recording window.
+//! * `reported_code`: the code bytes that the decoder has; `file_mappings`: the files that they come from;
+//!   `block_registry`: translated blocks, and reports of new code.
+//! * `block_ring`: blocks that the program has run and that a second thread follows.
+//! * `block_counters`: execution counts, for `rtit stat`.
+//! * `signal_frames`: recognizes the entry of a signal handler.
+//! * `shared_clock`, `recorder_link`: shared memory with the recorder, and messages to it. `hidden_descriptor`: file
+//!   descriptors that the program does not see.
 
-pub(crate) mod clock;
-pub(crate) mod code;
+pub(crate) mod block_counters;
+pub(crate) mod block_registry;
+pub(crate) mod block_ring;
 pub(crate) mod config;
-pub(crate) mod descriptor;
-pub(crate) mod environment;
-pub(crate) mod handlers;
-pub(crate) mod link;
-pub(crate) mod maps;
-pub(crate) mod ranges;
-pub(crate) mod ring;
-pub(crate) mod space;
-pub(crate) mod state;
-pub(crate) mod tally;
-pub(crate) mod threads;
-pub(crate) mod window;
+pub(crate) mod file_mappings;
+pub(crate) mod guest_environment;
+pub(crate) mod hidden_descriptor;
+pub(crate) mod recorder_link;
+pub(crate) mod reported_code;
+pub(crate) mod shared_clock;
+pub(crate) mod shared_state;
+pub(crate) mod signal_frames;
+pub(crate) mod thread_table;
+pub(crate) mod trace_selection;

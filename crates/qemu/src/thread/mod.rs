@@ -1,23 +1,18 @@
-//! A thread's path and its trace unit: blocks in, packets and the truth's runs out.
+//! One recorded thread and its trace unit: translation blocks in, packets and executed path out.
 //!
-//! Nothing here asks QEMU, the recorder or another thread: `Thread::look` is where others come in.
+//! Nothing here calls QEMU, the recorder or another thread. The one way out is `Thread::periodic_check`, a function
+//! pointer to `thread_events::output::run_periodic_check`.
 //!
-//! * `block`: what is known of a translation block, `arena`: by a number; `state`: the thread;
-//! * `quiet`: the way of nearly all blocks, `windows`: of those that have come before; `blocks`: of those that make
-//!   packets;
-//! * `path`, `steps`: the truth; `watch`: where the next edge of the recording is;
-//! * `traced`: how much of it all is traced;
-//! * `tally`, `counted`: how often each block ran, where that is all that is wanted.
+//! * `translation_block`: the facts about a block that are known before it runs; `block_arena`: blocks by number;
+//! * `thread_state`: the thread;
+//! * `block_transitions`: the step from one block to the next; `path_memo`: several steps at once, from memory;
+//! * `executed_path`: the path as the truth file has it;
+//! * `thread_counters`: execution counts instead of a trace.
 
-pub(crate) mod arena;
-pub(crate) mod block;
-pub(crate) mod blocks;
-mod counted;
-pub(crate) mod path;
-mod quiet;
-pub(crate) mod state;
-pub(crate) mod steps;
-pub(crate) mod tally;
-mod traced;
-pub(crate) mod watch;
-pub(crate) mod windows;
+pub(crate) mod block_arena;
+pub(crate) mod block_transitions;
+pub(crate) mod executed_path;
+pub(crate) mod path_memo;
+pub(crate) mod thread_counters;
+pub(crate) mod thread_state;
+pub(crate) mod translation_block;

@@ -1,8 +1,8 @@
 """Counting under QEMU: no trace is made, the plugin counts how often each block runs.
 
-The counts of each process are in a file in memory, which it shares with us from its start, so that
-nothing is lost however it ends. `rtit.counting` reads them; `crates/qemu/src/shared/tally.rs` says
-what is where.
+Each process counts in a memory file that the recorder has open from the start, so that no way to
+end a process loses counts. `rtit.counting` reads the file; its layout is in
+`crates/qemu/src/shared/block_counters.rs`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-//! execve, which would leave QEMU: a QEMU with the new program is run in its place.
+//! execve. The kernel would replace QEMU by the new program, which would then run unrecorded. The plugin starts a QEMU
+//! that runs the new program instead.
 //!
-//! `follow` does it; `plan` and `elf` say what the kernel would run, `stack` whether there is room, `privilege` what is
-//! lost, `rights` what can be reached afterwards; `held` finds programs that have no name.
+//! * `run_under_qemu`: does it, or decides that the new program runs unrecorded;
+//! * `target_program`: the program that the kernel would run: scripts are followed to their interpreter;
+//! * `program_name`: a path of that program that is still valid after the exec;
+//! * `kernel_limits`: the stack size, capabilities and set-user-ID privileges that the kernel applies.
 
-mod elf;
-pub(crate) mod follow;
-mod held;
-pub(crate) mod plan;
-pub(crate) mod privilege;
-mod rights;
-pub(crate) mod stack;
+pub(crate) mod kernel_limits;
+mod program_name;
+pub(crate) mod run_under_qemu;
+pub(crate) mod target_program;

@@ -1,0 +1,255 @@
+//! Messages to the recorder: a record of 40 bytes as of capture events, and a blob.
+//!
+//! A SOCK_SEQPACKET socket keeps messages whole, so that threads and forked processes share it without a lock. Its
+//! descriptor is hidden from the program. If the program closes all descriptors at once, the plugin connects again.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use libc::c_int;
+
+use crate::fatal_error::exit_with_error;
+use crate::shared::hidden_descriptor::HiddenDescriptor;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum MessageKind {
+    /// The instruction at `ip` ends the process. `extra`: the signal, and its si_code from bit 32 on; `target`: its
+    /// si_addr.
+    Fault = 10,
+    Thread = 14,
+    Exit = 15,
+    Exec = 16,
+    Comm = 17,
+    Mmap = 18,
+    Code = 19,
+    Warning = 20,
+    /// A process connects; `ip` is its pid. The recorder answers with one byte.
+    Hello = 40,
+    /// Packets of the thread's trace unit. Flags: `HAS_MORE`.
+    Packets = 41,
+    /// Records of a truth file.
+    Truth = 42,
+    /// Of the thread's execution so far, `target` instructions and `extra` branches are traced.
+    Traced = 43,
+    /// With a descriptor: the counts of process `ip`, from now on (`block_counters`). Without one: the thread continues
+    /// in another program and has executed `target` instructions in this one.
+    Counts = 44,
+}
+
+/// The blob continues in the next message of this thread.
+pub(crate) const HAS_MORE: u8 = 1;
+/// Of a warning: process `ip` is about to run a program unrecorded.
+pub(crate) const LEAVES_RECORDING: u8 = 2;
+/// Of a warning: process `ip` stays recorded, because its exec has failed.
+pub(crate) const STAYS_RECORDED: u8 = 4;
+/// Of a warning: the counts of a process are missing.
+pub(crate) const UNCOUNTED: u8 = 8;
+
+/// Of a mapping: the blob continues with the first bytes of the file, and messages with `CODE_OF_MAPPING` carry the
+/// mapped bytes. The recorder may find another file by this path, or a changed one.
+pub(crate) const WITH_CONTENTS: u8 = 1;
+/// Of code: the bytes are those of a mapping `WITH_CONTENTS`.
+pub(crate) const CODE_OF_MAPPING: u8 = 1;
+/// Of an exit: this thread took the signal that ends the process.
+pub(crate) const TOOK_SIGNAL: u8 = 2;
+/// Of an exit: the whole process ends.
+pub(crate) const WHOLE_PROCESS: u8 = 4;
+
+/// Bytes of a blob in one message. The default socket buffer holds twice as much.
+pub(crate) const MAX_MESSAGE: usize = 96 * 1024;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: MessageKind,
+    pub(crate) flags: u8,
+    pub(crate) tid: u32,
+    pub(crate) ip: u64,
+    pub(crate) target: u64,
+    pub(crate) clock: u64,
+    pub(crate) extra: u64,
+}
+
+impl Message {
+    pub(crate) fn new(kind: MessageKind, tid: u32, clock: u64) -> Message {
+        Message {
+            kind,
+            flags: 0,
+            tid,
+            ip: 0,
+            target: 0,
+            clock,
+            extra: 0,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[4..8].copy_from_slice(&self.tid.to_le_bytes());
+        let words = [self.ip, self.target, self.clock, self.extra];
+        for (into, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+pub(crate) struct RecorderLink {
+    path: PathBuf,
+    pub(crate) socket: HiddenDescriptor,
+}
+
+/// Milliseconds that `send_file` waits for recorders to receive descriptors that are in flight.
+const MAX_SEND_RETRIES: u32 = 10_000;
+
+impl RecorderLink {
+    pub(crate) fn connect(folder: &Path) -> io::Result<RecorderLink> {
+        let link = RecorderLink {
+            path: folder.join("socket"),
+            socket: HiddenDescriptor::none(),
+        };
+        link.reconnect()?;
+        Ok(link)
+    }
+
+    pub(crate) fn send(&self, message: Message, blob: &[u8]) {
+        let mut parts = blob.chunks(MAX_MESSAGE);
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            let next = parts.next();
+            let more = if next.is_some() { HAS_MORE } else { 0 };
+            let sent = self.send_one(
+                Message {
+                    flags: message.flags | more,
+                    ..message
+                },
+                part,
+            );
+            if let Err(error) = sent {
+                // As a traced program dies with its tracer.
+                exit_with_error(&format!("the recorder is gone: {error}"));
+            }
+            match next {
+                Some(next) => part = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Sends a message with an open file.
+    pub(crate) fn send_file(&self, message: Message, file: c_int) {
+        const SIZE: u32 = std::mem::size_of::<c_int>() as u32;
+        let head = message.to_bytes();
+        let mut part = io_slice(&head);
+        // SAFETY: a header that names a slice and room for one file, which live until the call is over.
+        let sent = unsafe {
+            let mut room = [0u64; 4];
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = &mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = room.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(SIZE) as usize;
+            let control = libc::CMSG_FIRSTHDR(&header);
+            (*control).cmsg_level = libc::SOL_SOCKET;
+            (*control).cmsg_type = libc::SCM_RIGHTS;
+            (*control).cmsg_len = libc::CMSG_LEN(SIZE) as usize;
+            std::ptr::write_unaligned(libc::CMSG_DATA(control).cast(), file);
+            let mut waits = MAX_SEND_RETRIES;
+            loop {
+                let sent = self.send_header(&header);
+                let error = sent.as_ref().err().and_then(io::Error::raw_os_error);
+                if error != Some(libc::ETOOMANYREFS) || waits == 0 {
+                    break sent;
+                }
+                // Too many descriptors are in flight; recorders will soon receive them.
+                waits -= 1;
+                libc::usleep(1000);
+            }
+        };
+        if let Err(error) = sent {
+            exit_with_error(&format!("the recorder is gone: {error}"));
+        }
+    }
+
+    fn send_one(&self, message: Message, part: &[u8]) -> io::Result<()> {
+        let head = message.to_bytes();
+        let mut parts = [io_slice(&head), io_slice(part)];
+        // SAFETY: a header that names two slices that live until the call is over.
+        unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = parts.as_mut_ptr();
+            header.msg_iovlen = parts.len();
+            self.send_header(&header)
+        }
+    }
+
+    /// # Safety
+    /// The header points at live memory.
+    unsafe fn send_header(&self, header: &libc::msghdr) -> io::Result<()> {
+        loop {
+            let socket = self.socket.get();
+            let sent = retry_interrupted(|| libc::sendmsg(socket, header, libc::MSG_NOSIGNAL));
+            // Another thread's system call may have moved the descriptor.
+            if sent.is_ok() || self.socket.get() == socket {
+                return sent;
+            }
+        }
+    }
+
+    pub(crate) fn reconnect(&self) -> io::Result<()> {
+        let name = self.path.as_os_str().as_bytes();
+        // SAFETY: plain socket calls on values that live long enough; the name's length is checked.
+        unsafe {
+            let mut address: libc::sockaddr_un = std::mem::zeroed();
+            address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+            if name.len() >= address.sun_path.len() {
+                return Err(io::Error::other("the socket's path is too long"));
+            }
+            for (into, byte) in address.sun_path.iter_mut().zip(name) {
+                *into = *byte as libc::c_char;
+            }
+            let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let size = std::mem::size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            let connected = retry_interrupted(|| {
+                libc::connect(fd, std::ptr::from_ref(&address).cast(), size) as isize
+            });
+            if let Err(error) = connected {
+                libc::close(fd);
+                return Err(error);
+            }
+            self.socket.adopt(fd);
+            let mut hello = Message::new(MessageKind::Hello, libc::gettid() as u32, 0);
+            hello.ip = libc::getpid() as u64;
+            self.send_one(hello, &[])?;
+            let mut answer = [0u8; 1];
+            let socket = self.socket.get();
+            retry_interrupted(|| libc::recv(socket, answer.as_mut_ptr().cast(), 1, 0))
+        }
+    }
+}
+
+fn io_slice(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+/// Repeats the call while a signal interrupts it.
+fn retry_interrupted(mut call: impl FnMut() -> isize) -> io::Result<()> {
+    loop {
+        if call() >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
